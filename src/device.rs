@@ -20,6 +20,9 @@ pub use survey::{Found, Obstacle, PortReport, Survey, survey};
 /// The name of the embedded device.
 pub const SOFT: &str = "soft0";
 
+/// What the names of devices begin with that speak RoCE v2 over UDP; behind it is an address.
+const ROCE: &str = "roce:";
+
 /// The environment variable that names the device of tests and examples.
 pub const DEVICE_VARIABLE: &str = "RDMA_CONN_DEVICE";
 
@@ -150,6 +153,7 @@ impl Device {
         match (self.provider, self.name()) {
             (Provider::RdmaCore, _) => None,
             (_, SOFT) => soft_rnic::crosses_processes().err(),
+            (_, name) if name.starts_with(ROCE) => None,
             _ => Some("a device at a distance is within one process".into()),
         }
     }
@@ -250,11 +254,25 @@ pub fn open(name: Option<&str>) -> Result<Device, OpenError> {
     if let Some(card) = name.and_then(|name| name.strip_prefix(SOFT)?.strip_prefix("@card=")) {
         return open_card(card);
     }
+    if let Some(address) = name.and_then(|name| name.strip_prefix(ROCE)) {
+        return open_roce(address);
+    }
     let distant = name.and_then(round_trip).map(soft_rnic::distant);
     match distant.as_deref().or(name) {
         Some(name) => open_listed(name),
         None => open_first(&all()),
     }
+}
+
+/// The soft device that speaks RoCE v2 over UDP: an address, and options ([`soft_rnic::Roce`]).
+fn open_roce(address: &str) -> Result<Device, OpenError> {
+    let error = |reason: &dyn fmt::Display| DeviceError {
+        device: format!("{ROCE}{address}"),
+        what: "open the device",
+        reason: reason.to_string(),
+    };
+    let roce: soft_rnic::Roce = address.parse().map_err(|e| error(&e))?;
+    open_listed(&roce.list().map_err(|e| error(&e))?)
 }
 
 /// The soft device that takes the time of a card: `connectx5`, or `connectx5,slow=8`.

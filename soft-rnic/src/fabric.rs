@@ -5,3 +5,4 @@
 pub(crate) mod link;
 pub(crate) mod loopback;
 pub(crate) mod process;
+pub(crate) mod wire;

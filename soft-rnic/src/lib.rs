@@ -341,10 +341,12 @@ mod schedule;
 #[cfg(test)]
 mod testing;
 pub mod trace;
+pub mod udp;
 mod verbs;
 
 pub use counters::Counters;
 pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
+pub use fabric::wire::{Roce, RoceError};
 pub use objects::device::{counters, counters_of};
 pub use schedule::distance::card::{CallCosts, call_costs};
 pub use schedule::distance::{card, distant};

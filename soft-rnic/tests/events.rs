@@ -64,8 +64,10 @@ impl Channelled {
 
     fn message(&self, flags: ibv_send_flags) {
         assert_eq!(post_recv(self.p.qp[1], 1, &mut []), 0);
-        let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], flags);
+        let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], flags | SIGNALED);
         assert_eq!(post_send(self.p.qp[0], &mut wr), 0);
+        // It has arrived when it is answered.
+        assert_eq!(self.p.net.poll(self.p.cq[0], 1)[0].status, "SUCCESS");
     }
 
     fn close(self) {

@@ -4,6 +4,7 @@
 //! `exports`.
 
 use core::ffi::{c_char, c_int, c_void};
+use std::sync::Once;
 
 use verbs_sys::*;
 
@@ -17,8 +18,24 @@ macro_rules! forward {
     )* };
 }
 
+/// The address of a device that speaks RoCE v2 and is to be listed.
+const ROCE: &str = "RDMA_CONN_ROCE";
+
+pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    static ROCE_DEVICE: Once = Once::new();
+    ROCE_DEVICE.call_once(|| {
+        let Ok(text) = std::env::var(ROCE) else { return };
+        let roce: Result<soft_rnic::Roce, _> = text.parse();
+        let listed = roce.map_err(|e| e.to_string());
+        if let Err(reason) = listed.and_then(|roce| roce.list().map_err(|e| e.to_string())) {
+            eprintln!("{ROCE}: {reason}");
+        }
+    });
+    // SAFETY: the table's function has the contract of this one.
+    unsafe { (soft_rnic::table().get_device_list)(num_devices) }
+}
+
 forward! {
-    get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     free_device_list(list: *mut *mut ibv_device);
     get_device_name(device: *mut ibv_device) -> *const c_char;
     get_device_guid(device: *mut ibv_device) -> __be64;

@@ -30,6 +30,7 @@ impl Qp {
         only_one: bool,
     ) {
         while self.run_to_one_peer(sq, deferred, only_one) && !only_one {}
+        self.flush_wire();
         self.check_drained(sq);
     }
 
@@ -108,6 +109,9 @@ impl Qp {
         if self.is_foreign(&to.0) && receivers.is_some() {
             return self.send_remote_ud(requester, local, execution, request, &to.0, to.1);
         }
+        if let Some(wire) = self.wire_to(&to.0).filter(|_| receivers.is_some()) {
+            return self.send_datagram(wire, requester, local, request, to);
+        }
         let is_group = to.0.is_group();
         if is_group && !self.has_met_members(requester) {
             execution.deferred.push(WorkItem::MeetMembers(Arc::clone(self)));
@@ -163,7 +167,7 @@ impl Qp {
     /// The queue pair at an address, if there is one; `last` is where the previous
     /// datagram went.
     fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: &Address) -> Option<&'a Arc<Qp>> {
-        if to.gid != limits::GID || self.is_foreign(to) {
+        if to.gid != self.pd.context.device.gid() || self.is_foreign(to) {
             return None;
         }
         let known = |qp: &Arc<Qp>| qp.num == to.qpn && qp.state() != State::Destroyed;

@@ -350,7 +350,7 @@ unsafe fn post_queued<'a>(
         wr = unsafe { (*wr).next };
     }
     // Elsewhere only what is flushed goes on by itself.
-    if qp.pd.context.device.is_synchronous() || qp.state().flushes_sends() {
+    if device.is_synchronous() || device.wire().is_some() || qp.state().flushes_sends() {
         qp.run_pending(&mut sq, &mut deferred, false);
     }
     drop(sq);

@@ -267,6 +267,7 @@ impl Qp {
         only_one: bool,
     ) {
         match sq.remote.is_some() {
+            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
             true => process::remote::run::<false>(self, sq, deferred, only_one),
             false => loopback::run(self, sq, deferred, only_one),
         }

@@ -16,7 +16,7 @@
 
 pub(crate) mod begin;
 mod checked;
-mod datagram;
+pub(crate) mod datagram;
 mod delivery;
 mod finish;
 pub(crate) mod on_demand;

@@ -9,6 +9,8 @@ use verbs_sys::*;
 
 use crate::counters::Counters;
 use crate::fabric::process::directory::INDEX_BITS;
+use crate::fabric::wire::state::Wire;
+use crate::objects::address::Gid;
 use crate::objects::mr_table::MrTable;
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
 use crate::schedule::distance::card::Card;
@@ -153,6 +155,20 @@ impl Device {
             Kind::Distant(distance) => Some(distance),
             _ => None,
         }
+    }
+
+    /// What a device on the network has in addition.
+    #[inline]
+    pub(crate) fn wire(&self) -> Option<&Wire> {
+        match &self.kind {
+            Kind::Wired(wire) => Some(wire),
+            _ => None,
+        }
+    }
+
+    /// Its GID.
+    pub(crate) fn gid(&self) -> Gid {
+        self.wire().map_or(limits::GID, |wire| wire.gid)
     }
 
     /// What its cards' operations cost.

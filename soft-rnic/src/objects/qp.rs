@@ -137,6 +137,9 @@ impl Qp {
         let Some(mut sq) = self.sq_unless_blocked() else {
             return self.pd.context.device.arm_again(self.num, token, BLOCKED_RETRY_NS);
         };
+        if self.wire_expired(&mut sq, token, deferred) {
+            return;
+        }
         self.late_expired(&mut sq, token, deferred);
         self.room_expired(&mut sq, token, deferred);
         let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
@@ -180,6 +183,7 @@ impl Qp {
             let _ = remote.reclaim(&sq.pending);
             remote.give_up();
         }
+        sq.wire = None;
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();
         sq.forget_ending();
@@ -216,6 +220,9 @@ impl Qp {
         // or it sees the state and flushes them itself.
         let _poster = self.rq.poster.lock();
         let mut writer = CqWriter::default();
+        if let Some(taken) = responder.wire.as_mut().and_then(|wire| wire.taken.take()) {
+            writer.push(&self.recv_cq, &self.flushed_receive(taken.wr_id), None, deferred);
+        }
         while let Some(request) = self.rq.front(&mut responder.consumer) {
             let completion = self.flushed_receive(request.wr_id());
             self.check_flushed();
@@ -254,6 +261,7 @@ impl Qp {
         sq.settling = None;
         sq.requester = Requester::default();
         sq.peer = None;
+        sq.wire = None;
         sq.draining = false;
         self.rq.clear(&mut self.rq.poster.lock(), &mut responder.consumer);
         self.send_cq.purge(self.num);
@@ -302,6 +310,10 @@ pub(crate) unsafe fn create(
     if transport == Transport::XrcRecv {
         // It is in an XRC domain, and in no other.
         return Err(errno::EINVAL);
+    }
+    let is_xrc = matches!(transport, Transport::XrcSend | Transport::XrcRecv);
+    if pd.context.device.wire().is_some() && is_xrc {
+        return Err(errno::EOPNOTSUPP);
     }
     let only_sends = transport == Transport::XrcSend;
     // SAFETY: the caller's promise.
@@ -428,6 +440,7 @@ impl Qp {
             pending,
             peer: None,
             remote: None,
+            wire: None,
             counters: crate::counters::Counters::default(),
             scratch: Scratch::new(),
             draining: false,

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | a request of this process | the lock of its send queue |
 //! | a request of another process that is executed here | the lock of the progress engine |
+//! | a request that has come from the network | the lock of what receives there (it stands beside the progress engine below) |
 //! | either of them, if the key is a memory window's | the lock of the receiving side, too |
 //! | a checker that looks at a buffer, `ibv_advise_mr` | what [`look`] returns |
 //! | another process that accesses memory of this one | a word of its directory (`fabric::process::outside`) |
@@ -62,6 +63,9 @@ impl Device {
         }
         if let Some(peers) = &self.peers {
             peers.quiesce();
+        }
+        if let Some(wire) = self.wire() {
+            drop(wire.rx.lock());
         }
         end_looks();
     }

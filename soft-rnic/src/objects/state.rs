@@ -30,6 +30,7 @@ use crate::fabric::process::remote::state::Remote;
 use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
 use crate::fabric::process::side::Side;
 use crate::fabric::process::workers::Workers;
+use crate::fabric::wire::state::{Wire, WireRq, WireSq};
 use crate::faults::injector::Injector;
 use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
@@ -100,6 +101,8 @@ pub(crate) enum Kind {
     Simulated(crate::schedule::sim::state::State),
     /// When a round trip would be over.
     Distant(Distance),
+    /// As packets come: the peers are reached over UDP.
+    Wired(Box<Wire>),
 }
 
 /// An event that a deadline raises.
@@ -562,6 +565,8 @@ pub(crate) struct Sq {
     pub(crate) peer: Option<Arc<Qp>>,
     /// Present if the other end is in another process.
     pub(crate) remote: Option<Box<Remote>>,
+    /// Present if the other end is reached over UDP, once the queue pair may send.
+    pub(crate) wire: Option<Box<WireSq>>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     /// The queue was told to drain, and has not said yet that it has.
@@ -619,6 +624,8 @@ pub(crate) struct Responder {
     pub(crate) number: u32,
     /// The receive queue's consuming side (unused with a shared one).
     pub(crate) consumer: Consumer,
+    /// Present if the other end is reached over UDP.
+    pub(crate) wire: Option<Box<WireRq>>,
 }
 
 /// The object that an event is about. It lives while the event waits.

@@ -169,6 +169,27 @@ impl Wqe {
         }
     }
 
+    /// An atomic of a peer.
+    pub(crate) fn atomic(op: Op, compare_add: u64, swap: u64) -> Wqe {
+        Wqe {
+            wr_id: 0,
+            remote_addr: 0,
+            compare_add,
+            swap,
+            rkey: 0,
+            imm: None,
+            position: 0,
+            op,
+            signaled: false,
+            solicited: false,
+            inline: false,
+            fence: false,
+            ahead: false,
+            invalidates: false,
+            access: 0,
+        }
+    }
+
     /// What a plain SEND says ([`plain`]): [`new`](Self::new) reads more, and costs 13
     /// instructions of 805.
     #[inline(always)]

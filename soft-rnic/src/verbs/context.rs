@@ -236,6 +236,10 @@ unsafe extern "C" fn query_port_ex(
     // Relaxed: a flag that guards no memory.
     let is_down = object.handles.is_port_down.load(Ordering::Relaxed);
     let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr(is_down) };
+    let port = match object.device.wire() {
+        Some(wire) => ibv_port_attr { active_mtu: ibv_mtu(wire.mtu_code), ..port },
+        None => port,
+    };
     // SAFETY: the caller's struct has `len` bytes.
     unsafe { write_bounded(&port, attr.cast(), len) };
     0
@@ -260,11 +264,15 @@ pub(crate) unsafe extern "C" fn query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    if context.is_null() || gid.is_null() || port_num != limits::PORT || index != 0 {
+    // SAFETY: NULL, or a context of ours.
+    let (Ok(object), false) = (unsafe { Context::from_abi(context) }, gid.is_null()) else {
+        return errno::minus_one(Err(errno::EINVAL));
+    };
+    if port_num != limits::PORT || index != 0 {
         return errno::minus_one(Err(errno::EINVAL));
     }
     // SAFETY: the caller's place for one GID.
-    unsafe { gid.write(ibv_gid { raw: limits::GID }) };
+    unsafe { gid.write(ibv_gid { raw: object.device.gid() }) };
     0
 }
 
@@ -283,14 +291,16 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     entry_size: usize,
 ) -> c_int {
     let is_short = entry_size < size_of::<ibv_gid_entry>();
-    if context.is_null() || entry.is_null() || flags != 0 || is_short {
+    // SAFETY: NULL, or a context of ours.
+    let Ok(object) = (unsafe { Context::from_abi(context) }) else { return errno::EINVAL };
+    if entry.is_null() || flags != 0 || is_short {
         return errno::EINVAL;
     }
     if port_num != u32::from(limits::PORT) || index != 0 {
         return errno::EINVAL;
     }
     let value = ibv_gid_entry {
-        gid: ibv_gid { raw: limits::GID },
+        gid: ibv_gid { raw: object.device.gid() },
         gid_index: 0,
         port_num,
         gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,

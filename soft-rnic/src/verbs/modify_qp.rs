@@ -20,7 +20,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::address::is_route;
+use crate::objects::address::{Gid, is_route};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
 use crate::{errno, limits};
@@ -154,6 +154,10 @@ pub(crate) unsafe extern "C" fn modify_qp(
         }
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
+        if mask & STATE != 0 && attr.qp_state == ibv_qp_state::IBV_QPS_RESET {
+            // What has come for the connection that ends is not for the next one.
+            crate::fabric::wire::progress::look(&real.pd.context.device);
+        }
         real.modify(attr, mask, &mut deferred)?;
         qp.show_state();
         Ok(())
@@ -181,9 +185,10 @@ impl Qp {
         if !complete || !is_current || !are_valid(attr, mask) {
             return Err(errno::EINVAL);
         }
-        store(&mut sq, &mut responder, attr, mask);
+        store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());
         if from == State::Init && to == State::Rtr {
             self.connect(&mut sq, &mut responder);
+            self.connect_wire(&sq, &mut responder);
         }
         self.publish_connection(&responder);
         if let Some(trace) = self.trace() {
@@ -237,6 +242,7 @@ impl Qp {
             if let Some(remote) = &mut sq.remote {
                 remote.begin(sq.requester.psn);
             }
+            self.begin_to_send(sq);
         }
     }
 
@@ -254,7 +260,7 @@ impl Qp {
 }
 
 /// Takes the attributes over, where they are used and where they are reported.
-fn store(sq: &mut Sq, responder: &mut Responder, attr: &ibv_qp_attr, mask: u32) {
+fn store((sq, responder): (&mut Sq, &mut Responder), attr: &ibv_qp_attr, mask: u32, own: &Gid) {
     macro_rules! take {
         ($($bit:ident: $field:ident $(=> $to:expr)?;)*) => {
             $( if mask & $bit != 0 {
@@ -297,8 +303,8 @@ fn store(sq: &mut Sq, responder: &mut Responder, attr: &ibv_qp_attr, mask: u32) 
     if mask & AV != 0 {
         // SAFETY: bytes, whichever member was written.
         let gid = unsafe { attr.ah_attr.grh.dgid.raw };
-        sq.requester.reaches_us = gid == limits::GID;
-        responder.peer_is_here = gid == limits::GID;
+        sq.requester.reaches_us = gid == *own;
+        responder.peer_is_here = gid == *own;
     }
 }
 

@@ -25,7 +25,7 @@ pub const RW: u32 = 0xf; // local and remote, write, read and atomic
 /// The table and the name of the device under test.
 pub fn provider() -> (Table, String) {
     match std::env::var("RDMA_CONN_DEVICE") {
-        Ok(name) if !name.starts_with("soft") => {
+        Ok(name) if !name.starts_with("soft") && !name.starts_with("roce:") => {
             (load().expect("rdma-core is needed for this device"), name)
         }
         Ok(name) => (soft_rnic::table(), listed(name)),
@@ -33,8 +33,13 @@ pub fn provider() -> (Table, String) {
     }
 }
 
-/// A device that is there, or `soft0@5us`, which is there from now on.
+/// A device that is there, or `soft0@5us` or `roce:ADDR`, which is there from now on. The queue pairs
+/// of the latter reach each other over the network.
 fn listed(name: String) -> String {
+    if let Some(ip) = name.strip_prefix("roce:") {
+        let roce: soft_rnic::Roce = ip.parse().expect("an address, with options");
+        return roce.list().expect("an address of this machine, and its port");
+    }
     let us = name.strip_prefix("soft0@").and_then(|time| time.strip_suffix("us"));
     match us.and_then(|us| us.parse().ok()) {
         Some(us) => soft_rnic::distant(Duration::from_micros(us)),
@@ -44,7 +49,13 @@ fn listed(name: String) -> String {
 
 /// Whether the software device is under test: some rows are only about it.
 pub fn is_soft() -> bool {
-    provider().1.starts_with("soft")
+    let (_, name) = provider();
+    name.starts_with("soft") || name.starts_with("roce:")
+}
+
+/// Whether its peers are reached over UDP: then what is posted does not arrive within the post.
+pub fn is_wired() -> bool {
+    provider().1.starts_with("roce:")
 }
 
 /// [`is_soft`], for a case that no other device has: there the test says that it leaves the

@@ -3,68 +3,80 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::engine::responder::delivery::Message;
-use crate::limits;
-use crate::objects::address::Address;
+use crate::objects::address::{Address, Gid};
 
 /// Bytes in front of the payload of every received datagram.
-pub(super) const GRH_LEN: u32 = 40;
+pub(crate) const GRH_LEN: u32 = 40;
 
-type Grh = [u8; GRH_LEN as usize];
+pub(crate) type Grh = [u8; GRH_LEN as usize];
 
-/// Bytes of a datagram's packet behind the header of its network: UDP, base and datagram transport
-/// headers, the payload, and the checksum at the end.
-fn behind_ip(message: &Message<'_>) -> u16 {
-    const AROUND: u32 = 8 + 12 + 8 + 4;
-    let immediate = if message.wqe.imm.is_some() { 4 } else { 0 };
-    (AROUND + immediate + (message.len as u32).next_multiple_of(4)) as u16
+/// What the header of a datagram's packet says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route {
+    pub(crate) source: Gid,
+    pub(crate) destination: Gid,
+    pub(crate) class: u8,
+    pub(crate) hops: u8,
 }
 
 /// The protocol behind the header of the network.
 const UDP: u8 = 17;
 
-/// The 40 bytes in front of the payload: the header of the network's packet.
-pub(super) fn grh(message: &Message<'_>, to: &Address) -> Grh {
+/// The 40 bytes in front of the payload of a message: the header of the network's packet.
+pub(super) fn grh(message: &Message<'_>, to: &Address, source: Gid) -> Grh {
     // The kernel's default, where the address handle leaves it open.
-    let hop_limit = if to.hop_limit == 0 { 64 } else { to.hop_limit };
-    match Ipv6Addr::from(to.gid).to_ipv4_mapped() {
-        Some(destination) => ipv4(message, to, hop_limit, destination),
-        None => ipv6(message, to, hop_limit),
+    let hops = if to.hop_limit == 0 { 64 } else { to.hop_limit };
+    let route = Route { source, destination: to.gid, class: to.traffic_class, hops };
+    route.header(message.len, message.wqe.imm.is_some())
+}
+
+impl Route {
+    /// The 40 bytes in front of a payload of so many bytes.
+    pub(crate) fn header(&self, len: u64, has_imm: bool) -> Grh {
+        // UDP, base and datagram transport headers, the payload, and the checksum at the end.
+        const AROUND: u32 = 8 + 12 + 8 + 4;
+        let immediate = if has_imm { 4 } else { 0 };
+        let behind = (AROUND + immediate + (len as u32).next_multiple_of(4)) as u16;
+        let of = |gid: &Gid| Ipv6Addr::from(*gid).to_ipv4_mapped();
+        match (of(&self.source), of(&self.destination)) {
+            (Some(source), Some(destination)) => self.ipv4(behind, source, destination),
+            _ => self.ipv6(behind),
+        }
     }
-}
 
-/// On RoCE v2 between IPv4 addresses, the header of the IPv4 packet is in the last 20 bytes, and
-/// the first 20 mean nothing (rxe, too, leaves them zero).
-fn ipv4(message: &Message<'_>, to: &Address, hop_limit: u8, destination: Ipv4Addr) -> Grh {
-    const IPV4: usize = 20;
-    let total = IPV4 as u16 + behind_ip(message);
-    let mut header = [0; GRH_LEN as usize];
-    let ip = &mut header[IPV4..];
-    // Version 4, five words, no options.
-    ip[0] = 0x45;
-    ip[1] = to.traffic_class;
-    ip[2..4].copy_from_slice(&total.to_be_bytes());
-    // Do not fragment.
-    ip[6] = 0x40;
-    ip[8] = hop_limit;
-    ip[9] = UDP;
-    ip[12..16].copy_from_slice(&limits::GID[12..]);
-    ip[16..].copy_from_slice(&destination.octets());
-    let checksum = internet_checksum(ip);
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    header
-}
+    /// On RoCE v2 between IPv4 addresses, the header of the IPv4 packet is in the last 20 bytes, and
+    /// the first 20 mean nothing (rxe, too, leaves them zero).
+    fn ipv4(&self, behind: u16, source: Ipv4Addr, destination: Ipv4Addr) -> Grh {
+        const IPV4: usize = 20;
+        let mut header = [0; GRH_LEN as usize];
+        let ip = &mut header[IPV4..];
+        // Version 4, five words, no options.
+        ip[0] = 0x45;
+        ip[1] = self.class;
+        ip[2..4].copy_from_slice(&(IPV4 as u16 + behind).to_be_bytes());
+        // Do not fragment.
+        ip[6] = 0x40;
+        ip[8] = self.hops;
+        ip[9] = UDP;
+        ip[12..16].copy_from_slice(&source.octets());
+        ip[16..].copy_from_slice(&destination.octets());
+        let checksum = internet_checksum(ip);
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        header
+    }
 
-/// To a multicast group that is an IPv6 address, the packet is one of IPv6.
-fn ipv6(message: &Message<'_>, to: &Address, hop_limit: u8) -> Grh {
-    let mut ip = [0; GRH_LEN as usize];
-    // Version 6, and no flow label.
-    ip[..4].copy_from_slice(&(6 << 28 | u32::from(to.traffic_class) << 20).to_be_bytes());
-    ip[4..6].copy_from_slice(&behind_ip(message).to_be_bytes());
-    ip[6] = UDP;
-    ip[7] = hop_limit;
-    ip[8..24].copy_from_slice(&limits::GID);
-    ip[24..].copy_from_slice(&to.gid);
-    ip
+    /// To a multicast group that is an IPv6 address, the packet is one of IPv6.
+    fn ipv6(&self, behind: u16) -> Grh {
+        let mut ip = [0; GRH_LEN as usize];
+        // Version 6, and no flow label.
+        ip[..4].copy_from_slice(&(6 << 28 | u32::from(self.class) << 20).to_be_bytes());
+        ip[4..6].copy_from_slice(&behind.to_be_bytes());
+        ip[6] = UDP;
+        ip[7] = self.hops;
+        ip[8..24].copy_from_slice(&self.source);
+        ip[24..].copy_from_slice(&self.destination);
+        ip
+    }
 }
 
 /// The checksum of RFC 1071 over an even number of bytes.

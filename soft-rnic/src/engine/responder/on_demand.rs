@@ -213,7 +213,7 @@ impl<'d> Delivery<'d, '_> {
             match message.to {
                 None => copy(self.room.as_slice(), here),
                 Some((to, _)) => {
-                    let mut header = grh(message, to);
+                    let mut header = grh(message, to, self.peer.pd.context.device.gid());
                     let from = core::iter::once(Span::of(&mut header)).chain(here);
                     copy(self.room.as_slice(), from)
                 }

@@ -50,7 +50,7 @@ unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
 }
 
 /// What was there before an atomic operation.
-pub(super) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
+pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     // AcqRel: an atomic synchronises all users of the word.
     match wqe.op {
         Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
@@ -91,7 +91,7 @@ impl Delivery<'_, '_> {
                 (None, _) if op != Op::Send => {}
                 (None, None) => copy_spans(self.room.as_slice(), local, Copying::Owned),
                 (None, Some((to, _))) => {
-                    let mut header = grh(self.message, to);
+                    let mut header = grh(self.message, to, self.peer.pd.context.device.gid());
                     copy_with_header(self.room.as_slice(), Span::of(&mut header), local);
                 }
             }

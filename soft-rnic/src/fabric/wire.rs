@@ -1,0 +1,32 @@
+//! Peers on the network: RoCE v2 over UDP.
+//!
+//! The protocol is `roce_core`'s; this is its driver. Each reliable connection has a requester under
+//! the lock of its send queue, and a responder under that of its receiving side:
+//!
+//! ```text
+//!   post ──> run_over ──> Requester ──> packets ──> Outbox ──> UDP
+//!   poll ──> Inbox ──> ICRC, parse ─┬─> Requester ──> completions, packets
+//!                                   └─> Responder ──> memory, receives; answers behind the batch
+//! ```
+//!
+//! Whoever polls takes what has come; where no thread does, the device's thread waits for packets
+//! ([`progress`]). Deadlines are the timer's.
+//!
+//! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). No
+//! packet is kept for a socket that has no room: it is lost, as any may be, and the window becomes
+//! smaller.
+//!
+//! Bytes go through memory of the device's own on their way out, and the ICRC is computed there: the
+//! program may write to its memory meanwhile, and a packet whose bytes are not those that were
+//! counted would be dropped by the peer, again and again.
+
+pub(crate) mod device;
+pub(crate) mod packets;
+pub(crate) mod progress;
+pub(crate) mod requester;
+pub(crate) mod responder;
+pub(crate) mod state;
+pub(crate) mod target;
+pub(crate) mod unreliable;
+
+pub use device::{Roce, RoceError};

@@ -1,0 +1,200 @@
+//! Devices on the network, and what connects their queue pairs.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use core::str::FromStr;
+use core::sync::atomic::AtomicU64;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use roce_core::icrc::Flow;
+use roce_core::lengths::{ICRC, MAX_HEADERS};
+
+use crate::lock::{Lock, Padded};
+use crate::objects::device::DEVICES;
+use crate::objects::qp_state::Transport;
+use crate::objects::state::{Device, Kind, Qp, Responder, Sq};
+use crate::random::Random;
+use crate::schedule::network::faults::NetworkFaults;
+use crate::udp::{Marks, Outbox, Port, PortError};
+
+use super::state::{Counts, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+
+/// The port of RoCE v2.
+pub(crate) const UDP_PORT: u16 = 4_791;
+
+/// A device that speaks RoCE v2 over UDP from an address of this machine.
+///
+/// Its text is the address, and options behind commas: `loopback=wire`; `loss`, `reordering` and
+/// `duplication`, each a probability from 0 to 1, and `seed`, a number.
+///
+/// ```
+/// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
+/// assert_eq!(roce.faults.loss, 0.01);
+/// assert_eq!(roce.list()?, "roce:127.0.0.77");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Roce {
+    /// The address: its port 4791 is bound.
+    pub ip: IpAddr,
+    /// Queue pairs of the device reach each other over the network as well.
+    pub loopback: bool,
+    /// What the network does to packets that come.
+    pub faults: NetworkFaults,
+    /// What it is drawn from.
+    pub seed: u64,
+}
+
+/// A text that is no [`Roce`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoceError(String);
+
+impl fmt::Display for RoceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RoceError {}
+
+impl FromStr for Roce {
+    type Err = RoceError;
+
+    fn from_str(text: &str) -> Result<Roce, RoceError> {
+        let mut parts = text.split(',').map(str::trim);
+        let address = parts.next().unwrap_or_default();
+        let ip = address.parse().map_err(|_| {
+            RoceError(format!(
+                "{address:?} is no IP address: name one of this machine (`ip address`)"
+            ))
+        })?;
+        let mut roce = Roce { ip, loopback: false, faults: NetworkFaults::default(), seed: 0 };
+        for part in parts {
+            roce.set(part)?;
+        }
+        Ok(roce)
+    }
+}
+
+impl Roce {
+    fn set(&mut self, part: &str) -> Result<(), RoceError> {
+        let wrong = |what: &str| RoceError(format!("{part:?}: {what}"));
+        let (name, value) = part.split_once('=').ok_or_else(|| wrong("an option is NAME=VALUE"))?;
+        let which = match name {
+            "loopback" if value == "wire" => {
+                self.loopback = true;
+                return Ok(());
+            }
+            "seed" => {
+                self.seed = value.parse().map_err(|_| wrong("a seed is a number from 0"))?;
+                return Ok(());
+            }
+            "loss" => &mut self.faults.loss,
+            "reordering" => &mut self.faults.reordering,
+            "duplication" => &mut self.faults.duplication,
+            _ => {
+                let all = "there are loopback=wire, loss, reordering, duplication and seed";
+                return Err(wrong(all));
+            }
+        };
+        let probability = value.parse().ok().filter(|p| (0.0..=1.0).contains(p));
+        *which = probability.ok_or_else(|| wrong("a probability is from 0 to 1"))?;
+        Ok(())
+    }
+
+    /// The name of the device, which is listed from now on. An address has one device: the first one
+    /// that was asked for.
+    ///
+    /// # Errors
+    /// [`PortError`]: another process has the address's port 4791, or no interface has the address.
+    pub fn list(&self) -> Result<String, PortError> {
+        let name = format!("roce:{}", self.ip);
+        let mut devices = DEVICES.lock();
+        if !devices.iter().any(|device| device.name() == name) {
+            devices.push(self.open(&name)?);
+        }
+        Ok(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<Device>, PortError> {
+        let port = Port::bind(SocketAddr::new(self.ip, UDP_PORT))?;
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let ordinal = 3 << 40 | hasher.finish() >> 24;
+        Ok(Device::new(name, ordinal, Kind::Wired(Box::new(Wire::new(self, port)))))
+    }
+}
+
+impl Wire {
+    fn new(roce: &Roce, port: Port) -> Wire {
+        let mtu_code = mtu_code(&port);
+        let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
+            network: roce.faults,
+            random: Random::new(roce.seed),
+            late: None,
+        });
+        Wire {
+            port,
+            gid: gid_of(roce.ip),
+            mtu_code,
+            mtu: 128 << mtu_code,
+            loops: roce.loopback,
+            rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
+            tx: Padded(Lock::new(Outbox::new(true))),
+            polls: AtomicU64::new(0),
+            thread: OnceLock::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn path(&self, peer: IpAddr, marks: Marks) -> Option<Path> {
+        let peer = SocketAddr::new(peer, UDP_PORT);
+        Some(Path { peer, marks, flow: Flow::new(self.port.local(), peer)? })
+    }
+}
+
+/// The code of the largest path MTU whose packets the interface takes whole.
+fn mtu_code(port: &Port) -> u32 {
+    let headers = if port.local().is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
+    let room = port.mtu().unwrap_or(1_500).saturating_sub(headers);
+    (1..=5).rev().find(|code| 128_usize << code <= room).unwrap_or(1)
+}
+
+impl Qp {
+    /// The queue pair has become ready to receive; both locks are held.
+    pub(crate) fn connect_wire(&self, sq: &Sq, responder: &mut Responder) {
+        let device = &self.pd.context.device;
+        let Some(wire) = device.wire() else { return };
+        let path = match self.transport {
+            Transport::Ud => None,
+            _ => match self.wire_path(sq, wire) {
+                Some(path) => Some(path),
+                None => return,
+            },
+        };
+        self.listen_wire(responder, sq.requester.mtu_shift, path);
+        device.start_wire_thread();
+    }
+
+    /// It has become ready to send; the lock is held.
+    pub(crate) fn begin_to_send(&self, sq: &mut Sq) {
+        let device = &self.pd.context.device;
+        let Some(wire) = device.wire().filter(|_| self.transport != Transport::Ud) else { return };
+        if let Some(path) = self.wire_path(sq, wire) {
+            self.begin_wire(sq, wire, path);
+        }
+    }
+
+    /// Where its packets go, if they go over the network.
+    fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
+        if sq.requester.reaches_us && !wire.loops {
+            return None;
+        }
+        let grh = &sq.attr.ah_attr.grh;
+        // SAFETY: bytes, whichever member was written.
+        let peer = ip_of(unsafe { &grh.dgid.raw });
+        let hops = if grh.hop_limit == 0 { Marks::default().hops } else { grh.hop_limit };
+        wire.path(peer, Marks { class: grh.traffic_class, hops })
+    }
+}

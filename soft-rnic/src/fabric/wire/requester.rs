@@ -1,0 +1,353 @@
+//! The requester's side: requests into packets, and responses into completions.
+
+use std::sync::Arc;
+
+use roce_core::headers::{DEFAULT_PKEY, Headers};
+use roce_core::psn::Psn;
+use roce_core::request::{Kind, Outgoing, Request};
+use roce_core::requester::{Completion, Config, MAX_WINDOW, Received, Requester, SendSlot, Status};
+use roce_core::uc;
+use verbs_sys::ibv_wc_status;
+
+use crate::clock;
+use crate::deferred_work::DeferredWork;
+use crate::engine::execution::{Execution, SqParts};
+use crate::fabric::link::{Link, Step};
+use crate::objects::pending::{Outcome, Pending};
+use crate::objects::qp_state::Transport;
+use crate::objects::span::{Copying, Span, copy_pieces};
+use crate::objects::state::{Qp, Sq};
+use crate::objects::wqe::{self, Op};
+
+use super::state::{Path, Reliable, Wire, WireSq};
+use super::unreliable::UnreliableLink;
+
+/// Bytes that the kernel adds to a packet that it keeps, at most.
+const OVERHEAD: u32 = 1_024;
+/// The shortest time from now to a deadline, but for RNR timers: threads that poll see to what is due
+/// before.
+const SOONEST_NS: u64 = 200_000;
+
+/// The code of the shortest timeout, 4 ms: a peer on a busy machine takes as long to answer, and
+/// the kernel's device waits no shorter.
+const SHORTEST: u8 = 10;
+
+fn timeout(code: u8) -> u8 {
+    if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
+}
+
+/// The send queue's hold on its machine.
+struct WireLink<'w> {
+    wire: &'w mut Reliable,
+}
+
+impl<'a> Link<'a> for WireLink<'_> {
+    fn sent(&self) -> u32 {
+        self.wire.machine.outstanding() as u32
+    }
+
+    fn advance(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &wqe::Request<'_>,
+        _: &mut Execution<'a>,
+    ) -> Step {
+        let fails = |status, sent: u32| match sent {
+            0 => Step::Ended(Outcome::Failed(status)),
+            // It fails in its turn.
+            _ => Step::Later,
+        };
+        let len = request.len();
+        let SqParts { requester, scratch, .. } = parts;
+        if let Err(status) = qp.local(requester, request, len, &mut scratch.local) {
+            return fails(status, self.sent());
+        }
+        let Some(asked) = request_of(request) else {
+            return fails(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, self.sent());
+        };
+        match self.wire.machine.post(asked) {
+            Ok(_) => {
+                requester.started = true;
+                Step::Sent
+            }
+            // There is an entry for each request of the queue: the machine has failed, and the
+            // queue is flushed.
+            Err(_) => Step::Later,
+        }
+    }
+
+    fn advance_lossy(
+        &mut self,
+        _: &'a Arc<Qp>,
+        _: &mut SqParts<'_>,
+        _: &wqe::Request<'_>,
+        _: &mut Execution<'a>,
+        _: bool,
+    ) -> Outcome {
+        Outcome::Dropped
+    }
+}
+
+/// A request, as the protocol has it, if it has such ones.
+pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
+    let (wqe, len) = (request.wqe, request.len() as u32);
+    let mut asked = Request::new(kind_of(wqe)?, len, wqe.remote_addr, wqe.rkey);
+    (asked.is_solicited, asked.is_fenced) = (wqe.solicited, wqe.fence);
+    Some(asked)
+}
+
+fn kind_of(wqe: &wqe::Wqe) -> Option<Kind> {
+    let imm = wqe.imm.map(u32::from_be);
+    Some(match (wqe.op, imm) {
+        (Op::Send, _) if wqe.invalidates => Kind::SendInv(wqe.imm.unwrap_or(0)),
+        (Op::Send, None) => Kind::Send,
+        (Op::Send, Some(imm)) => Kind::SendImm(imm),
+        (Op::Write, None) => Kind::Write,
+        (Op::Write, Some(imm)) => Kind::WriteImm(imm),
+        (Op::Read, _) => Kind::Read,
+        (Op::CompareSwap, _) => Kind::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
+        (Op::FetchAdd, _) => Kind::FetchAdd { add: wqe.compare_add },
+        (Op::AtomicWrite | Op::BindMw | Op::LocalInv, _) => return None,
+    })
+}
+
+/// The status of a request that the peer has refused, or did not answer.
+fn status_of(status: Status) -> ibv_wc_status {
+    match status {
+        Status::Success => ibv_wc_status::IBV_WC_SUCCESS,
+        Status::LocalLength => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
+        Status::BadResponse => ibv_wc_status::IBV_WC_BAD_RESP_ERR,
+        Status::RemoteInvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+        Status::RemoteAccess => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
+        Status::RemoteOperation => ibv_wc_status::IBV_WC_REM_OP_ERR,
+        Status::RetryExceeded => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
+        Status::RnrRetryExceeded => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
+    }
+}
+
+impl Qp {
+    /// The queue pair may send from now on: to `path`.
+    pub(super) fn begin_wire(&self, sq: &mut Sq, wire: &Wire, path: Path) {
+        if self.transport == Transport::Uc {
+            let Sq { requester, .. } = sq;
+            let sender = uc::Sender::new(uc::Config {
+                mtu: 1 << requester.mtu_shift,
+                dest_qpn: requester.dest_qpn,
+                pkey: DEFAULT_PKEY,
+                first_psn: Psn::new(requester.psn),
+            });
+            sq.wire = Some(Box::new(WireSq::Unreliable(sender, path)));
+            return;
+        }
+        let Sq { requester, .. } = sq;
+        let mtu = 1 << requester.mtu_shift;
+        // Half of what the peer keeps, if it keeps as much as this end.
+        let window = (wire.port.buffer() as u32 / 2 / (mtu + OVERHEAD)).clamp(4, MAX_WINDOW);
+        let config = Config {
+            mtu,
+            dest_qpn: requester.dest_qpn,
+            pkey: DEFAULT_PKEY,
+            first_psn: Psn::new(requester.psn),
+            timeout: timeout(requester.timeout),
+            retry_cnt: requester.retry_cnt,
+            rnr_retry: requester.rnr_retry,
+            max_rd_atomic: requester.max_rd_atomic,
+            max_window: window,
+            read_packets: window,
+        };
+        let slots = vec![SendSlot::new(); self.cap.max_send_wr.max(1) as usize];
+        let machine = Requester::new(slots, config).ok();
+        sq.wire = machine.map(|machine| {
+            let reliable = Reliable { machine, path, first: 0, lost: None, armed: None };
+            Box::new(WireSq::Reliable(reliable))
+        });
+    }
+
+    /// Posts and sends what can go, and completes what is complete. The send queue's lock is held.
+    pub(crate) fn run_wire(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        if self.state().flushes_sends() {
+            return self.flush_sends(sq, deferred);
+        }
+        let Sq { requester, pending, wire, counters, scratch, .. } = sq;
+        let (mut execution, mut parts) =
+            (Execution::new(), SqParts { requester, counters, scratch });
+        let wire = match wire.as_deref_mut() {
+            None => return,
+            Some(WireSq::Reliable(wire)) => wire,
+            Some(WireSq::Unreliable(sender, path)) => {
+                let mut link = UnreliableLink { sender, path };
+                self.run_over(&mut link, &mut parts, pending, &mut execution, only_one);
+                deferred.append(execution.finish());
+                return self.flush_wire();
+            }
+        };
+        while let Some(completion) = wire.machine.next_completion() {
+            self.end_request(&mut parts, &mut execution, (pending, wire), completion);
+        }
+        self.run_over(&mut WireLink { wire }, &mut parts, pending, &mut execution, only_one);
+        // What has been completed can be seen meanwhile.
+        execution.writer.release();
+        self.transmit(&mut parts, pending, wire);
+        if wire.lost == Some(wire.first)
+            && let Some(head) = pending.front().map(|head| *head.wqe)
+        {
+            let failed = Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+            self.settle(&mut parts, &mut execution, &head, 0, failed);
+            pending.pop();
+            (wire.first, wire.lost) = (wire.first + 1, None);
+        }
+        deferred.append(execution.finish());
+        self.arm_wire(wire);
+    }
+
+    fn end_request<'a>(
+        self: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        execution: &mut Execution<'a>,
+        (pending, wire): (&mut Pending, &mut Reliable),
+        completion: Completion,
+    ) {
+        let Some((wqe, len)) = pending.front().map(|head| (*head.wqe, head.len())) else { return };
+        let outcome = match status_of(completion.status) {
+            ibv_wc_status::IBV_WC_SUCCESS => Outcome::Done,
+            status => Outcome::Failed(status),
+        };
+        self.settle(parts, execution, &wqe, len, outcome);
+        pending.pop();
+        wire.first += 1;
+        parts.requester.started = wire.machine.outstanding() > 0;
+    }
+
+    /// Sends the packets that may go now.
+    fn transmit(&self, parts: &mut SqParts<'_>, pending: &Pending, wire: &mut Reliable) {
+        let Some(device) = self.pd.context.device.wire() else { return };
+        let now = clock::now();
+        let Some(mut packet) = wire.machine.next_packet(now) else { return };
+        let mut tx = device.tx.lock();
+        loop {
+            if wire.lost.is_none_or(|lost| packet.index.0 < lost) {
+                let request = pending.nth((packet.index.0 - wire.first) as u32);
+                let sent = request.map_or(Ok(()), |request| {
+                    device.put(
+                        &mut tx,
+                        &wire.path,
+                        (&packet.headers, packet.length as usize),
+                        |to| self.fill(parts, &request, &packet, to),
+                    )
+                });
+                if sent.is_err() {
+                    wire.lost = Some(packet.index.0);
+                }
+            }
+            match wire.machine.next_packet(now) {
+                Some(next) => packet = next,
+                None => break,
+            }
+        }
+        device.flush(&mut tx);
+    }
+
+    /// Copies the payload of a packet out of the memory of its request, if that is still there.
+    pub(super) fn fill(
+        &self,
+        parts: &mut SqParts<'_>,
+        request: &wqe::Request<'_>,
+        packet: &Outgoing,
+        to: &mut [u8],
+    ) -> Result<(), ibv_wc_status> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let SqParts { requester, scratch, .. } = parts;
+        let local = self.local(requester, request, request.len(), &mut scratch.local)?;
+        let from = behind(local.as_slice(), packet.offset as usize);
+        // SAFETY: the list was checked, and the lock of the send queue is held; programs access it
+        // atomically only.
+        unsafe { copy_pieces(core::iter::once(Span::of(to)), from, Copying::Shared) };
+        Ok(())
+    }
+
+    /// A response has come. The send queue's lock is held; completions are [`run_wire`]'s.
+    ///
+    /// [`run_wire`]: Self::run_wire
+    pub(super) fn hear(self: &Arc<Qp>, sq: &mut Sq, headers: &Headers, payload: &[u8]) {
+        let Sq { requester, pending, wire, scratch, .. } = sq;
+        let Some(WireSq::Reliable(wire)) = wire.as_deref_mut() else { return };
+        if self.state().flushes_sends() {
+            return;
+        }
+        let received = wire.machine.on_response(headers, payload.len() as u32, clock::now());
+        let mut value;
+        let (index, offset, from) = match received {
+            Received::Place { index, offset, .. } => (index, offset as usize, span_of(payload)),
+            Received::Original { index, value: found } => {
+                value = found;
+                (index, 0, Span::of_words(core::slice::from_mut(&mut value)))
+            }
+            Received::Ignored | Received::Noted => return,
+        };
+        let landed = pending.nth((index.0 - wire.first) as u32).and_then(|request| {
+            let local = self.local(requester, &request, request.len(), &mut scratch.local).ok()?;
+            let to = behind(local.as_slice(), offset);
+            // SAFETY: as in `fill`; a landing place may be polled.
+            unsafe { copy_pieces(to, core::iter::once(from), Copying::Shared) };
+            Some(())
+        });
+        if landed.is_none() {
+            wire.lost.get_or_insert(index.0);
+        }
+    }
+
+    /// Arms the deadline of the machine, unless one is armed that comes before.
+    fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
+        let Some(due) = wire.machine.deadline_ns() else { return };
+        let now = clock::now();
+        let at = due.max(now + SOONEST_NS);
+        if wire.armed.is_some_and(|(_, armed)| armed <= at) {
+            return;
+        }
+        let token = self.pd.context.device.arm(self.num, Some(at - now));
+        wire.armed = Some((token, at));
+    }
+
+    /// A deadline has come: whether it was this machine's. The send queue's lock is held.
+    pub(crate) fn wire_expired(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        token: u64,
+        deferred: &mut DeferredWork,
+    ) -> bool {
+        let Some(WireSq::Reliable(wire)) = sq.wire.as_deref_mut() else { return false };
+        if wire.armed.is_none_or(|(armed, _)| armed != token) {
+            return false;
+        }
+        wire.armed = None;
+        let now = clock::now();
+        if wire.machine.deadline_ns().is_some_and(|due| due <= now) {
+            wire.machine.on_timer(now);
+        }
+        self.run_wire(sq, deferred, false);
+        true
+    }
+}
+
+/// What is behind the first bytes of a list.
+pub(super) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
+    list.iter().filter_map(move |span| {
+        let before = skip.min(span.len());
+        skip -= before;
+        (before < span.len()).then(|| span.behind(before))
+    })
+}
+
+/// A payload, which is only read.
+pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
+    // SAFETY: it is borrowed as long, and nothing writes to it.
+    unsafe { Span::private(payload.as_ptr().cast_mut(), payload.len()) }
+}

@@ -1,0 +1,206 @@
+//! The receiving side: requests of peers, and what answers them.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use roce_core::codec::Packet;
+use roce_core::headers::{DEFAULT_PKEY, RnrTimer};
+use roce_core::psn::Psn;
+use roce_core::responder::{Config, Outcome, Refusal, Responder, ResponseSlot};
+use roce_core::{uc, ud};
+use verbs_sys::*;
+
+use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::engine::responder::datagram::{Grh, Route};
+use crate::objects::cq::CqWriter;
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::span::SpanBuf;
+use crate::objects::state::{self, Qp};
+use crate::udp::Datagram;
+
+use super::state::{Machine, Path, Wire, WireRq, gid_of};
+use super::target::Here;
+
+/// What the requests of one batch share.
+pub(super) struct Answering {
+    pub(super) room: SpanBuf,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Qp {
+    /// The queue pair may receive from now on; a connection from `path`.
+    pub(super) fn listen_wire(
+        &self,
+        responder: &mut state::Responder,
+        mtu_shift: u32,
+        path: Option<Path>,
+    ) {
+        let machine = self.machine(responder, 1 << mtu_shift);
+        responder.wire = machine
+            .map(|machine| Box::new(WireRq { machine, path, taken: None, is_established: false }));
+    }
+
+    fn machine(&self, responder: &state::Responder, mtu: u32) -> Option<Machine> {
+        let (dest_qpn, pkey) = (responder.dest_qpn, DEFAULT_PKEY);
+        let first_psn = Psn::new(responder.psn);
+        Some(match self.transport {
+            Transport::Uc => Machine::Unreliable(uc::Receiver::new(uc::Config {
+                mtu,
+                dest_qpn,
+                pkey,
+                first_psn,
+            })),
+            Transport::Ud => Machine::Datagrams(ud::Receiver::new()),
+            _ => {
+                let min_rnr_timer = RnrTimer::new(responder.min_rnr_timer)?;
+                let config = Config { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
+                let slots = vec![ResponseSlot::new(); responder.max_dest_rd_atomic.into()];
+                Machine::Reliable(Responder::new(slots, config).ok()?)
+            }
+        })
+    }
+
+    /// A request has come. Whether there is something to answer.
+    pub(super) fn serve(
+        self: &Arc<Qp>,
+        packet: &Packet<'_>,
+        datagram: &Datagram<'_>,
+        answering: &mut Answering,
+        deferred: &mut DeferredWork,
+    ) -> bool {
+        let headers = &packet.headers;
+        let header = headers.deth.map(|deth| {
+            let route = Route {
+                source: gid_of(datagram.from.ip()),
+                destination: self.pd.context.device.gid(),
+                class: datagram.marks.class,
+                hops: datagram.marks.hops,
+            };
+            (deth.src_qpn, route.header(packet.payload.len() as u64, headers.imm.is_some()))
+        });
+        self.with_machine(answering, deferred, header, |machine, qkey, here| match machine {
+            Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
+            Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
+            Machine::Datagrams(machine) => {
+                if headers.deth.is_none_or(|deth| deth.qkey != qkey) {
+                    // Relaxed: a statistic.
+                    let violations = &here.qp.pd.context.device.qkey_violations;
+                    violations.fetch_add(1, Ordering::Relaxed);
+                    return Outcome::Dropped;
+                }
+                machine.on_request(headers, packet.payload, here)
+            }
+        })
+    }
+
+    /// A packet that breaks the rules has come, for the next request.
+    pub(super) fn serve_malformed(
+        self: &Arc<Qp>,
+        psn: Psn,
+        answering: &mut Answering,
+        deferred: &mut DeferredWork,
+    ) -> bool {
+        self.with_machine(answering, deferred, None, |machine, _, here| match machine {
+            Machine::Reliable(machine) => machine.on_malformed(psn, here),
+            _ => Outcome::Dropped,
+        })
+    }
+
+    fn with_machine(
+        self: &Arc<Qp>,
+        answering: &mut Answering,
+        deferred: &mut DeferredWork,
+        datagram: Option<(u32, Grh)>,
+        act: impl FnOnce(&mut Machine, u32, &mut Here<'_, '_>) -> Outcome,
+    ) -> bool {
+        let mut guard = self.responder.lock();
+        if !self.state().receives() {
+            return false;
+        }
+        let Some((machine, mut here)) = self.here(&mut guard, answering, deferred) else {
+            return false;
+        };
+        here.datagram = datagram;
+        let qkey = here.qkey;
+        let outcome = act(machine, qkey, &mut here);
+        drop(here);
+        let has_response = matches!(machine, Machine::Reliable(machine) if machine.has_response());
+        let is_first = outcome == Outcome::Accepted
+            && guard
+                .wire
+                .as_mut()
+                .is_some_and(|wire| !core::mem::replace(&mut wire.is_established, true));
+        drop(guard);
+        if is_first && self.state() == State::Rtr && self.transport != Transport::Ud {
+            self.raise(ibv_event_type::IBV_EVENT_COMM_EST);
+        }
+        if let Outcome::Failed(refusal) = outcome {
+            self.end_refused(refusal, deferred);
+        }
+        has_response
+    }
+
+    /// What requests act on, and the machine that says how.
+    fn here<'h, 'a>(
+        self: &'a Arc<Qp>,
+        responder: &'h mut state::Responder,
+        answering: &'h mut Answering,
+        deferred: &'h mut DeferredWork,
+    ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
+        let state::Responder { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
+            responder;
+        let WireRq { machine, taken, .. } = wire.as_deref_mut()?;
+        let here = Here {
+            qp: self,
+            rights: (*access, u32::from(*max_dest_rd_atomic)),
+            dest_qpn: *dest_qpn,
+            qkey: *qkey,
+            consumer,
+            taken,
+            room: &mut answering.room,
+            writer: CqWriter::default(),
+            deferred,
+            payload: &mut answering.payload,
+            datagram: None,
+        };
+        Some((machine, here))
+    }
+
+    /// The connection ends, because of a request that was refused.
+    fn end_refused(self: &Arc<Qp>, refusal: Refusal, deferred: &mut DeferredWork) {
+        if !self.enter_error() {
+            return;
+        }
+        match refusal {
+            Refusal::Invalid => self.raise(ibv_event_type::IBV_EVENT_QP_REQ_ERR),
+            Refusal::Access => self.raise(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
+            // The receive request that has completed in error says it.
+            Refusal::Operation => {}
+        }
+        deferred.push(WorkItem::Flush(Arc::clone(self)));
+    }
+
+    /// Sends what answers the requests of a batch.
+    pub(super) fn answer_peer(
+        self: &Arc<Qp>,
+        device: &Wire,
+        answering: &mut Answering,
+        deferred: &mut DeferredWork,
+    ) {
+        let mut guard = self.responder.lock();
+        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return };
+        let Some((Machine::Reliable(machine), mut here)) =
+            self.here(&mut guard, answering, deferred)
+        else {
+            return;
+        };
+        let mut tx = device.tx.lock();
+        while let Some(response) = machine.next_response(&mut here) {
+            let len = response.length as usize;
+            let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to| {
+                to.copy_from_slice(&here.payload[..len]);
+                Ok::<(), core::convert::Infallible>(())
+            });
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What a device on the network has, and a queue pair on it.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::AtomicU64;
+use std::sync::OnceLock;
+
+use roce_core::icrc::Flow;
+use roce_core::requester::{Requester, SendSlot};
+use roce_core::responder::{Responder, ResponseSlot};
+use roce_core::{uc, ud};
+use verbs_sys::ibv_sge;
+
+use crate::lock::{Lock, Padded};
+use crate::objects::address::Gid;
+use crate::random::Random;
+use crate::schedule::network::faults::NetworkFaults;
+use crate::udp::{Inbox, Marks, Outbox, Port};
+
+/// The network's part of a device.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) port: Port,
+    pub(crate) gid: Gid,
+    /// The path MTU's code that the interface's MTU permits (`ibv_mtu`).
+    pub(crate) mtu_code: u32,
+    /// The queue pairs of this device reach each other over the network as well.
+    pub(crate) loops: bool,
+    /// The largest path MTU, in bytes.
+    pub(crate) mtu: u32,
+    pub(crate) rx: Padded<Lock<Rx>>,
+    pub(crate) tx: Padded<Lock<Outbox>>,
+    /// Counts polls, so that the device's thread sees whether there are any.
+    pub(crate) polls: AtomicU64,
+    /// The device's thread was started.
+    pub(crate) thread: OnceLock<()>,
+    pub(crate) counts: Counts,
+}
+
+/// What receives.
+#[derive(Debug, Default)]
+pub(crate) struct Rx {
+    pub(crate) inbox: Inbox,
+    /// Queue pairs whose responders have something to say behind the batch.
+    pub(crate) answering: Vec<u32>,
+    /// Queue pairs whose requesters have heard something.
+    pub(crate) resuming: Vec<u32>,
+    /// What the network does to packets that come, if it is to do something.
+    pub(crate) faults: Option<PacketFaults>,
+}
+
+/// What the network does to packets, drawn from a seed.
+#[derive(Debug)]
+pub(crate) struct PacketFaults {
+    pub(crate) network: NetworkFaults,
+    pub(crate) random: Random,
+    /// A packet that others overtake, and how many will.
+    pub(crate) late: Option<(Late, u32)>,
+}
+
+/// A packet that was set aside.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) from: SocketAddr,
+    pub(crate) marks: Marks,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) nth: u16,
+}
+
+/// Packets that were dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// The ICRC does not fit.
+    pub(crate) bad_icrc: AtomicU64,
+    /// For no queue pair here, or not from its peer.
+    pub(crate) strangers: AtomicU64,
+    /// They are no packets.
+    pub(crate) malformed: AtomicU64,
+}
+
+/// Where the packets of a connection go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Path {
+    pub(crate) peer: SocketAddr,
+    pub(crate) marks: Marks,
+    /// For the ICRC of what is sent.
+    pub(crate) flow: Flow,
+}
+
+/// What a connection sends with.
+#[derive(Debug)]
+pub(crate) enum WireSq {
+    Reliable(Reliable),
+    Unreliable(uc::Sender, Path),
+}
+
+/// The requester of a reliable connection.
+#[derive(Debug)]
+pub(crate) struct Reliable {
+    pub(crate) machine: Requester<Vec<SendSlot>>,
+    pub(crate) path: Path,
+    /// Which request of the machine the head of the queue is.
+    pub(crate) first: u64,
+    /// A request, by its index in the machine, whose own memory has gone: it fails when it is the head.
+    pub(crate) lost: Option<u64>,
+    /// The deadline that is armed: its token, and when.
+    pub(crate) armed: Option<(u64, u64)>,
+}
+
+/// What receives.
+#[derive(Debug)]
+pub(crate) enum Machine {
+    Reliable(Responder<Vec<ResponseSlot>>),
+    Unreliable(uc::Receiver),
+    Datagrams(ud::Receiver),
+}
+
+/// The receiving side of a queue pair.
+#[derive(Debug)]
+pub(crate) struct WireRq {
+    pub(crate) machine: Machine,
+    /// Of a connection.
+    pub(crate) path: Option<Path>,
+    /// The receive request that was taken for the message that is coming.
+    pub(crate) taken: Option<Taken>,
+    /// A packet of the peer has come.
+    pub(crate) is_established: bool,
+}
+
+/// A receive request that was taken.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: Vec<ibv_sge>,
+}
+
+/// The address that a GID stands for.
+pub(crate) fn ip_of(gid: &Gid) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
+}
+
+/// The GID of an address.
+pub(crate) fn gid_of(ip: IpAddr) -> Gid {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}

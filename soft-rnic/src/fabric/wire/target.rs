@@ -1,0 +1,228 @@
+//! What requests of a peer act on: receive requests, regions and windows.
+
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+use roce_core::responder::{
+    Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Target,
+};
+use verbs_sys::*;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::responder::begin::permits;
+use crate::engine::responder::datagram::{GRH_LEN, Grh};
+use crate::engine::responder::place;
+use crate::limits;
+use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::memory::resolve;
+use crate::objects::mr_table::LOCAL_WRITE;
+use crate::objects::recv_ring::{Consumer, RecvRequest};
+use crate::objects::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
+use crate::objects::state::Qp;
+use crate::objects::wqe::{Op, Wqe};
+
+use super::requester::{behind, span_of};
+use super::state::Taken;
+
+/// A queue pair as its responder acts on it; the lock of the receiving side is held.
+pub(super) struct Here<'h, 'a> {
+    pub(super) qp: &'a Arc<Qp>,
+    /// What its attributes permit, and how many READs and atomics at once.
+    pub(super) rights: (u32, u32),
+    pub(super) dest_qpn: u32,
+    pub(super) qkey: u32,
+    pub(super) consumer: &'h mut Consumer,
+    pub(super) taken: &'h mut Option<Taken>,
+    pub(super) room: &'h mut SpanBuf,
+    pub(super) writer: CqWriter<'a>,
+    pub(super) deferred: &'h mut DeferredWork,
+    /// The payload of the next response.
+    pub(super) payload: &'h mut Vec<u8>,
+    /// Of a datagram: the queue pair that has sent it, and the header in front of it.
+    pub(super) datagram: Option<(u32, Grh)>,
+}
+
+impl Here<'_, '_> {
+    /// The memory that a request names, if it may access it so.
+    fn span(&mut self, op: Op, rkey: u32, va: u64, len: u64) -> Result<Span<'_>, Refusal> {
+        let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
+        let (hold, access) = (self.room.hold(), op.remote_access());
+        if let Some(span) = mrs.check(hold, rkey, pd, va, len, access) {
+            return Ok(span);
+        }
+        let asked = (pd, self.qp.num);
+        match mrs.check_mw(self.room.hold(), rkey, asked, (va, len), access) {
+            // On-demand memory is not reached from the network yet.
+            Some((span, false)) => Ok(span),
+            _ => Err(Refusal::Access),
+        }
+    }
+
+    /// Bytes in front of the payload.
+    fn before(&self) -> u32 {
+        if self.datagram.is_some() { GRH_LEN } else { 0 }
+    }
+
+    fn complete(&mut self, wr_id: u64, status: ibv_wc_status, done: &ReceiveDone) {
+        let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
+        let is_success = status == ibv_wc_status::IBV_WC_SUCCESS;
+        let completion = Completion {
+            wr_id,
+            status,
+            opcode: match done.is_write {
+                true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
+                false => ibv_wc_opcode::IBV_WC_RECV,
+            },
+            byte_len: done.length + self.before(),
+            imm: done.imm.map_or(done.invalidated.unwrap_or(0), u32::to_be),
+            flags: flag(done.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
+                | flag(done.invalidated.is_some(), ibv_wc_flags::IBV_WC_WITH_INV)
+                | flag(self.datagram.is_some() && is_success, ibv_wc_flags::IBV_WC_GRH),
+            qp_num: self.qp.num,
+            src_qp: self.datagram.map_or(self.dest_qpn, |(from, _)| from),
+            solicited: done.is_solicited,
+        };
+        self.writer.push(&self.qp.recv_cq, &completion, None, self.deferred);
+    }
+}
+
+fn keep(request: &RecvRequest<'_>) -> (Taken, u32) {
+    let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
+    let room = request.room().min(limits::MAX_MESSAGE) as u32;
+    (Taken { wr_id: request.wr_id(), sges }, room)
+}
+
+fn op_of(access: Access) -> Op {
+    match access {
+        Access::Read => Op::Read,
+        Access::Write => Op::Write,
+        Access::Atomic => Op::FetchAdd,
+    }
+}
+
+impl Target for Here<'_, '_> {
+    fn take_receive(&mut self) -> Option<u32> {
+        let (taken, room) = match &self.qp.srq {
+            None => {
+                let request = self.qp.rq.front(self.consumer)?;
+                let kept = keep(&request);
+                self.qp.rq.pop(self.consumer);
+                kept
+            }
+            Some(srq) => {
+                let mut taker = srq.taker.lock();
+                let request = srq.ring.front(&mut taker.consumer)?;
+                let kept = keep(&request);
+                srq.ring.pop(&mut taker.consumer);
+                srq.check_limit(&mut taker);
+                kept
+            }
+        };
+        *self.taken = Some(taken);
+        Some(room.saturating_sub(self.before()))
+    }
+
+    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
+        let Some(taken) = &*self.taken else { return Err(Inaccessible) };
+        let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
+        let before = self.before();
+        let end = u64::from(before) + u64::from(offset) + payload.len() as u64;
+        let mut spans = self.room.start();
+        resolve(mrs, pd, taken.sges.iter().copied(), end, LOCAL_WRITE, &mut spans)
+            .ok_or(Inaccessible)?;
+        let payload = span_of(payload);
+        // SAFETY: the list was checked; the buffers are the device's until they complete.
+        unsafe {
+            match &mut self.datagram {
+                Some((_, header)) => {
+                    copy_with_header(spans.as_slice(), Span::of(header), &[payload]);
+                }
+                None => {
+                    let to = behind(spans.as_slice(), offset as usize);
+                    copy_pieces(to, core::iter::once(payload), Copying::Owned);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_receive(&mut self, done: ReceiveDone) {
+        if let Some(taken) = self.taken.take() {
+            self.complete(taken.wr_id, ibv_wc_status::IBV_WC_SUCCESS, &done);
+        }
+    }
+
+    fn fail_receive(&mut self, fault: ReceiveFault) {
+        let status = match fault {
+            ReceiveFault::Length => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
+            ReceiveFault::Protection => ibv_wc_status::IBV_WC_LOC_PROT_ERR,
+            ReceiveFault::Invalidate => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+            ReceiveFault::Flushed => ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
+        };
+        let none = ReceiveDone {
+            length: 0,
+            imm: None,
+            invalidated: None,
+            is_solicited: false,
+            is_write: false,
+        };
+        if let Some(taken) = self.taken.take() {
+            self.complete(taken.wr_id, status, &none);
+        }
+    }
+
+    fn check(&mut self, access: Access, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+        let (op, len) = (op_of(access), u64::from(length));
+        let ((rights, reads), asked) = (self.rights, (va, len));
+        if len > limits::MAX_MESSAGE || !permits(rights, reads, op, asked) {
+            return Err(Refusal::Invalid);
+        }
+        let span = self.span(op, rkey, va, len)?;
+        if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
+            return Err(Refusal::Invalid);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal> {
+        let to = self.span(Op::Write, rkey, va, payload.len() as u64)?;
+        // SAFETY: it was just checked, under the lock that deregistration waits for; programs access
+        // it atomically only.
+        unsafe { copy_spans(&[to], &[span_of(payload)], Copying::Shared) };
+        Ok(())
+    }
+
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+        let mut payload = core::mem::take(self.payload);
+        payload.resize(length as usize, 0);
+        let from = self.span(Op::Read, rkey, va, length.into());
+        let read = from.map(|from| {
+            // SAFETY: as in `write`.
+            unsafe { copy_spans(&[Span::of(&mut payload)], &[from], Copying::Shared) };
+        });
+        *self.payload = payload;
+        read
+    }
+
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal> {
+        let word = self.span(Op::FetchAdd, rkey, va, 8)?;
+        let (kind, compare_add, swap) = match op {
+            AtomicOp::CmpSwap { compare, swap } => (Op::CompareSwap, compare, swap),
+            AtomicOp::FetchAdd { add } => (Op::FetchAdd, add, 0),
+        };
+        let wqe = Wqe::atomic(kind, compare_add, swap);
+        // SAFETY: eight bytes that were just checked, at a multiple of eight.
+        Ok(place::exchange(unsafe { AtomicU64::from_ptr(word.ptr().cast()) }, &wqe))
+    }
+
+    fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {
+        let device = &self.qp.pd.context.device;
+        match device.mrs.end_bound(rkey, self.qp.num, device.peers.as_ref()) {
+            Ok(ending) => {
+                device.mrs.set_settled(&ending);
+                Ok(())
+            }
+            Err(_) => Err(Refusal::Access),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What unreliable connections and datagram queue pairs send: a request is complete when its packets
+//! are sent.
+
+use std::sync::Arc;
+
+use roce_core::headers::DEFAULT_PKEY;
+use roce_core::psn::Psn;
+use roce_core::request::WqeIndex;
+use roce_core::{uc, ud};
+use verbs_sys::ibv_wc_status;
+
+use crate::engine::execution::{Execution, SqParts};
+use crate::fabric::link::{Link, Step};
+use crate::objects::address::Address;
+use crate::objects::pending::{Outcome, Reply, Requester};
+use crate::objects::span::{Copying, Span, copy_pieces};
+use crate::objects::state::Qp;
+use crate::objects::wqe::{self, Request};
+use crate::udp::Marks;
+
+use super::requester::request_of;
+use super::state::{Path, Wire, ip_of};
+
+/// The send queue's hold on an unreliable connection.
+pub(super) struct UnreliableLink<'w> {
+    pub(super) sender: &'w mut uc::Sender,
+    pub(super) path: &'w Path,
+}
+
+impl UnreliableLink<'_> {
+    fn send(
+        &mut self,
+        qp: &Qp,
+        parts: &mut SqParts<'_>,
+        request: &Request<'_>,
+    ) -> Result<(), ibv_wc_status> {
+        let refused = ibv_wc_status::IBV_WC_LOC_QP_OP_ERR;
+        let device = qp.pd.context.device.wire().ok_or(refused)?;
+        qp.local(parts.requester, request, request.len(), &mut parts.scratch.local)?;
+        let asked = request_of(request).ok_or(refused)?;
+        self.sender.begin(WqeIndex(0), asked).map_err(|_| refused)?;
+        let mut tx = device.tx.lock();
+        let mut sent = Ok(());
+        // Those behind one that is lost go as well: the numbers count them.
+        while let Some(packet) = self.sender.next_packet() {
+            let len = packet.length as usize;
+            let put = device.put(&mut tx, self.path, (&packet.headers, len), |to| {
+                qp.fill(parts, request, &packet, to)
+            });
+            sent = sent.and(put);
+        }
+        sent
+    }
+}
+
+impl<'a> Link<'a> for UnreliableLink<'_> {
+    fn advance(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &wqe::Request<'_>,
+        _: &mut Execution<'a>,
+    ) -> Step {
+        parts.requester.started = true;
+        Step::Ended(match self.send(qp, parts, request) {
+            Ok(()) => qp.judge(parts.requester, Reply::Done, request.len()),
+            Err(status) => Outcome::Failed(status),
+        })
+    }
+
+    fn advance_lossy(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &wqe::Request<'_>,
+        execution: &mut Execution<'a>,
+        arrives: bool,
+    ) -> Outcome {
+        if !arrives {
+            return qp.judge(parts.requester, Reply::Silence, request.len());
+        }
+        match self.advance(qp, parts, request, execution) {
+            Step::Ended(outcome) => outcome,
+            Step::Sent | Step::Later => Outcome::Dropped,
+        }
+    }
+}
+
+impl Qp {
+    /// The device's network, if a datagram to this address goes there.
+    pub(crate) fn wire_to(&self, to: &Address) -> Option<&Wire> {
+        let device = &self.pd.context.device;
+        device.wire().filter(|wire| wire.loops || to.gid != wire.gid)
+    }
+
+    /// Sends a datagram, whose memory was checked.
+    pub(crate) fn send_datagram(
+        &self,
+        wire: &Wire,
+        requester: &mut Requester,
+        local: &[Span<'_>],
+        request: &Request<'_>,
+        (to, qkey): &(Address, u32),
+    ) -> Outcome {
+        let hops = if to.hop_limit == 0 { Marks::default().hops } else { to.hop_limit };
+        let marks = Marks { class: to.traffic_class, hops };
+        let Some(path) = wire.path(ip_of(&to.gid), marks) else { return Outcome::Dropped };
+        let datagram = ud::Datagram {
+            length: request.len() as u32,
+            imm: request.wqe.imm.map(u32::from_be),
+            is_solicited: request.wqe.solicited,
+            dest_qpn: to.qpn,
+            qkey: *qkey,
+        };
+        let psn = Psn::new(requester.psn);
+        let mut sender = ud::Sender::new(wire.mtu, self.num, DEFAULT_PKEY, psn);
+        let Ok(packet) = sender.packet(WqeIndex(0), datagram) else {
+            return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        };
+        let mut tx = wire.tx.lock();
+        let len = packet.length as usize;
+        let Ok(()) = wire.put(&mut tx, &path, (&packet.headers, len), |to| {
+            let from = local.iter().copied();
+            // SAFETY: the list was checked, and the lock of the send queue is held; programs access
+            // it atomically only.
+            unsafe { copy_pieces(core::iter::once(Span::of(to)), from, Copying::Shared) };
+            Ok::<(), core::convert::Infallible>(())
+        });
+        requester.advance_psn(1);
+        Outcome::Done
+    }
+
+    /// Sends what is in the device's outbox.
+    pub(crate) fn flush_wire(&self) {
+        if let Some(wire) = self.pd.context.device.wire() {
+            wire.flush(&mut wire.tx.lock());
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Room for what comes.
+
+use core::mem::{MaybeUninit, size_of};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{c_int, cmsghdr, iovec, mmsghdr};
+use rustix::io::Errno;
+
+use super::outbox::Marks;
+use super::port::{Port, last_error};
+
+/// Datagrams, or runs of them, that one call takes.
+pub const BATCH: usize = 16;
+/// Bytes that a run has at most.
+const ROOM: usize = 1 << 16;
+/// Bytes for control messages: class, hops, segment, dropped.
+const CONTROL: usize = 128;
+
+/// Room for what comes: a mebibyte, of which only what is used takes memory.
+#[derive(Debug)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    runs: [Run; BATCH],
+    filled: usize,
+    dropped: u32,
+}
+
+/// What one message of a call had.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    from: SocketAddr,
+    marks: Marks,
+    len: usize,
+    /// Bytes of each datagram but the last.
+    segment: usize,
+}
+
+/// A datagram that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagram<'i> {
+    /// Its sender, as far as that is true: anybody can write any address.
+    pub from: SocketAddr,
+    /// What its IP header says.
+    pub marks: Marks,
+    /// What is in it.
+    pub bytes: &'i [u8],
+    /// Which one it is of the run that the kernel has merged: its identification, if the sender's
+    /// kernel has cut that run.
+    pub nth: u16,
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        let nobody = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let none = Run { from: nobody, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
+        Inbox { bytes: vec![0; BATCH * ROOM], runs: [none; BATCH], filled: 0, dropped: 0 }
+    }
+}
+
+impl Inbox {
+    /// Takes what has come, in place of what was here; whether there is anything.
+    ///
+    /// # Errors
+    /// What the system says; not that there is nothing. An error that an earlier packet has caused
+    /// (`ECONNREFUSED`, `EHOSTUNREACH`) is one of these, and over then.
+    pub fn receive(&mut self, port: &Port) -> Result<bool, Errno> {
+        self.filled = 0;
+        let mut addrs = [MaybeUninit::<libc::sockaddr_storage>::zeroed(); BATCH];
+        let mut controls = [Control([0; CONTROL]); BATCH];
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH];
+        // SAFETY: zeroes are valid: null pointers, and lengths of 0.
+        let mut messages: [mmsghdr; BATCH] = unsafe { MaybeUninit::zeroed().assume_init() };
+        for (at, room) in self.bytes.chunks_exact_mut(ROOM).enumerate() {
+            pieces[at] = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: ROOM };
+            let header = &mut messages[at].msg_hdr;
+            header.msg_name = addrs[at].as_mut_ptr().cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            (header.msg_iov, header.msg_iovlen) = (&raw mut pieces[at], 1);
+            (header.msg_control, header.msg_controllen) = ((&raw mut controls[at]).cast(), CONTROL);
+        }
+        let (n, flags, none) = (BATCH as u32, libc::MSG_DONTWAIT, core::ptr::null_mut());
+        // SAFETY: each header names room for an address, a piece of `bytes` and room for control
+        // messages, that live here, with their lengths.
+        let came = unsafe { libc::recvmmsg(port.raw(), messages.as_mut_ptr(), n, flags, none) };
+        let Ok(came) = usize::try_from(came) else {
+            return match last_error() {
+                Errno::AGAIN | Errno::INTR => Ok(false),
+                error => Err(error),
+            };
+        };
+        for (at, message) in messages[..came].iter().enumerate() {
+            // SAFETY: all bytes of it are written.
+            let addr = unsafe { addrs[at].assume_init_ref() };
+            let Some(from) = sender(addr) else { continue };
+            let len = (message.msg_len as usize).min(ROOM);
+            let mut run =
+                Run { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
+            let used = message.msg_hdr.msg_controllen.min(CONTROL);
+            self.read(&controls[at].0[..used], &mut run);
+            self.runs[at] = run;
+        }
+        self.filled = came;
+        Ok(came > 0)
+    }
+
+    /// What the last call has taken, but for datagrams without a byte.
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+        self.runs[..self.filled].iter().enumerate().flat_map(|(at, run)| {
+            let bytes = &self.bytes[at * ROOM..][..run.len];
+            let (from, marks) = (run.from, run.marks);
+            let all = (0..).zip(bytes.chunks(run.segment));
+            all.map(move |(nth, bytes)| Datagram { from, marks, bytes, nth })
+        })
+    }
+
+    /// Datagrams that the kernel had no room for, since the port was bound; it wraps.
+    #[must_use]
+    pub fn dropped(&self) -> u32 {
+        self.dropped
+    }
+
+    /// Reads the control messages of a message.
+    fn read(&mut self, mut control: &[u8], run: &mut Run) {
+        while let Some((header, data)) = next(&mut control) {
+            let number = data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
+            let byte = data.first().copied();
+            match (header.cmsg_level, header.cmsg_type, byte, number) {
+                (libc::IPPROTO_IP, libc::IP_TOS, Some(class), _) => run.marks.class = class,
+                (libc::IPPROTO_IP, libc::IP_TTL, _, Some(hops))
+                | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, _, Some(hops)) => {
+                    run.marks.hops = hops as u8;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, _, Some(class)) => {
+                    run.marks.class = class as u8;
+                }
+                (libc::SOL_UDP, libc::UDP_GRO, _, Some(segment)) if segment > 0 => {
+                    run.segment = segment as usize;
+                }
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL, _, Some(dropped)) => {
+                    self.dropped = dropped.cast_unsigned();
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Control messages, aligned as their headers are.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL]);
+
+/// The next control message.
+fn next<'c>(control: &mut &'c [u8]) -> Option<(cmsghdr, &'c [u8])> {
+    let bytes: &[u8; size_of::<cmsghdr>()] = control.first_chunk()?;
+    // SAFETY: any bytes are a header of integers.
+    let header: cmsghdr = unsafe { core::mem::transmute(*bytes) };
+    // SAFETY: arithmetic.
+    let before = unsafe { libc::CMSG_LEN(0) } as usize;
+    let len = header.cmsg_len;
+    let data = control.get(before..len)?;
+    // The next one is aligned.
+    *control = control.get(len.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+    Some((header, data))
+}
+
+/// An address of the kernel's.
+fn sender(addr: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let at: *const libc::sockaddr_storage = addr;
+    match c_int::from(addr.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: an address of this family is one of these, which any bytes are.
+            let addr = unsafe { &*at.cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(addr.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(addr.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let addr = unsafe { &*at.cast::<libc::sockaddr_in6>() };
+            let (ip, port) = (Ipv6Addr::from(addr.sin6_addr.s6_addr), u16::from_be(addr.sin6_port));
+            Some(SocketAddrV6::new(ip, port, 0, addr.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outbox::Outbox;
+    use super::*;
+
+    const HERE: [&str; 2] = ["127.0.0.2:0", "[::1]:0"];
+
+    fn port(addr: &str) -> Port {
+        Port::bind(addr.parse().unwrap()).unwrap()
+    }
+
+    fn packet(n: usize, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (n * 7 + i) as u8).collect()
+    }
+
+    /// Sends packets of these lengths; what comes, and which of its run each was.
+    fn exchanged(here: &str, lens: &[usize], cuts: bool) -> (Vec<(Vec<u8>, Marks)>, Vec<u16>) {
+        let (a, b) = (port(here), port(here));
+        let marks = Marks { class: 0xb8, hops: 17 };
+        let mut outbox = Outbox::new(cuts);
+        let mut nths = Vec::new();
+        for (n, len) in lens.iter().enumerate() {
+            let (nth, room) = outbox.push(b.local(), marks, *len).unwrap();
+            room.copy_from_slice(&packet(n, *len));
+            nths.push(nth);
+        }
+        assert_eq!(outbox.send(&a), Ok(lens.len()));
+        assert!(outbox.is_empty());
+        let (mut inbox, mut came) = (Inbox::default(), Vec::new());
+        while came.len() < lens.len() {
+            assert_eq!(b.wait(std::time::Duration::from_secs(10)), Ok(true), "{} came", came.len());
+            while inbox.receive(&b).unwrap() {
+                came.extend(inbox.datagrams().map(|datagram| {
+                    assert_eq!(datagram.from, a.local());
+                    (datagram.bytes.to_vec(), datagram.marks)
+                }));
+            }
+        }
+        assert_eq!(inbox.dropped(), 0);
+        (came, nths)
+    }
+
+    #[test]
+    fn packets_come_as_they_were_sent_with_their_marks() {
+        let lens = [1024, 1024, 1024, 100, 100, 8, 1024, 1400, 2, 1];
+        for here in HERE {
+            for cuts in [false, true] {
+                let (came, _) = exchanged(here, &lens, cuts);
+                let sent = lens.iter().enumerate().map(|(n, len)| packet(n, *len));
+                let marks = Marks { class: 0xb8, hops: 17 };
+                assert!(came.into_iter().eq(sent.map(|bytes| (bytes, marks))), "{here} {cuts}");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_packets_are_a_run_which_a_shorter_one_ends() {
+        let (_, nths) = exchanged(HERE[0], &[64, 64, 64, 8, 64, 64], true);
+        assert_eq!(nths, [0, 1, 2, 3, 0, 1]);
+        let (_, nths) = exchanged(HERE[0], &[64, 64, 64], false);
+        assert_eq!(nths, [0, 0, 0]);
+    }
+}

@@ -1,0 +1,261 @@
+//! Packets that are to be sent.
+
+use core::mem::{MaybeUninit, size_of};
+use core::net::SocketAddr;
+
+use libc::{c_int, cmsghdr, iovec, mmsghdr};
+use rustix::io::Errno;
+
+use super::port::{Port, last_error};
+
+/// Bytes that an outbox holds at most.
+pub const OUTBOX: usize = 256 << 10;
+/// Messages of one system call.
+const MESSAGES: usize = 64;
+/// Segments of one run, and their bytes: what kernels since 4.18 cut (`UDP_MAX_SEGMENTS`).
+const SEGMENTS: usize = 64;
+const RUN: usize = 65_000;
+
+/// What of the IP header the sender of a packet chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marks {
+    /// Type of service, or traffic class: DSCP in the upper six bits, ECN in the lower two.
+    pub class: u8,
+    /// Time to live, or hop limit.
+    pub hops: u8,
+}
+
+impl Default for Marks {
+    /// Best effort, 64 hops.
+    fn default() -> Marks {
+        Marks { class: 0, hops: 64 }
+    }
+}
+
+/// Packets that are to be sent, in order.
+#[derive(Debug)]
+pub struct Outbox {
+    bytes: Vec<u8>,
+    runs: Vec<Run>,
+    /// Whether equal packets go as one run.
+    cuts: bool,
+}
+
+/// Packets to one destination that are as long as each other, but for the last, which may be shorter.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    to: SocketAddr,
+    marks: Marks,
+    from: usize,
+    len: usize,
+    segment: usize,
+    packets: usize,
+}
+
+impl Run {
+    /// Whether a packet of so many bytes can be its next one.
+    fn takes(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
+        let is_full = self.segment > 0 && self.len == self.packets * self.segment;
+        let fits = self.packets < SEGMENTS && self.len + len <= RUN;
+        self.to == to && self.marks == marks && is_full && len <= self.segment && fits
+    }
+}
+
+impl Outbox {
+    /// An empty one. Without `cuts` each packet goes by itself, which what is between the two ends
+    /// may need (netem drops a run as a whole).
+    #[must_use]
+    pub fn new(cuts: bool) -> Outbox {
+        Outbox { bytes: Vec::with_capacity(OUTBOX), runs: Vec::with_capacity(MESSAGES), cuts }
+    }
+
+    /// Whether nothing is to be sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether [`push`](Self::push) has room for such a packet.
+    #[must_use]
+    pub fn has_room(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
+        self.bytes.len() + len <= OUTBOX
+            && (self.runs.len() < MESSAGES || self.joins(to, marks, len))
+    }
+
+    fn joins(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
+        self.cuts && self.runs.last().is_some_and(|run| run.takes(to, marks, len))
+    }
+
+    /// Room for a packet of so many bytes behind the others, and which one of its run it is: the
+    /// identification that the kernel gives it. `None` if it has to be sent first.
+    pub fn push(&mut self, to: SocketAddr, marks: Marks, len: usize) -> Option<(u16, &mut [u8])> {
+        let from = self.bytes.len();
+        if !self.has_room(to, marks, len) {
+            return None;
+        }
+        let joins = self.joins(to, marks, len);
+        self.bytes.resize(from + len, 0);
+        if !joins {
+            self.runs.push(Run { to, marks, from, len: 0, segment: len, packets: 0 });
+        }
+        let run = self.runs.last_mut()?;
+        let nth = run.packets as u16;
+        (run.len, run.packets) = (run.len + len, run.packets + 1);
+        Some((nth, &mut self.bytes[from..]))
+    }
+
+    /// Sends what the kernel takes now, and keeps the rest. How many packets were sent.
+    ///
+    /// # Errors
+    /// What the system says of the first run, which is dropped: the network may lose any. Not
+    /// that there is no room ([`Errno::AGAIN`]): then nothing is sent, or less.
+    pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
+        let (mut done, mut packets) = (0, 0);
+        let result = loop {
+            if done == self.runs.len() {
+                break Ok(packets);
+            }
+            match self.send_runs(port, done) {
+                Ok(n) => {
+                    packets +=
+                        self.runs[done..done + n].iter().map(|run| run.packets).sum::<usize>();
+                    done += n;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS) => break Ok(packets),
+                Err(error) => {
+                    done += 1;
+                    break Err(error);
+                }
+            }
+        };
+        self.runs.drain(..done);
+        match self.runs.first().map(|run| run.from) {
+            None => self.bytes.clear(),
+            Some(first) => {
+                self.bytes.drain(..first);
+                self.runs.iter_mut().for_each(|run| run.from -= first);
+            }
+        }
+        result
+    }
+
+    /// Sends runs from this one on; how many the kernel has taken, at least one.
+    fn send_runs(&mut self, port: &Port, first: usize) -> Result<usize, Errno> {
+        let runs = &self.runs[first..];
+        let mut addrs = [Addr::default(); MESSAGES];
+        let mut controls = [Control::default(); MESSAGES];
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MESSAGES];
+        // SAFETY: zeroes are valid: null pointers, and lengths of 0.
+        let mut messages: [mmsghdr; MESSAGES] = unsafe { MaybeUninit::zeroed().assume_init() };
+        for (at, run) in runs.iter().enumerate() {
+            let bytes = &mut self.bytes[run.from..run.from + run.len];
+            pieces[at] = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: run.len };
+            let segment = (run.packets > 1).then_some(run.segment as u16);
+            let (name, namelen) = addrs[at].set(run.to);
+            let controllen = controls[at].set(run.to, run.marks, segment);
+            let header = &mut messages[at].msg_hdr;
+            (header.msg_name, header.msg_namelen) = (name, namelen);
+            (header.msg_iov, header.msg_iovlen) = (&raw mut pieces[at], 1);
+            (header.msg_control, header.msg_controllen) =
+                ((&raw mut controls[at]).cast(), controllen);
+        }
+        let n = runs.len() as u32;
+        // SAFETY: each header names an address, a piece of `bytes` and control messages that live
+        // here, with their lengths.
+        let sent = unsafe { libc::sendmmsg(port.raw(), messages.as_mut_ptr(), n, 0) };
+        usize::try_from(sent).map_err(|_| last_error())
+    }
+}
+
+/// A socket address as the kernel reads it.
+#[derive(Clone, Copy)]
+union Addr {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl Default for Addr {
+    fn default() -> Addr {
+        // SAFETY: zeroes are an address of no family.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
+}
+
+impl Addr {
+    fn set(&mut self, to: SocketAddr) -> (*mut libc::c_void, libc::socklen_t) {
+        let len = match to {
+            SocketAddr::V4(to) => {
+                let sin_addr = libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) };
+                self.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as _,
+                    sin_port: to.port().to_be(),
+                    sin_addr,
+                    sin_zero: [0; 8],
+                };
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(to) => {
+                self.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as _,
+                    sin6_port: to.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr { s6_addr: to.ip().octets() },
+                    sin6_scope_id: to.scope_id(),
+                };
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        ((&raw mut *self).cast(), len as libc::socklen_t)
+    }
+}
+
+/// Control messages: the class, the hops, and how long the segments of a run are.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 96]);
+
+const _: () = assert!(3 * space(size_of::<c_int>()) <= size_of::<Control>());
+
+impl Default for Control {
+    fn default() -> Control {
+        Control([0; 96])
+    }
+}
+
+/// Bytes of a control message with so many of data.
+const fn space(len: usize) -> usize {
+    // SAFETY: arithmetic.
+    unsafe { libc::CMSG_SPACE(len as u32) as usize }
+}
+
+impl Control {
+    /// Fills it; its bytes.
+    fn set(&mut self, to: SocketAddr, marks: Marks, segment: Option<u16>) -> usize {
+        let (level, class, hops) = match to {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
+        };
+        let mut used = 0;
+        if marks.class != 0 {
+            used = self.put(used, level, class, &c_int::from(marks.class).to_ne_bytes());
+        }
+        used = self.put(used, level, hops, &c_int::from(marks.hops).to_ne_bytes());
+        if let Some(segment) = segment {
+            used = self.put(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        }
+        used
+    }
+
+    fn put(&mut self, at: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
+        // SAFETY: arithmetic.
+        let len = unsafe { libc::CMSG_LEN(data.len() as u32) } as usize;
+        let header = cmsghdr { cmsg_len: len as _, cmsg_level: level, cmsg_type: kind };
+        let Control(bytes) = self;
+        // SAFETY: a header of integers, as bytes.
+        let header: [u8; size_of::<cmsghdr>()] = unsafe { core::mem::transmute(header) };
+        bytes[at..at + header.len()].copy_from_slice(&header);
+        bytes[at + len - data.len()..at + len].copy_from_slice(data);
+        at + space(data.len())
+    }
+}

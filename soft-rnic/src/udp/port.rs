@@ -1,0 +1,168 @@
+//! The socket.
+
+use core::fmt;
+use core::mem::size_of_val;
+use core::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use libc::c_int;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+
+/// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
+const BUFFER: c_int = 4 << 20;
+
+/// A UDP socket for packets that are never fragmented.
+#[derive(Debug)]
+pub struct Port {
+    socket: OwnedFd,
+    local: SocketAddr,
+    /// Bytes that the kernel keeps for us, with what it adds to each packet.
+    buffer: usize,
+}
+
+/// Why there is no port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortError {
+    /// The address that was asked for.
+    pub addr: SocketAddr,
+    /// What the system does not do.
+    pub what: &'static str,
+    /// Its reason.
+    pub errno: Errno,
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PortError { addr, what, errno } = self;
+        write!(f, "{what} {addr}: {errno}")?;
+        f.write_str(match *errno {
+            Errno::ADDRINUSE => {
+                " (a process of another user has it, or the kernel's soft-RoCE: see `rdma link`)"
+            }
+            Errno::ADDRNOTAVAIL => " (no interface here has this address)",
+            _ => "",
+        })
+    }
+}
+
+impl std::error::Error for PortError {}
+
+impl Port {
+    /// Binds an address; port 0 is any free one.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn bind(addr: SocketAddr) -> Result<Port, PortError> {
+        Port::bind_as(addr, false)
+    }
+
+    /// [`bind`](Self::bind) of an address that processes of this user share: see [`steer`](Self::steer).
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn bind_shared(addr: SocketAddr) -> Result<Port, PortError> {
+        Port::bind_as(addr, true)
+    }
+
+    fn bind_as(addr: SocketAddr, shared: bool) -> Result<Port, PortError> {
+        let error = |what| move |errno| PortError { addr, what, errno };
+        let family = match addr {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::DGRAM, flags, None)
+            .map_err(error("making a socket for"))?;
+        let buffer = options(&socket, addr).map_err(error("setting options of a socket for"))?;
+        if shared {
+            set(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
+        }
+        bind(&socket, &addr).map_err(error("binding"))?;
+        let local = getsockname(&socket).map_err(error("the address of a socket for"))?;
+        let local = SocketAddr::try_from(local).map_err(error("the address of a socket for"))?;
+        Ok(Port { socket, local, buffer })
+    }
+
+    /// Where it is bound.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Bytes that the kernel keeps of what has come, and of what it adds to each packet: windows of all
+    /// senders together should be half of it.
+    #[must_use]
+    pub fn buffer(&self) -> usize {
+        self.buffer
+    }
+
+    /// Bytes of the longest IP packet that the interface of the address takes, if the system says.
+    #[must_use]
+    pub fn mtu(&self) -> Option<usize> {
+        super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
+    }
+
+    /// Waits until something has come, or for so long; whether something has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, Errno> {
+        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) => Ok(false),
+            polled => polled.map(|n| n > 0),
+        }
+    }
+
+    pub(super) fn raw(&self) -> c_int {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sets what a port needs; the bytes that are kept for it.
+fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<usize, Errno> {
+    // Probing sends packets of any length that the interface takes, whatever a router has said.
+    match addr {
+        SocketAddr::V4(_) => {
+            set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+            set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
+        }
+        SocketAddr::V6(_) => {
+            set(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+            set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+        }
+    }
+    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    // Without it each packet comes by itself.
+    let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+    // As much as is granted.
+    let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
+    let _ = set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER);
+    rustix::net::sockopt::socket_recv_buffer_size(socket)
+}
+
+fn set(socket: &OwnedFd, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+    let len = size_of_val(&value) as libc::socklen_t;
+    let from = (&raw const value).cast();
+    // SAFETY: the option's value is an integer, which is read.
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, from, len) };
+    if done == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// The error of the call that has just failed.
+pub(super) fn last_error() -> Errno {
+    let error = std::io::Error::last_os_error().raw_os_error();
+    Errno::from_raw_os_error(error.unwrap_or(libc::EIO))
+}
