@@ -14,7 +14,8 @@
 //! | [`uc`] | both ends of an unreliable connection |
 //! | [`ud`] | datagrams |
 //!
-//! Memory, keys, receive requests, sockets and the clock are the caller's. Nothing here does I/O, allocates or sees a clock, and nothing panics, whatever the bytes are.
+//! Memory, keys, receive requests, sockets and the clock are the caller's. Nothing here does I/O,
+//! allocates or sees a clock, and nothing panics, whatever the bytes are.
 //!
 //! # The drive loop
 //!

@@ -1,6 +1,6 @@
 //! The operations on a connection, its two ends over a bad network, and what must hold.
 //!
-//! A requester sends to a responder whose memory is a few hundred bytes. Packets wait on the network
+//! A requester sends to a responder whose memory is 4 KiB. Packets wait on the network
 //! until an operation delivers one, in any order, twice, or not at all. A model executes each
 //! request when it is posted: receives have to come as in the model, atomics to find what they find
 //! there, memory to end as it does there, and a READ to give, of each byte, a value that it had

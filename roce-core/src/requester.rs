@@ -33,10 +33,10 @@
 //!
 //! What is lost is sent again from `unacked` on (go-back-N): `next` goes back to `unacked`. A READ
 //! takes a position for each packet of its response; one of more than
-//! [`read_packets`](Config::read_packets) packets is asked for in parts, so that the responder sends
-//! no more at once than the receiving socket holds. The ends of the parts depend on the length
-//! alone: what is left of a part when it is asked for again never crosses the end of what was asked
-//! for before, as the responder requires.
+//! [`read_packets`](Config::read_packets) packets is asked for in parts, so that the responder
+//! sends no more at once than the receiving socket holds. The ends of the parts depend on the
+//! length alone: what is left of a part when it is asked for again never crosses the end of what
+//! was asked for before, as the responder requires.
 //!
 //! # What repeats packets
 //!
@@ -426,8 +426,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         Ok(WqeIndex(index))
     }
 
-    /// The next request that has ended, in the order of their posts. After one that has failed there
-    /// are no others: the caller flushes those that remain.
+    /// The next request that has ended, in the order of their posts. After one that has failed
+    /// there are no others: the caller flushes those that remain.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let index = self.reported;
         let status = if index < self.oldest {

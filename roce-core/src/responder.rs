@@ -18,18 +18,18 @@
 //! Where a packet comes from, its queue pair number and its P_Key are the caller's to check, and
 //! that the first one moves a queue pair that is not connected yet (`COMM_EST`).
 //!
-//! **The contract: one target for the whole life of a responder, and responses are sent in the order
-//! in which they are given.**
+//! **The contract: one target for the whole life of a responder, and responses are sent in the
+//! order in which they are given.**
 //!
 //! # What it remembers
 //!
-//! The last READs and atomics, as many as `max_dest_rd_atomic`: a READ that is repeated is read
-//! again, from where the repetition begins, and its key is checked again (if it is not valid, the
-//! requester gets a NAK, and the responder goes on: it may have been a late copy); an atomic that is repeated
-//! is answered with what it found the first time. WRITEs and SENDs that are repeated are only
-//! acknowledged. Nothing else grows, whatever the peer sends: a packet makes the responder do the
-//! work of one packet, and a READ that of its responses, which are sent one by one when the caller
-//! asks for them.
+//! The last READs and atomics, as many as `max_dest_rd_atomic`. A READ that is repeated is read
+//! again, from where the repetition begins, and its key is checked again: if it is not valid, the
+//! requester gets a NAK, and the responder goes on, because it may be a late copy. An atomic that
+//! is repeated is answered with what it found the first time. WRITEs and SENDs that are repeated
+//! are only acknowledged. Nothing else grows, whatever the peer sends: a packet makes the responder
+//! do the work of one packet, and a READ that of its responses, which are sent one by one when the
+//! caller asks for them.
 //!
 //! # Order
 //!

@@ -117,8 +117,8 @@ impl Model {
         self.memory[place(request)..][..request.length as usize].to_vec()
     }
 
-    /// Whether a READ may have found these bytes: each is the one of its `snapshot`, or one that was
-    /// stored between it and the next request that is fenced.
+    /// Whether a READ may have found these bytes: each is the one of its `snapshot`, or one that
+    /// was stored between it and the next request that is fenced.
     pub(super) fn may_read(
         &self,
         index: u64,

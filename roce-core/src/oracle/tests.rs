@@ -6,7 +6,7 @@ use super::random::draft as random_draft;
 use super::*;
 
 /// Seeds of each kind of network.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 200;
 
 fn runs(faults: Faults) {
     for seed in 0..SEEDS {

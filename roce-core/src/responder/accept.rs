@@ -40,8 +40,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
     }
 
-    /// A request packet has come whose headers and payload do not fit its opcode, or whose opcode is
-    /// unknown. Of such a packet only the number is known.
+    /// A request packet has come whose headers and payload do not fit its opcode, or whose opcode
+    /// is unknown. Of such a packet only the number is known.
     pub fn on_malformed<T: Target>(&mut self, psn: Psn, target: &mut T) -> Outcome {
         if self.has_failed {
             return Outcome::Dropped;

@@ -59,8 +59,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         Some(Response { headers, length })
     }
 
-    /// The memory of a READ is not accessible any more. If it was answered before, the requester may
-    /// have all of it, and this be a late copy of its request: that alone is refused.
+    /// The memory of a READ is not accessible any more. If it was answered before, the requester
+    /// may have all of it, and this be a late copy of its request: that alone is refused.
     fn refuse_read<T: Target>(
         &mut self,
         answered: &Remembered,

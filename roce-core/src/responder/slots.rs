@@ -81,9 +81,9 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         self.taken.checked_rem(len).map(|at| at as usize)
     }
 
-    /// Whether another request fits. A requester that obeys `max_dest_rd_atomic` has all responses to
-    /// the oldest one when it sends another; a repetition of that may still be pending, because a
-    /// copy of the request came late.
+    /// Whether another request fits. A requester that obeys `max_dest_rd_atomic` has all responses
+    /// to the oldest one when it sends another; a repetition of that may still be pending, because
+    /// a copy of the request came late.
     pub(super) fn has_room(&self) -> bool {
         let Some(oldest) = self.oldest() else { return false };
         self.entries.as_ref()[oldest].0.is_none_or(|old| !old.is_pending() || old.is_repeated)

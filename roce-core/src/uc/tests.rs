@@ -182,7 +182,8 @@ proptest! {
         for (done, bytes) in &end.host.done {
             let sent = |message: &u64| {
                 let length = lengths[*message as usize];
-                length == done.length && (0..length).map(|at| byte(*message, at)).eq(bytes.iter().copied())
+                let data = (0..length).map(|at| byte(*message, at));
+                length == done.length && data.eq(bytes.iter().copied())
             };
             prop_assert!((0..lengths.len() as u64).any(|message| sent(&message)));
             prop_assert_eq!(done.imm, Some(done.length));
