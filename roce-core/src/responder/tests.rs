@@ -243,6 +243,19 @@ fn a_read_is_answered_packet_by_packet() {
 }
 
 #[test]
+fn reads_are_answered_in_the_order_of_their_requests() {
+    let mut end = End::new();
+    end.take(read(0, 0, 1), &[]);
+    end.take(read(1, 0, 1), &[]);
+    for number in 0..5 {
+        assert_eq!(end.answer().map(|answer| answer.1), Some(number));
+        assert_eq!(end.take(read(number as u32 + 2, 0, 1), &[]), Outcome::Accepted);
+    }
+    let numbers: Vec<_> = end.answers().iter().map(|answer| answer.1).collect();
+    assert_eq!(numbers, [5, 6]);
+}
+
+#[test]
 fn a_response_acknowledges_what_is_before_it() {
     let mut end = End::new();
     end.host.receives = 1;
