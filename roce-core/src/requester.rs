@@ -9,7 +9,8 @@
 //! 2. While there is room in the socket, send what [`next_packet`](Requester::next_packet) gives.
 //! 3. For each response, call [`on_response`](Requester::on_response), and do what it says: a
 //!    payload, or the value that an atomic has found, belongs to the request that it names.
-//! 4. Take completions with [`next_completion`](Requester::next_completion), then go to step 2.
+//! 4. Take completions with [`next_completion`](Requester::next_completion), then go to step 2
+//!    before you wait: each response may let packets go, and there may be no deadline for them.
 //! 5. At [`deadline_ns`](Requester::deadline_ns), call [`on_timer`](Requester::on_timer), then go
 //!    to step 2.
 //!

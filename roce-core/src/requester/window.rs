@@ -4,14 +4,17 @@
 /// acknowledgement is never taken for a new one.
 pub const MAX_WINDOW: u32 = 1 << 16;
 
-/// A window that halves when packets are lost, and grows by one when a whole window has been
-/// acknowledged: additive increase, multiplicative decrease.
-// Invariant: 1 <= size <= max; acked < size.
+/// A window that halves when packets are lost. It grows by each packet that is acknowledged up to
+/// seven eighths of what it was, and beyond that by one for each whole window: losses that repeat
+/// make it small, and one that was an accident costs a round trip.
+// Invariant: 1 <= size <= max; threshold <= max; acked < size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     size: u32,
     max: u32,
-    /// Packets that were acknowledged since it grew.
+    /// Up to here it grows by each packet.
+    threshold: u32,
+    /// Packets that were acknowledged since it grew by one.
     acked: u32,
     /// The end of what was sent when it was halved: what was lost before is the same loss.
     recovery_end: u64,
@@ -19,7 +22,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) const fn new(max: u32) -> Self {
-        Self { size: max, max, acked: 0, recovery_end: 0 }
+        Self { size: max, max, threshold: max, acked: 0, recovery_end: 0 }
     }
 
     #[inline]
@@ -37,10 +40,15 @@ impl Window {
     /// So many packets were acknowledged.
     #[inline]
     pub(super) fn on_ack(&mut self, packets: u32) {
-        if self.size == self.max {
-            return;
+        if self.size < self.max {
+            self.grow(packets);
         }
-        self.acked += packets;
+    }
+
+    fn grow(&mut self, packets: u32) {
+        let fast = packets.min(self.threshold.saturating_sub(self.size));
+        self.size += fast;
+        self.acked += packets - fast;
         while self.acked >= self.size && self.size < self.max {
             self.acked -= self.size;
             self.size += 1;
@@ -53,6 +61,7 @@ impl Window {
     /// The packet at position `unacked` was lost; `sent` is the end of what was sent.
     pub(super) fn on_loss(&mut self, unacked: u64, sent: u64) {
         if unacked >= self.recovery_end {
+            self.threshold = self.size - self.size / 8;
             self.size = (self.size / 2).max(1);
             self.acked = 0;
             self.recovery_end = sent;

@@ -174,6 +174,20 @@ fn a_probe_that_is_acknowledged_alone_shows_that_the_rest_is_lost() {
 }
 
 #[test]
+fn a_round_trip_is_that_of_a_packet_that_asks_for_an_answer() {
+    let mut requester = sent(CONFIG, &[send(6 * MTU)]);
+    requester.on_response(&ack(0), 0, 50_000);
+    assert_eq!(requester.round_trip_ns(), None, "the fourth asks");
+    requester.on_response(&ack(3), 0, 80_000);
+    assert_eq!(requester.round_trip_ns(), Some(80_000));
+    // Later ones weigh an eighth.
+    requester.post(send(1)).unwrap();
+    drain(&mut requester, 100_000);
+    requester.on_response(&ack(6), 0, 100_800);
+    assert_eq!(requester.round_trip_ns(), Some(70_100));
+}
+
+#[test]
 fn repeated_packets_are_not_measured() {
     let mut requester = measured(&[send(1)]);
     requester.on_timer(200_000 + TIMEOUT_NS);
