@@ -256,3 +256,14 @@ fn what_makes_no_requester_is_refused() {
     assert_eq!(new(Config { read_packets, ..CONFIG }), ConfigError::Window(read_packets));
     assert_eq!(Requester::new(vec![], CONFIG).unwrap_err(), ConfigError::NoSlots);
 }
+
+#[test]
+fn the_window_stays_within_its_bounds() {
+    let mut window = Window::new(4);
+    for loss in 0..5 {
+        window.on_loss(loss, loss);
+    }
+    assert_eq!((window.size(), window.quarter()), (1, 1), "one packet may always go");
+    window.on_ack(1000);
+    assert_eq!(window.size(), 4);
+}
