@@ -298,8 +298,8 @@ struct Recovery {
     active_ns: u64,
     /// Nothing is sent before: a receive request was missing.
     rnr_until_ns: Option<u64>,
-    /// Packets were sent again from this position on because of a NAK. Another NAK that names the
-    /// same one is a copy.
+    /// Packets were sent again from this position on because of a NAK. Another NAK that finds
+    /// `unacked` there is a copy.
     nak_at: Option<u64>,
     /// A probe is to be sent.
     is_probe_due: bool,

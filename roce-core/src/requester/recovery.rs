@@ -100,7 +100,6 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         recovery.waits_since_ns = (self.unacked < self.sent).then_some(now_ns);
         recovery.active_ns = now_ns;
         recovery.rnr_until_ns = None;
-        recovery.nak_at = None;
         (recovery.is_probe_due, recovery.probed, recovery.probes) = (false, None, 0);
     }
 }

@@ -139,6 +139,16 @@ fn after_two_round_trips_a_probe_goes() {
 }
 
 #[test]
+fn after_progress_a_probe_goes_as_soon_as_the_first() {
+    let mut requester = measured(&[send(1), send(1)]);
+    requester.on_timer(400_000);
+    drain(&mut requester, 400_000);
+    requester.on_response(&ack(1), 0, 450_000);
+    assert_eq!(numbers(&drain(&mut requester, 450_000)), [2]);
+    assert_eq!(requester.deadline_ns(), Some(650_000));
+}
+
+#[test]
 fn probes_are_no_retries() {
     let mut requester = measured(&[send(1)]);
     let (mut timeouts, mut probes, mut sent_ns) = (0, 0, 200_000);
