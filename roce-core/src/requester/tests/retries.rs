@@ -97,6 +97,20 @@ fn an_rnr_nak_is_waited_for() {
 }
 
 #[test]
+fn an_rnr_nak_shows_that_the_peer_is_alive() {
+    let mut requester = sent(Config { retry_cnt: 1, ..CONFIG }, &[send(1)]);
+    requester.on_timer(TIMEOUT_NS);
+    drain(&mut requester, TIMEOUT_NS);
+    requester.on_response(&rnr(0), 0, TIMEOUT_NS);
+    requester.on_timer(TIMEOUT_NS + 20_000);
+    drain(&mut requester, TIMEOUT_NS + 20_000);
+    requester.on_timer(2 * TIMEOUT_NS + 20_000);
+    assert_eq!(numbers(&drain(&mut requester, 2 * TIMEOUT_NS + 20_000)), [0], "one more");
+    requester.on_timer(3 * TIMEOUT_NS + 20_000);
+    assert_eq!(completions(&mut requester), [(0, Status::RetryExceeded)]);
+}
+
+#[test]
 fn rnr_retries_are_counted_by_themselves() {
     for (rnr_retry, waits) in [(0, 0), (2, 2), (6, 6), (RNR_RETRY_FOREVER, 1000)] {
         let mut requester = sent(Config { rnr_retry, retry_cnt: 0, ..CONFIG }, &[send(1)]);
