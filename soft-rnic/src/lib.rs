@@ -126,7 +126,8 @@
 //! |---|---|
 //! | `verbs` | the table of verbs, and those verbs that may let a device do something: polls, events, transitions |
 //! | `engine` | what is posted, and how it is executed: requester and responder |
-//! | `fabric` | where the peer is: in this process (`fabric::loopback`) or another one (`fabric::process`) |
+//! | `fabric` | where the peer is: in this process (`fabric::loopback`), another one (`fabric::process`), or on the network (`fabric::wire`) |
+//! | [`udp`] | sockets for many packets at a time |
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |

@@ -12,6 +12,7 @@
 //! What is held is bounded: an outbox by [`OUTBOX`], an inbox by [`BATCH`] datagrams, and what the
 //! kernel keeps by the socket's buffer; what that has no room for is counted ([`Inbox::dropped`]).
 
+mod errors;
 mod inbox;
 mod interface;
 mod outbox;

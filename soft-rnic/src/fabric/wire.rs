@@ -12,9 +12,9 @@
 //! Whoever polls takes what has come; where no thread does, the device's thread waits for packets
 //! ([`progress`]). Deadlines are the timer's.
 //!
-//! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). No
-//! packet is kept for a socket that has no room: it is lost, as any may be, and the window becomes
-//! smaller.
+//! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). A
+//! packet for which the socket has no room waits in the outbox for those that come later; where that
+//! is full it is lost, as any may be, and the window becomes smaller.
 //!
 //! Bytes go through memory of the device's own on their way out, and the ICRC is computed there: the
 //! program may write to its memory meanwhile, and a packet whose bytes are not those that were
@@ -24,6 +24,7 @@ pub(crate) mod device;
 pub(crate) mod packets;
 pub(crate) mod progress;
 pub(crate) mod requester;
+pub(crate) mod requests;
 pub(crate) mod responder;
 pub(crate) mod state;
 pub(crate) mod target;

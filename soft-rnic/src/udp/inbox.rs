@@ -6,8 +6,9 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use libc::{c_int, cmsghdr, iovec, mmsghdr};
 use rustix::io::Errno;
 
+use super::errors::last_error;
 use super::outbox::Marks;
-use super::port::{Port, last_error};
+use super::port::Port;
 
 /// Datagrams, or runs of them, that one call takes.
 pub const BATCH: usize = 16;

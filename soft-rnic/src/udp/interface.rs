@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-use super::port::last_error;
+use super::errors::last_error;
 
 /// Bytes of the longest IP packet that the interface with this address takes.
 pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {

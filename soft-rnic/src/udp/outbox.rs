@@ -6,7 +6,8 @@ use core::net::SocketAddr;
 use libc::{c_int, cmsghdr, iovec, mmsghdr};
 use rustix::io::Errno;
 
-use super::port::{Port, last_error};
+use super::errors::last_error;
+use super::port::Port;
 
 /// Bytes that an outbox holds at most.
 pub const OUTBOX: usize = 256 << 10;

@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
+use super::errors::last_error;
+
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
 const BUFFER: c_int = 4 << 20;
 
@@ -159,10 +161,4 @@ fn set(socket: &OwnedFd, level: c_int, name: c_int, value: c_int) -> Result<(), 
     // SAFETY: the option's value is an integer, which is read.
     let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, from, len) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
-}
-
-/// The error of the call that has just failed.
-pub(super) fn last_error() -> Errno {
-    let error = std::io::Error::last_os_error().raw_os_error();
-    Errno::from_raw_os_error(error.unwrap_or(libc::EIO))
 }

@@ -13,7 +13,8 @@ use core::mem::size_of_val;
 use libc::{c_int, sock_filter, sock_fprog};
 use rustix::io::Errno;
 
-use super::port::{Port, last_error};
+use super::errors::last_error;
+use super::port::Port;
 
 /// Processes on one address at most: a program has 4,096 instructions.
 pub const PLACES: usize = 1_024;

@@ -155,8 +155,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
         if mask & STATE != 0 && attr.qp_state == ibv_qp_state::IBV_QPS_RESET {
-            // What has come for the connection that ends is not for the next one.
-            crate::fabric::wire::progress::look(&real.pd.context.device);
+            crate::fabric::wire::progress::drain(&real.pd.context.device);
         }
         real.modify(attr, mask, &mut deferred)?;
         qp.show_state();

@@ -34,13 +34,8 @@ impl Wire {
         filled
     }
 
-    /// Sends what is in the outbox. What the system refuses is lost.
+    /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.
     pub(super) fn flush(&self, tx: &mut Outbox) {
-        while !tx.is_empty() {
-            match tx.send(&self.port) {
-                Ok(0) => return,
-                Ok(_) | Err(_) => {}
-            }
-        }
+        while !tx.is_empty() && tx.send(&self.port) != Ok(0) {}
     }
 }

@@ -8,6 +8,7 @@ use roce_core::codec;
 use roce_core::icrc::Flow;
 
 use crate::deferred_work::DeferredWork;
+use crate::lock::Guard;
 use crate::objects::span::SpanBuf;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
@@ -29,12 +30,23 @@ pub(crate) fn look(device: &Arc<Device>) {
     // Relaxed: a hint for the device's thread; a count that is lost is followed by others.
     let polls = wire.polls.load(Ordering::Relaxed);
     wire.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
-    progress(device, wire);
+    // Another thread may be at it.
+    if let Some(rx) = wire.rx.try_lock() {
+        progress(device, wire, rx);
+    }
 }
 
-/// Takes what has come, unless another thread is at it.
-fn progress(device: &Arc<Device>, wire: &Wire) {
-    let Some(mut rx) = wire.rx.try_lock() else { return };
+/// What a queue pair that is reset does first: packets that have come for the connection that ends
+/// are not for its next one.
+#[cold]
+pub(crate) fn drain(device: &Arc<Device>) {
+    if let Some(wire) = device.wire() {
+        progress(device, wire, wire.rx.lock());
+    }
+}
+
+/// Takes what has come.
+fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) {
     let Rx { inbox, answering, resuming, faults } = &mut *rx;
     let mut deferred = DeferredWork::default();
     // SAFETY: this call owns it, and hands it out to one queue pair at a time.
@@ -192,6 +204,8 @@ fn run(device: &Weak<Device>) {
             continue;
         }
         let _ = wire.port.wait(WAIT);
-        progress(&device, wire);
+        if let Some(rx) = wire.rx.try_lock() {
+            progress(&device, wire, rx);
+        }
     }
 }

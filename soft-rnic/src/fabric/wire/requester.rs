@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roce_core::headers::{DEFAULT_PKEY, Headers};
 use roce_core::psn::Psn;
-use roce_core::request::{Kind, Outgoing, Request};
+use roce_core::request::Outgoing;
 use roce_core::requester::{Completion, Config, MAX_WINDOW, Received, Requester, SendSlot, Status};
 use roce_core::uc;
 use verbs_sys::ibv_wc_status;
@@ -17,8 +17,9 @@ use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, copy_pieces};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::{self, Op};
+use crate::objects::wqe;
 
+use super::requests::{behind, request_of, span_of};
 use super::state::{Path, Reliable, Wire, WireSq};
 use super::unreliable::UnreliableLink;
 
@@ -28,9 +29,9 @@ const OVERHEAD: u32 = 1_024;
 /// before.
 const SOONEST_NS: u64 = 200_000;
 
-/// The code of the shortest timeout, 4 ms: a peer on a busy machine takes as long to answer, and
+/// The code of the shortest timeout, 17 ms: a peer on a busy machine takes as long to answer, and
 /// the kernel's device waits no shorter.
-const SHORTEST: u8 = 10;
+const SHORTEST: u8 = 12;
 
 fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
@@ -87,29 +88,6 @@ impl<'a> Link<'a> for WireLink<'_> {
     ) -> Outcome {
         Outcome::Dropped
     }
-}
-
-/// A request, as the protocol has it, if it has such ones.
-pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
-    let (wqe, len) = (request.wqe, request.len() as u32);
-    let mut asked = Request::new(kind_of(wqe)?, len, wqe.remote_addr, wqe.rkey);
-    (asked.is_solicited, asked.is_fenced) = (wqe.solicited, wqe.fence);
-    Some(asked)
-}
-
-fn kind_of(wqe: &wqe::Wqe) -> Option<Kind> {
-    let imm = wqe.imm.map(u32::from_be);
-    Some(match (wqe.op, imm) {
-        (Op::Send, _) if wqe.invalidates => Kind::SendInv(wqe.imm.unwrap_or(0)),
-        (Op::Send, None) => Kind::Send,
-        (Op::Send, Some(imm)) => Kind::SendImm(imm),
-        (Op::Write, None) => Kind::Write,
-        (Op::Write, Some(imm)) => Kind::WriteImm(imm),
-        (Op::Read, _) => Kind::Read,
-        (Op::CompareSwap, _) => Kind::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
-        (Op::FetchAdd, _) => Kind::FetchAdd { add: wqe.compare_add },
-        (Op::AtomicWrite | Op::BindMw | Op::LocalInv, _) => return None,
-    })
 }
 
 /// The status of a request that the peer has refused, or did not answer.
@@ -335,19 +313,4 @@ impl Qp {
         self.run_wire(sq, deferred, false);
         true
     }
-}
-
-/// What is behind the first bytes of a list.
-pub(super) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
-    list.iter().filter_map(move |span| {
-        let before = skip.min(span.len());
-        skip -= before;
-        (before < span.len()).then(|| span.behind(before))
-    })
-}
-
-/// A payload, which is only read.
-pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
-    // SAFETY: it is borrowed as long, and nothing writes to it.
-    unsafe { Span::private(payload.as_ptr().cast_mut(), payload.len()) }
 }

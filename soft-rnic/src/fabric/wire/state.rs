@@ -88,6 +88,7 @@ pub(crate) struct Path {
 
 /// What a connection sends with.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a queue pair has it in a box")]
 pub(crate) enum WireSq {
     Reliable(Reliable),
     Unreliable(uc::Sender, Path),

@@ -21,7 +21,7 @@ use crate::objects::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, Wqe};
 
-use super::requester::{behind, span_of};
+use super::requests::{behind, span_of};
 use super::state::Taken;
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.

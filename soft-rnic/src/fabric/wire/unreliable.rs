@@ -18,7 +18,7 @@ use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Request};
 use crate::udp::Marks;
 
-use super::requester::request_of;
+use super::requests::request_of;
 use super::state::{Path, Wire, ip_of};
 
 /// The send queue's hold on an unreliable connection.

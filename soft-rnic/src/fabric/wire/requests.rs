@@ -1,0 +1,44 @@
+//! Requests as the protocol has them, and pieces of their memory.
+
+use roce_core::request::{Kind, Request};
+
+use crate::objects::span::Span;
+use crate::objects::wqe::{self, Op};
+
+/// A request, as the protocol has it, if it has such ones.
+pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
+    let (wqe, len) = (request.wqe, request.len() as u32);
+    let mut asked = Request::new(kind_of(wqe)?, len, wqe.remote_addr, wqe.rkey);
+    (asked.is_solicited, asked.is_fenced) = (wqe.solicited, wqe.fence);
+    Some(asked)
+}
+
+fn kind_of(wqe: &wqe::Wqe) -> Option<Kind> {
+    let imm = wqe.imm.map(u32::from_be);
+    Some(match (wqe.op, imm) {
+        (Op::Send, _) if wqe.invalidates => Kind::SendInv(wqe.imm.unwrap_or(0)),
+        (Op::Send, None) => Kind::Send,
+        (Op::Send, Some(imm)) => Kind::SendImm(imm),
+        (Op::Write, None) => Kind::Write,
+        (Op::Write, Some(imm)) => Kind::WriteImm(imm),
+        (Op::Read, _) => Kind::Read,
+        (Op::CompareSwap, _) => Kind::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
+        (Op::FetchAdd, _) => Kind::FetchAdd { add: wqe.compare_add },
+        (Op::AtomicWrite | Op::BindMw | Op::LocalInv, _) => return None,
+    })
+}
+
+/// What is behind the first bytes of a list.
+pub(super) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
+    list.iter().filter_map(move |span| {
+        let before = skip.min(span.len());
+        skip -= before;
+        (before < span.len()).then(|| span.behind(before))
+    })
+}
+
+/// A payload, which is only read.
+pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
+    // SAFETY: it is borrowed as long, and nothing writes to it.
+    unsafe { Span::private(payload.as_ptr().cast_mut(), payload.len()) }
+}

@@ -1,0 +1,317 @@
+//! Two devices that reach each other over UDP, on addresses of the loopback interface.
+
+mod common;
+
+use common::*;
+use verbs_sys::*;
+
+const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
+const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
+const BYTES: usize = 1 << 20;
+
+/// Patient enough for a busy machine.
+const PATIENT: Config = Config {
+    timeout: 14,
+    rnr_retry: 7,
+    ..Config {
+        access: RW,
+        rq_psn: 0xff_fff0,
+        sq_psn: 0xff_fff0,
+        rd_atomic: 4,
+        dest_rd_atomic: 4,
+        min_rnr_timer: 1,
+        timeout: 0,
+        retry_cnt: 7,
+        rnr_retry: 0,
+        qkey: 0x11,
+    }
+};
+
+/// An end on a device of its own.
+struct Side {
+    net: Net,
+    cq: *mut ibv_cq,
+    qp: *mut ibv_qp,
+    mr: *mut ibv_mr,
+    bytes: Vec<u8>,
+}
+
+fn device(text: &str) -> Net {
+    let roce: soft_rnic::Roce = text.parse().unwrap();
+    Net::on(soft_rnic::table(), &roce.list().unwrap())
+}
+
+impl Side {
+    fn new(text: &str, kind: ibv_qp_type) -> Side {
+        let net = device(text);
+        let cq = net.cq(256);
+        let qp = net.qp_of(kind, cq);
+        let mut bytes = vec![0; BYTES];
+        let mr = net.mr(&mut bytes, RW);
+        Side { net, cq, qp, mr, bytes }
+    }
+
+    fn number(&self) -> u32 {
+        // SAFETY: the queue pair is alive.
+        unsafe { (*self.qp).qp_num }
+    }
+
+    fn connect(&self, to: &Side, config: Config) {
+        // SAFETY: the queue pair is alive.
+        let kind = unsafe { (*self.qp).qp_type };
+        // The route is to the other device's GID.
+        for (attr, mask) in <[_; 3]>::from(to.net.steps_of(kind, to.number(), config)) {
+            assert_eq!(self.net.modify(self.qp, attr, mask), 0);
+        }
+    }
+
+    fn local(&self, offset: usize, len: usize) -> [ibv_sge; 1] {
+        [sge(self.mr, offset, len as u32)]
+    }
+
+    fn close(self) {
+        self.net.destroy_qp(self.qp);
+        self.net.destroy_cq(self.cq);
+        self.net.dereg(self.mr);
+        self.net.close();
+    }
+}
+
+fn pair(texts: [&str; 2], kind: ibv_qp_type) -> [Side; 2] {
+    let [a, b] = texts.map(|text| Side::new(text, kind));
+    a.connect(&b, PATIENT);
+    b.connect(&a, PATIENT);
+    [a, b]
+}
+
+/// An operation on the peer's memory.
+fn remote(wr: &mut ibv_send_wr, to: &Side, offset: usize) {
+    let remote_addr = to.bytes.as_ptr() as u64 + offset as u64;
+    // SAFETY: the region is alive.
+    let rkey = unsafe { (*to.mr).rkey };
+    wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+}
+
+fn number(i: usize, seed: usize) -> u8 {
+    (i.wrapping_mul(31) ^ seed.wrapping_mul(0x9e37) ^ i >> 8) as u8
+}
+
+/// Sends, writes, reads and adds, over numbers that wrap; compares all memory.
+fn every_operation(texts: [&str; 2]) {
+    let [mut a, mut b] = pair(texts, RC);
+    for (round, len) in [0, 1, 1_000, 1_024, 1_025, 40_000, 300_000].into_iter().enumerate() {
+        for (i, byte) in a.bytes.iter_mut().enumerate() {
+            *byte = number(i, round);
+        }
+        b.bytes.fill(0);
+        assert_eq!(post_recv(b.qp, 7, &mut b.local(8, len)), 0);
+        let (mut sent, mut written) = (a.local(16, len), a.local(400_000, len));
+        let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, &mut sent, SIGNALED);
+        send.__bindgen_anon_1.imm_data = 99_u32.to_be();
+        let mut write = send_wr(2, ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut written, SIGNALED);
+        remote(&mut write, &b, 400_000);
+        send.next = &mut write;
+        assert_eq!(post_send(a.qp, &mut send), 0);
+        let done = a.net.poll(a.cq, 2);
+        assert!(done.iter().all(|wc| wc.status == "SUCCESS"), "{done:?}");
+        let came = b.net.poll(b.cq, 1)[0];
+        assert_eq!((came.id, came.len, came.imm), (7, len as u32, Some(99)));
+        assert!(b.bytes[8..8 + len] == a.bytes[16..16 + len], "sent {len}");
+        assert!(
+            b.bytes[400_000..400_000 + len] == a.bytes[400_000..400_000 + len],
+            "written {len}"
+        );
+        assert_eq!((b.bytes[7], b.bytes[400_000 + len]), (0, 0));
+        let mut to = a.local(0, len);
+        let mut read = send_wr(3, ibv_wr_opcode::IBV_WR_RDMA_READ, &mut to, SIGNALED);
+        remote(&mut read, &b, 400_000);
+        assert_eq!(post_send(a.qp, &mut read), 0);
+        assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+        assert!(a.bytes[..len] == b.bytes[400_000..400_000 + len], "read {len}");
+    }
+    b.bytes[..8].copy_from_slice(&5_u64.to_ne_bytes());
+    for n in 0..200 {
+        let mut found = a.local(8, 8);
+        let mut add = send_wr(4, ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, &mut found, SIGNALED);
+        let remote_addr = b.bytes.as_ptr() as u64;
+        // SAFETY: the region is alive.
+        let rkey = unsafe { (*b.mr).rkey };
+        add.wr.atomic =
+            ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add: 3, swap: 0, rkey };
+        assert_eq!(post_send(a.qp, &mut add), 0);
+        assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+        assert_eq!(a.bytes[8..16], (5 + 3 * n as u64).to_ne_bytes(), "each is executed once");
+    }
+    a.close();
+    b.close();
+}
+
+#[test]
+fn every_operation_goes_over_udp() {
+    every_operation(["127.0.0.81", "127.0.0.82"]);
+    every_operation(["::1,loopback=wire"; 2]);
+}
+
+#[test]
+fn every_operation_goes_over_a_network_that_loses_repeats_and_reorders() {
+    let faults = "loss=0.03,reordering=0.03,duplication=0.03";
+    let [a, b] = [83, 84].map(|n| format!("127.0.0.{n},{faults},seed={n}"));
+    every_operation([&a, &b]);
+}
+
+/// Each end posts long messages until all have come, in both directions at once.
+#[test]
+fn both_ends_stream_at_once() {
+    const MESSAGES: usize = 60;
+    const LEN: usize = 30_000;
+    let faults = "loss=0.01,seed=5";
+    let [a, b] = [85, 86].map(|n| format!("127.0.0.{n},{faults}"));
+    let sides = pair([&a, &b], RC);
+    for side in &sides {
+        for n in 0..MESSAGES {
+            assert_eq!(post_recv(side.qp, n as u64, &mut side.local(500_000, LEN)), 0);
+        }
+    }
+    for n in 0..MESSAGES {
+        for side in &sides {
+            let mut from = side.local(n, LEN);
+            let mut wr = send_wr(n as u64, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+            assert_eq!(post_send(side.qp, &mut wr), 0);
+        }
+    }
+    for side in sides {
+        let all = side.net.poll(side.cq, 2 * MESSAGES);
+        assert!(all.iter().all(|wc| wc.status == "SUCCESS"), "{all:?}");
+        for opcode in ["SEND", "RECV"] {
+            let ids = all.iter().filter(|wc| wc.opcode == opcode).map(|wc| wc.id);
+            assert!(ids.eq(0..MESSAGES as u64), "{opcode}: in order, and once");
+        }
+        side.close();
+    }
+}
+
+#[test]
+fn a_message_of_an_unreliable_connection_comes_whole_or_not_at_all() {
+    const MESSAGES: u64 = 60;
+    let [mut a, b] = pair(["127.0.0.87", "127.0.0.88,loss=0.05,seed=1"], UC);
+    for n in 0..MESSAGES {
+        assert_eq!(post_recv(b.qp, n, &mut b.local(n as usize * 10_000, 10_000)), 0);
+    }
+    for n in 0..MESSAGES {
+        a.bytes[..10_000].fill(n as u8 + 1);
+        let mut from = a.local(0, 10_000);
+        let mut wr = send_wr(n, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, &mut from, SIGNALED);
+        wr.__bindgen_anon_1.imm_data = (n as u32).to_be();
+        assert_eq!(post_send(a.qp, &mut wr), 0);
+        assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+    }
+    let mut came = Vec::new();
+    // What is lost is not waited for: the last one that has come is repeated until it does.
+    while came.last().is_none_or(|wc: &Wc| wc.imm != Some(1_000)) {
+        let mut wr = send_wr(0, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, &mut [], SIGNALED);
+        wr.__bindgen_anon_1.imm_data = 1_000_u32.to_be();
+        assert_eq!(post_send(a.qp, &mut wr), 0);
+        a.net.poll(a.cq, 1);
+        came.extend(b.net.poll_now(b.cq));
+    }
+    let whole: Vec<_> = came.iter().filter(|wc| wc.imm != Some(1_000)).collect();
+    assert!(!whole.is_empty() && whole.len() < MESSAGES as usize, "{} came", whole.len());
+    for wc in whole {
+        let number = wc.imm.unwrap();
+        let at = wc.id as usize * 10_000;
+        assert!(b.bytes[at..at + 10_000].iter().all(|byte| *byte == number as u8 + 1), "{wc:?}");
+    }
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_datagram_says_where_it_comes_from() {
+    let [a, b] = pair(["127.0.0.89", "127.0.0.90"], UD);
+    assert_eq!(post_recv(b.qp, 5, &mut b.local(0, 140)), 0);
+    let ah = a.net.ah_in(a.net.pd, b.net.ah_attr());
+    let mut from = a.local(0, 100);
+    let mut wr = datagram_wr(1, &mut from, SIGNALED, (ah, b.number(), PATIENT.qkey));
+    assert_eq!(post_send(a.qp, &mut wr), 0);
+    assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+    let came = b.net.poll(b.cq, 1)[0];
+    assert_eq!((came.id, came.len, came.src_qp, came.has_grh), (5, 140, a.number(), true));
+    // The last 20 of the 40 bytes are an IPv4 header.
+    let ip = &b.bytes[20..40];
+    assert_eq!((ip[0], ip[9]), (0x45, 17));
+    assert_eq!((&ip[12..16], &ip[16..20]), (&[127, 0, 0, 89][..], &[127, 0, 0, 90][..]));
+    // Hop limit of the handle.
+    assert_eq!(ip[8], 1);
+    // One with another key is dropped, and counted.
+    assert_eq!(post_recv(b.qp, 6, &mut b.local(0, 140)), 0);
+    for key in [PATIENT.qkey + 1, PATIENT.qkey] {
+        let mut from = a.local(0, 100);
+        let mut wr = datagram_wr(1, &mut from, SIGNALED, (ah, b.number(), key));
+        assert_eq!(post_send(a.qp, &mut wr), 0);
+    }
+    a.net.poll(a.cq, 2);
+    assert_eq!(b.net.poll(b.cq, 1)[0].id, 6);
+    assert_eq!(b.net.port().qkey_viol_cntr, 1);
+    a.net.destroy_ah(ah);
+    a.close();
+    b.close();
+}
+
+/// Whatever anybody sends to the port, the connection goes on.
+#[test]
+fn packets_of_strangers_are_dropped() {
+    let [a, b] = pair(["127.0.0.91", "127.0.0.92"], RC);
+    let stranger = std::net::UdpSocket::bind("127.0.0.93:0").unwrap();
+    let mut seed = 1_u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize
+    };
+    for round in 0..40 {
+        for _ in 0..20 {
+            let mut packet: Vec<u8> = (0..random() % 200).map(|_| random() as u8).collect();
+            if let Some(number) = packet.get_mut(5..8) {
+                number.copy_from_slice(&b.number().to_be_bytes()[1..]);
+            }
+            stranger.send_to(&packet, "127.0.0.92:4791").unwrap();
+        }
+        assert_eq!(post_recv(b.qp, round, &mut b.local(0, 5_000)), 0);
+        let mut from = a.local(0, 5_000);
+        let mut wr = send_wr(round, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+        assert_eq!(post_send(a.qp, &mut wr), 0);
+        assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+        assert_eq!(b.net.poll(b.cq, 1)[0].id, round);
+    }
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_missed() {
+    let a = Side::new("127.0.0.94", RC);
+    let b = Side::new("127.0.0.95", RC);
+    a.connect(&b, Config { timeout: 1, retry_cnt: 1, ..PATIENT });
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
+    assert_eq!(post_send(a.qp, &mut wr), 0);
+    assert_eq!(a.net.poll(a.cq, 1)[0].status, "RETRY_EXC");
+    a.close();
+    b.close();
+}
+
+#[test]
+fn an_address_has_one_device() {
+    let other = std::net::UdpSocket::bind("127.0.0.96:4791").unwrap();
+    let roce: soft_rnic::Roce = "127.0.0.96".parse().unwrap();
+    let error = roce.list().unwrap_err().to_string();
+    assert!(error.contains("127.0.0.96:4791") && error.contains("in use"), "{error}");
+    drop(other);
+    assert_eq!(roce.list().as_deref(), Ok("roce:127.0.0.96"));
+    assert_eq!(roce.list().as_deref(), Ok("roce:127.0.0.96"), "the same one");
+    let nobodys: soft_rnic::Roce = "192.0.2.1".parse().unwrap();
+    let error = nobodys.list().unwrap_err().to_string();
+    assert!(error.contains("no interface here"), "{error}");
+    for wrong in ["", "here", "127.0.0.1:4791", "127.0.0.1,loss", "127.0.0.1,loss=2", "::1,x=1"] {
+        assert!(wrong.parse::<soft_rnic::Roce>().is_err(), "{wrong}");
+    }
+}
