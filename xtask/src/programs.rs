@@ -224,6 +224,21 @@ const FAULTY: &[(&str, &str, &str)] = &[
     ("rnr=0.01,delay=0.01:20us,seed=7", "ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
 ];
 
+/// What runs over UDP between two devices.
+const WIRED: &[(&str, &str)] = &[
+    ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
+    ("ibv_uc_pingpong -g 0", "1000 iters in"),
+    ("ibv_ud_pingpong -g 0", "1000 iters in"),
+    ("ib_send_bw -F -n 1000", "65536      1000"),
+    ("ib_write_bw -F -n 1000", "65536      1000"),
+    ("ib_read_bw -F -n 1000", "65536      1000"),
+    ("ib_send_lat -F -n 1000 -e", "2       1000"),
+    ("ib_atomic_bw -F -n 200", "8          200"),
+];
+/// Their devices: the addresses, and what the network does to packets.
+const WIRES: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
+const LOSSES: [&str; 2] = ["127.0.0.2,loss=0.01,seed=1", "127.0.0.3,loss=0.01,seed=2"];
+
 /// A program that does not end, and what it prints of a fault.
 const WATCH: (&str, &str, &str) =
     ("event=port_err@500ms,seed=7", "ibv_asyncwatch", "event_type IBV_EVENT_PORT_ERR (10), port 1");
@@ -271,12 +286,20 @@ pub(crate) fn run() -> Result<()> {
         between_two(&built, &flags, line, expected).with_context(|| name.clone())?;
         println!("{name}");
     }
+    for (line, expected) in WIRED {
+        let name = format!("{line}, over UDP");
+        over_udp(&built, WIRES, line, expected).with_context(|| name.clone())?;
+        println!("{name}");
+    }
+    let (line, expected) = WIRED[0];
+    over_udp(&built, LOSSES, line, expected).context("with lost packets")?;
+    println!("{line}, over UDP, with lost packets");
     let (faults, program, expected) = WATCH;
     let name = format!("{program}, with {faults}");
     let flags = [&*format!("--faults={faults}")];
     until(&soft(&built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
-    let pairs = PAIRS.len() + FAULTY.len();
+    let pairs = PAIRS.len() + FAULTY.len() + WIRED.len() + 1;
     println!(
         "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
@@ -355,6 +378,28 @@ fn as_the_library(built: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Runs both ends on devices of their own, which reach each other over UDP.
+fn over_udp(built: &Path, devices: [&str; 2], line: &str, expected: &str) -> Result<()> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let number = port.to_string();
+    let [listener, mut connector] = devices.map(|device| {
+        let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
+        let words: Vec<&str> = line.split(' ').chain(["-d", &name, "-p", &number]).collect();
+        let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
+        environment.into_iter().chain(soft(built, &[], &words)).collect::<Vec<String>>()
+    });
+    connector.push("127.0.0.1".to_owned());
+    let printed = pair::run(&Pair { listener, connector }, port)?;
+    prints(&printed, expected)
+}
+
+/// Columns are aligned by spaces.
+fn prints(printed: &str, expected: &str) -> Result<()> {
+    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(text(printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
+    Ok(())
+}
+
 /// The port may be another program's until the listener has it, which then fails and says so.
 fn between_two(built: &Path, flags: &[&str], line: &str, expected: &str) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -366,8 +411,5 @@ fn between_two(built: &Path, flags: &[&str], line: &str, expected: &str) -> Resu
     let mut connector = listener.clone();
     connector.push("127.0.0.1".to_owned());
     let printed = pair::run(&Pair { listener, connector }, port)?;
-    // Columns are aligned by spaces.
-    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(text(&printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
-    Ok(())
+    prints(&printed, expected)
 }
