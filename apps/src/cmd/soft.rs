@@ -1,6 +1,7 @@
 //! `rdma-conn soft`: a verbs program that was not written for it runs on soft0.
 
 mod program;
+mod supervised;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -8,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Context;
 use soft_rnic::faults::Plan;
 
 use crate::cli::{Common, Soft};
@@ -18,7 +20,8 @@ const LIBRARY: &str = "RDMA_CONN_SOFT_LIB";
 const FILE: &str = "librdma_conn_soft.so";
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Becomes the program: its exit status is that of the command, and signals come to it.
+/// Becomes the program: its exit status is that of the command, and signals come to it. With
+/// `--check=fail` and `strict` it waits for the program instead.
 pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     if let Some(flag) = common.given().first() {
         return Err(usage(format!(
@@ -34,15 +37,19 @@ pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
     let faults = options.faults.as_deref().zip(plan.as_ref()).map(seeded);
-    let error = Command::new(&path)
+    let mut program = Command::new(&path);
+    program
         .envs(trace.map(|file| (soft_rnic::trace::VARIABLE, file)))
         .envs(options.check.as_ref().map(|when| (soft_rnic::check::VARIABLE, when)))
         .envs(faults.map(|text| (soft_rnic::faults::VARIABLE, text)))
         .arg0(name)
         .args(arguments)
-        .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()))
-        .exec();
-    Err(Failure::new(error).context(format!("cannot run {}", path.display())))
+        .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()));
+    let outcome = match options.check.as_deref().and_then(supervised::Fails::of) {
+        Some(fails) => supervised::run(program, fails),
+        None => Err(program.exec().into()),
+    };
+    outcome.with_context(|| format!("cannot run {}", path.display()))
 }
 
 /// What the program's traces are called, wherever it goes.

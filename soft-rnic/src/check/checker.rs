@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::claims::{Bytes, Claims};
+use super::record::Record;
 use super::report::{Kind, Report, number};
 
 /// Names of objects in a line; those beyond are counted.
@@ -99,7 +100,7 @@ pub(crate) fn checker() -> Option<Arc<Checker>> {
         // SAFETY: the function stays: the library is never unloaded.
         let _ = unsafe { libc::atexit(at_exit) };
     }
-    let checker = Arc::new(Checker::new(fails));
+    let checker = Arc::new(Checker::new(fails, Record::named()));
     *known = Some((process, Arc::clone(&checker)));
     Some(checker)
 }
@@ -151,9 +152,9 @@ pub(crate) fn quiesce() {
 }
 
 impl Checker {
-    fn new(fails: Fails) -> Checker {
+    fn new(fails: Fails, record: Record) -> Checker {
         Checker {
-            report: Report::default(),
+            report: Report::new(record),
             claims: Mutex::default(),
             live: Mutex::default(),
             next_cq: AtomicU32::new(1),
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_alive_is_reported_by_kind() {
-        let checker = Checker::new(Fails::Never);
+        let checker = Checker::new(Fails::Never, Record::default());
         (1..=10).for_each(|id| checker.made(Object::QueuePair, id, None));
         checker.gone(Object::QueuePair, 10);
         for _ in 0..2 {

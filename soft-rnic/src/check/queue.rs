@@ -100,7 +100,7 @@ impl Receives {
             let (name, id) = (&self.name, posted.wr_id);
             self.checker.report.say(Kind::Overlaps, || {
                 format!(
-                    "the buffer of RECV wr_id {id} on {name} overlaps that of another request \
+                    "the buffer of RECV wr_id {id:#x} on {name} overlaps that of another request \
                      that is posted: what arrives there is not checked"
                 )
             });
@@ -180,7 +180,7 @@ impl Queue {
             let (operation, id) = (posted.operation, posted.wr_id);
             self.checker.report.say(Kind::Overlaps, || {
                 format!(
-                    "the buffer of {operation} wr_id {id} on QP {:#x} overlaps that of another \
+                    "the buffer of {operation} wr_id {id:#x} on QP {:#x} overlaps that of another \
                      request that is posted",
                     self.number
                 )

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use parking_lot::Mutex;
 
+use super::record::{Mark, RECORD, Record};
+
 /// Lines of a kind; those beyond are only counted.
 pub(crate) const LINES: u64 = 16;
 
@@ -74,11 +76,27 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     counts: Mutex<[u64; KINDS]>,
+    record: Record,
 }
 
 impl Report {
+    /// The report of a process, which is recorded there.
+    pub(crate) fn new(record: Record) -> Report {
+        let report = Report { record, ..Report::default() };
+        report.mark(Mark::Checked);
+        report
+    }
+
+    /// Has the command that waits for the program count this process.
+    fn mark(&self, mark: Mark) {
+        if let Err(error) = self.record.mark(mark) {
+            write(&format!("`rdma-conn soft` does not count this process: {RECORD}: {error}"));
+        }
+    }
+
     /// Writes a line, unless there were many of its kind.
     pub(crate) fn say(&self, kind: Kind, text: impl FnOnce() -> String) {
+        self.mark(if kind.is_finding() { Mark::Finding } else { Mark::Note });
         let count = {
             let mut counts = self.counts.lock();
             counts[kind as usize] += 1;

@@ -275,7 +275,7 @@ impl Qp {
         let Some(print) = &posted.print else { return };
         let checker = &check.checker;
         let of = |posted: &Posted| {
-            format!("{} wr_id {} on QP {:#x}", posted.operation, posted.wr_id, check.number)
+            format!("{} wr_id {:#x} on QP {:#x}", posted.operation, posted.wr_id, check.number)
         };
         let Some(now) = self.pd.context.device.print(posted, print.len()) else {
             // A request that is still to be executed has a status that says so.
