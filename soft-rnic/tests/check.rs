@@ -21,6 +21,9 @@ const SCENES: &[(&str, fn())] = &[
     ("receive", write_to_a_posted_receive),
     ("arrived", change_what_arrived),
     ("deregister", deregister_early),
+    ("waiting", deregister_while_waiting),
+    ("flushed", deregister_after_an_error),
+    ("overrun", overrun),
     ("leak", leak),
     ("overflow", overflow),
     ("short", too_short),
@@ -231,6 +234,59 @@ fn a_region_that_goes_before_the_completion_is_polled_is_found() {
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
 }
 
+/// Nothing of this has executed: what was posted waits for its peer.
+fn deregister_while_waiting() {
+    let ends = Ends::new();
+    for id in [7, 8] {
+        ends.send(id, 64, SIGNALED);
+    }
+    // It goes inline, or was copied: nothing of the region is read later.
+    ends.send(9, 8, SIGNALED | ibv_send_flags::IBV_SEND_INLINE);
+    ends.net.dereg(ends.mr[0]);
+    for end in [0, 1] {
+        ends.net.destroy_qp(ends.qp[end]);
+    }
+    let qp = ends.net.qp(ends.cq[1]);
+    // SAFETY: it is alive.
+    ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::default());
+    assert_eq!(post_recv(qp, 3, &mut [sge(ends.mr[1], 0, 64)]), 0);
+    ends.net.dereg(ends.mr[1]);
+    ends.net.destroy_qp(qp);
+    ends.cq.into_iter().for_each(|cq| ends.net.destroy_cq(cq));
+    ends.net.close();
+}
+
+#[test]
+fn a_region_that_goes_while_a_request_waits_is_found() {
+    let lines = report("waiting");
+    let ends = "was deregistered before its completion was polled";
+    assert_line(&lines[0], "finding: the buffer of SEND wr_id 0x7 on QP 0x", ends);
+    assert!(lines[0].contains(" (and of 1 more) "), "{lines:?}");
+    assert_line(&lines[1], "finding: the buffer of RECV wr_id 0x3 on QP 0x", ends);
+    assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+}
+
+/// The queue pair has failed, and accesses nothing any more.
+fn deregister_after_an_error() {
+    let ends = Ends::new();
+    ends.receive(1, 0, 64);
+    assert_eq!(ends.net.to_state(ends.qp[1], ibv_qp_state::IBV_QPS_ERR), 0);
+    ends.send(7, 64, SIGNALED);
+    assert_eq!(ends.net.to_state(ends.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
+    ends.mr.into_iter().for_each(|mr| ends.net.dereg(mr));
+    for end in [0, 1] {
+        ends.net.destroy_qp(ends.qp[end]);
+        ends.net.destroy_cq(ends.cq[end]);
+    }
+    ends.net.close();
+}
+
+#[test]
+fn a_region_that_goes_after_its_queue_pair_has_failed_is_no_finding() {
+    let lines = report("flushed");
+    assert!(lines.iter().all(|line| !line.starts_with("finding")), "{lines:?}");
+}
+
 fn leak() {
     let ends = Ends::new();
     ends.net.destroy_qp(ends.qp[0]);
@@ -244,7 +300,11 @@ fn what_is_never_destroyed_is_noted() {
     let lines = report("leak");
     assert_line(&lines[0], "note: 1 queue pair was never destroyed: QP 0x", "");
     assert_eq!(lines[1], "note: 1 completion queue was never destroyed: CQ 2");
-    assert_line(&lines[2], "note: 1 memory region was never destroyed: key 0x", "");
+    assert_line(
+        &lines[2],
+        "note: 1 memory region was never destroyed: key 0x",
+        " (4096 bytes at 0x",
+    );
     assert_eq!(lines[3], "note: 1 protection domain was never destroyed");
     assert_eq!(lines[4], "note: 1 open context was never closed");
     assert_eq!(lines[5..], ["0 findings, 5 notes"]);
@@ -264,17 +324,28 @@ fn the_status_is_the_programs_unless_another_one_is_asked_for() {
 
 #[test]
 fn a_process_that_is_not_checked_says_nothing() {
-    let output = play("the_other_process", "reuse", &[(VARIABLE, "")]);
-    assert_eq!((output.status.code(), lines(&output).len()), (Some(0), 0));
+    for off in ["", "0"] {
+        let output = play("the_other_process", "reuse", &[(VARIABLE, off)]);
+        assert_eq!((output.status.code(), lines(&output).len()), (Some(0), 0));
+    }
+}
+
+#[test]
+fn a_value_that_is_none_is_said_and_reports() {
+    let reports = |value| report_with("clean", &[(VARIABLE, value)]);
+    let says = "RDMA_CONN_SOFT_CHECK=yes is taken for report: write report, fail or strict, or 0 for \
+                no check";
+    assert_eq!(reports("yes"), [says, "0 findings, 0 notes"]);
+    assert_eq!(reports("1"), ["0 findings, 0 notes"]);
 }
 
 fn overflow() {
     let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 4);
-    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
     // Unsignalled requests have no completions.
     (0..9).for_each(|id| ends.send(id, 8, UNSIGNALED));
     (0..4).for_each(|id| ends.send(id, 8, SIGNALED));
     ends.net.destroy_qp(ends.qp[0]);
+    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
     ends.net.destroy_qp(ends.qp[1]);
     core::mem::forget(ends);
 }
@@ -285,6 +356,23 @@ fn a_completion_queue_that_could_overflow_is_found() {
     let first = "finding: CQ 2 of 4 entries could overflow: 5 completions can be outstanding";
     assert_eq!(lines[0], first);
     assert!(lines[1..].iter().all(|line| !line.starts_with("finding")), "{lines:?}");
+}
+
+fn overrun() {
+    let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 4);
+    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
+    (0..5).for_each(|id| ends.send(id, 8, UNSIGNALED));
+    ends.close();
+}
+
+#[test]
+fn a_completion_queue_that_overruns_is_found() {
+    let lines = report("overrun");
+    let could = "finding: CQ 2 of 4 entries could overflow: 5 completions can be outstanding";
+    let has =
+        "finding: CQ 2 of 4 entries has overrun: completions are lost, and its queue pairs fail";
+    assert_eq!(lines[..2], [could, has]);
+    assert!(lines[2..].iter().all(|line| !line.starts_with("finding:")), "{lines:?}");
 }
 
 fn too_short() {

@@ -18,6 +18,7 @@ pub(crate) enum Kind {
     ChangedAfterArrival,
     Deregistered,
     CouldOverflow,
+    Overrun,
     TooSmall,
     Unacknowledged,
     // From here on notes.
@@ -35,6 +36,7 @@ const ALL: [Kind; KINDS] = [
     Kind::ChangedAfterArrival,
     Kind::Deregistered,
     Kind::CouldOverflow,
+    Kind::Overrun,
     Kind::TooSmall,
     Kind::Unacknowledged,
     Kind::Overlaps,
@@ -62,6 +64,7 @@ impl Kind {
             Kind::ChangedAfterArrival => "messages changed before their completion was polled",
             Kind::Deregistered => "buffers deregistered while posted",
             Kind::CouldOverflow => "completion queues that could overflow",
+            Kind::Overrun => "completion queues that have overrun",
             Kind::TooSmall => "receive buffers that were too small",
             Kind::Unacknowledged => "objects with events that were never acknowledged",
             Kind::Overlaps => "buffers that overlap",
@@ -135,7 +138,7 @@ pub(crate) fn number(n: u64, one: &str) -> String {
 }
 
 /// Writes one line, whole.
-fn write(text: &str) {
+pub(crate) fn write(text: &str) {
     let line = format!("rdma-conn check {}: {text}\n", std::process::id());
     // Standard error may be closed.
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -256,9 +256,13 @@ pub(crate) fn register(
     let device = &pd.context.device;
     let key = device.mrs.insert(region, device.peers.as_ref())?;
     let length = region.length as usize;
+    let is_device_memory = memory.is_some();
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
+    if !is_device_memory {
+        pd.context.region_at(key, addr.addr() as u64, length);
+    }
     pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
     Ok(Mr::of(pd.keep(), addr, registration))
 }
@@ -341,6 +345,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     }
     context.trace_region(Kind::DeregisterMr, object.abi.addr.addr() as u64, object.abi.length);
     context.gone(Object::MemoryRegion, object.abi.lkey.into());
+    context.check_deregistered(registration.key);
     registration.end();
     // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });

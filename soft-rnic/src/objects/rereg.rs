@@ -119,6 +119,7 @@ unsafe fn rereg(
     }
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (new_addr, new_length);
+        context.region_at(key, new_addr.addr() as u64, new_length);
     }
     object.registration.change(new_length, other.as_ref().map(|pd| &pd.users));
     if let Some(pd) = other {
