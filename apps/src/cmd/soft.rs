@@ -69,10 +69,10 @@ fn plan(text: &str) -> Result<Plan, Failure> {
     text.parse().map_err(|e| usage(format!("--faults {text}: {e}")))
 }
 
-/// The text of a plan with a seed, which all processes of the program share. One that had to be drawn
-/// is said, so that the same faults can be asked for again.
+/// The text of a plan, with a seed that all processes of the program share. One that had to be drawn
+/// is said, so that the same faults can be asked for again; where nothing is drawn, none is.
 fn seeded((text, plan): (&str, &Plan)) -> String {
-    if plan.seed().is_some() {
+    if plan.seed().is_some() || !plan.draws() {
         return text.to_owned();
     }
     let seed = soft_rnic::faults::draw_seed();

@@ -71,6 +71,7 @@ impl Context {
         abi.context.ops.post_recv = Some(post::post_recv);
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
         let tracer = crate::trace::tracer::tracer();
+        // What its handler does at exit may end the process: that of others runs before.
         let checker = crate::check::checker::checker();
         // Other devices have faults of their own, or none.
         let injector = device.is_prompt().then(injector).flatten();
