@@ -203,8 +203,7 @@ pub(crate) fn exit_status(name: &str) -> i32 {
 /// Has `act` be called with the name of each signal that asks for an end. What was ignored when this
 /// process began stays so: a hang-up (`nohup`), Ctrl-C in the background of a script.
 pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Result<()> {
-    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |text| ignored(&text));
-    let heard: Vec<_> = ALL.into_iter().filter(|(signal, _)| !has(ignored, *signal)).collect();
+    let heard: Vec<_> = ALL.into_iter().filter(|(signal, _)| is_heard(*signal)).collect();
     let signals = Signals::new(heard.iter().map(|(signal, _)| signal));
     let mut signals = signals.context("no way to hear of signals")?;
     let wait = move || {
@@ -215,6 +214,12 @@ pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Resul
     };
     let thread = std::thread::Builder::new().name("signals".into()).spawn(wait);
     thread.map(drop).context("no thread for signals")
+}
+
+/// Whether this process does not ignore a signal, which a handler would change, for a child as well.
+pub(crate) fn is_heard(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status");
+    status.map_or(true, |text| !has(ignored(&text), signal))
 }
 
 fn has(signals: u64, signal: i32) -> bool {

@@ -46,6 +46,9 @@ fn a_seed_that_is_not_given_is_drawn_and_printed() {
     let say = ["--", "sh", "-c", "echo $RDMA_CONN_SOFT_FAULTS"];
     let given = run(&[&["soft", "--faults", "rnr=0.5,seed=7"], &say[..]].concat());
     assert_eq!((text(&given.stdout), text(&given.stderr)), ("rnr=0.5,seed=7\n", ""));
+    // Nothing is drawn for.
+    let sure = run(&[&["soft", "--faults", "delay=5us"], &say[..]].concat());
+    assert_eq!((text(&sure.stdout), text(&sure.stderr)), ("delay=5us\n", ""));
     let drawn = run(&[&["soft", "--faults", "rnr=0.5"], &say[..]].concat());
     let seed = text(&drawn.stderr).trim().strip_prefix("rdma-conn soft: faults with seed ");
     let seed: u64 = seed.unwrap().parse().unwrap();
@@ -86,9 +89,12 @@ fn client(plan: &str) -> String {
         // The server may not listen yet.
         let words = [&["soft", "--faults", plan], &arguments[..], &["127.0.0.1"]].concat();
         let output = run(&words);
-        let error = text(&output.stderr).to_owned();
+        // The last line has the number of a process.
+        let (error, met) = text(&output.stderr).split_once("rdma-conn faults ").unwrap();
+        let error = error.to_owned();
         if !error.contains("Couldn't connect to") {
             assert_eq!(output.status.code(), Some(1), "{error}");
+            assert!(met.contains(" struck, 1 failed"), "{met}");
             return error;
         }
         std::thread::yield_now();

@@ -115,6 +115,86 @@ fn the_library_may_have_no_path_that_the_dynamic_linker_would_split() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn a_flag_that_is_written_wrong_says_how_to_write_it() {
+    for (words, says) in [
+        (&["--check", "fail", "--", "true"][..], "--check fail: write --check=fail"),
+        (&["--check", "strict", "--", "true"], "--check strict: write --check=strict"),
+        (
+            &["--chek", "--", "true"],
+            "there is no option --chek: there are --trace, --check and --faults",
+        ),
+        (&["--", "--chek"], "there is no option --chek"),
+        (&["--check", "--fail", "true"], "there is no option --fail"),
+    ] {
+        assert_refused(&soft(words), 2, says);
+    }
+    // A program may be called so.
+    let output = soft(&["--check", "fail", "true"]);
+    assert_refused(&output, 2, "fail: no such program");
+}
+
+#[test]
+fn a_file_that_is_not_executable_says_so() {
+    let program = file("soft-mode", &std::fs::read(HARMLESS).unwrap(), 0o644);
+    assert_refused(&soft(&[program.0.to_str().unwrap()]), 2, "it is not executable: `chmod +x`");
+    assert_refused(&soft(&["./nowhere"]), 2, "no such program");
+    assert_refused(&soft(&[env!("CARGO_TARGET_TMPDIR")]), 2, "it is a folder: name a program");
+}
+
+#[test]
+fn a_trace_that_is_a_folder_names_a_file_in_it() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let says = format!("it is a folder: name a file in it, --trace {folder}/trace");
+    assert_refused(&soft(&["--trace", folder, "--", "true"]), 2, &says);
+    let says = "there is no folder /nowhere: name a file in one";
+    assert_refused(&soft(&["--trace", "/nowhere/trace", "--", "true"]), 2, says);
+}
+
+#[test]
+fn what_is_not_the_library_is_refused() {
+    let run = |file: &str| {
+        command(&["soft"]).env("RDMA_CONN_SOFT_LIB", file).arg("true").output().unwrap()
+    };
+    let words = file("soft-no-library", b"no library", 0o644);
+    assert_refused(&run(words.0.to_str().unwrap()), 1, "it is no library for x86-64");
+    assert_refused(&run(HARMLESS), 1, "it is no library for x86-64");
+    assert_refused(&run("/"), 1, "Is a directory");
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc =
+        maps.lines().find_map(|line| line.split(' ').next_back().filter(|f| f.contains("libc.so")));
+    let says = "it is the library libc.so.6, and not libibverbs.so.1";
+    assert_refused(&run(libc.unwrap()), 1, says);
+}
+
+#[test]
+fn the_help_has_no_flags_that_are_refused() {
+    for (command, refused) in [
+        ("soft", &["--device=0", "--json", "--cpu=0", "--gid-index=0"][..]),
+        ("trace", &["--device=0", "--cpu=0", "--gid-index=0"]),
+    ] {
+        for help in ["-h", "--help"] {
+            let output = run(&[command, help]);
+            let shown = text(&output.stdout);
+            assert!(output.status.success() && shown.contains("docs/soft-device.md"), "{shown}");
+            for flag in refused {
+                let flag = flag.trim_end_matches("=0");
+                assert!(!shown.contains(&format!("  {flag}")), "{flag}: {shown}");
+            }
+        }
+        for flag in refused {
+            let says = format!("{}: {command} only ", flag.trim_end_matches("=0"));
+            assert_refused(&run(&[command, flag, "true"]), 2, &says);
+            assert_refused(&run(&[flag, command, "true"]), 2, &says);
+        }
+    }
+    assert!(text(&soft(&["--help"]).stdout).contains("soft --check=fail -- make test"));
+    assert!(
+        text(&run(&["devices", "--help"]).stdout).contains("  --json"),
+        "other commands have them"
+    );
+}
+
 /// The table of what the device offers names tests that are there.
 #[test]
 fn the_documented_tests_exist() {

@@ -141,7 +141,7 @@ fn a_server_without_a_client_waits_for_its_receives() {
     assert_eq!(said.lines().next().unwrap(), first);
     let reason = "the queue pair is in INIT: it receives from RTR on";
     let receives = said.lines().find(|line| line.contains("RECV")).unwrap();
-    assert!(receives.starts_with("    3 × RECV wr_id 1, 4096 bytes, posted "), "{said}");
+    assert!(receives.starts_with("    3 × RECV wr_id 0x1, 4096 bytes, posted "), "{said}");
     assert!(receives.ends_with(reason), "{said}");
     let line = &json(&[&file])[0];
     assert_eq!(request(line, "RECV").unwrap()["why"], reason);
@@ -190,7 +190,7 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     }
     client.kill();
     let said = trace(&[&own, &other]);
-    let send = said.lines().find(|line| line.contains("SEND wr_id 2, 4096 bytes"));
+    let send = said.lines().find(|line| line.contains("SEND wr_id 0x2, 4096 bytes"));
     assert!(send.is_some_and(|line| line.ends_with("has not answered")), "{said}");
     let peer = format!("    the peer, in process {} (stopped), is in RTS, with", server.number());
     assert!(said.lines().any(|line| line.starts_with(&peer)), "{said}");

@@ -16,14 +16,18 @@
 //! 3. `claims` knows which bytes belong to the device meanwhile: where it writes to bytes that
 //!    another request names, too, a change tells nothing;
 //! 4. `completions` counts what could come to a completion queue;
-//! 5. `report` writes findings, which are mistakes, and notes, which may be meant.
+//! 5. `report` writes findings, which are mistakes, and notes, which may be meant;
+//! 6. `record` counts, for the command that waits for the program, the processes that have any.
 
 pub(crate) mod checker;
 pub(crate) mod claims;
 pub(crate) mod completions;
 pub(crate) mod fingerprint;
 pub(crate) mod queue;
+mod record;
 pub(crate) mod report;
+
+pub use record::{RECORD, Tally};
 
 /// The environment variable that has a process checked: `report`; `fail`, to end with
 /// [`STATUS`] if there are findings; or `strict`, if there are findings or notes.

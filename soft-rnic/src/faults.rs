@@ -10,7 +10,8 @@
 //!
 //! 1. `injector` finds out whether there is a plan, and numbers queue pairs;
 //! 2. `queue` draws for each request, before it leaves (`engine::injection`): the peer takes no part;
-//! 3. `schedule::timed_events` raises the events, each so long after its device was opened,
+//! 3. `tally` counts what they have met, for a line at the exit;
+//! 4. `schedule::timed_events` raises the events, each so long after its device was opened,
 //!    in that context and those that are imported from it.
 //!
 //! A process whose requests are to meet faults takes other functions for its posts, which queue
@@ -21,6 +22,7 @@
 pub(crate) mod injector;
 mod plan;
 pub(crate) mod queue;
+mod tally;
 
 pub use injector::draw_seed;
 pub use plan::{EVENTS, LONGEST, MAX_EVENTS, Plan, PlanError};

@@ -5,17 +5,13 @@
 
 mod common;
 
-use std::process::Output;
-
+use common::checked::*;
 use common::other::*;
 use common::pages::*;
 use common::*;
 use soft_rnic::check::{STATUS, VARIABLE};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
-
-/// Memory that peers do not reach.
-const LOCAL: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
 /// What the scenes are called, and what they do.
 const SCENES: &[(&str, fn())] = &[
@@ -26,6 +22,9 @@ const SCENES: &[(&str, fn())] = &[
     ("receive", write_to_a_posted_receive),
     ("arrived", change_what_arrived),
     ("deregister", deregister_early),
+    ("waiting", deregister_while_waiting),
+    ("flushed", deregister_after_an_error),
+    ("overrun", overrun),
     ("leak", leak),
     ("overflow", overflow),
     ("short", too_short),
@@ -63,84 +62,6 @@ fn report_with(scene: &str, environment: &[(&str, &str)]) -> Vec<String> {
     lines(&output)
 }
 
-fn lines(output: &Output) -> Vec<String> {
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    let line = |line: &str| {
-        let (_, line) = line.strip_prefix("rdma-conn check ")?.split_once(": ")?;
-        Some(line.to_owned())
-    };
-    text.lines().filter_map(line).collect()
-}
-
-/// Two ends with memory that peers do not reach.
-struct Ends {
-    net: Net,
-    cq: [*mut ibv_cq; 2],
-    qp: [*mut ibv_qp; 2],
-    mr: [*mut ibv_mr; 2],
-    buf: [Vec<u8>; 2],
-}
-
-impl Ends {
-    fn new() -> Ends {
-        Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 16)
-    }
-
-    fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> Ends {
-        let net = Net::on(soft_rnic::table(), device);
-        let cq = [net.cq(cqe), net.cq(cqe)];
-        let qp = cq.map(|cq| net.qp_of(kind, cq));
-        let config = Config { rnr_retry: 7, ..Config::default() };
-        for (end, other) in [(0, 1), (1, 0)] {
-            // SAFETY: both are alive.
-            net.connect(qp[end], unsafe { (*qp[other]).qp_num }, config);
-        }
-        let mut buf = [vec![1; 4096], vec![2; 4096]];
-        let mr = [net.mr(&mut buf[0], LOCAL), net.mr(&mut buf[1], LOCAL)];
-        Ends { net, cq, qp, mr, buf }
-    }
-
-    fn send(&self, id: u64, len: u32, flags: ibv_send_flags) {
-        let mut sges = [sge(self.mr[0], 0, len)];
-        assert_eq!(post_send(self.qp[0], &mut send_wr(id, W::IBV_WR_SEND, &mut sges, flags)), 0);
-    }
-
-    fn receive(&self, id: u64, offset: usize, len: u32) {
-        assert_eq!(post_recv(self.qp[1], id, &mut [sge(self.mr[1], offset, len)]), 0);
-    }
-
-    /// Takes one completion, and no more.
-    fn poll(&self, end: usize) -> Wc {
-        let mut wc = ibv_wc::default();
-        // SAFETY: the queue is alive; there is room for one.
-        while unsafe { ibv_poll_cq(self.cq[end], 1, &mut wc) } == 0 {
-            std::thread::yield_now();
-        }
-        Wc::from(&wc)
-    }
-
-    /// Changes a byte as a program does that has its own ideas of when it may.
-    fn change(&self, end: usize, at: usize) {
-        let byte = self.buf[end].as_ptr().wrapping_add(at).cast_mut();
-        // SAFETY: memory of this test, which the device looks at by copies of its own.
-        unsafe { byte.write_volatile(byte.read_volatile() ^ 0x55) };
-    }
-
-    fn close(self) {
-        for end in [0, 1] {
-            self.net.destroy_qp(self.qp[end]);
-            self.net.destroy_cq(self.cq[end]);
-            self.net.dereg(self.mr[end]);
-        }
-        self.net.close();
-    }
-}
-
-#[track_caller]
-fn assert_line(line: &str, begins: &str, ends: &str) {
-    assert!(line.starts_with(begins) && line.contains(ends), "{line}");
-}
-
 /// The SEND waits for a receive request when its buffer is changed.
 fn reuse() {
     let ends = Ends::new();
@@ -156,7 +77,7 @@ fn reuse() {
 #[test]
 fn a_buffer_that_is_used_again_before_its_execution_is_found() {
     let lines = report("reuse");
-    let begins = "finding: the buffer of SEND wr_id 7 on QP 0x";
+    let begins = "finding: the buffer of SEND wr_id 0x7 on QP 0x";
     let ends = "was changed between its post and its execution: within bytes 128..192, at 0x";
     assert_line(&lines[0], begins, ends);
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
@@ -217,7 +138,7 @@ fn reuse_of_a_batch() {
 #[test]
 fn a_buffer_of_a_batch_that_is_used_again_is_found() {
     let lines = report("batch");
-    let begins = "finding: the buffer of SEND wr_id 7 on QP 0x";
+    let begins = "finding: the buffer of SEND wr_id 0x7 on QP 0x";
     assert_line(&lines[0], begins, "was changed between its post and its execution");
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
 }
@@ -240,7 +161,7 @@ fn change_before_poll() {
 fn a_buffer_that_is_changed_before_its_completion_is_polled_is_found() {
     let lines = report("unpolled");
     for (line, id) in lines.iter().zip([7, 8]) {
-        let begins = format!("finding: the buffer of SEND wr_id {id} on QP 0x");
+        let begins = format!("finding: the buffer of SEND wr_id {id:#x} on QP 0x");
         assert_line(line, &begins, "before its completion was polled: within bytes 0..64, at");
     }
     assert_eq!(lines[2..], ["2 findings, 0 notes"]);
@@ -261,7 +182,7 @@ fn write_to_a_posted_receive() {
 #[test]
 fn a_write_to_a_posted_receive_is_found() {
     let lines = report("receive");
-    let begins = "finding: the buffer of RECV wr_id 3 on QP 0x";
+    let begins = "finding: the buffer of RECV wr_id 0x3 on QP 0x";
     assert_line(
         &lines[0],
         begins,
@@ -287,7 +208,7 @@ fn change_what_arrived() {
 #[test]
 fn a_message_that_changes_before_it_is_polled_is_found() {
     let lines = report("arrived");
-    let begins = "finding: the buffer of RECV wr_id 4 on QP 0x";
+    let begins = "finding: the buffer of RECV wr_id 0x4 on QP 0x";
     let ends =
         "between the arrival of its message and the poll of its completion: within bytes 64..100";
     assert_line(&lines[0], begins, ends);
@@ -311,9 +232,62 @@ fn deregister_early() {
 #[test]
 fn a_region_that_goes_before_the_completion_is_polled_is_found() {
     let lines = report("deregister");
-    let begins = "finding: the buffer of SEND wr_id 7 on QP 0x";
+    let begins = "finding: the buffer of SEND wr_id 0x7 on QP 0x";
     assert_line(&lines[0], begins, "was deregistered before its completion was polled");
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+/// Nothing of this has executed: what was posted waits for its peer.
+fn deregister_while_waiting() {
+    let ends = Ends::new();
+    for id in [7, 8] {
+        ends.send(id, 64, SIGNALED);
+    }
+    // It goes inline, or was copied: nothing of the region is read later.
+    ends.send(9, 8, SIGNALED | ibv_send_flags::IBV_SEND_INLINE);
+    ends.net.dereg(ends.mr[0]);
+    for end in [0, 1] {
+        ends.net.destroy_qp(ends.qp[end]);
+    }
+    let qp = ends.net.qp(ends.cq[1]);
+    // SAFETY: it is alive.
+    ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::default());
+    assert_eq!(post_recv(qp, 3, &mut [sge(ends.mr[1], 0, 64)]), 0);
+    ends.net.dereg(ends.mr[1]);
+    ends.net.destroy_qp(qp);
+    ends.cq.into_iter().for_each(|cq| ends.net.destroy_cq(cq));
+    ends.net.close();
+}
+
+#[test]
+fn a_region_that_goes_while_a_request_waits_is_found() {
+    let lines = report("waiting");
+    let ends = "was deregistered before its completion was polled";
+    assert_line(&lines[0], "finding: the buffer of SEND wr_id 0x7 on QP 0x", ends);
+    assert!(lines[0].contains(" (and of 1 more) "), "{lines:?}");
+    assert_line(&lines[1], "finding: the buffer of RECV wr_id 0x3 on QP 0x", ends);
+    assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+}
+
+/// The queue pair has failed, and accesses nothing any more.
+fn deregister_after_an_error() {
+    let ends = Ends::new();
+    ends.receive(1, 0, 64);
+    assert_eq!(ends.net.to_state(ends.qp[1], ibv_qp_state::IBV_QPS_ERR), 0);
+    ends.send(7, 64, SIGNALED);
+    assert_eq!(ends.net.to_state(ends.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
+    ends.mr.into_iter().for_each(|mr| ends.net.dereg(mr));
+    for end in [0, 1] {
+        ends.net.destroy_qp(ends.qp[end]);
+        ends.net.destroy_cq(ends.cq[end]);
+    }
+    ends.net.close();
+}
+
+#[test]
+fn a_region_that_goes_after_its_queue_pair_has_failed_is_no_finding() {
+    let lines = report("flushed");
+    assert!(lines.iter().all(|line| !line.starts_with("finding")), "{lines:?}");
 }
 
 fn leak() {
@@ -329,7 +303,11 @@ fn what_is_never_destroyed_is_noted() {
     let lines = report("leak");
     assert_line(&lines[0], "note: 1 queue pair was never destroyed: QP 0x", "");
     assert_eq!(lines[1], "note: 1 completion queue was never destroyed: CQ 2");
-    assert_line(&lines[2], "note: 1 memory region was never destroyed: key 0x", "");
+    assert_line(
+        &lines[2],
+        "note: 1 memory region was never destroyed: key 0x",
+        " (4096 bytes at 0x",
+    );
     assert_eq!(lines[3], "note: 1 protection domain was never destroyed");
     assert_eq!(lines[4], "note: 1 open context was never closed");
     assert_eq!(lines[5..], ["0 findings, 5 notes"]);
@@ -349,17 +327,28 @@ fn the_status_is_the_programs_unless_another_one_is_asked_for() {
 
 #[test]
 fn a_process_that_is_not_checked_says_nothing() {
-    let output = play("the_other_process", "reuse", &[(VARIABLE, "")]);
-    assert_eq!((output.status.code(), lines(&output).len()), (Some(0), 0));
+    for off in ["", "0"] {
+        let output = play("the_other_process", "reuse", &[(VARIABLE, off)]);
+        assert_eq!((output.status.code(), lines(&output).len()), (Some(0), 0));
+    }
+}
+
+#[test]
+fn a_value_that_is_none_is_said_and_reports() {
+    let reports = |value| report_with("clean", &[(VARIABLE, value)]);
+    let says = "RDMA_CONN_SOFT_CHECK=yes is taken for report: write report, fail or strict, or 0 for \
+                no check";
+    assert_eq!(reports("yes"), [says, "0 findings, 0 notes"]);
+    assert_eq!(reports("1"), ["0 findings, 0 notes"]);
 }
 
 fn overflow() {
     let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 4);
-    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
     // Unsignalled requests have no completions.
     (0..9).for_each(|id| ends.send(id, 8, UNSIGNALED));
     (0..4).for_each(|id| ends.send(id, 8, SIGNALED));
     ends.net.destroy_qp(ends.qp[0]);
+    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
     ends.net.destroy_qp(ends.qp[1]);
     core::mem::forget(ends);
 }
@@ -370,6 +359,23 @@ fn a_completion_queue_that_could_overflow_is_found() {
     let first = "finding: CQ 2 of 4 entries could overflow: 5 completions can be outstanding";
     assert_eq!(lines[0], first);
     assert!(lines[1..].iter().all(|line| !line.starts_with("finding")), "{lines:?}");
+}
+
+fn overrun() {
+    let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 4);
+    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
+    (0..5).for_each(|id| ends.send(id, 8, UNSIGNALED));
+    ends.close();
+}
+
+#[test]
+fn a_completion_queue_that_overruns_is_found() {
+    let lines = report("overrun");
+    let could = "finding: CQ 2 of 4 entries could overflow: 5 completions can be outstanding";
+    let has =
+        "finding: CQ 2 of 4 entries has overrun: completions are lost, and its queue pairs fail";
+    assert_eq!(lines[..2], [could, has]);
+    assert!(lines[2..].iter().all(|line| !line.starts_with("finding:")), "{lines:?}");
 }
 
 fn too_short() {
@@ -383,7 +389,7 @@ fn too_short() {
 #[test]
 fn a_receive_that_is_too_small_is_found() {
     let lines = report("short");
-    let begins = "finding: RECV wr_id 3 on QP 0x";
+    let begins = "finding: RECV wr_id 0x3 on QP 0x";
     assert_line(&lines[0], begins, "is too small by 4 bytes: it has room for 60, and a message");
     assert!(lines[0].ends_with(" has 64"), "{lines:?}");
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
@@ -408,7 +414,7 @@ fn datagram_too_long() {
 fn a_datagram_that_is_dropped_for_want_of_room_is_found() {
     let lines = report("datagram");
     let ends = " has 72 (40 of them the header in front); the message is dropped";
-    assert_line(&lines[0], "finding: RECV wr_id 3 on QP 0x", ends);
+    assert_line(&lines[0], "finding: RECV wr_id 0x3 on QP 0x", ends);
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
 }
 
@@ -427,7 +433,7 @@ fn overlapping_receives() {
 #[test]
 fn receives_into_the_same_bytes_are_noted_once() {
     let lines = report("overlap");
-    let begins = "note: the buffer of RECV wr_id 1 on QP 0x";
+    let begins = "note: the buffer of RECV wr_id 0x1 on QP 0x";
     assert_line(&lines[0], begins, "overlaps that of another request that is posted");
     assert_eq!(lines[1..], ["0 findings, 1 note"]);
 }
@@ -588,7 +594,7 @@ fn receives_of_a_shared_queue_are_checked() {
     let lines = report("shared");
     let overflow = "finding: CQ 3 of 1 entry could overflow: 2 completions can be outstanding";
     assert_eq!(lines[0], overflow);
-    assert_line(&lines[1], "finding: the buffer of RECV wr_id 0 on QP 0x", "while it was posted");
+    assert_line(&lines[1], "finding: the buffer of RECV wr_id 0x0 on QP 0x", "while it was posted");
     assert_eq!(lines[2..], ["2 findings, 0 notes"]);
 }
 

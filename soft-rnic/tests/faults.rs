@@ -59,6 +59,28 @@ fn the_other_process() {
     }
 }
 
+/// What a process says at its exit.
+fn tally(scene: &str, plan: &str) -> Vec<String> {
+    let output = play("the_other_process", &format!("{scene} here {plan}"), &[]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = |line: &str| {
+        let (_, line) = line.strip_prefix("rdma-conn faults ")?.split_once(": ")?;
+        Some(line.to_owned())
+    };
+    said.lines().filter_map(line).collect()
+}
+
+#[test]
+fn a_process_says_at_its_exit_what_has_struck() {
+    assert_eq!(tally("flushed-rc", "flush=1"), ["1 of 1 request struck, 1 failed"]);
+    let why = "loss strikes those of UC and UD only, and there were none";
+    let said = tally("rounds", "loss=1");
+    assert!(said[0].starts_with("none of ") && said[0].ends_with(why), "{said:?}");
+    assert!(tally("uc", "loss=1")[0].ends_with(" struck, 0 failed"));
+    assert!(tally("rounds", "event=port_err@3600s").is_empty());
+}
+
 fn net() -> Net {
     Net::on(soft_rnic::table(), "soft0")
 }

@@ -11,8 +11,8 @@ use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe, Soft, Trace
     name = "rdma-conn",
     version = rdma_conn::build::VERSION,
     long_version = long_version(),
-    after_help = "To install it: `cargo install --locked --path apps` in the repository, which takes a \
-                  minute or two.\n\
+    after_help = "To install it: `cargo install --locked --path apps` in the repository, which takes 5 \
+                  to 7 minutes on 2 cores.\n\
                   Start with `rdma-conn bench`: it needs no card and no set-up.\n\
                   BYTES may have a suffix: 64k, 1M and 1G are 65536, 1048576 and 1073741824.\n\
                   Of bench, pingpong and multicast every flag with a number may have a list: --unacked 1,2,4..256 \
@@ -172,7 +172,8 @@ pub(crate) enum Command {
         a program asks for one. Out of reach is what opens /dev/infiniband itself: librdmacm \
         (perftest's -R), UCX. Static and setuid programs are refused.\n\n\
         The library is librdma_conn_soft.so beside rdma-conn, or the file that RDMA_CONN_SOFT_LIB names; \
-        `cargo build --release --package soft-rnic-abi` builds it. Exit status: the program's.\n\n\
+        `cargo build --release --package soft-rnic-abi` builds it. Exit status: the program's, but for --check=fail and \
+        --check=strict.\n\n\
         With --trace each process that opens the device keeps in a file what it has posted and what \
         became of it. The file is FILE.PID, or what FILE makes of %p, and can be read at any time, also \
         when the process was killed: `rdma-conn trace FILE` says what a program that hangs waits for. A \
@@ -194,7 +195,9 @@ pub(crate) enum Command {
         rdma-conn soft -- ib_write_bw -F 127.0.0.1\n  \
         rdma-conn soft --trace /tmp/hangs -- ./program; rdma-conn trace /tmp/hangs\n  \
         rdma-conn soft --faults rnr=0.01,retry=0.001,seed=7 -- ./program\n  \
-        rdma-conn soft --faults event=port_err@500ms -- ibv_asyncwatch"
+        rdma-conn soft --check=fail -- make test\n  \
+        rdma-conn soft --faults event=port_err@500ms -- ibv_asyncwatch\n\n\
+        docs/soft-device.md has the reasons, findings and faults, and what does not run."
     )]
     Soft(Soft),
     /// Say what a traced program has posted and never seen complete, and why
@@ -209,7 +212,8 @@ pub(crate) enum Command {
         rdma-conn soft --trace /tmp/hangs -- ibv_rc_pingpong -g 0 & \n  \
         rdma-conn trace /tmp/hangs\n  \
         rdma-conn trace --events 20 /tmp/hangs.4711    # what it has done last\n  \
-        rdma-conn trace --json server.4711 client.4712"
+        rdma-conn trace --json server.4711 client.4712\n\n\
+        docs/soft-device.md has the reasons that are met most often."
     )]
     Trace(Trace),
     /// Print a completion script for a shell

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Arg, Args as ClapArgs};
 
 use super::values;
 use crate::pinning::Cpus;
@@ -31,6 +31,14 @@ pub(crate) struct Common {
     /// Say more on standard error (-vv: still more)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+}
+
+/// Of the flags that every command understands, these, for a command that refuses them: its help has none of
+/// them.
+pub(super) fn refused(ids: &[&str]) -> Vec<Arg> {
+    let all = Common::augment_args(clap::Command::new("refused"));
+    let named = all.get_arguments().filter(|arg| ids.contains(&arg.get_id().as_str()));
+    named.map(|arg| arg.clone().hide(true)).collect()
 }
 
 impl Common {

@@ -5,14 +5,23 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
+use super::common::refused;
+
 #[derive(ClapArgs, Debug, Clone)]
+#[command(args = refused(&["device", "json", "cpu", "gid_index"]))]
 pub(crate) struct Soft {
     /// Keep what each process posts in a file of its own, FILE.PID, for `rdma-conn trace FILE`; a %p in
     /// FILE stands for the number of the process instead
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Report what the program does wrong with its buffers, queues and objects on standard error. With `fail` it
-    /// ends with status 99 if there are findings, with `strict` if there are findings or notes
+    /// the command ends with status 99 if any process of the program has findings, with `strict` if any has
+    /// findings or notes, or none has opened the device
+    ///
+    /// A finding is a mistake that no status tells: a buffer that is changed while it is posted, a
+    /// completion queue that could overflow, a receive that is too small, a region that goes while a request needs it. A
+    /// note may be meant: objects that are never destroyed. For example, in a test of a program:
+    /// `rdma-conn soft --check=fail -- make test`. The value follows behind `=`
     #[arg(
         long,
         value_name = "WHEN",

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
+use super::common::refused;
+
 #[derive(ClapArgs, Debug, Clone)]
+#[command(args = refused(&["device", "cpu", "gid_index"]))]
 pub(crate) struct Trace {
     /// Traces, each as `rdma-conn soft --trace FILE` has named it, or a file FILE.PID of it
     #[arg(value_name = "FILE", required = true)]

@@ -1,6 +1,8 @@
 //! `rdma-conn soft`: a verbs program that was not written for it runs on soft0.
 
+mod library;
 mod program;
+mod supervised;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -8,41 +10,61 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Context;
 use soft_rnic::faults::Plan;
 
 use crate::cli::{Common, Soft};
 use crate::outcome::{Failure, Outcome, usage};
 
-/// Names the library, where it is not beside the executable.
-const LIBRARY: &str = "RDMA_CONN_SOFT_LIB";
-const FILE: &str = "librdma_conn_soft.so";
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Becomes the program: its exit status is that of the command, and signals come to it.
+/// Becomes the program: its exit status is that of the command, and signals come to it. With
+/// `--check=fail` and `strict` it waits for the program instead.
 pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     if let Some(flag) = common.given().first() {
         return Err(usage(format!(
             "{flag}: soft only starts a program: leave {flag} out, or give it behind `--`"
         )));
     }
-    let library = library()?;
+    let library = library::find()?;
     let Some((name, arguments)) = options.command.split_first() else {
         return Err(usage("soft: name a program: `rdma-conn soft -- COMMAND`"));
     };
+    refuse_flags(options, name, arguments)?;
     let trace = options.trace.as_deref().map(trace).transpose()?;
     let plan = options.faults.as_deref().map(plan).transpose()?;
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
     let faults = options.faults.as_deref().zip(plan.as_ref()).map(seeded);
-    let error = Command::new(&path)
+    let mut program = Command::new(&path);
+    program
         .envs(trace.map(|file| (soft_rnic::trace::VARIABLE, file)))
         .envs(options.check.as_ref().map(|when| (soft_rnic::check::VARIABLE, when)))
         .envs(faults.map(|text| (soft_rnic::faults::VARIABLE, text)))
         .arg0(name)
         .args(arguments)
-        .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()))
-        .exec();
-    Err(Failure::new(error).context(format!("cannot run {}", path.display())))
+        .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()));
+    let outcome = match options.check.as_deref().and_then(supervised::Fails::of) {
+        Some(fails) => supervised::run(program, fails),
+        None => Err(program.exec().into()),
+    };
+    outcome.with_context(|| format!("cannot run {}", path.display()))
+}
+
+/// Refuses a name that is no program's, but a flag of this command that was written wrong.
+fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
+    let shown = name.to_string_lossy();
+    if shown.starts_with('-') {
+        return Err(usage(format!(
+            "soft: there is no option {shown}: there are --trace, --check and --faults, and behind `--` comes \
+             the program (write ./{shown} if that is its name)"
+        )));
+    }
+    let is_value = ["report", "fail", "strict"].contains(&&*shown);
+    if options.check.is_some() && is_value && arguments.first().is_some_and(|word| word == "--") {
+        return Err(usage(format!("--check {shown}: write --check={shown}")));
+    }
+    Ok(())
 }
 
 /// What the program's traces are called, wherever it goes.
@@ -50,8 +72,13 @@ fn trace(file: &Path) -> Result<PathBuf, Failure> {
     let file = std::path::absolute(file)
         .map_err(|e| usage(format!("--trace {}: {e}: name a file", file.display())))?;
     let folder = file.parent().unwrap_or(&file);
-    if file.is_dir() || !folder.is_dir() {
-        let advice = "name a file in a folder that is there";
+    if file.is_dir() {
+        let (shown, within) = (file.display(), file.join("trace"));
+        let advice = format!("it is a folder: name a file in it, --trace {}", within.display());
+        return Err(usage(format!("--trace {shown}: {advice}")));
+    }
+    if !folder.is_dir() {
+        let advice = format!("there is no folder {}: name a file in one", folder.display());
         return Err(usage(format!("--trace {}: {advice}", file.display())));
     }
     Ok(file)
@@ -62,10 +89,10 @@ fn plan(text: &str) -> Result<Plan, Failure> {
     text.parse().map_err(|e| usage(format!("--faults {text}: {e}")))
 }
 
-/// The text of a plan with a seed, which all processes of the program share. One that had to be drawn
-/// is said, so that the same faults can be asked for again.
+/// The text of a plan, with a seed that all processes of the program share. One that had to be drawn
+/// is said, so that the same faults can be asked for again; where nothing is drawn, none is.
 fn seeded((text, plan): (&str, &Plan)) -> String {
-    if plan.seed().is_some() {
+    if plan.seed().is_some() || !plan.draws() {
         return text.to_owned();
     }
     let seed = soft_rnic::faults::draw_seed();
@@ -82,31 +109,6 @@ fn preload(library: &Path, already: Option<&OsStr>) -> OsString {
         list.push(already);
     }
     list
-}
-
-/// Where the library is.
-fn library() -> Result<PathBuf, Failure> {
-    let found = match std::env::var_os(LIBRARY) {
-        Some(path) => PathBuf::from(path),
-        None => std::env::current_exe()?.with_file_name(FILE),
-    };
-    // The dynamic linker looks a relative name up in the folder where a program is started, and
-    // takes spaces and colons for ends of names.
-    let path = std::fs::canonicalize(&found).map_err(|e| {
-        Failure::msg(format!(
-            "{}: {e}: build the library (`cargo build --release --package soft-rnic-abi` in the \
-             repository gives target/release/{FILE}), and put it beside rdma-conn or name it in {LIBRARY}",
-            found.display()
-        ))
-    })?;
-    if path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
-        return Err(Failure::msg(format!(
-            "{}: the dynamic linker preloads no file with a space or a colon in its path: name a \
-             copy elsewhere in {LIBRARY}",
-            path.display()
-        )));
-    }
-    Ok(path)
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ffi::OsStr;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::claims::{Bytes, Claims};
-use super::report::{Kind, Report, number};
+use super::record::Record;
+use super::report::{Kind, Report, number, write};
 
 /// Names of objects in a line; those beyond are counted.
 const NAMES: usize = 8;
@@ -64,7 +66,22 @@ impl Object {
 pub(crate) type Leftovers = Box<dyn Fn() -> Vec<(Kind, String)> + Send + Sync>;
 
 /// What is alive, by kind and number. Those without numbers are counted under 0.
-type Live = BTreeMap<(Object, u64), (u64, Option<Leftovers>)>;
+type Live = BTreeMap<(Object, u64), Alive>;
+
+/// Objects of one kind and number.
+#[derive(Default)]
+struct Alive {
+    count: u64,
+    leftovers: Option<Leftovers>,
+    /// Of a region: its first address, and how many bytes it has.
+    memory: Option<(u64, usize)>,
+}
+
+/// A queue of receive requests.
+pub(crate) trait PostedReceives: Send + Sync {
+    /// A region is deregistered: reports the requests that name it.
+    fn deregistered(&self, key: u32);
+}
 
 /// What is known of a process that is checked.
 pub(crate) struct Checker {
@@ -74,6 +91,7 @@ pub(crate) struct Checker {
     exposed: Mutex<Claims>,
     live: Mutex<Live>,
     next_cq: AtomicU32,
+    receives: Mutex<Vec<Weak<dyn PostedReceives>>>,
     fails: Fails,
 }
 
@@ -101,7 +119,12 @@ pub(crate) fn checker() -> Option<Arc<Checker>> {
         // SAFETY: the function stays: the library is never unloaded.
         let _ = unsafe { libc::atexit(at_exit) };
     }
-    let checker = Arc::new(Checker::new(fails));
+    let checker = Arc::new(Checker::new(fails, Record::named()));
+    if let Some(value) = std::env::var_os(super::VARIABLE).filter(|value| !is_known(value)) {
+        let advice = "write report, fail or strict, or 0 for no check";
+        let value = value.to_string_lossy();
+        write(&format!("{}={value} is taken for report: {advice}", super::VARIABLE));
+    }
     *known = Some((process, Arc::clone(&checker)));
     Some(checker)
 }
@@ -112,12 +135,17 @@ fn wanted() -> Option<Fails> {
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    match &*std::env::var(super::VARIABLE).ok()? {
-        "" => None,
-        "fail" => Some(Fails::WithFindings),
-        "strict" => Some(Fails::WithNotes),
+    match std::env::var_os(super::VARIABLE)?.as_encoded_bytes() {
+        b"" | b"0" => None,
+        b"fail" => Some(Fails::WithFindings),
+        b"strict" => Some(Fails::WithNotes),
         _ => Some(Fails::Never),
     }
+}
+
+/// Whether a value asks for nothing else than it says.
+fn is_known(value: &OsStr) -> bool {
+    ["report", "1", "fail", "strict"].iter().any(|known| value == *known)
 }
 
 /// Reports what only the end shows. A child of fork that has opened no device has nothing to say.
@@ -140,13 +168,14 @@ extern "C" fn at_exit() {
 }
 
 impl Checker {
-    fn new(fails: Fails) -> Checker {
+    fn new(fails: Fails, record: Record) -> Checker {
         Checker {
-            report: Report::default(),
+            report: Report::new(record),
             claims: Mutex::default(),
             exposed: Mutex::default(),
             live: Mutex::default(),
             next_cq: AtomicU32::new(1),
+            receives: Mutex::default(),
             fails,
         }
     }
@@ -155,6 +184,19 @@ impl Checker {
     pub(crate) fn next_cq(&self) -> u32 {
         // Relaxed: a number that guards no memory.
         self.next_cq.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A queue of receive requests is created.
+    pub(crate) fn made_receives(&self, receives: Weak<dyn PostedReceives>) {
+        let mut all = self.receives.lock();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(receives);
+    }
+
+    /// A region is deregistered: reports receive requests that name it.
+    pub(crate) fn deregistered(&self, key: u32) {
+        let all: Vec<_> = self.receives.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|receives| receives.deregistered(key));
     }
 
     /// A request names these bytes; whether it shares some with another one, and either writes.
@@ -195,19 +237,26 @@ impl Checker {
     /// An object is created. At exit, what it has left undone is asked for if it is alive.
     pub(crate) fn made(&self, object: Object, id: u64, leftovers: Option<Leftovers>) {
         let mut live = self.live.lock();
-        let (count, left) = live.entry((object, id)).or_default();
-        *count += 1;
+        let alive = live.entry((object, id)).or_default();
+        alive.count += 1;
         if leftovers.is_some() {
-            *left = leftovers;
+            alive.leftovers = leftovers;
+        }
+    }
+
+    /// A region that is alive has this memory.
+    pub(crate) fn region_at(&self, key: u32, addr: u64, length: usize) {
+        if let Some(alive) = self.live.lock().get_mut(&(Object::MemoryRegion, key.into())) {
+            alive.memory = Some((addr, length));
         }
     }
 
     /// It is destroyed.
     pub(crate) fn gone(&self, object: Object, id: u64) {
         let mut live = self.live.lock();
-        if let Some((count, _)) = live.get_mut(&(object, id)) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(alive) = live.get_mut(&(object, id)) {
+            alive.count -= 1;
+            if alive.count == 0 {
                 live.remove(&(object, id));
             }
         }
@@ -216,21 +265,33 @@ impl Checker {
     /// Reports what is left, and sums up.
     fn finish(&self) -> (u64, u64) {
         let live = core::mem::take(&mut *self.live.lock());
-        for (_, leftovers) in live.values() {
-            for (kind, text) in leftovers.iter().flat_map(|all| all()) {
+        for alive in live.values() {
+            for (kind, text) in alive.leftovers.iter().flat_map(|all| all()) {
                 self.report.say(kind, || text);
             }
         }
         let mut all: BTreeMap<Object, (u64, Vec<String>)> = BTreeMap::new();
-        for (&(object, id), (count, _)) in &live {
+        for (&(object, id), alive) in &live {
             let (sum, names) = all.entry(object).or_default();
-            *sum += count;
-            names.extend(object.named(id));
+            *sum += alive.count;
+            names.extend(object.named(id).map(|name| alive.with_memory(name)));
         }
         for (object, (count, names)) in all {
             self.report.say(Kind::Leak, || leak(object, count, &names));
         }
         self.report.sum_up()
+    }
+}
+
+impl Alive {
+    /// A name, with the memory that it is of.
+    fn with_memory(&self, name: String) -> String {
+        match self.memory {
+            None => name,
+            Some((addr, length)) => {
+                format!("{name} ({} at {addr:#x})", number(length as u64, "byte"))
+            }
+        }
     }
 }
 
@@ -251,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_is_alive_is_reported_by_kind() {
-        let checker = Checker::new(Fails::Never);
+        let checker = Checker::new(Fails::Never, Record::default());
         (1..=10).for_each(|id| checker.made(Object::QueuePair, id, None));
         checker.gone(Object::QueuePair, 10);
         for _ in 0..2 {

@@ -57,6 +57,18 @@ impl Completions {
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// A completion had no room, and the queue takes none any more.
+    pub(crate) fn overran(&self) {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        self.checker.report.say(Kind::Overrun, || {
+            format!(
+                "CQ {} of {} has overrun: completions are lost, and its queue pairs fail",
+                self.number,
+                number(capacity.into(), "entry")
+            )
+        });
+    }
+
     /// Reports, once, if there is less room than completions can come.
     pub(crate) fn test(&self) {
         let posted = |count: &Weak<AtomicU32>| {

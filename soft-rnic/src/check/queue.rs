@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use verbs_sys::ibv_sge;
 
-use super::checker::Checker;
+use super::checker::{Checker, PostedReceives};
 use super::claims::Bytes;
 use super::completions::Completions;
 use super::fingerprint::Fingerprint;
@@ -59,6 +59,28 @@ impl Posted {
     }
 }
 
+/// Reports, in one line, the requests of a queue that name a region which is deregistered.
+fn report_deregistered<'a>(
+    checker: &Checker,
+    queue: &str,
+    posted: impl Iterator<Item = &'a mut Posted>,
+    key: u32,
+) {
+    let mut named = posted.filter(|posted| posted.sges.iter().any(|sge| sge.lkey == key));
+    let Some(first) = named.next() else { return };
+    // It is said once.
+    first.print = None;
+    let more = named.map(|posted| posted.print = None).count();
+    checker.report.say(Kind::Deregistered, || {
+        let more = if more > 0 { format!(" (and of {more} more)") } else { String::new() };
+        let Posted { operation, wr_id, .. } = first;
+        format!(
+            "the buffer of {operation} wr_id {wr_id:#x} on {queue}{more} was deregistered before \
+             its completion was polled"
+        )
+    });
+}
+
 /// Receive requests that are posted to one queue.
 pub(crate) struct Receives {
     pub(crate) checker: Arc<Checker>,
@@ -72,15 +94,18 @@ pub(crate) struct Receives {
 }
 
 impl Receives {
-    pub(crate) fn new(checker: &Arc<Checker>, name: String) -> Receives {
-        Receives {
+    pub(crate) fn new(checker: &Arc<Checker>, name: String) -> Arc<Receives> {
+        let receives = Arc::new(Receives {
             checker: Arc::clone(checker),
             name,
             posted: Mutex::default(),
             count: Arc::default(),
             cqs: Mutex::default(),
             is_overlap_said: AtomicBool::new(false),
-        }
+        });
+        let weak = Arc::downgrade(&receives);
+        checker.made_receives(weak);
+        receives
     }
 
     /// They complete there.
@@ -100,7 +125,7 @@ impl Receives {
             let (name, id) = (&self.name, posted.wr_id);
             self.checker.report.say(Kind::Overlaps, || {
                 format!(
-                    "the buffer of RECV wr_id {id} on {name} overlaps that of another request \
+                    "the buffer of RECV wr_id {id:#x} on {name} overlaps that of another request \
                      that is posted: what arrives there is not checked"
                 )
             });
@@ -129,6 +154,13 @@ impl Receives {
         while let Some(posted) = self.take() {
             self.checker.disclaim(&posted.claims, true);
         }
+    }
+}
+
+impl PostedReceives for Receives {
+    fn deregistered(&self, key: u32) {
+        let mut posted = self.posted.lock();
+        report_deregistered(&self.checker, &self.name, posted.iter_mut(), key);
     }
 }
 
@@ -162,7 +194,7 @@ impl Queue {
         shared: Option<Arc<Receives>>,
     ) -> Queue {
         let is_shared = shared.is_some();
-        let own = || Arc::new(Receives::new(checker, format!("QP {number:#x}")));
+        let own = || Receives::new(checker, format!("QP {number:#x}"));
         let receives = shared.unwrap_or_else(own);
         if let Some(cq) = &recv_cq {
             receives.complete_at(cq);
@@ -187,7 +219,7 @@ impl Queue {
             let (operation, id) = (posted.operation, posted.wr_id);
             self.checker.report.say(Kind::Overlaps, || {
                 format!(
-                    "the buffer of {operation} wr_id {id} on QP {:#x} overlaps that of another \
+                    "the buffer of {operation} wr_id {id:#x} on QP {:#x} overlaps that of another \
                      request that is posted",
                     self.number
                 )
@@ -206,6 +238,16 @@ impl Queue {
         if let Some(posted) = sends.get_mut(position.wrapping_sub(first) as usize) {
             act(posted);
         }
+    }
+
+    /// A region is deregistered: reports the requests from this position on, which are not done, that
+    /// name it.
+    pub(crate) fn deregistered(&self, key: u32, from: u32) {
+        let is_under_way =
+            |posted: &&mut Posted| posted.position.wrapping_sub(from).cast_signed() >= 0;
+        let mut sends = self.sends.lock();
+        let sends = sends.iter_mut().filter(is_under_way);
+        report_deregistered(&self.checker, &format!("QP {:#x}", self.number), sends, key);
     }
 
     /// The program knows that the requests up to this position are done; each is shown to `look`.

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use parking_lot::Mutex;
 
+use super::record::{Mark, RECORD, Record};
+
 /// Lines of a kind; those beyond are only counted.
 pub(crate) const LINES: u64 = 16;
 
@@ -16,6 +18,7 @@ pub(crate) enum Kind {
     ChangedAfterArrival,
     Deregistered,
     CouldOverflow,
+    Overrun,
     TooSmall,
     Unacknowledged,
     // From here on notes.
@@ -33,6 +36,7 @@ const ALL: [Kind; KINDS] = [
     Kind::ChangedAfterArrival,
     Kind::Deregistered,
     Kind::CouldOverflow,
+    Kind::Overrun,
     Kind::TooSmall,
     Kind::Unacknowledged,
     Kind::Overlaps,
@@ -60,6 +64,7 @@ impl Kind {
             Kind::ChangedAfterArrival => "messages changed before their completion was polled",
             Kind::Deregistered => "buffers deregistered while posted",
             Kind::CouldOverflow => "completion queues that could overflow",
+            Kind::Overrun => "completion queues that have overrun",
             Kind::TooSmall => "receive buffers that were too small",
             Kind::Unacknowledged => "objects with events that were never acknowledged",
             Kind::Overlaps => "buffers that overlap",
@@ -74,11 +79,27 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     counts: Mutex<[u64; KINDS]>,
+    record: Record,
 }
 
 impl Report {
+    /// The report of a process, which is recorded there.
+    pub(crate) fn new(record: Record) -> Report {
+        let report = Report { record, ..Report::default() };
+        report.mark(Mark::Checked);
+        report
+    }
+
+    /// Has the command that waits for the program count this process.
+    fn mark(&self, mark: Mark) {
+        if let Err(error) = self.record.mark(mark) {
+            write(&format!("`rdma-conn soft` does not count this process: {RECORD}: {error}"));
+        }
+    }
+
     /// Writes a line, unless there were many of its kind.
     pub(crate) fn say(&self, kind: Kind, text: impl FnOnce() -> String) {
+        self.mark(if kind.is_finding() { Mark::Finding } else { Mark::Note });
         let count = {
             let mut counts = self.counts.lock();
             counts[kind as usize] += 1;
@@ -117,7 +138,7 @@ pub(crate) fn number(n: u64, one: &str) -> String {
 }
 
 /// Writes one line, whole.
-fn write(text: &str) {
+pub(crate) fn write(text: &str) {
     let line = format!("rdma-conn check {}: {text}\n", std::process::id());
     // Standard error may be closed.
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -213,6 +213,9 @@ impl Qp {
         wqe: &Wqe,
         status: ibv_wc_status,
     ) {
+        if let Some(faults) = &self.faults {
+            faults.lock().fail();
+        }
         self.complete(execution, wqe, 0, status);
         self.enter_send_error();
         execution.deferred.push(WorkItem::Flush(Arc::clone(self)));

@@ -20,7 +20,7 @@ pub(crate) struct Injector {
 
 impl Injector {
     fn new(plan: Plan, seed: u64) -> Injector {
-        Injector { of: Arc::new(SeededPlan { plan, seed }), created: AtomicU32::new(0) }
+        Injector { of: Arc::new(SeededPlan::new(plan, seed)), created: AtomicU32::new(0) }
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -35,17 +35,34 @@ impl Injector {
     }
 }
 
+/// The injector of the process of this number, if it has a plan that can be read.
+static INJECTOR: Mutex<Option<(u32, Option<Arc<Injector>>)>> = Mutex::new(None);
+
+/// Says what the plan has done. A child of fork that has opened no device has nothing to say.
+extern "C" fn at_exit() {
+    let known = INJECTOR.lock().clone();
+    let Some((_, injector)) = known.filter(|(of, _)| *of == std::process::id()) else { return };
+    if let Some(injector) = injector.filter(|injector| injector.plan().strikes_requests()) {
+        let line = injector.of.tally.line(injector.plan().loss > 0.0);
+        write(&format!("rdma-conn faults {}: {line}", std::process::id()));
+    }
+}
+
 /// The injector of this process, if its environment asks for faults.
 ///
 /// A plan that cannot be read is reported on standard error, once: the program runs without. So is a seed that
 /// had to be drawn.
 pub(crate) fn injector() -> Option<Arc<Injector>> {
-    static INJECTOR: Mutex<Option<(u32, Option<Arc<Injector>>)>> = Mutex::new(None);
     let text = wanted()?;
     let process = std::process::id();
     let mut known = INJECTOR.lock();
     if let Some((_, injector)) = known.as_ref().filter(|(of, _)| *of == process) {
         return injector.clone();
+    }
+    // A child of fork has its parent's handler.
+    if known.is_none() {
+        // SAFETY: the function stays: the library is never unloaded.
+        let _ = unsafe { libc::atexit(at_exit) };
     }
     let injector = read(&text.to_string_lossy()).map(Arc::new);
     *known = Some((process, injector.clone()));
@@ -71,16 +88,23 @@ fn read(text: &str) -> Option<Injector> {
     };
     let seed = plan.seed().unwrap_or_else(|| {
         let seed = draw_seed();
-        report(&format!("faults with seed {seed}"));
+        if plan.draws() {
+            report(&format!("faults with seed {seed}"));
+        }
         seed
     });
     Some(Injector::new(plan, seed))
 }
 
 fn report(what: &str) {
+    write(&format!("soft0: {what}"));
+}
+
+/// Writes one line, whole.
+fn write(line: &str) {
     use std::io::Write;
     // Standard error may be closed.
-    let _ = std::io::stderr().write_all(format!("soft0: {what}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// A random seed, short enough to be typed.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use verbs_sys::ibv_event_type;
 
+use super::tally::Tally;
+
 /// The events that a plan can raise, as [`Plan`] calls them: those of the device and its port.
 pub const EVENTS: [&str; 8] = [
     "device_fatal",
@@ -60,6 +62,16 @@ impl Plan {
         self.seed
     }
 
+    /// Whether a seed decides anything: some fault neither strikes always nor never.
+    #[must_use]
+    pub fn draws(&self) -> bool {
+        self.probabilities().iter().any(|p| *p > 0.0 && *p < 1.0)
+    }
+
+    fn probabilities(&self) -> [f64; 5] {
+        [self.rnr, self.retry, self.loss, self.flush, self.delay]
+    }
+
     /// Events, each with the nanoseconds after which it is raised.
     pub(crate) fn events(&self) -> &[(ibv_event_type, u64)] {
         &self.events
@@ -67,15 +79,22 @@ impl Plan {
 
     /// Whether it has faults of requests.
     pub(crate) fn strikes_requests(&self) -> bool {
-        [self.rnr, self.retry, self.loss, self.flush, self.delay].iter().any(|p| *p > 0.0)
+        self.probabilities().iter().any(|p| *p > 0.0)
     }
 }
 
-/// A plan, and the seed that its faults are drawn from.
+/// A plan, the seed that its faults are drawn from, and what it has done.
 #[derive(Debug)]
 pub(crate) struct SeededPlan {
     pub(crate) plan: Plan,
     pub(super) seed: u64,
+    pub(super) tally: Tally,
+}
+
+impl SeededPlan {
+    pub(super) fn new(plan: Plan, seed: u64) -> SeededPlan {
+        SeededPlan { plan, seed, tally: Tally::default() }
+    }
 }
 
 /// Why a text is no plan.
@@ -139,7 +158,7 @@ impl FromStr for Plan {
 
     fn from_str(text: &str) -> Result<Plan, PlanError> {
         let (mut plan, mut seen) = (Plan::default(), Vec::new());
-        for part in text.split(',') {
+        for part in text.split(',').map(str::trim) {
             let (name, value) =
                 part.split_once('=').ok_or_else(|| PlanError::Shape(part.into()))?;
             if name != "event" && seen.contains(&name) {
@@ -238,9 +257,16 @@ mod tests {
     fn a_delay_without_a_probability_strikes_always() {
         let plan: Plan = "delay=50us".parse().unwrap();
         assert_eq!((plan.delay, plan.delay_ns, plan.seed), (1.0, 50_000, None));
-        assert!(plan.strikes_requests());
+        assert!(plan.strikes_requests() && !plan.draws());
+        assert!("rnr=0.5,retry=1".parse::<Plan>().unwrap().draws());
         let plan: Plan = "event=gid_change@1ms,rnr=0".parse().unwrap();
         assert!(!plan.strikes_requests());
+    }
+
+    #[test]
+    fn blanks_around_commas_do_not_count() {
+        let plan = " rnr=0.5 , retry=1,\tseed=7\n".parse::<Plan>();
+        assert_eq!(plan, "rnr=0.5,retry=1,seed=7".parse());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::plan::{Plan, SeededPlan};
+use super::tally::count;
 use crate::random::Random;
 
 /// A fault that strikes a request. The number names it in the hash.
@@ -42,6 +43,10 @@ pub(crate) struct QueueFaults {
     before: u32,
     /// The number of the newest request that was drawn for. Older ones were let go.
     newest: u32,
+    /// That one is counted.
+    is_counted: bool,
+    /// It was struck.
+    was_struck: bool,
     /// That one was let go, too.
     is_let_go: bool,
     is_delayed: bool,
@@ -57,6 +62,8 @@ impl QueueFaults {
             ordinal,
             before: 0,
             newest: 0,
+            is_counted: false,
+            was_struck: false,
             is_let_go: false,
             is_delayed: false,
             rnrs: 0,
@@ -76,13 +83,25 @@ impl QueueFaults {
         if self.is_let_go {
             return None;
         }
+        self.count(exposure);
         let fault = self.drawn(exposure);
         self.is_let_go = fault.is_none();
         fault
     }
 
+    /// Counts the newest request, once.
+    fn count(&mut self, exposure: Exposure) {
+        if !core::mem::replace(&mut self.is_counted, true) {
+            count(&self.of.tally.requests);
+            if exposure.is_sent && !exposure.is_reliable {
+                count(&self.of.tally.unreliable);
+            }
+        }
+    }
+
     fn begin(&mut self, number: u32) {
         self.newest = number;
+        (self.is_counted, self.was_struck) = (false, false);
         (self.is_let_go, self.is_delayed) = (false, false);
         (self.rnrs, self.losses) = (0, 0);
     }
@@ -112,11 +131,21 @@ impl QueueFaults {
 
     /// The fault has struck.
     pub(crate) fn strike(&mut self, fault: Fault) {
+        if !core::mem::replace(&mut self.was_struck, true) {
+            count(&self.of.tally.struck);
+        }
         match fault {
             Fault::Delay => self.is_delayed = true,
             Fault::Rnr => self.rnrs += 1,
             Fault::Retry => self.losses += 1,
             Fault::Flush | Fault::Loss => {}
+        }
+    }
+
+    /// The oldest request has failed: of its faults, unless it was let go.
+    pub(crate) fn fail(&mut self) {
+        if self.was_struck && !core::mem::replace(&mut self.is_let_go, true) {
+            count(&self.of.tally.failed);
         }
     }
 
@@ -145,7 +174,7 @@ mod tests {
 
     fn queue(plan: &str, seed: u64, ordinal: u32) -> QueueFaults {
         let plan = plan.parse().unwrap();
-        QueueFaults::new(Arc::new(SeededPlan { plan, seed }), ordinal)
+        QueueFaults::new(Arc::new(SeededPlan::new(plan, seed)), ordinal)
     }
 
     /// All faults of the first `n` requests, each until it is let go or ends.
@@ -235,6 +264,22 @@ mod tests {
         // Once, and then it goes on.
         let mut queue = queue("delay=1us", 1, 1);
         assert_eq!(all(&mut queue, 2, local), [(1, Fault::Delay), (2, Fault::Delay)]);
+    }
+
+    /// A request counts once, however often it is struck; it has failed if it was not let go.
+    #[test]
+    fn what_is_struck_and_fails_is_counted() {
+        let mut queue = queue("rnr=1,delay=1us", 1, 1);
+        for _ in 0..3 {
+            let fault = queue.next(1, SEND).unwrap();
+            queue.strike(fault);
+        }
+        (0..2).for_each(|_| queue.fail());
+        let local = Exposure { is_sent: false, takes_receive: false, ..SEND };
+        all(&mut queue, 2, local);
+        // It fails by itself.
+        queue.fail();
+        assert_eq!(queue.of.tally.line(false), "2 of 2 requests struck, 1 failed");
     }
 
     #[test]

@@ -37,6 +37,27 @@ impl Context {
         }
     }
 
+    /// A region has this memory.
+    pub(crate) fn region_at(&self, key: u32, addr: u64, length: usize) {
+        if let Some(checker) = &self.checker {
+            checker.region_at(key, addr, length);
+        }
+    }
+
+    /// A region was deregistered: reports the requests under way that name it.
+    pub(crate) fn check_deregistered(&self, key: u32) {
+        let Some(checker) = &self.checker else { return };
+        checker.deregistered(key);
+        for qp in self.device.qps.all() {
+            let Some(check) = qp.check() else { continue };
+            let oldest = qp.sq.lock().pending.front().map(|request| request.wqe.position);
+            // Those of a queue pair that has failed are flushed, and access nothing.
+            if let Some(oldest) = oldest.filter(|_| !qp.state().flushes_sends()) {
+                check.deregistered(key, oldest);
+            }
+        }
+    }
+
     /// The program has opened the device.
     pub(crate) fn opened(self: &Arc<Context>) {
         let Some(checker) = &self.checker else { return };
@@ -90,7 +111,7 @@ impl Context {
         if let Some(cq) = xrc.and_then(|xrc| xrc.cq.check.as_ref()) {
             receives.complete_at(cq);
         }
-        Some(Arc::new(receives))
+        Some(receives)
     }
 }
 
@@ -303,7 +324,7 @@ impl Qp {
         let Some(print) = &posted.print else { return };
         let checker = &check.checker;
         let of = |posted: &Posted| {
-            format!("{} wr_id {} on QP {:#x}", posted.operation, posted.wr_id, check.number)
+            format!("{} wr_id {:#x} on QP {:#x}", posted.operation, posted.wr_id, check.number)
         };
         let Some(now) = self.pd.context.device.print(posted, print.len()) else {
             // A request that is still to be executed has a status that says so.

@@ -352,6 +352,9 @@ impl Cq {
         if let Some(trace) = &self.trace {
             trace.overran();
         }
+        if let Some(check) = &self.check {
+            check.overran();
+        }
         // Relaxed: a poll that misses it finds out the next time.
         self.dead.store(true, Ordering::Relaxed);
         let element = Element::Cq(Arc::clone(self));

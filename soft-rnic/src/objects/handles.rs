@@ -7,9 +7,9 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -36,7 +36,9 @@ pub(crate) struct Handles {
 }
 
 /// Those that are alive, by their files.
-static OPEN: LazyLock<Mutex<HashMap<FileId, Weak<Handles>>>> = LazyLock::new(Mutex::default);
+///
+/// A hash map has no pointer to the start of its memory, which tools that look for leaks miss.
+static OPEN: Mutex<BTreeMap<FileId, Weak<Handles>>> = Mutex::new(BTreeMap::new());
 
 impl Handles {
     /// Those of the contexts that have this file, or new ones.

@@ -287,10 +287,14 @@ pub(crate) fn register(
     in_domain.keep();
     of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
+    let is_device_memory = memory.is_some();
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
     pd.context.registered(region);
+    if !is_device_memory {
+        pd.context.region_at(key, addr.addr() as u64, length);
+    }
     pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
     Ok(Mr::of(pd.keep(), addr, registration))
 }
@@ -382,6 +386,7 @@ impl Mr {
         context.device.mrs.release(key);
         context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
         context.gone(Object::MemoryRegion, key.into());
+        context.check_deregistered(key);
         if let Some(region) = region {
             context.deregistered(&region);
         }

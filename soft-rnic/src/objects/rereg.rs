@@ -108,6 +108,7 @@ unsafe fn rereg(
     context.registered(&region);
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (addr, length);
+        context.region_at(key, addr.addr() as u64, length);
     }
     in_domain.into_iter().for_each(NewUser::keep);
     change.registered(region.length as usize, other.as_ref().map(|pd| &pd.users));

@@ -73,6 +73,7 @@ impl Context {
         // What goes over the network is neither traced nor checked yet.
         let is_wired = device.wire().is_some();
         let tracer = if is_wired { None } else { crate::trace::tracer::tracer() };
+        // What its handler does at exit may end the process: that of others runs before.
         let checker = if is_wired { None } else { crate::check::checker::checker() };
         // Other devices have faults of their own, or none.
         let injector = device.is_synchronous().then(injector).flatten();

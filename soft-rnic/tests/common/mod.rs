@@ -7,6 +7,7 @@
 pub mod tally;
 
 pub mod atomic_write;
+pub mod checked;
 pub mod import;
 pub mod multicast;
 pub mod mw;

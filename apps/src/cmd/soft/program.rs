@@ -19,7 +19,12 @@ pub(super) fn find(name: &OsStr, folders: Option<&OsStr>) -> Result<PathBuf, Fai
     let missing = || usage(format!("{shown}: no such program: name one that can be run"));
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
-        return if is_executable(&path) { Ok(path) } else { Err(missing()) };
+        return match path.metadata() {
+            _ if is_executable(&path) => Ok(path),
+            Ok(meta) if meta.is_dir() => Err(refused(&path, "it is a folder: name a program")),
+            Ok(_) => Err(refused(&path, "it is not executable: `chmod +x` makes it so")),
+            Err(_) => Err(missing()),
+        };
     }
     std::env::split_paths(folders.unwrap_or_default())
         .map(|folder| folder.join(name))

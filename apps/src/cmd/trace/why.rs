@@ -305,7 +305,7 @@ fn name(number: Option<u32>) -> String {
     number.map_or_else(|| "the peer".into(), |number| format!("QP {number:#08x}"))
 }
 
-/// Small ones are numbers mostly, others addresses.
+/// As `--check` has it: many programs put addresses there.
 pub(super) fn id(wr_id: u64) -> String {
-    if wr_id < 1 << 20 { wr_id.to_string() } else { format!("{wr_id:#x}") }
+    format!("{wr_id:#x}")
 }

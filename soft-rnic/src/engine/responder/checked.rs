@@ -63,7 +63,7 @@ impl Delivery<'_, '_> {
         };
         check.checker.report.say(Kind::TooSmall, || {
             format!(
-                "RECV wr_id {} on QP {:#x} is too small by {}: it has room for {room}, and a \
+                "RECV wr_id {:#x} on QP {:#x} is too small by {}: it has room for {room}, and a \
                  message from QP {:#x} has {len}{header}{what}",
                 request.wr_id(),
                 check.number,

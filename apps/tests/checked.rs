@@ -1,0 +1,102 @@
+//! `rdma-conn soft --check=fail` and `strict`: what all processes of a program have reported decides.
+//!
+//! Most programs here are shells, which write into the record what a checked process would.
+
+mod support;
+#[path = "support/with_library.rs"]
+mod with_library;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::text;
+use with_library::{Running, command, run};
+
+/// The exit status for findings.
+const FOUND: Option<i32> = Some(99);
+
+/// Runs a script under a check; `mark LETTERS` in it records them.
+fn script(check: &str, script: &str) -> Output {
+    let mark = "mark() { printf $1 >>$RDMA_CONN_SOFT_CHECK_RECORD; }";
+    run(&["soft", check, "--", "sh", "-c", &format!("{mark}; {script}")])
+}
+
+#[track_caller]
+fn assert_ends(output: &Output, status: Option<i32>, says: &str) {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), status, "{error}");
+    assert!(error.contains(says) && (error.is_empty() == says.is_empty()), "{error}");
+}
+
+#[test]
+fn a_finding_of_any_process_counts() {
+    let says = "rdma-conn soft: 1 of 2 processes that opened soft0: findings\n";
+    assert_ends(&script("--check=fail", "mark c; (mark cf) & wait; exit 0"), FOUND, says);
+    assert_ends(&script("--check=strict", "mark cf; mark c; exit 7"), FOUND, says);
+    assert_ends(&script("--check=fail", "mark c; mark cf; kill -9 $$"), FOUND, says);
+}
+
+#[test]
+fn a_note_counts_only_under_strict() {
+    assert_ends(&script("--check=fail", "mark cn"), Some(0), "");
+    let says = "rdma-conn soft: 1 of 1 processes that opened soft0: notes\n";
+    assert_ends(&script("--check=strict", "mark cn"), FOUND, says);
+}
+
+#[test]
+fn without_findings_the_status_is_the_programs() {
+    for check in ["--check=fail", "--check=strict"] {
+        assert_ends(&script(check, "mark c; exit 7"), Some(7), "");
+        assert_ends(&script(check, "mark c; kill -9 $$"), Some(128 + 9), "");
+    }
+}
+
+#[test]
+fn a_program_that_opens_nothing_is_not_checked() {
+    let says = "rdma-conn soft: no process opened soft0: nothing was checked\n";
+    assert_ends(&run(&["soft", "--check=fail", "--", "true"]), Some(0), says);
+    assert_ends(&run(&["soft", "--check=strict", "--", "true"]), FOUND, says);
+}
+
+/// The command is itself a program that opens libibverbs.so.1.
+#[test]
+fn processes_that_open_the_device_are_counted() {
+    let devices = format!("{0} devices; {0} devices", env!("CARGO_BIN_EXE_rdma-conn"));
+    let output = run(&["soft", "--check=strict", "--", "sh", "-c", &devices]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("no process opened soft0"), "{}", text(&output.stderr));
+}
+
+/// The program ends as it wants to when the signal comes, which the command alone gets.
+#[test]
+fn signals_are_passed_on() {
+    for (signal, name, status) in
+        [(Signal::TERM, "TERM", 3), (Signal::INT, "INT", 4), (Signal::USR1, "USR1", 5)]
+    {
+        // A shell waits for a background process until a signal comes.
+        let script = format!(
+            "printf c >>$RDMA_CONN_SOFT_CHECK_RECORD; \
+             trap 'kill $!; exit {status}' {name}; sleep 1000 >/dev/null & echo ready; wait"
+        );
+        let mut soft = command(&["soft", "--check=fail", "--", "sh", "-c", &script]);
+        let mut soft = Running(soft.stdout(Stdio::piped()).spawn().unwrap());
+        let mut lines = BufReader::new(soft.0.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        kill_process(Pid::from_child(&soft.0), signal).unwrap();
+        assert_eq!(soft.0.wait().unwrap().code(), Some(status), "{name}");
+    }
+}
+
+/// Without a status to decide about, the command becomes the program.
+#[test]
+fn a_report_needs_no_process_of_its_own() {
+    let words = ["--", "sh", "-c", "echo $$ $RDMA_CONN_SOFT_CHECK_RECORD"];
+    for flags in [&["soft"][..], &["soft", "--check"]] {
+        let mut soft = command(&[flags, &words].concat());
+        let soft = soft.stdout(Stdio::piped()).spawn().unwrap();
+        let number = soft.id();
+        let output = soft.wait_with_output().unwrap();
+        assert_eq!(text(&output.stdout), format!("{number}\n"));
+    }
+}

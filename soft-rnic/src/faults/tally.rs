@@ -1,0 +1,58 @@
+//! What a plan has done to the requests of a process.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts of requests.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Whose turn has come.
+    pub(super) requests: AtomicU64,
+    /// Of these, of UC and UD.
+    pub(super) unreliable: AtomicU64,
+    /// That a fault has struck, or several.
+    pub(super) struck: AtomicU64,
+    /// That have failed of it.
+    pub(super) failed: AtomicU64,
+}
+
+/// Counts one. Relaxed: it guards no memory.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Tally {
+    /// In a line; of a plan that may have messages lost.
+    pub(super) fn line(&self, has_loss: bool) -> String {
+        // Relaxed: as above.
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (requests, struck, failed) = (of(&self.requests), of(&self.struck), of(&self.failed));
+        let why = match has_loss && of(&self.unreliable) == 0 {
+            true => ": loss strikes those of UC and UD only, and there were none",
+            false => "",
+        };
+        let requests = format!("{requests} request{}", if requests == 1 { "" } else { "s" });
+        match struck {
+            0 => format!("none of {requests} struck{why}"),
+            _ => format!("{struck} of {requests} struck, {failed} failed{why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_was_struck() {
+        let tally = Tally::default();
+        (0..3).for_each(|_| count(&tally.requests));
+        assert_eq!(tally.line(false), "none of 3 requests struck");
+        let why = ": loss strikes those of UC and UD only, and there were none";
+        assert_eq!(tally.line(true), format!("none of 3 requests struck{why}"));
+        count(&tally.struck);
+        assert_eq!(tally.line(true), format!("1 of 3 requests struck, 0 failed{why}"));
+        count(&tally.failed);
+        count(&tally.unreliable);
+        assert_eq!(tally.line(true), "1 of 3 requests struck, 1 failed");
+    }
+}
