@@ -14,7 +14,7 @@ pub(crate) struct Soft {
     /// FILE stands for the number of the process instead
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Report what the program does wrong with its buffers, queues and objects on standard error. With `fail` it
+    /// Report what the program does wrong with its buffers, queues and objects on standard error. With `fail`
     /// the command ends with status 99 if any process of the program has findings, with `strict` if any has
     /// findings or notes, or none has opened the device
     ///
