@@ -356,10 +356,10 @@ fn check_drained_over_udp(p: Pair) {
     }
     let ids: Vec<u64> = p.net.poll(p.cq[0], 2).iter().map(|wc| wc.id).collect();
     assert_eq!(ids, [1, 2]);
-    let mut wr = send_wr(3, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
-    assert_eq!(post_send(p.qp[0], &mut wr), 0);
     assert_eq!(p.net.query(p.qp[0]).sq_draining, 0);
     assert_eq!(p.net.async_events(), [ibv_event_type::IBV_EVENT_SQ_DRAINED]);
+    let mut wr = send_wr(3, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
     assert!(p.net.poll_now(p.cq[0]).is_empty());
     assert_eq!(p.net.to_state(p.qp[0], S::IBV_QPS_RTS), 0);
     assert_eq!(p.net.poll(p.cq[0], 1)[0].id, 3);

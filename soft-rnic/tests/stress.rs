@@ -100,9 +100,10 @@ fn reconnect(p: &Pair) {
 
 #[test]
 fn a_queue_pair_can_go_while_its_peer_sends() {
-    const ROUNDS: usize = 300;
+    // Over UDP, a queue pair that is gone is missed after half a second.
+    let rounds = if is_wired() { 20 } else { 300 };
     let net = Net::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let cq = [net.cq(256), net.cq(256)];
         let qp = [net.qp(cq[0]), net.qp(cq[1])];
         // SAFETY: the queue pairs are alive.

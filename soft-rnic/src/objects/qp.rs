@@ -183,7 +183,10 @@ impl Qp {
             let _ = remote.reclaim(&sq.pending);
             remote.give_up();
         }
-        sq.wire = None;
+        if self.state() == State::Err {
+            // An unreliable connection may go on after SQE.
+            sq.wire = None;
+        }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();
         sq.forget_ending();
@@ -210,6 +213,11 @@ impl Qp {
         if self.state() != State::Err {
             return;
         }
+        // The message that was coming does not come any more.
+        if let Some(taken) = responder.wire.as_mut().and_then(|wire| wire.taken.take()) {
+            let mut writer = CqWriter::default();
+            writer.push(&self.recv_cq, &self.flushed_receive(taken.wr_id), None, deferred);
+        }
         if self.srq.is_some() {
             if !self.last_wqe_said.swap(true, Ordering::Relaxed) {
                 self.raise(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -220,9 +228,6 @@ impl Qp {
         // or it sees the state and flushes them itself.
         let _poster = self.rq.poster.lock();
         let mut writer = CqWriter::default();
-        if let Some(taken) = responder.wire.as_mut().and_then(|wire| wire.taken.take()) {
-            writer.push(&self.recv_cq, &self.flushed_receive(taken.wr_id), None, deferred);
-        }
         while let Some(request) = self.rq.front(&mut responder.consumer) {
             let completion = self.flushed_receive(request.wr_id());
             self.check_flushed();
@@ -262,6 +267,7 @@ impl Qp {
         sq.requester = Requester::default();
         sq.peer = None;
         sq.wire = None;
+        responder.wire = None;
         sq.draining = false;
         self.rq.clear(&mut self.rq.poster.lock(), &mut responder.consumer);
         self.send_cq.purge(self.num);

@@ -55,6 +55,7 @@ impl Device {
         if qpn == crate::schedule::timed_events::EVENTS {
             return crate::schedule::timed_events::raise(self, token);
         }
+        crate::fabric::wire::progress::catch_up(self);
         let Some(qp) = self.qps.get(qpn) else { return };
         let mut deferred = DeferredWork::default();
         qp.expired(token, &mut deferred);

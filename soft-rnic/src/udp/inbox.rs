@@ -215,7 +215,12 @@ mod tests {
         assert!(outbox.is_empty());
         let (mut inbox, mut came) = (Inbox::default(), Vec::new());
         while came.len() < lens.len() {
-            assert_eq!(b.wait(std::time::Duration::from_secs(10)), Ok(true), "{} came", came.len());
+            assert_eq!(
+                b.wait(false, std::time::Duration::from_secs(10)),
+                Ok(true),
+                "{} came",
+                came.len()
+            );
             while inbox.receive(&b).unwrap() {
                 came.extend(inbox.datagrams().map(|datagram| {
                     assert_eq!(datagram.from, a.local());
@@ -238,6 +243,27 @@ mod tests {
                 assert!(came.into_iter().eq(sent.map(|bytes| (bytes, marks))), "{here} {cuts}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_sent() {
+        let (a, b) = (port(HERE[0]), port(HERE[0]));
+        let mut outbox = Outbox::new(true);
+        let marks = Marks::default();
+        for len in [8, 8, 4] {
+            outbox.push(b.local(), marks, len).unwrap().1.fill(len as u8);
+        }
+        outbox.withdraw();
+        assert_eq!(outbox.push(b.local(), marks, 8).map(|(nth, _)| nth), Some(2));
+        outbox.withdraw();
+        assert_eq!(outbox.send(&a), Ok(2));
+        outbox.push(b.local(), marks, 8).unwrap();
+        outbox.withdraw();
+        assert!(outbox.is_empty());
+        assert_eq!(b.wait(false, std::time::Duration::from_secs(10)), Ok(true));
+        let mut inbox = Inbox::default();
+        assert_eq!(inbox.receive(&b), Ok(true));
+        assert!(inbox.datagrams().map(|datagram| datagram.bytes).eq([[8; 8]; 2]));
     }
 
     #[test]

@@ -105,10 +105,22 @@ impl Outbox {
         Some((nth, &mut self.bytes[from..]))
     }
 
+    /// Takes the packet back that was pushed last, if it was not sent.
+    pub fn withdraw(&mut self) {
+        let Some(run) = self.runs.last_mut() else { return };
+        let len = run.len - (run.packets - 1) * run.segment;
+        self.bytes.truncate(run.from + run.len - len);
+        (run.len, run.packets) = (run.len - len, run.packets - 1);
+        if run.packets == 0 {
+            self.runs.pop();
+        }
+    }
+
     /// Sends what the kernel takes now, and keeps the rest. How many packets were sent.
     ///
     /// # Errors
-    /// What the system says of the first run, which is dropped: the network may lose any. Not
+    /// What the system says of the first run, which is dropped: the network may lose any. If it had
+    /// several packets, each goes by itself from then on. Not
     /// that there is no room ([`Errno::AGAIN`]): then nothing is sent, or less.
     pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
         let (mut done, mut packets) = (0, 0);
@@ -125,6 +137,8 @@ impl Outbox {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => break Ok(packets),
                 Err(error) => {
+                    // An interface that computes no checksums may be one that cuts no runs.
+                    self.cuts &= self.runs[done].packets == 1;
                     done += 1;
                     break Err(error);
                 }

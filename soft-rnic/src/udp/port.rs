@@ -107,13 +107,15 @@ impl Port {
         super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
     }
 
-    /// Waits until something has come, or for so long; whether something has.
+    /// Waits until something has come, or, if that is asked for, there is room to send, or for so
+    /// long; whether that is so.
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, timeout: Duration) -> Result<bool, Errno> {
+    pub fn wait(&self, or_room: bool, timeout: Duration) -> Result<bool, Errno> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+        let events = if or_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {
             Err(Errno::INTR) => Ok(false),
             polled => polled.map(|n| n > 0),
         }

@@ -170,8 +170,23 @@ pub(crate) unsafe extern "C" fn query_device(
         return errno::EINVAL;
     };
     // SAFETY: as above.
-    unsafe { attr.write(limits::device_attr(context.device.guid)) };
+    unsafe { attr.write(attributes(&context.device)) };
     0
+}
+
+/// What `ibv_query_device` says of a device: on the network there are neither XRC nor groups.
+fn attributes(device: &Device) -> ibv_device_attr {
+    let all = limits::device_attr(device.guid);
+    if device.wire().is_none() {
+        return all;
+    }
+    ibv_device_attr {
+        device_cap_flags: all.device_cap_flags & !ibv_device_cap_flags::IBV_DEVICE_XRC.0,
+        max_mcast_grp: 0,
+        max_mcast_qp_attach: 0,
+        max_total_mcast_qp_attach: 0,
+        ..all
+    }
 }
 
 unsafe extern "C" fn query_device_ex(
@@ -191,9 +206,10 @@ unsafe extern "C" fn query_device_ex(
     }
     // SAFETY: zero is a valid value of every field.
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
-    full.orig_attr = limits::device_attr(context.device.guid);
+    full.orig_attr = attributes(&context.device);
     // The first 32 are those of the older call.
-    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | limits::ATOMIC_WRITE;
+    let more = if context.device.wire().is_none() { limits::ATOMIC_WRITE } else { 0 };
+    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | more;
     // What is left 0 the device does not have: on-demand paging for all uses, segmentation, work
     // queues, pacing, raw packets, tag matching, moderated events, atomics on its bus.
     full.phys_port_cnt_ex = 1;
@@ -204,7 +220,9 @@ unsafe extern "C" fn query_device_ex(
         max_cq_count: limits::MAX_CQ_COUNT,
         max_cq_period: limits::MAX_CQ_PERIOD_US,
     };
-    (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
+    if context.device.wire().is_none() {
+        (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
+    }
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };
     0

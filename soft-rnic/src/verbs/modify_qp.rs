@@ -181,7 +181,8 @@ impl Qp {
         let given = mask & !STATE;
         let is_current = mask & CUR_STATE == 0 || attr.cur_qp_state == from.abi();
         let complete = given & required == required && given & !(required | optional) == 0;
-        if !complete || !is_current || !are_valid(attr, mask) {
+        let leads_somewhere = mask & AV == 0 || self.has_route(&attr.ah_attr);
+        if !complete || !is_current || !are_valid(attr, mask) || !leads_somewhere {
             return Err(errno::EINVAL);
         }
         store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());

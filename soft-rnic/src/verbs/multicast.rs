@@ -36,7 +36,13 @@ pub(crate) unsafe extern "C" fn attach_mcast(
     lid: u16,
 ) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
-    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| attach(&qp, gid, lid)))
+    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| {
+        // No group is joined on the network yet.
+        match qp.pd.context.device.wire() {
+            Some(_) => Err(errno::EOPNOTSUPP),
+            None => attach(&qp, gid, lid),
+        }
+    }))
 }
 
 pub(crate) unsafe extern "C" fn detach_mcast(

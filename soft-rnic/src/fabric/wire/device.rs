@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
+use verbs_sys::ibv_ah_attr;
 
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
@@ -184,6 +185,14 @@ impl Qp {
         if let Some(path) = self.wire_path(sq, wire) {
             self.begin_wire(sq, wire, path);
         }
+    }
+
+    /// Whether an address vector leads anywhere, going by the family of its address.
+    pub(crate) fn has_route(&self, to: &ibv_ah_attr) -> bool {
+        // SAFETY: bytes, whichever member was written.
+        let peer = ip_of(unsafe { &to.grh.dgid.raw });
+        let device = &self.pd.context.device;
+        device.wire().is_none_or(|wire| wire.path(peer, Marks::default()).is_some())
     }
 
     /// Where its packets go, if they go over the network.

@@ -2,7 +2,7 @@
 
 use roce_core::codec;
 use roce_core::headers::Headers;
-use roce_core::lengths::{ICRC, MAX_HEADERS};
+use roce_core::lengths::{ICRC, MAX_HEADERS, MAX_PACKET};
 
 use super::state::{Path, Wire};
 use crate::udp::Outbox;
@@ -27,11 +27,22 @@ impl Wire {
         let Some((nth, packet)) = tx.push(path.peer, path.marks, total) else { return Ok(()) };
         packet[..before].copy_from_slice(&bytes[..before]);
         let filled = fill(&mut packet[before..before + len]);
-        // A packet that was not filled goes without a seal: the peer drops it.
-        if filled.is_ok() {
-            let _ = path.flow.seal(nth, packet);
+        match &filled {
+            // The machines make no packets of a wrong length.
+            Ok(()) => _ = path.flow.seal(nth, packet),
+            Err(_) => tx.withdraw(),
         }
         filled
+    }
+
+    /// Whether there is room for a packet to `path`, if what is in the outbox is sent.
+    pub(super) fn has_room(&self, path: &Path) -> bool {
+        let mut tx = self.tx.lock();
+        let has_room = |tx: &Outbox| tx.has_room(path.peer, path.marks, MAX_PACKET);
+        if !has_room(&tx) {
+            self.flush(&mut tx);
+        }
+        has_room(&tx)
     }
 
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use roce_core::codec;
+use roce_core::headers::DEFAULT_PKEY;
 use roce_core::icrc::Flow;
+use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
@@ -18,6 +20,8 @@ use super::state::{Late, PacketFaults, Path, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
 const ROUNDS: u32 = 4;
+/// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
+const DRAIN: u32 = 256;
 /// How long the device's thread stays away from a device that is polled, and how long it waits for
 /// packets before it looks around.
 const AWAY: Duration = Duration::from_micros(100);
@@ -36,25 +40,42 @@ pub(crate) fn look(device: &Arc<Device>) {
     }
 }
 
+/// What the timer does before a deadline counts: the answer may have come.
+#[cold]
+pub(crate) fn catch_up(device: &Arc<Device>) {
+    if let Some(wire) = device.wire()
+        && let Some(rx) = wire.rx.try_lock()
+    {
+        progress(device, wire, rx);
+    }
+}
+
 /// What a queue pair that is reset does first: packets that have come for the connection that ends
 /// are not for its next one.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
-    if let Some(wire) = device.wire() {
-        progress(device, wire, wire.rx.lock());
+    let Some(wire) = device.wire() else { return };
+    for _ in 0..DRAIN {
+        if !progress(device, wire, wire.rx.lock()) {
+            return;
+        }
     }
 }
 
-/// Takes what has come.
-fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) {
+/// Takes what has come; whether there may be more to do.
+fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
     let Rx { inbox, answering, resuming, faults } = &mut *rx;
     let mut deferred = DeferredWork::default();
     // SAFETY: this call owns it, and hands it out to one queue pair at a time.
     let mut shared = Answering { room: unsafe { SpanBuf::new() }, payload: Vec::new() };
+    let mut has_more = true;
     for _ in 0..ROUNDS {
         match inbox.receive(&wire.port) {
             Ok(true) => {}
-            Ok(false) => break,
+            Ok(false) => {
+                has_more = false;
+                break;
+            }
             // An error that an earlier packet has met: the next call is about the next one.
             Err(_) => continue,
         }
@@ -72,11 +93,11 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) {
             }
         }
     }
-    for qpn in answering.drain(..) {
-        if let Some(qp) = device.qps.get(qpn) {
-            qp.answer_peer(wire, &mut shared, &mut deferred);
-        }
-    }
+    answering.retain(|qpn| {
+        let qp = device.qps.get(*qpn);
+        qp.is_some_and(|qp| qp.answer_peer(wire, &mut shared, &mut deferred))
+    });
+    has_more |= !answering.is_empty();
     wire.flush(&mut wire.tx.lock());
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
@@ -85,6 +106,14 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) {
     }
     drop(rx);
     deferred.run();
+    has_more
+}
+
+/// All of a partition key but whether its holder is a full member.
+const MEMBERS: u16 = 0x7fff;
+
+fn is_response(opcode: u8) -> bool {
+    Opcode::from_u8(opcode).is_some_and(Opcode::is_response)
 }
 
 /// What a packet was.
@@ -118,7 +147,7 @@ impl Device {
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
         let Some(qp) = self.qps.get(peek.dest_qpn) else { return count(&counts.strangers) };
-        if !qp.hears(datagram) {
+        if !qp.hears(datagram) || peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
             return count(&counts.strangers);
         }
         let flow = Flow::new(datagram.from, wire.port.local());
@@ -131,7 +160,7 @@ impl Device {
                 return Heard::Response(peek.dest_qpn);
             }
             Ok(packet) => qp.serve(&packet, datagram, shared, deferred),
-            Err(error) if error.is_invalid_request() => {
+            Err(error) if error.is_invalid_request() && !is_response(peek.opcode) => {
                 qp.serve_malformed(peek.psn, shared, deferred)
             }
             Err(_) => return count(&counts.malformed),
@@ -203,9 +232,10 @@ fn run(device: &Weak<Device>) {
             std::thread::sleep(AWAY);
             continue;
         }
-        let _ = wire.port.wait(WAIT);
-        if let Some(rx) = wire.rx.try_lock() {
-            progress(&device, wire, rx);
+        let has_more = wire.rx.try_lock().is_some_and(|rx| progress(&device, wire, rx));
+        let is_full = !wire.tx.lock().is_empty();
+        if is_full || !has_more {
+            let _ = wire.port.wait(is_full, WAIT);
         }
     }
 }

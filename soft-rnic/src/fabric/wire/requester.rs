@@ -25,13 +25,12 @@ use super::unreliable::UnreliableLink;
 
 /// Bytes that the kernel adds to a packet that it keeps, at most.
 const OVERHEAD: u32 = 1_024;
-/// The shortest time from now to a deadline, but for RNR timers: threads that poll see to what is due
-/// before.
+/// The shortest time from now to a deadline. (RNR timers that are shorter take as long.)
 const SOONEST_NS: u64 = 200_000;
 
-/// The code of the shortest timeout, 17 ms: a peer on a busy machine takes as long to answer, and
+/// The code of the shortest timeout, 67 ms: a peer on a busy machine takes as long to answer, and
 /// the kernel's device waits no shorter.
-const SHORTEST: u8 = 12;
+const SHORTEST: u8 = 14;
 
 fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
@@ -182,6 +181,7 @@ impl Qp {
         }
         deferred.append(execution.finish());
         self.arm_wire(wire);
+        self.check_drained(sq);
     }
 
     fn end_request<'a>(
@@ -192,7 +192,12 @@ impl Qp {
         completion: Completion,
     ) {
         let Some((wqe, len)) = pending.front().map(|head| (*head.wqe, head.len())) else { return };
+        let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();
         let outcome = match status_of(completion.status) {
+            // There was no memory for what has come. What was to be sent has been, before.
+            ibv_wc_status::IBV_WC_SUCCESS if is_lost && wqe.op.is_response() => {
+                Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+            }
             ibv_wc_status::IBV_WC_SUCCESS => Outcome::Done,
             status => Outcome::Failed(status),
         };

@@ -21,6 +21,9 @@ use crate::udp::Datagram;
 use super::state::{Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
+/// Packets that answer one queue pair's peer before others have their turn: a READ asks for thousands.
+const RESPONSES: u32 = 64;
+
 /// What the requests of one batch share.
 pub(super) struct Answering {
     pub(super) room: SpanBuf,
@@ -180,27 +183,43 @@ impl Qp {
         deferred.push(WorkItem::Flush(Arc::clone(self)));
     }
 
-    /// Sends what answers the requests of a batch.
+    /// Sends what answers the requests of a batch; whether there is more.
     pub(super) fn answer_peer(
         self: &Arc<Qp>,
         device: &Wire,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) {
+    ) -> bool {
         let mut guard = self.responder.lock();
-        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return };
+        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return false };
         let Some((Machine::Reliable(machine), mut here)) =
             self.here(&mut guard, answering, deferred)
         else {
-            return;
+            return false;
         };
-        let mut tx = device.tx.lock();
-        while let Some(response) = machine.next_response(&mut here) {
+        // Of a connection that has failed the NAK is left to be sent.
+        if !self.state().receives() && !machine.has_failed() {
+            return false;
+        }
+        let mut left = RESPONSES;
+        while left > 0 && device.has_room(&path) {
+            let Some(response) = machine.next_response(&mut here) else { break };
+            left -= 1;
             let len = response.length as usize;
+            // The completion queue's lock, which `here` may hold, comes before this one.
+            let mut tx = device.tx.lock();
             let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to| {
                 to.copy_from_slice(&here.payload[..len]);
                 Ok::<(), core::convert::Infallible>(())
             });
         }
+        let (has_more, has_failed) = (machine.has_response(), machine.has_failed());
+        drop(here);
+        drop(guard);
+        if has_failed {
+            // The key of a READ has ended since its request was accepted.
+            self.end_refused(Refusal::Access, deferred);
+        }
+        has_more
     }
 }
