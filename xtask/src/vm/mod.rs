@@ -4,12 +4,14 @@
 //!
 //! `cache` fetches what it takes, `guest` boots it and runs one command in it, `machine` says
 //! how that guest is, `tests` makes the list of tests on the host, `inside` runs them in the
-//! guest, and `compare` runs perftest and rdma-conn side by side in it.
+//! guest, `interop` has the kernel's device meet soft0 over UDP, and `compare` runs perftest and
+//! rdma-conn side by side in it.
 
 mod cache;
 pub(crate) mod compare;
 mod guest;
 mod inside;
+mod interop;
 mod machine;
 mod tests;
 
@@ -48,6 +50,11 @@ enum What {
         #[command(flatten)]
         machine: Machine,
     },
+    /// Have Debian's programs on soft0 over UDP meet those on the kernel's device
+    Interop {
+        #[command(flatten)]
+        machine: Machine,
+    },
     /// Measure rdma-conn and perftest side by side, and print the ratios
     Compare(compare::CompareArgs),
     /// What the guest runs
@@ -72,6 +79,7 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             let own = std::fs::read(std::env::current_exe()?)?;
             machine.run(RUN_PLAN.to_owned(), &[("plan", plan), ("xtask", own)])
         }
+        Some(What::Interop { machine }) => interop::run(&machine),
         Some(What::Compare(args)) => compare::run(&args),
         Some(What::Inside { plan }) => inside::run(&plan),
     }
