@@ -71,8 +71,10 @@ fn processes_that_open_the_device_are_counted() {
 /// The program ends as it wants to when the signal comes, which the command alone gets.
 #[test]
 fn signals_are_passed_on() {
+    // Not INT and HUP: where the tests run in the background these are ignored, and a shell that
+    // begins so cannot trap them.
     for (signal, name, status) in
-        [(Signal::TERM, "TERM", 3), (Signal::INT, "INT", 4), (Signal::USR1, "USR1", 5)]
+        [(Signal::TERM, "TERM", 3), (Signal::USR2, "USR2", 4), (Signal::USR1, "USR1", 5)]
     {
         // A shell waits for a background process until a signal comes.
         let script = format!(
