@@ -259,7 +259,11 @@ fn what_is_no_trace_is_refused_and_says_what_is() {
     assert_refused(&["trace", "/dev/zero"], 2, "no file");
     assert_refused(&["trace", "--device", "soft0", other], 2, "--device: trace only reads files");
     let missing = ["soft", "--trace", "/no/folder/file", "--", "true"];
-    assert_refused(&missing, 2, "--trace /no/folder/file: name a file in a folder that is there");
+    assert_refused(
+        &missing,
+        2,
+        "--trace /no/folder/file: there is no folder /no/folder: name a file in one",
+    );
 }
 
 #[test]
