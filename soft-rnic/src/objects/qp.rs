@@ -29,6 +29,9 @@ use crate::{errno, limits};
 /// or for which there was no thread to wait.
 pub(crate) const BLOCKED_RETRY_NS: u64 = 1_000_000;
 
+/// Send requests that a queue pair on the network has room for at least.
+const WIRED_SEND_WR: u32 = 16;
+
 impl Qp {
     /// The object behind a caller's pointer.
     ///
@@ -338,7 +341,12 @@ pub(crate) unsafe fn create(
     if !all_same || srq.as_ref().is_some_and(|srq| srq.xrc.is_some() || !same(&srq.pd.context)) {
         return Err(errno::EINVAL);
     }
-    let cap = grant(&attr.cap, only_sends || srq.is_some())?;
+    let mut cap = grant(&attr.cap, only_sends || srq.is_some())?;
+    if pd.context.device.wire().is_some() {
+        // A reply may come before the acknowledgement of what it answers, and a program that has one
+        // request under way at a time posts the next one then.
+        cap.max_send_wr = cap.max_send_wr.max(WIRED_SEND_WR);
+    }
     let in_domain = pd.users.join()?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;

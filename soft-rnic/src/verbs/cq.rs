@@ -9,7 +9,7 @@ use verbs_sys::*;
 
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Armed, Channel, Context, Cq, Element, Extended, Ring};
+use crate::objects::state::{Armed, Channel, Context, Cq, Device, Element, Extended, Ring};
 use crate::objects::users::NewUser;
 use crate::schedule::distance::charge::charge;
 use crate::{errno, limits};
@@ -42,7 +42,7 @@ pub(super) unsafe fn create(
 ) -> Result<*mut ibv_cq, c_int> {
     // SAFETY: the caller's promise.
     let channel = unsafe { Channel::from_abi(user.1) }?;
-    let len = ring_len(cqe)?;
+    let len = ring_len(&context.device, cqe)?;
     let foreign = channel.as_ref().is_some_and(|c| !c.context.shares(context));
     if comp_vector != 0 || foreign {
         return Err(errno::EINVAL);
@@ -62,17 +62,25 @@ pub(super) unsafe fn create(
     Ok(Arc::into_raw(cq).cast_mut().cast())
 }
 
+/// Entries that a completion queue of a device on the network has at least, as with cards: a
+/// completion comes some time after what it answers, and a program with a queue of one entry polls
+/// it then.
+const WIRED_CQE: u32 = 16;
+
 /// Slots for `cqe` entries.
-fn ring_len(cqe: c_int) -> Result<u32, c_int> {
+fn ring_len(device: &Device, cqe: c_int) -> Result<u32, c_int> {
+    let least = if device.wire().is_some() { WIRED_CQE } else { 1 };
     match u32::try_from(cqe) {
-        Ok(cqe @ 1..=limits::MAX_CQE) => Ok(cqe.next_power_of_two()),
+        Ok(cqe @ 1..=limits::MAX_CQE) => Ok(cqe.next_power_of_two().max(least)),
         _ => Err(errno::EINVAL),
     }
 }
 
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: NULL, or a completion queue of ours.
-    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|cq| cq.resize(ring_len(cqe)?)))
+    errno::code(
+        unsafe { Cq::from_abi(cq) }.and_then(|cq| cq.resize(ring_len(&cq.context.device, cqe)?)),
+    )
 }
 
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
