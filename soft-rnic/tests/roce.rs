@@ -301,6 +301,35 @@ fn packets_that_belong_to_no_request_are_dropped() {
     b.close();
 }
 
+/// All else is as the next packet of the connection has it.
+#[test]
+fn a_packet_with_a_wrong_checksum_or_of_another_address_is_dropped() {
+    let [mut a, b] = pair(["127.0.0.101", "127.0.0.102"], RC);
+    assert_eq!(post_recv(b.qp, 5, &mut b.local(0, 8)), 0);
+    let to = "127.0.0.102:4791".parse().unwrap();
+    // SEND only, with the partition's key, the queue pair and the first number; eight bytes; the ICRC.
+    let mut packet = vec![0x04, 0, 0xff, 0xff, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xf0];
+    packet[5..8].copy_from_slice(&b.number().to_be_bytes()[1..]);
+    packet.extend([9; 8]);
+    packet.extend([0; 4]);
+    for (from, wrong) in [("127.0.0.101:0", 1), ("127.0.0.103:0", 0)] {
+        let sender = std::net::UdpSocket::bind(from).unwrap();
+        let flow = roce_core::icrc::Flow::new(sender.local_addr().unwrap(), to).unwrap();
+        flow.seal(0, &mut packet).unwrap();
+        packet[23] ^= wrong;
+        sender.send_to(&packet, to).unwrap();
+    }
+    a.bytes[..8].fill(1);
+    let mut from = a.local(0, 8);
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+    assert_eq!(post_send(a.qp, &mut wr), 0);
+    assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+    assert_eq!(b.net.poll(b.cq, 1)[0].id, 5);
+    assert_eq!(b.bytes[..8], [1; 8]);
+    a.close();
+    b.close();
+}
+
 #[test]
 fn a_landing_place_that_has_gone_is_an_error() {
     let [a, b] = ["127.0.0.97", "127.0.0.98"].map(|text| Side::new(text, RC));

@@ -52,8 +52,8 @@ pub struct Datagram<'i> {
 
 impl Default for Inbox {
     fn default() -> Inbox {
-        let nobody = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let none = Run { from: nobody, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
+        let no_sender = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let none = Run { from: no_sender, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
         Inbox { bytes: vec![0; BATCH * ROOM], runs: [none; BATCH], filled: 0, dropped: 0 }
     }
 }

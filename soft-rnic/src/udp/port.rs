@@ -134,7 +134,7 @@ impl AsFd for Port {
 
 /// Sets what a port needs; the bytes that are kept for it.
 fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<usize, Errno> {
-    // Probing sends packets of any length that the interface takes, whatever a router has said.
+    // Probing sends packets of any length that the interface takes, also if a router has asked for shorter ones.
     match addr {
         SocketAddr::V4(_) => {
             set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;

@@ -1,4 +1,4 @@
-//! Taking what has come, by whoever polls, and otherwise by a thread of the device.
+//! Taking what has come, by threads that poll, and otherwise by a thread of the device.
 
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
