@@ -1,4 +1,4 @@
-//! Programs that nobody here wrote, on `soft0`: Debian's perftest, two processes, each pinned to a
+//! Debian's perftest, unmodified, on `soft0`, two processes, each pinned to a
 //! core. Beside them UCX's shared memory, and `process_vm_writev`.
 
 use std::path::PathBuf;

@@ -40,7 +40,7 @@
 //! 4. Send headers, payload, padding and ICRC as one datagram.
 //!
 //! **The contract: check the ICRC before you believe a packet, and believe it no further than
-//! that: RoCE v2 authenticates nobody.**
+//! that: RoCE v2 has no authentication.**
 //!
 //! ```
 //! use roce_core::{codec, headers::*, icrc::Flow, lengths::*, opcode::Opcode, psn::Psn};

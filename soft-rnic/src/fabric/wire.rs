@@ -9,7 +9,7 @@
 //!                                   └─> Responder ──> memory, receives; answers behind the batch
 //! ```
 //!
-//! Whoever polls takes what has come; where no thread does, the device's thread waits for packets
+//! Threads that poll take what has come; where none does, the device's thread waits for packets
 //! ([`progress`]). Deadlines are the timer's.
 //!
 //! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). A
