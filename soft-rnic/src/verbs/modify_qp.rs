@@ -154,10 +154,10 @@ pub(crate) unsafe extern "C" fn modify_qp(
         }
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
+        real.modify(attr, mask, &mut deferred)?;
         if mask & STATE != 0 && attr.qp_state == ibv_qp_state::IBV_QPS_RESET {
             crate::fabric::wire::progress::drain(&real.pd.context.device);
         }
-        real.modify(attr, mask, &mut deferred)?;
         qp.show_state();
         Ok(())
     });

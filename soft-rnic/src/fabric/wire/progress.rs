@@ -49,8 +49,8 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
     }
 }
 
-/// What a queue pair that is reset does first: packets that have come for the connection that ends
-/// are not for its next one.
+/// What a queue pair that was reset does before it can be connected again: packets that have come for
+/// the connection that has ended are dropped. No lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
