@@ -11,7 +11,6 @@ use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
-use crate::objects::span::SpanBuf;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
@@ -66,8 +65,7 @@ pub(crate) fn drain(device: &Arc<Device>) {
 fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
     let Rx { inbox, answering, resuming, faults } = &mut *rx;
     let mut deferred = DeferredWork::default();
-    // SAFETY: this call owns it, and hands it out to one queue pair at a time.
-    let mut shared = Answering { room: unsafe { SpanBuf::new() }, payload: Vec::new() };
+    let mut shared = Answering::new();
     let mut has_more = true;
     for _ in 0..ROUNDS {
         let mut take =
@@ -115,7 +113,7 @@ fn is_response(opcode: u8) -> bool {
 }
 
 /// What a packet was.
-enum Heard {
+pub(super) enum Heard {
     Nothing,
     Request(u32),
     Response(u32),
@@ -130,7 +128,7 @@ fn note(list: &mut Vec<u32>, qpn: u32) {
 
 impl Device {
     /// Takes one packet.
-    fn take(
+    pub(super) fn take(
         &self,
         wire: &Wire,
         datagram: &Datagram<'_>,
@@ -154,7 +152,7 @@ impl Device {
         }
         let has_answer = match codec::parse(datagram.bytes) {
             Ok(packet) if packet.headers.bth.opcode.is_response() => {
-                qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload);
+                qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
             }
             Ok(packet) => qp.serve(&packet, datagram, shared, deferred),
