@@ -19,11 +19,13 @@ use super::state::{Late, PacketFaults, Path, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
 const ROUNDS: u32 = 4;
+/// Polls that find another thread at it until this one gives its processor away.
+const PATIENCE: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
 const DRAIN: u32 = 256;
 /// How long the device's thread stays away from a device that is polled, and how long it waits for
 /// packets before it looks around.
-const AWAY: Duration = Duration::from_micros(100);
+pub(super) const AWAY: Duration = Duration::from_micros(100);
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The first step of a poll.
@@ -33,19 +35,32 @@ pub(crate) fn look(device: &Arc<Device>) {
     // Relaxed: a hint for the device's thread; a count that is lost is followed by others.
     let polls = wire.polls.load(Ordering::Relaxed);
     wire.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
-    // Another thread may be at it.
-    if let Some(rx) = wire.rx.try_lock() {
-        progress(device, wire, rx);
+    let Some(rx) = wire.rx.try_lock() else { return wait_for_holder(wire) };
+    // Relaxed: it is cleared under this lock.
+    let may_defer = wire.is_watched.load(Ordering::Relaxed);
+    progress(device, wire, rx, may_defer);
+}
+
+/// Another thread is at it. It may be one that has lost this processor.
+#[cold]
+fn wait_for_holder(wire: &Wire) {
+    // Relaxed: a hint, as above.
+    let missed = wire.missed.load(Ordering::Relaxed).wrapping_add(1);
+    wire.missed.store(missed, Ordering::Relaxed);
+    if missed.is_multiple_of(PATIENCE) {
+        std::thread::yield_now();
     }
 }
 
-/// What the timer does before a deadline counts: the answer may have come.
+/// What the timer does before a deadline counts: the answer may have come. A thread that polls has
+/// seen it.
 #[cold]
 pub(crate) fn catch_up(device: &Arc<Device>) {
-    if let Some(wire) = device.wire()
+    // Relaxed: a hint; it is true for a few looks at most if nobody polls.
+    if let Some(wire) = device.wire().filter(|wire| !wire.is_watched.load(Ordering::Relaxed))
         && let Some(rx) = wire.rx.try_lock()
     {
-        progress(device, wire, rx);
+        progress(device, wire, rx, false);
     }
 }
 
@@ -55,19 +70,24 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
 pub(crate) fn drain(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
     for _ in 0..DRAIN {
-        if !progress(device, wire, wire.rx.lock()) {
+        if !progress(device, wire, wire.rx.lock(), false) {
             return;
         }
     }
 }
 
-/// Takes what has come; whether there may be more to do.
-fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
-    let Rx { inbox, answering, resuming, faults } = &mut *rx;
+/// Takes what has come; whether there may be more to do. If it may, it leaves acknowledgements to what
+/// the program sends next, or to the next call: they take time before a reply.
+fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer: bool) -> bool {
+    let Rx { inbox, answering, resuming, faults, .. } = &mut *rx;
     let mut deferred = DeferredWork::default();
     let mut shared = Answering::new();
     let mut has_more = true;
+    // What was left, unless the program has sent it; and what the socket had no room for.
+    answer(device, wire, answering, &mut shared, &mut deferred);
     for _ in 0..ROUNDS {
+        // After an error, which an earlier packet has met, the next call is about the next one.
+        let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
         let mut take =
             |datagram: &Datagram<'_>| match device.take(wire, datagram, &mut shared, &mut deferred)
             {
@@ -75,8 +95,6 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
                 Heard::Request(qpn) => note(answering, qpn),
                 Heard::Response(qpn) => note(resuming, qpn),
             };
-        // After an error, which an earlier packet has met, the next call is about the next one.
-        let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
         for datagram in inbox.datagrams() {
             match faults {
                 None => take(&datagram),
@@ -84,17 +102,14 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
             }
         }
         // Senders go on while this end takes what else has come.
-        answering.retain(|qpn| {
-            let qp = device.qps.get(*qpn);
-            qp.is_some_and(|qp| qp.answer_peer(wire, &mut shared, &mut deferred))
-        });
-        wire.flush(&mut wire.tx.lock());
+        if !(is_over && may_defer) {
+            answer(device, wire, answering, &mut shared, &mut deferred);
+        }
         if is_over {
-            has_more = false;
+            has_more = !answering.is_empty();
             break;
         }
     }
-    has_more |= !answering.is_empty();
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
             qp.run_wire(&mut qp.sq.lock(), &mut deferred, false);
@@ -103,6 +118,21 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
     drop(rx);
     deferred.run();
     has_more
+}
+
+/// Answers peers, of whom those are left whose answers are long.
+fn answer(
+    device: &Device,
+    wire: &Wire,
+    answering: &mut Vec<u32>,
+    shared: &mut Answering,
+    deferred: &mut DeferredWork,
+) {
+    answering.retain(|qpn| {
+        let qp = device.qps.get(*qpn).filter(|qp| qp.owes_response());
+        qp.is_some_and(|qp| qp.answer_peer(wire, shared, deferred))
+    });
+    wire.flush(&mut wire.tx.lock());
 }
 
 /// All of a partition key but whether its holder is a full member.
@@ -223,14 +253,16 @@ fn run(device: &Weak<Device>) {
         let Some(wire) = device.wire() else { return };
         // Relaxed: as in `look`.
         let polls = wire.polls.load(Ordering::Relaxed);
-        let rx = wire.rx.try_lock().filter(|_| polls == seen);
-        let Some(rx) = rx else {
-            // A thread that polls takes what comes, or is at it.
+        // A thread that polls takes what comes, or is at it: it must not find the lock taken.
+        let Some(rx) = (polls == seen).then(|| wire.rx.try_lock()).flatten() else {
             seen = polls;
+            // Relaxed, as below: only this thread sets it, and clears it under the lock.
+            wire.is_watched.store(true, Ordering::Relaxed);
             std::thread::sleep(AWAY);
             continue;
         };
-        let has_more = progress(&device, wire, rx);
+        wire.is_watched.store(false, Ordering::Relaxed);
+        let has_more = progress(&device, wire, rx, false);
         let is_full = !wire.tx.lock().is_empty();
         if is_full || !has_more {
             let _ = wire.port.wait(is_full, WAIT);

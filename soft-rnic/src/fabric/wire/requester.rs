@@ -1,6 +1,5 @@
 //! The requester's side: requests into packets, and responses into completions.
 
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use roce_core::headers::{DEFAULT_PKEY, Headers};
@@ -231,8 +230,7 @@ impl Qp {
         let Some(device) = self.pd.context.device.wire() else { return };
         let now = clock::now();
         let Some(mut packet) = wire.machine.next_packet(now) else { return };
-        // Acquire: what is not owed any more is in the outbox.
-        if self.owes_response.load(Ordering::Acquire) {
+        if self.owes_response() {
             self.answer_peer(device, &mut Answering::new(), deferred);
         }
         let mut tx = device.tx.lock();
