@@ -1,6 +1,6 @@
 //! Taking what has come, by threads that poll, and otherwise by a thread of the device.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
@@ -73,6 +74,55 @@ pub(crate) fn drain(device: &Arc<Device>) {
         if !progress(device, wire, wire.rx.lock(), false) {
             return;
         }
+    }
+}
+
+/// What a queue pair that ends does first: a peer whose message the program has seen is not to learn
+/// that it was lost.
+#[cold]
+pub(crate) fn settle(device: &Arc<Device>) {
+    if let Some(wire) = device.wire() {
+        settle_with(device, wire, wire.rx.lock());
+    }
+}
+
+fn settle_with(device: &Device, wire: &Wire, mut rx: Guard<'_, Rx>) {
+    let mut deferred = DeferredWork::default();
+    answer(device, wire, &mut rx.answering, &mut Answering::new(), &mut deferred);
+    drop(rx);
+    deferred.run();
+}
+
+/// The process whose threads take packets.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Has this process settle what it owes when it exits; a child of fork owes nothing.
+fn settle_at_exit() {
+    // Relaxed: a number.
+    if PROCESS.swap(std::process::id(), Ordering::Relaxed) == 0 {
+        // SAFETY: the function stays: the library is never unloaded.
+        let _ = unsafe { libc::atexit(at_exit) };
+    }
+}
+
+/// Times that a lock is tried at the exit: its holder may be a thread that the exit has interrupted.
+const TRIES: u32 = 1_000;
+
+extern "C" fn at_exit() {
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    let Some(devices) = DEVICES.try_lock() else { return };
+    for device in devices.iter() {
+        let Some(wire) = device.wire() else { continue };
+        let rx = (0..TRIES).find_map(|_| {
+            let rx = wire.rx.try_lock();
+            if rx.is_none() {
+                std::thread::yield_now();
+            }
+            rx
+        });
+        rx.map(|rx| settle_with(device, wire, rx));
     }
 }
 
@@ -198,6 +248,7 @@ impl Device {
     pub(super) fn start_wire_thread(self: &Arc<Device>) {
         let Some(wire) = self.wire() else { return };
         wire.thread.get_or_init(|| {
+            settle_at_exit();
             let device = Arc::downgrade(self);
             // Without a thread, packets are taken by those that poll.
             let _ = std::thread::Builder::new()
