@@ -122,7 +122,9 @@ extern "C" fn at_exit() {
             }
             rx
         });
-        rx.map(|rx| settle_with(device, wire, rx));
+        if let Some(rx) = rx {
+            settle_with(device, wire, rx);
+        }
     }
 }
 
