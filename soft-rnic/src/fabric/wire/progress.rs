@@ -11,7 +11,6 @@ use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
-use crate::objects::span::SpanBuf;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
@@ -66,19 +65,9 @@ pub(crate) fn drain(device: &Arc<Device>) {
 fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
     let Rx { inbox, answering, resuming, faults } = &mut *rx;
     let mut deferred = DeferredWork::default();
-    // SAFETY: this call owns it, and hands it out to one queue pair at a time.
-    let mut shared = Answering { room: unsafe { SpanBuf::new() }, payload: Vec::new() };
+    let mut shared = Answering::new();
     let mut has_more = true;
     for _ in 0..ROUNDS {
-        match inbox.receive(&wire.port) {
-            Ok(true) => {}
-            Ok(false) => {
-                has_more = false;
-                break;
-            }
-            // An error that an earlier packet has met: the next call is about the next one.
-            Err(_) => continue,
-        }
         let mut take =
             |datagram: &Datagram<'_>| match device.take(wire, datagram, &mut shared, &mut deferred)
             {
@@ -86,19 +75,26 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
                 Heard::Request(qpn) => note(answering, qpn),
                 Heard::Response(qpn) => note(resuming, qpn),
             };
+        // After an error, which an earlier packet has met, the next call is about the next one.
+        let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
         for datagram in inbox.datagrams() {
             match faults {
                 None => take(&datagram),
                 Some(faults) => faults.strike(&datagram, &mut take),
             }
         }
+        // Senders go on while this end takes what else has come.
+        answering.retain(|qpn| {
+            let qp = device.qps.get(*qpn);
+            qp.is_some_and(|qp| qp.answer_peer(wire, &mut shared, &mut deferred))
+        });
+        wire.flush(&mut wire.tx.lock());
+        if is_over {
+            has_more = false;
+            break;
+        }
     }
-    answering.retain(|qpn| {
-        let qp = device.qps.get(*qpn);
-        qp.is_some_and(|qp| qp.answer_peer(wire, &mut shared, &mut deferred))
-    });
     has_more |= !answering.is_empty();
-    wire.flush(&mut wire.tx.lock());
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
             qp.run_wire(&mut qp.sq.lock(), &mut deferred, false);
@@ -117,7 +113,7 @@ fn is_response(opcode: u8) -> bool {
 }
 
 /// What a packet was.
-enum Heard {
+pub(super) enum Heard {
     Nothing,
     Request(u32),
     Response(u32),
@@ -132,7 +128,7 @@ fn note(list: &mut Vec<u32>, qpn: u32) {
 
 impl Device {
     /// Takes one packet.
-    fn take(
+    pub(super) fn take(
         &self,
         wire: &Wire,
         datagram: &Datagram<'_>,
@@ -156,7 +152,7 @@ impl Device {
         }
         let has_answer = match codec::parse(datagram.bytes) {
             Ok(packet) if packet.headers.bth.opcode.is_response() => {
-                qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload);
+                qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
             }
             Ok(packet) => qp.serve(&packet, datagram, shared, deferred),
@@ -227,12 +223,14 @@ fn run(device: &Weak<Device>) {
         let Some(wire) = device.wire() else { return };
         // Relaxed: as in `look`.
         let polls = wire.polls.load(Ordering::Relaxed);
-        if polls != seen {
+        let rx = wire.rx.try_lock().filter(|_| polls == seen);
+        let Some(rx) = rx else {
+            // A thread that polls takes what comes, or is at it.
             seen = polls;
             std::thread::sleep(AWAY);
             continue;
-        }
-        let has_more = wire.rx.try_lock().is_some_and(|rx| progress(&device, wire, rx));
+        };
+        let has_more = progress(&device, wire, rx);
         let is_full = !wire.tx.lock().is_empty();
         if is_full || !has_more {
             let _ = wire.port.wait(is_full, WAIT);
