@@ -13,13 +13,13 @@
 //! kernel keeps by the socket's buffer; what that has no room for is counted ([`Inbox::dropped`]).
 
 mod errors;
+mod group;
+mod holder;
 mod inbox;
 mod interface;
 mod outbox;
 mod port;
-mod steering;
 
 pub use inbox::{BATCH, Datagram, Inbox};
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
-pub use steering::{PLACES, Place};

@@ -21,6 +21,7 @@
 //! counted would be dropped by the peer, again and again.
 
 pub(crate) mod device;
+pub(crate) mod members;
 pub(crate) mod packets;
 pub(crate) mod progress;
 pub(crate) mod requester;
