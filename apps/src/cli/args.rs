@@ -47,7 +47,21 @@ impl Args {
 
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum Command {
-    /// Show the devices that there are, and what keeps more from being used
+    /// Show the devices that there are, those on the network that could be named, and what keeps more from
+    /// being used
+    #[command(
+        after_help = "roce:ADDRESS is a software device that speaks RoCE v2 over UDP port 4791 of an address \
+        of this machine, without a card, a kernel module or root; at the other end is another one, or the \
+        kernel's soft-RoCE. Each address is listed with its interface, the interface's MTU and the path \
+        MTU that it permits (4096 from an MTU of 4168 on, 1024 at 1500), and what has the port. Nothing is \
+        opened for that. Packets carry a checksum of their addresses: there must be no address translation \
+        in between.\n\n\
+        Options are behind the address: roce:10.0.0.1,loss=0.01,seed=7; docs/roce.md has all of them.\n\n\
+        Examples:\n  \
+        rdma-conn devices\n  \
+        rdma-conn devices --device roce:eth0   # opens it, and shows its limits\n  \
+        rdma-conn bench --device roce --listen 10.0.0.1    # and at 10.0.0.2: rdma-conn bench --device roce --connect 10.0.0.1"
+    )]
     Devices,
     /// Measure latency: half of a round trip, over message sizes
     #[command(

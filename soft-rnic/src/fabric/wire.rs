@@ -21,6 +21,7 @@
 //! counted would be dropped by the peer, again and again.
 
 pub(crate) mod device;
+pub(crate) mod diagnosis;
 pub(crate) mod packets;
 pub(crate) mod progress;
 pub(crate) mod requester;
@@ -30,4 +31,5 @@ pub(crate) mod state;
 pub(crate) mod target;
 pub(crate) mod unreliable;
 
-pub use device::{Roce, RoceError};
+pub use device::{ListError, Roce, RoceError};
+pub use diagnosis::{Unreached, peer_unreached, report_peer_unreached};

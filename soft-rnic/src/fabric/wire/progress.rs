@@ -87,6 +87,9 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
                 Heard::Response(qpn) => note(resuming, qpn),
             };
         for datagram in inbox.datagrams() {
+            if wire.capture.is_some() {
+                wire.capture_received(&datagram);
+            }
             match faults {
                 None => take(&datagram),
                 Some(faults) => faults.strike(&datagram, &mut take),
@@ -147,7 +150,11 @@ impl Device {
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
         let Some(qp) = self.qps.get(peek.dest_qpn) else { return count(&counts.strangers) };
-        if !qp.hears(datagram) || peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
+        if !qp.hears(datagram) {
+            wire.symptoms.note_foreign(datagram.from.ip());
+            return count(&counts.strangers);
+        }
+        if peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
             return count(&counts.strangers);
         }
         let flow = Flow::new(datagram.from, wire.port.local());
