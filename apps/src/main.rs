@@ -65,6 +65,7 @@ fn main() -> ExitCode {
     }
     exit(match &args.command {
         Command::Devices => devices::run(&args.common),
+        Command::Doctor(options) => early(|| cmd::doctor::run(&args.common, options)),
         Command::Pingpong(options) => early(|| pingpong::run(&args.common, options)),
         Command::Bench(options) => early(|| bench::run(&args.common, options)),
         Command::Pipe(options) => pipe::run(&args.common, options),
@@ -131,7 +132,8 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
     let found = || device::peer_not_found().or_else(device::peer_unreached);
-    let why = (!failure.is::<Usage>()).then(found).flatten();
+    let is_known = failure.is::<Usage>() || failure.is::<cmd::doctor::Failed>();
+    let why = (!is_known).then(found).flatten();
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let line = outcome::printable(&format!("{failure:#}{why}"));
     outcome::last_remark(format_args!("rdma-conn: {line}"));

@@ -336,6 +336,7 @@ pub mod faults;
 mod limits;
 mod lock;
 mod objects;
+pub mod probe;
 
 mod random;
 mod schedule;

@@ -15,6 +15,7 @@
 //! What is held is bounded: an outbox by [`OUTBOX`], an inbox by [`BATCH`] datagrams, and what the
 //! kernel keeps by the socket's buffer; what that has no room for is counted ([`Inbox::dropped`]).
 
+mod abilities;
 mod addresses;
 mod capture;
 mod errors;
@@ -25,6 +26,7 @@ mod outbox;
 mod port;
 mod steering;
 
+pub use abilities::{Abilities, abilities};
 pub use addresses::{LocalAddress, address_of, local_addresses};
 pub use capture::{CAPTURE, Capture, Captured, write_captures};
 pub use holders::{PortHolder, port_holders};

@@ -27,6 +27,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rdma-conn-apps", "checked", "programs on soft0; it has the library built"),
     ("rdma-conn-apps", "faults", "programs on soft0; it has the library built"),
     ("rdma-conn-apps", "trace", "programs on soft0; it has the library built"),
+    ("rdma-conn-apps", "doctor", "paths of devices over UDP"),
     ("rdma-conn-apps", "wired", "devices over UDP, and what the command says of them"),
     ("soft-rnic", "atomic_write", "atomic writes, which Linux's rxe has from 6.2 on"),
     ("soft-rnic", "atomic_write_between", "how soft0's atomic writes reach other processes"),

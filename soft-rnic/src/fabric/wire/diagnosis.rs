@@ -134,7 +134,7 @@ impl Unreached {
         if self.has_answered && self.packet_bytes > SHORT {
             causes.push(format!(
                 "it has answered before, and the packets have {} bytes of payload: the path may not take \
-                 packets that long (MTU), or the peer has ended",
+                 packets that long (MTU)",
                 self.packet_bytes
             ));
         }
