@@ -30,6 +30,6 @@ pub(crate) use multicast::Multicast;
 pub(crate) use pingpong::{Compat, Pingpong};
 pub(crate) use pipe::Pipe;
 pub(crate) use protocol::Protocol;
-pub(crate) use raw::{Faults, Op, RawArgs, RawTransport};
+pub(crate) use raw::{Faults, Means, Op, RawArgs, RawTransport};
 pub(crate) use soft::Soft;
 pub(crate) use trace::Trace;

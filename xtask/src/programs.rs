@@ -232,7 +232,7 @@ const WIRED: &[(&str, &str)] = &[
     ("ib_send_bw -F -n 1000", "65536      1000"),
     ("ib_write_bw -F -n 1000", "65536      1000"),
     ("ib_read_bw -F -n 1000", "65536      1000"),
-    ("ib_send_lat -F -n 1000", "2       1000"),
+    ("ib_send_lat -F -n 1000 -e", "2       1000"),
     ("ib_atomic_bw -F -n 200", "8          200"),
 ];
 /// Their devices: the addresses, and what the network does to packets.

@@ -29,6 +29,8 @@ pub(crate) mod requests;
 pub(crate) mod responder;
 pub(crate) mod state;
 pub(crate) mod target;
+#[cfg(test)]
+mod tests;
 pub(crate) mod unreliable;
 
 pub use device::{ListError, Roce, RoceError};

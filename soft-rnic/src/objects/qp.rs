@@ -271,6 +271,8 @@ impl Qp {
         sq.peer = None;
         sq.wire = None;
         responder.wire = None;
+        // Relaxed: both locks are held.
+        self.owes_response.store(false, Ordering::Relaxed);
         sq.draining = false;
         self.rq.clear(&mut self.rq.poster.lock(), &mut responder.consumer);
         self.send_cq.purge(self.num);
@@ -478,6 +480,7 @@ impl Qp {
             rq,
             state: AtomicU8::new(State::Reset as u8),
             last_wqe_said: AtomicBool::new(false),
+            owes_response: AtomicBool::new(false),
             async_acks: Acks::default(),
             freed: Padded::default(),
             blocking: crate::fabric::process::serving::Blocking::default(),
@@ -521,6 +524,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if object.is_attached() {
         return errno::EBUSY;
     }
+    crate::fabric::wire::progress::settle(&object.pd.context.device);
     if object.target.is_some() {
         object.close();
     } else {

@@ -515,6 +515,9 @@ pub(crate) struct Qp {
     pub(crate) state: AtomicU8,
     /// The event that nothing more comes from the shared receive queue is out.
     pub(crate) last_wqe_said: AtomicBool,
+    /// Of a queue pair on the network: its peer has not been answered yet, so what is sent to it has to wait.
+    /// Set under the responder's lock, before the completion of what is to be answered can be seen.
+    pub(crate) owes_response: AtomicBool,
     pub(crate) async_acks: Acks,
     /// Position up to which send-queue slots are free: set by polls.
     pub(crate) freed: Padded<AtomicU32>,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::fabric::wire::progress;
 use crate::objects::address::{Gid, is_route};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
@@ -154,8 +155,12 @@ pub(crate) unsafe extern "C" fn modify_qp(
         }
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
-        if mask & STATE != 0 && attr.qp_state == ibv_qp_state::IBV_QPS_RESET {
-            crate::fabric::wire::progress::drain(&real.pd.context.device);
+        if mask & STATE != 0 {
+            match attr.qp_state {
+                ibv_qp_state::IBV_QPS_RESET => progress::drain(&real.pd.context.device),
+                ibv_qp_state::IBV_QPS_ERR => progress::settle(&real.pd.context.device),
+                _ => {}
+            }
         }
         real.modify(attr, mask, &mut deferred)?;
         qp.show_state();

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -212,6 +212,8 @@ impl Wire {
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
             tx: Padded(Lock::new(Outbox::new(true))),
             polls: AtomicU64::new(0),
+            missed: AtomicU32::new(0),
+            is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
             counts: Counts::default(),
             symptoms: Symptoms::default(),

@@ -27,6 +27,8 @@ impl Wire {
         }
         let Some((nth, packet)) = tx.push(path.peer, path.marks, total) else { return Ok(()) };
         packet[..before].copy_from_slice(&bytes[..before]);
+        // Padding, and the place of the checksum.
+        packet[before + len..].fill(0);
         let filled = fill(&mut packet[before..before + len]);
         match &filled {
             Ok(()) => {

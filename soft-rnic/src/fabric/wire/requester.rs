@@ -20,6 +20,7 @@ use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 
 use super::requests::{behind, request_of, span_of};
+use super::responder::Answering;
 use super::state::{Path, Reliable, Wire, WireSq};
 use super::unreliable::UnreliableLink;
 
@@ -164,13 +165,11 @@ impl Qp {
                 return self.flush_wire();
             }
         };
-        while let Some(completion) = wire.machine.next_completion() {
-            self.end_request(&mut parts, &mut execution, (pending, wire), completion);
-        }
+        self.end_requests(&mut parts, &mut execution, (pending, wire));
         self.run_over(&mut WireLink { wire }, &mut parts, pending, &mut execution, only_one);
         // What has been completed can be seen meanwhile.
         execution.writer.release();
-        self.transmit(&mut parts, pending, wire);
+        self.transmit(&mut parts, pending, wire, &mut execution.deferred);
         if wire.lost == Some(wire.first)
             && let Some(head) = pending.front().map(|head| *head.wqe)
         {
@@ -182,6 +181,18 @@ impl Qp {
         deferred.append(execution.finish());
         self.arm_wire(wire);
         self.check_drained(sq);
+    }
+
+    /// Completes what the machine says is complete.
+    fn end_requests<'a>(
+        self: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        execution: &mut Execution<'a>,
+        (pending, wire): (&mut Pending, &mut Reliable),
+    ) {
+        while let Some(completion) = wire.machine.next_completion() {
+            self.end_request(parts, execution, (pending, wire), completion);
+        }
     }
 
     fn end_request<'a>(
@@ -210,11 +221,21 @@ impl Qp {
         parts.requester.started = wire.machine.outstanding() > 0;
     }
 
-    /// Sends the packets that may go now.
-    fn transmit(&self, parts: &mut SqParts<'_>, pending: &Pending, wire: &mut Reliable) {
+    /// Sends the packets that may go now, behind what the peer is still to be answered: a program
+    /// sees the acknowledgement of what it has sent before the reply to it.
+    fn transmit(
+        self: &Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        pending: &Pending,
+        wire: &mut Reliable,
+        deferred: &mut DeferredWork,
+    ) {
         let Some(device) = self.pd.context.device.wire() else { return };
         let now = clock::now();
         let Some(mut packet) = wire.machine.next_packet(now) else { return };
+        if self.owes_response() {
+            self.answer_peer(device, &mut Answering::new(), deferred);
+        }
         let mut tx = device.tx.lock();
         loop {
             if wire.lost.is_none_or(|lost| packet.index.0 < lost) {
@@ -259,15 +280,37 @@ impl Qp {
         Ok(())
     }
 
-    /// A response has come. The send queue's lock is held; completions are [`run_wire`]'s.
+    /// A response has come. What it completes is complete before the packets behind it are looked at.
+    /// The send queue's lock is held; what may be sent now is [`run_wire`]'s.
     ///
     /// [`run_wire`]: Self::run_wire
-    pub(super) fn hear(self: &Arc<Qp>, sq: &mut Sq, headers: &Headers, payload: &[u8]) {
-        let Sq { requester, pending, wire, scratch, .. } = sq;
+    pub(super) fn hear(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        headers: &Headers,
+        payload: &[u8],
+        deferred: &mut DeferredWork,
+    ) {
+        let Sq { requester, pending, wire, counters, scratch, .. } = sq;
         let Some(WireSq::Reliable(wire)) = wire.as_deref_mut() else { return };
         if self.state().flushes_sends() {
             return;
         }
+        let mut parts = SqParts { requester, counters, scratch };
+        self.place_response((pending, wire), &mut parts, headers, payload);
+        let mut execution = Execution::new();
+        self.end_requests(&mut parts, &mut execution, (pending, wire));
+        deferred.append(execution.finish());
+    }
+
+    /// Tells the machine about a response, and puts its payload where it belongs.
+    fn place_response(
+        &self,
+        (pending, wire): (&Pending, &mut Reliable),
+        SqParts { requester, scratch, .. }: &mut SqParts<'_>,
+        headers: &Headers,
+        payload: &[u8],
+    ) {
         let received = wire.machine.on_response(headers, payload.len() as u32, clock::now());
         let mut value;
         let (index, offset, from) = match received {

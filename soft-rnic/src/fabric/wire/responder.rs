@@ -26,8 +26,15 @@ const RESPONSES: u32 = 64;
 
 /// What the requests of one batch share.
 pub(super) struct Answering {
-    pub(super) room: SpanBuf,
-    pub(super) payload: Vec<u8>,
+    room: SpanBuf,
+    payload: Vec<u8>,
+}
+
+impl Answering {
+    pub(super) fn new() -> Answering {
+        // SAFETY: what it is made for owns it, and hands it out to one queue pair at a time.
+        Answering { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
+    }
 }
 
 impl Qp {
@@ -126,8 +133,13 @@ impl Qp {
         here.datagram = datagram;
         let qkey = here.qkey;
         let outcome = act(machine, qkey, &mut here);
-        drop(here);
         let has_response = matches!(machine, Machine::Reliable(machine) if machine.has_response());
+        // Relaxed: a thread that replies has seen the completion, which is published behind it. (Most find
+        // it set: the line is others' to read.)
+        if has_response && !self.owes_response.load(Ordering::Relaxed) {
+            self.owes_response.store(true, Ordering::Relaxed);
+        }
+        drop(here);
         let is_first = outcome == Outcome::Accepted
             && guard
                 .wire
@@ -183,6 +195,12 @@ impl Qp {
         deferred.push(WorkItem::Flush(Arc::clone(self)));
     }
 
+    /// Whether the peer is still to be answered.
+    pub(super) fn owes_response(&self) -> bool {
+        // Acquire: what is not owed any more is in the outbox.
+        self.owes_response.load(Ordering::Acquire)
+    }
+
     /// Sends what answers the requests of a batch; whether there is more.
     pub(super) fn answer_peer(
         self: &Arc<Qp>,
@@ -214,6 +232,8 @@ impl Qp {
             });
         }
         let (has_more, has_failed) = (machine.has_response(), machine.has_failed());
+        // Release: a thread that finds nothing owed sends behind what is in the outbox.
+        self.owes_response.store(has_more, Ordering::Release);
         drop(here);
         drop(guard);
         if has_failed {

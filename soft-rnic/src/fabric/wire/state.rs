@@ -1,7 +1,7 @@
 //! What a device on the network has, and a queue pair on it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::OnceLock;
 
 use roce_core::icrc::Flow;
@@ -32,6 +32,11 @@ pub(crate) struct Wire {
     pub(crate) tx: Padded<Lock<Outbox>>,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,
+    /// Counts polls that found another thread at it.
+    pub(crate) missed: AtomicU32,
+    /// The device's thread looks again within [`AWAY`](super::progress::AWAY). It is cleared under the lock
+    /// of `rx`.
+    pub(crate) is_watched: AtomicBool,
     /// The device's thread was started.
     pub(crate) thread: OnceLock<()>,
     pub(crate) counts: Counts,
@@ -45,7 +50,8 @@ pub(crate) struct Wire {
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
     pub(crate) inbox: Inbox,
-    /// Queue pairs whose responders have something to say behind the batch.
+    /// Queue pairs whose responders have something to say: behind the batch, or, if the device's thread
+    /// watches, with what the program sends next, or at its next poll.
     pub(crate) answering: Vec<u32>,
     /// Queue pairs whose requesters have heard something.
     pub(crate) resuming: Vec<u32>,

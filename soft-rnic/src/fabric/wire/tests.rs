@@ -1,0 +1,193 @@
+//! The order of what a batch of packets causes, without the threads that take one otherwise.
+
+use core::mem::zeroed;
+use core::net::IpAddr;
+use core::ptr::null_mut;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use roce_core::codec;
+use roce_core::headers::{Aeth, Bth, Headers, Syndrome};
+use roce_core::icrc::Flow;
+use roce_core::lengths::{ICRC, MAX_HEADERS};
+use roce_core::opcode::Opcode;
+use roce_core::psn::Psn;
+use verbs_sys::*;
+
+use super::device::{Roce, UDP_PORT};
+use super::responder::Answering;
+use super::state::{Rx, gid_of};
+use crate::deferred_work::DeferredWork;
+use crate::engine::post::{post_recv, post_send};
+use crate::lock::Guard;
+use crate::objects::device::DEVICES;
+use crate::objects::state::{Device, Qp};
+use crate::testing::queue_pair_on;
+use crate::udp::{Datagram, Marks};
+
+const PEER_QPN: u32 = 0x77;
+
+/// A connected queue pair whose peer is a socket of the test's. Packets are taken by the test alone:
+/// it holds what receives.
+struct Rig {
+    device: Arc<Device>,
+    qp: *mut ibv_qp,
+    object: Arc<Qp>,
+    peer: UdpSocket,
+    shared: Answering,
+}
+
+impl Rig {
+    fn new(device: &str, peer: &str) -> Rig {
+        let roce: Roce = device.parse().unwrap();
+        let name = roce.list().unwrap();
+        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        let qp = queue_pair_on(&device);
+        let peer: IpAddr = peer.parse().unwrap();
+        connect(qp, peer);
+        let peer = UdpSocket::bind((peer, UDP_PORT)).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // SAFETY: the queue pair is alive.
+        let object = unsafe { Qp::from_abi(qp) }.unwrap().keep();
+        Rig { device, qp, object, peer, shared: Answering::new() }
+    }
+
+    fn post_recv(&self, wr_id: u64) {
+        // SAFETY: a request without memory, and a live queue pair.
+        unsafe {
+            let mut wr = ibv_recv_wr { wr_id, ..zeroed() };
+            assert_eq!(post_recv(self.qp, &mut wr, &mut null_mut()), 0);
+        }
+    }
+
+    fn post_send(&self, wr_id: u64) {
+        let (opcode, flags) = (ibv_wr_opcode::IBV_WR_SEND, ibv_send_flags::IBV_SEND_SIGNALED);
+        // SAFETY: as in `post_recv`.
+        unsafe {
+            let mut wr = ibv_send_wr { wr_id, opcode, send_flags: flags.0, ..zeroed() };
+            assert_eq!(post_send(self.qp, &mut wr, &mut null_mut()), 0);
+        }
+    }
+
+    /// What the completion queue has now.
+    fn completed(&self) -> Vec<(u64, ibv_wc_status)> {
+        let mut all = Vec::new();
+        // SAFETY: zeroes are a completion; there is room for one.
+        let mut wc: ibv_wc = unsafe { zeroed() };
+        // SAFETY: as above.
+        while unsafe { self.object.send_cq.poll(&mut wc, 1) } == 1 {
+            all.push((wc.wr_id, wc.status));
+        }
+        all
+    }
+
+    /// Takes a packet of the peer.
+    fn take(&mut self, headers: &Headers) {
+        let wire = self.device.wire().unwrap();
+        let from = self.peer.local_addr().unwrap();
+        let mut bytes = [0; MAX_HEADERS];
+        let len = codec::write(headers, &mut bytes).unwrap();
+        let bytes = &mut [&bytes[..len], &[0; ICRC]].concat();
+        Flow::new(from, wire.port.local()).unwrap().seal(0, bytes).unwrap();
+        let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
+        let mut deferred = DeferredWork::default();
+        self.device.take(wire, &datagram, &mut self.shared, &mut deferred);
+        deferred.run();
+    }
+
+    /// The opcode of the next packet that the peer gets.
+    fn sent(&self) -> Option<Opcode> {
+        let mut bytes = [0; 2_048];
+        let len = self.peer.recv(&mut bytes).unwrap();
+        Opcode::from_u8(codec::peek(&bytes[..len]).unwrap().opcode)
+    }
+
+    fn send(&self, psn: u32) -> Headers {
+        let bth = Bth::new(Opcode::RcSendOnly, self.object.num, Psn::new(psn));
+        Headers::new(Bth { ack_req: true, ..bth })
+    }
+
+    fn ack(&self, psn: u32) -> Headers {
+        let bth = Bth::new(Opcode::RcAck, self.object.num, Psn::new(psn));
+        let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
+        Headers { aeth, ..Headers::new(bth) }
+    }
+}
+
+/// No other thread takes what comes.
+fn alone(device: &Device) -> Guard<'_, Rx> {
+    device.wire().unwrap().rx.lock()
+}
+
+/// Ready to send, to a queue pair that the test stands for. Packets are numbered from 0.
+fn connect(qp: *mut ibv_qp, peer: IpAddr) {
+    use ibv_qp_attr_mask as Mask;
+    // SAFETY: zeroes are attributes.
+    let mut attr: ibv_qp_attr = unsafe { zeroed() };
+    attr.port_num = 1;
+    attr.path_mtu = ibv_mtu::IBV_MTU_1024;
+    attr.dest_qp_num = PEER_QPN;
+    (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (1, 1);
+    (attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer) = (0, 7, 7, 1);
+    (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
+    attr.ah_attr.grh.dgid.raw = gid_of(peer);
+    let init = Mask::IBV_QP_PKEY_INDEX | Mask::IBV_QP_PORT | Mask::IBV_QP_ACCESS_FLAGS;
+    let rtr = Mask::IBV_QP_AV
+        | Mask::IBV_QP_PATH_MTU
+        | Mask::IBV_QP_DEST_QPN
+        | Mask::IBV_QP_RQ_PSN
+        | Mask::IBV_QP_MAX_DEST_RD_ATOMIC
+        | Mask::IBV_QP_MIN_RNR_TIMER;
+    let rts = Mask::IBV_QP_TIMEOUT
+        | Mask::IBV_QP_RETRY_CNT
+        | Mask::IBV_QP_RNR_RETRY
+        | Mask::IBV_QP_SQ_PSN
+        | Mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    let steps = [
+        (ibv_qp_state::IBV_QPS_INIT, init),
+        (ibv_qp_state::IBV_QPS_RTR, rtr),
+        (ibv_qp_state::IBV_QPS_RTS, rts),
+    ];
+    for (state, mask) in steps {
+        attr.qp_state = state;
+        let mask = (mask | Mask::IBV_QP_STATE).0.cast_signed();
+        // SAFETY: the queue pair is alive.
+        assert_eq!(unsafe { (crate::table().modify_qp)(qp, &mut attr, mask) }, 0);
+    }
+}
+
+const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
+
+#[test]
+fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {
+    let mut rig = Rig::new("127.0.0.111", "127.0.0.112");
+    let device = Arc::clone(&rig.device);
+    let _alone = alone(&device);
+    rig.post_recv(1);
+    rig.take(&rig.send(0));
+    // The program sees the request before the batch is over.
+    assert_eq!(rig.completed(), [(1, SUCCESS)]);
+    rig.post_send(2);
+    assert_eq!(rig.sent(), Some(Opcode::RcAck));
+    assert_eq!(rig.sent(), Some(Opcode::RcSendOnly));
+    // It is answered once.
+    let wire = device.wire().unwrap();
+    let mut deferred = DeferredWork::default();
+    assert!(!rig.object.answer_peer(wire, &mut rig.shared, &mut deferred));
+    assert!(wire.tx.lock().is_empty());
+}
+
+#[test]
+fn what_is_acknowledged_completes_before_the_packets_behind_the_acknowledgement() {
+    let mut rig = Rig::new("127.0.0.113", "127.0.0.114");
+    let device = Arc::clone(&rig.device);
+    let _alone = alone(&device);
+    rig.post_recv(1);
+    rig.post_send(2);
+    assert_eq!(rig.sent(), Some(Opcode::RcSendOnly));
+    rig.take(&rig.ack(0));
+    assert_eq!(rig.completed(), [(2, SUCCESS)]);
+    rig.take(&rig.send(0));
+    assert_eq!(rig.completed(), [(1, SUCCESS)]);
+}
