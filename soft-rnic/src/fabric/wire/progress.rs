@@ -151,6 +151,9 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer:
             Heard::Response(qpn) => note(resuming, qpn),
         };
         for datagram in inbox.datagrams() {
+            if wire.capture.is_some() {
+                wire.capture_received(&datagram);
+            }
             match faults {
                 None => take(&datagram),
                 Some(faults) => faults.strike(&datagram, &mut take),
@@ -232,7 +235,11 @@ impl Device {
             *last = self.qps.get(peek.dest_qpn);
         }
         let Some(qp) = last else { return count(&counts.strangers) };
-        if !qp.hears(datagram) || peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
+        if !qp.hears(datagram) {
+            wire.symptoms.note_foreign(datagram.from.ip());
+            return count(&counts.strangers);
+        }
+        if peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
             return count(&counts.strangers);
         }
         let flow = Flow::new(datagram.from, wire.port.local());

@@ -203,6 +203,9 @@ impl Qp {
         completion: Completion,
     ) {
         let Some((wqe, len)) = pending.front().map(|head| (*head.wqe, head.len())) else { return };
+        if completion.status == Status::RetryExceeded {
+            self.note_unreached(wire, len);
+        }
         let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();
         let outcome = match status_of(completion.status) {
             // There was no memory for what has come. What was to be sent has been, before.

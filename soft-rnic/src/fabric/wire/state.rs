@@ -10,11 +10,12 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
+use super::diagnosis::Symptoms;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
-use crate::udp::{Inbox, Marks, Outbox, Port};
+use crate::udp::{Capture, Inbox, Marks, Outbox, Port};
 
 /// The network's part of a device.
 #[derive(Debug)]
@@ -39,6 +40,10 @@ pub(crate) struct Wire {
     /// The device's thread was started.
     pub(crate) thread: OnceLock<()>,
     pub(crate) counts: Counts,
+    /// What speaks for the reason if a peer does not answer.
+    pub(crate) symptoms: Symptoms,
+    /// Where its packets are written to, if that was asked for.
+    pub(crate) capture: Option<Capture>,
 }
 
 /// What receives.
