@@ -103,6 +103,19 @@ pub struct Config {
     pub read_packets: u32,
 }
 
+/// The attributes that may change while the connection works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changeable {
+    /// As [`Config::timeout`].
+    pub timeout: u8,
+    /// As [`Config::retry_cnt`].
+    pub retry_cnt: u8,
+    /// As [`Config::rnr_retry`].
+    pub rnr_retry: u8,
+    /// As [`Config::max_rd_atomic`].
+    pub max_rd_atomic: u8,
+}
+
 /// A configuration that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -330,6 +343,21 @@ impl<S> Requester<S> {
     /// The attributes.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Changes attributes: what waits for an answer has the new retries, and the new timeout since
+    /// it was sent. READs and atomics that were posted go, one at a time if no others may be.
+    ///
+    /// # Errors
+    /// [`ConfigError`], and nothing has changed.
+    pub fn change(&mut self, to: Changeable) -> Result<(), ConfigError> {
+        let Changeable { timeout, retry_cnt, rnr_retry, max_rd_atomic } = to;
+        let config = Config { timeout, retry_cnt, rnr_retry, max_rd_atomic, ..self.config };
+        config.check()?;
+        self.config = config;
+        self.recovery.retries_left = retry_cnt;
+        self.recovery.rnr_retries_left = rnr_retry;
+        Ok(())
     }
 
     /// The packets that may be under way now.

@@ -8,6 +8,7 @@ use crate::opcode::Opcode;
 use crate::request::{Kind, Outgoing};
 
 mod answers;
+mod changes;
 mod retries;
 
 const FIRST: u32 = 0xff_fffe;

@@ -191,6 +191,8 @@ impl Qp {
             return Err(errno::EINVAL);
         }
         store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());
+        let changed = (mask & AV != 0, mask & DEST_RD_ATOMIC != 0);
+        self.change_wire(&mut sq, &mut responder, changed);
         if from == State::Init && to == State::Rtr {
             self.connect(&mut sq, &mut responder);
             self.connect_wire(&sq, &mut responder);

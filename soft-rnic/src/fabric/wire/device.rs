@@ -292,7 +292,7 @@ impl Qp {
     }
 
     /// Where its packets go, if they go over the network.
-    fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
+    pub(super) fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
         if sq.requester.reaches_us && !wire.loops {
             return None;
         }

@@ -105,6 +105,14 @@ pub(crate) enum WireSq {
     Unreliable(uc::Sender, Path),
 }
 
+impl WireSq {
+    pub(crate) fn path(&mut self) -> &mut Path {
+        match self {
+            WireSq::Reliable(Reliable { path, .. }) | WireSq::Unreliable(_, path) => path,
+        }
+    }
+}
+
 /// The requester of a reliable connection.
 #[derive(Debug)]
 pub(crate) struct Reliable {

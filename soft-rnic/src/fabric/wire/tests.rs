@@ -5,10 +5,10 @@ use core::net::IpAddr;
 use core::ptr::null_mut;
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roce_core::codec;
-use roce_core::headers::{Aeth, Bth, Headers, Syndrome};
+use roce_core::headers::{Aeth, Bth, Headers, RnrTimer, Syndrome};
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
@@ -96,11 +96,34 @@ impl Rig {
         deferred.run();
     }
 
-    /// The opcode of the next packet that the peer gets.
-    fn sent(&self) -> Option<Opcode> {
+    /// The headers of the next packet that the peer gets.
+    fn heard(&self) -> Headers {
         let mut bytes = [0; 2_048];
         let len = self.peer.recv(&mut bytes).unwrap();
-        Opcode::from_u8(codec::peek(&bytes[..len]).unwrap().opcode)
+        codec::parse(&bytes[..len]).unwrap().headers
+    }
+
+    /// Its opcode.
+    fn sent(&self) -> Opcode {
+        self.heard().bth.opcode
+    }
+
+    /// Answers what was taken, as behind a batch.
+    fn answer(&mut self) {
+        let (wire, mut deferred) = (self.device.wire().unwrap(), DeferredWork::default());
+        assert!(!self.object.answer_peer(wire, &mut self.shared, &mut deferred));
+        wire.flush(&mut wire.tx.lock());
+        deferred.run();
+    }
+
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) {
+        // SAFETY: the queue pair is alive.
+        let done = unsafe { (crate::table().modify_qp)(self.qp, attr, mask.0.cast_signed()) };
+        assert_eq!(done, 0);
+    }
+
+    fn to_state(&self, qp_state: ibv_qp_state) {
+        self.modify(&mut ibv_qp_attr { qp_state, ..none() }, ibv_qp_attr_mask::IBV_QP_STATE);
     }
 
     fn send(&self, psn: u32) -> Headers {
@@ -120,11 +143,15 @@ fn alone(device: &Device) -> Guard<'_, Rx> {
     device.wire().unwrap().rx.lock()
 }
 
+fn none() -> ibv_qp_attr {
+    // SAFETY: zeroes are attributes.
+    unsafe { zeroed() }
+}
+
 /// Ready to send, to a queue pair that the test stands for. Packets are numbered from 0.
 fn connect(qp: *mut ibv_qp, peer: IpAddr) {
     use ibv_qp_attr_mask as Mask;
-    // SAFETY: zeroes are attributes.
-    let mut attr: ibv_qp_attr = unsafe { zeroed() };
+    let mut attr = none();
     attr.port_num = 1;
     attr.path_mtu = ibv_mtu::IBV_MTU_1024;
     attr.dest_qp_num = PEER_QPN;
@@ -169,8 +196,8 @@ fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {
     // The program sees the request before the batch is over.
     assert_eq!(rig.completed(), [(1, SUCCESS)]);
     rig.post_send(2);
-    assert_eq!(rig.sent(), Some(Opcode::RcAck));
-    assert_eq!(rig.sent(), Some(Opcode::RcSendOnly));
+    assert_eq!(rig.sent(), Opcode::RcAck);
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
     // It is answered once.
     let wire = device.wire().unwrap();
     let mut deferred = DeferredWork::default();
@@ -185,9 +212,53 @@ fn what_is_acknowledged_completes_before_the_packets_behind_the_acknowledgement(
     let _alone = alone(&device);
     rig.post_recv(1);
     rig.post_send(2);
-    assert_eq!(rig.sent(), Some(Opcode::RcSendOnly));
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
     rig.take(&rig.ack(0));
     assert_eq!(rig.completed(), [(2, SUCCESS)]);
     rig.take(&rig.send(0));
     assert_eq!(rig.completed(), [(1, SUCCESS)]);
+}
+
+#[test]
+fn the_rnr_timer_of_a_connection_that_works_can_change() {
+    let mut rig = Rig::new("127.0.0.115", "127.0.0.116");
+    let device = Arc::clone(&rig.device);
+    let _alone = alone(&device);
+    let min_rnr_timer = 5;
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+    rig.modify(&mut ibv_qp_attr { min_rnr_timer, ..none() }, mask);
+    rig.take(&rig.send(0));
+    rig.answer();
+    let timer = RnrTimer::new(min_rnr_timer).unwrap();
+    assert_eq!(rig.heard().aeth.unwrap().syndrome, Syndrome::RnrNak { timer });
+}
+
+#[test]
+fn a_drained_connection_can_get_another_path_and_other_retries() {
+    use ibv_qp_attr_mask as Mask;
+    let rig = Rig::new("127.0.0.117", "127.0.0.118");
+    rig.to_state(ibv_qp_state::IBV_QPS_SQD);
+    let mut attr = none();
+    (attr.timeout, attr.retry_cnt) = (1, 0);
+    (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
+    let other: IpAddr = "127.0.0.119".parse().unwrap();
+    let peer = UdpSocket::bind((other, UDP_PORT)).unwrap();
+    attr.ah_attr.grh.dgid.raw = gid_of(other);
+    rig.modify(&mut attr, Mask::IBV_QP_AV | Mask::IBV_QP_TIMEOUT | Mask::IBV_QP_RETRY_CNT);
+    rig.to_state(ibv_qp_state::IBV_QPS_RTS);
+    rig.post_send(1);
+    let rig = Rig { peer, ..rig };
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
+    // It was to wait for ever.
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match rig.completed()[..] {
+            [] => assert!(Instant::now() < end, "it waits"),
+            ref all => break assert_eq!(all, [(1, ibv_wc_status::IBV_WC_RETRY_EXC_ERR)]),
+        }
+        std::thread::yield_now();
+    }
+    // The peer is the new one.
+    let responder = rig.object.responder.lock();
+    assert_eq!(responder.wire.as_ref().unwrap().path.unwrap().peer.ip(), other);
 }
