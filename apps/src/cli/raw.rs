@@ -1,5 +1,6 @@
 //! The flags of raw verbs.
 
+use clap::builder::PossibleValue;
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::device::NetworkFaults;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ pub(crate) struct RawArgs {
     /// all (read); it polls, and gives way to other threads unless there is --wait spin.
     /// The queues' settings hold for it, too, with defaults of its own
     #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no-credits"])]
-    pub(crate) op: Option<Op>,
+    pub(crate) op: Option<Means>,
     /// Service of the queue pairs
     #[arg(long, value_enum, value_name = "SERVICE", requires = "op", default_value_t)]
     pub(crate) transport: RawTransport,
@@ -40,6 +41,38 @@ pub(crate) struct RawArgs {
     /// bytes of a write in order
     #[arg(long, requires = "op")]
     pub(crate) assume_in_order: bool,
+}
+
+/// What carries messages without a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Means {
+    Verb(Op),
+    /// No verb: the baseline of devices on the network.
+    Udp,
+}
+
+impl ValueEnum for Means {
+    fn value_variants<'a>() -> &'a [Means] {
+        use Op::{Read, Send, Write, WriteImm};
+        const ALL: [Means; 5] = [
+            Means::Verb(Send),
+            Means::Verb(Write),
+            Means::Verb(WriteImm),
+            Means::Verb(Read),
+            Means::Udp,
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Means::Verb(op) => op.to_possible_value(),
+            Means::Udp => Some(PossibleValue::new("udp").help(
+                "No verb and no device: plain UDP datagrams, as long as a roce: device's packets, as \
+                 the baseline of one",
+            )),
+        }
+    }
 }
 
 /// A raw verb.

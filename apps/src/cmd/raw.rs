@@ -20,12 +20,13 @@ mod report;
 mod request;
 #[cfg(test)]
 mod tests;
+mod udp;
 
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
 
-use crate::cli::{Bench, Common, Op, Pingpong, Wait};
+use crate::cli::{Bench, Common, Means, Pingpong, Wait};
 use crate::measure::rounds;
 use crate::outcome::Outcome;
 use crate::{progress, session};
@@ -39,13 +40,13 @@ use report::{Line, Report};
 use request::{Request, bench_request, pingpong_request};
 
 /// `pingpong --op`.
-pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
-    pingpong_request(common, options, op)?.run()
+pub(crate) fn pingpong(common: &Common, options: &Pingpong, means: Means) -> Outcome {
+    pingpong_request(common, options, means)?.run(means)
 }
 
 /// `bench --op`.
-pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
-    bench_request(common, options, op)?.run()
+pub(crate) fn bench(common: &Common, options: &Bench, means: Means) -> Outcome {
+    bench_request(common, options, means)?.run(means)
 }
 
 fn label(plan: &Plan) -> String {
@@ -53,7 +54,14 @@ fn label(plan: &Plan) -> String {
 }
 
 impl Request<'_> {
-    fn run(&self) -> Outcome {
+    fn run(&self, means: Means) -> Outcome {
+        match means {
+            Means::Verb(_) => self.run_verb(),
+            Means::Udp => self.run_udp(),
+        }
+    }
+
+    fn run_verb(&self) -> Outcome {
         let device = session::open_device(self.common, self.ends)?;
         self.let_the_network_fail(&device)?;
         let local = Local {

@@ -524,6 +524,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if object.is_attached() {
         return errno::EBUSY;
     }
+    crate::fabric::wire::progress::settle(&object.pd.context.device);
     if object.target.is_some() {
         object.close();
     } else {

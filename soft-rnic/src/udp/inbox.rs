@@ -10,8 +10,13 @@ use super::errors::last_error;
 use super::outbox::Marks;
 use super::port::Port;
 
-/// Datagrams, or runs of them, that one call takes.
+/// Datagrams, or runs of them, that one call takes at most.
 pub const BATCH: usize = 16;
+/// What one call asks for where little comes, or long runs: these fit into a processor's cache, and
+/// there is little to prepare.
+const FEW: usize = 4;
+/// Bytes of a long run.
+const LONG: usize = 16 << 10;
 /// Bytes that a run has at most.
 const ROOM: usize = 1 << 16;
 /// Bytes for control messages: class, hops, segment, dropped.
@@ -24,6 +29,10 @@ pub struct Inbox {
     runs: [Run; BATCH],
     filled: usize,
     dropped: u32,
+    /// How many the next call asks for: [`FEW`], or [`BATCH`].
+    asks: usize,
+    /// The last call has got all that it has asked for.
+    is_full: bool,
 }
 
 /// What one message of a call had.
@@ -54,7 +63,14 @@ impl Default for Inbox {
     fn default() -> Inbox {
         let no_sender = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let none = Run { from: no_sender, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
-        Inbox { bytes: vec![0; BATCH * ROOM], runs: [none; BATCH], filled: 0, dropped: 0 }
+        Inbox {
+            bytes: vec![0; BATCH * ROOM],
+            runs: [none; BATCH],
+            filled: 0,
+            dropped: 0,
+            asks: FEW,
+            is_full: false,
+        }
     }
 }
 
@@ -65,13 +81,29 @@ impl Inbox {
     /// What the system says; not that there is nothing. An error that an earlier packet has caused
     /// (`ECONNREFUSED`, `EHOSTUNREACH`) is one of these, and over then.
     pub fn receive(&mut self, port: &Port) -> Result<bool, Errno> {
-        self.filled = 0;
-        let mut addrs = [MaybeUninit::<libc::sockaddr_storage>::zeroed(); BATCH];
-        let mut controls = [Control([0; CONTROL]); BATCH];
-        let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH];
+        (self.filled, self.is_full) = (0, false);
+        let asks = self.asks;
+        let came = if asks == FEW { self.take::<FEW>(port)? } else { self.take::<BATCH>(port)? };
+        (self.filled, self.is_full) = (came, came == asks);
+        let bytes: usize = self.runs[..came].iter().map(|run| run.len).sum();
+        self.asks = if came >= FEW && bytes < came * LONG { BATCH } else { FEW };
+        Ok(came > 0)
+    }
+
+    /// Whether there may be more: the last call has got as much as it has asked for.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Takes up to `N`; how many.
+    fn take<const N: usize>(&mut self, port: &Port) -> Result<usize, Errno> {
+        let mut addrs = [MaybeUninit::<libc::sockaddr_storage>::zeroed(); N];
+        let mut controls = [Control([0; CONTROL]); N];
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
-        let mut messages: [mmsghdr; BATCH] = unsafe { MaybeUninit::zeroed().assume_init() };
-        for (at, room) in self.bytes.chunks_exact_mut(ROOM).enumerate() {
+        let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };
+        for (at, room) in self.bytes.chunks_exact_mut(ROOM).take(N).enumerate() {
             pieces[at] = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: ROOM };
             let header = &mut messages[at].msg_hdr;
             header.msg_name = addrs[at].as_mut_ptr().cast();
@@ -79,29 +111,35 @@ impl Inbox {
             (header.msg_iov, header.msg_iovlen) = (&raw mut pieces[at], 1);
             (header.msg_control, header.msg_controllen) = ((&raw mut controls[at]).cast(), CONTROL);
         }
-        let (n, flags, none) = (BATCH as u32, libc::MSG_DONTWAIT, core::ptr::null_mut());
+        let (n, flags) = (N as u32, libc::MSG_DONTWAIT);
+        let none = core::ptr::null_mut::<libc::timespec>();
+        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
         // SAFETY: each header names room for an address, a piece of `bytes` and room for control
         // messages, that live here, with their lengths.
-        let came = unsafe { libc::recvmmsg(port.raw(), messages.as_mut_ptr(), n, flags, none) };
+        let came = unsafe {
+            libc::syscall(libc::SYS_recvmmsg, port.raw(), messages.as_mut_ptr(), n, flags, none)
+        };
         let Ok(came) = usize::try_from(came) else {
             return match last_error() {
-                Errno::AGAIN | Errno::INTR => Ok(false),
+                Errno::AGAIN | Errno::INTR => Ok(0),
                 error => Err(error),
             };
         };
         for (at, message) in messages[..came].iter().enumerate() {
             // SAFETY: all bytes of it are written.
             let addr = unsafe { addrs[at].assume_init_ref() };
-            let Some(from) = sender(addr) else { continue };
-            let len = (message.msg_len as usize).min(ROOM);
+            let (from, len) = match sender(addr) {
+                Some(from) => (from, (message.msg_len as usize).min(ROOM)),
+                // Of no family: nothing.
+                None => (self.runs[at].from, 0),
+            };
             let mut run =
                 Run { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
             let used = message.msg_hdr.msg_controllen.min(CONTROL);
             self.read(&controls[at].0[..used], &mut run);
             self.runs[at] = run;
         }
-        self.filled = came;
-        Ok(came > 0)
+        Ok(came)
     }
 
     /// What the last call has taken, but for datagrams without a byte.

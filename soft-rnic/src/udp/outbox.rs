@@ -11,8 +11,9 @@ use super::port::Port;
 
 /// Bytes that an outbox holds at most.
 pub const OUTBOX: usize = 256 << 10;
-/// Messages of one system call.
+/// Messages of one system call, and those that are few, for which there is little to prepare.
 const MESSAGES: usize = 64;
+const FEW: usize = 4;
 /// Segments of one run, and their bytes: what kernels since 4.18 cut (`UDP_MAX_SEGMENTS`).
 const SEGMENTS: usize = 64;
 const RUN: usize = 65_000;
@@ -36,10 +37,16 @@ impl Default for Marks {
 /// Packets that are to be sent, in order.
 #[derive(Debug)]
 pub struct Outbox {
-    bytes: Vec<u8>,
+    /// [`OUTBOX`] bytes, of which the first `used` are of packets.
+    bytes: Box<[u8]>,
+    used: usize,
     runs: Vec<Run>,
     /// Whether equal packets go as one run.
     cuts: bool,
+    /// The place that packets which are pushed are for.
+    place: u32,
+    /// Whether the last run is for another one.
+    is_run_over: bool,
 }
 
 /// Packets to one destination that are as long as each other, but for the last, which may be shorter.
@@ -67,7 +74,16 @@ impl Outbox {
     /// may need (netem drops a run as a whole).
     #[must_use]
     pub fn new(cuts: bool) -> Outbox {
-        Outbox { bytes: Vec::with_capacity(OUTBOX), runs: Vec::with_capacity(MESSAGES), cuts }
+        let (bytes, runs) = (vec![0; OUTBOX].into_boxed_slice(), Vec::with_capacity(MESSAGES));
+        Outbox { bytes, used: 0, runs, cuts, place: 0, is_run_over: false }
+    }
+
+    /// The packets that are pushed from now on are for this place of their destination (see `group`).
+    /// A run is for one place: it comes as a whole, and goes where its first packet goes.
+    pub fn choose_place(&mut self, place: u32) {
+        if self.place != place {
+            (self.place, self.is_run_over) = (place, true);
+        }
     }
 
     /// Whether nothing is to be sent.
@@ -79,40 +95,44 @@ impl Outbox {
     /// Whether [`push`](Self::push) has room for such a packet.
     #[must_use]
     pub fn has_room(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
-        self.bytes.len() + len <= OUTBOX
-            && (self.runs.len() < MESSAGES || self.joins(to, marks, len))
+        self.used + len <= OUTBOX && (self.runs.len() < MESSAGES || self.joins(to, marks, len))
     }
 
     fn joins(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
-        self.cuts && self.runs.last().is_some_and(|run| run.takes(to, marks, len))
+        self.cuts
+            && !self.is_run_over
+            && self.runs.last().is_some_and(|run| run.takes(to, marks, len))
     }
 
-    /// Room for a packet of so many bytes behind the others, and which one of its run it is: the
-    /// identification that the kernel gives it. `None` if it has to be sent first.
+    /// Room for a packet of so many bytes behind the others, whatever is in it, and which one of its run
+    /// it is: the identification that the kernel gives it. `None` if it has to be sent first.
     pub fn push(&mut self, to: SocketAddr, marks: Marks, len: usize) -> Option<(u16, &mut [u8])> {
-        let from = self.bytes.len();
+        let from = self.used;
         if !self.has_room(to, marks, len) {
             return None;
         }
         let joins = self.joins(to, marks, len);
-        self.bytes.resize(from + len, 0);
+        self.used += len;
         if !joins {
             self.runs.push(Run { to, marks, from, len: 0, segment: len, packets: 0 });
+            self.is_run_over = false;
         }
         let run = self.runs.last_mut()?;
         let nth = run.packets as u16;
         (run.len, run.packets) = (run.len + len, run.packets + 1);
-        Some((nth, &mut self.bytes[from..]))
+        Some((nth, &mut self.bytes[from..from + len]))
     }
 
     /// Takes the packet back that was pushed last, if it was not sent.
     pub fn withdraw(&mut self) {
         let Some(run) = self.runs.last_mut() else { return };
         let len = run.len - (run.packets - 1) * run.segment;
-        self.bytes.truncate(run.from + run.len - len);
+        self.used -= len;
         (run.len, run.packets) = (run.len - len, run.packets - 1);
         if run.packets == 0 {
             self.runs.pop();
+            // The one before it may be for another place.
+            self.is_run_over = true;
         }
     }
 
@@ -128,7 +148,11 @@ impl Outbox {
             if done == self.runs.len() {
                 break Ok(packets);
             }
-            match self.send_runs(port, done) {
+            let sent = match self.runs.len() - done {
+                ..=FEW => self.send_runs::<FEW>(port, done),
+                _ => self.send_runs::<MESSAGES>(port, done),
+            };
+            match sent {
                 Ok(n) => {
                     packets +=
                         self.runs[done..done + n].iter().map(|run| run.packets).sum::<usize>();
@@ -145,24 +169,23 @@ impl Outbox {
             }
         };
         self.runs.drain(..done);
-        match self.runs.first().map(|run| run.from) {
-            None => self.bytes.clear(),
-            Some(first) => {
-                self.bytes.drain(..first);
-                self.runs.iter_mut().for_each(|run| run.from -= first);
-            }
+        let first = self.runs.first().map_or(self.used, |run| run.from);
+        if first > 0 {
+            self.bytes.copy_within(first..self.used, 0);
+            self.used -= first;
+            self.runs.iter_mut().for_each(|run| run.from -= first);
         }
         result
     }
 
-    /// Sends runs from this one on; how many the kernel has taken, at least one.
-    fn send_runs(&mut self, port: &Port, first: usize) -> Result<usize, Errno> {
+    /// Sends runs from this one on, of which there are `N` at most; how many the kernel has taken, at least one.
+    fn send_runs<const N: usize>(&mut self, port: &Port, first: usize) -> Result<usize, Errno> {
         let runs = &self.runs[first..];
-        let mut addrs = [Addr::default(); MESSAGES];
-        let mut controls = [Control::default(); MESSAGES];
-        let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MESSAGES];
+        let mut addrs = [Addr::default(); N];
+        let mut controls = [Control::default(); N];
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
-        let mut messages: [mmsghdr; MESSAGES] = unsafe { MaybeUninit::zeroed().assume_init() };
+        let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };
         for (at, run) in runs.iter().enumerate() {
             let bytes = &mut self.bytes[run.from..run.from + run.len];
             pieces[at] = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: run.len };
@@ -176,9 +199,11 @@ impl Outbox {
                 ((&raw mut controls[at]).cast(), controllen);
         }
         let n = runs.len() as u32;
+        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
         // SAFETY: each header names an address, a piece of `bytes` and control messages that live
         // here, with their lengths.
-        let sent = unsafe { libc::sendmmsg(port.raw(), messages.as_mut_ptr(), n, 0) };
+        let sent =
+            unsafe { libc::syscall(libc::SYS_sendmmsg, port.raw(), messages.as_mut_ptr(), n, 0) };
         usize::try_from(sent).map_err(|_| last_error())
     }
 }

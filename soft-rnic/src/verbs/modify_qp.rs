@@ -20,6 +20,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::fabric::wire::progress;
 use crate::objects::address::{Gid, is_route};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
@@ -154,9 +155,13 @@ pub(crate) unsafe extern "C" fn modify_qp(
         }
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
+        let to = (mask & STATE != 0).then_some(attr.qp_state);
+        if matches!(to, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
+            progress::settle(&real.pd.context.device);
+        }
         real.modify(attr, mask, &mut deferred)?;
-        if mask & STATE != 0 && attr.qp_state == ibv_qp_state::IBV_QPS_RESET {
-            crate::fabric::wire::progress::drain(&real.pd.context.device);
+        if to == Some(ibv_qp_state::IBV_QPS_RESET) {
+            progress::drain(&real.pd.context.device);
         }
         qp.show_state();
         Ok(())

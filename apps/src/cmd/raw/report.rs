@@ -127,6 +127,11 @@ pub(super) struct Latency {
 }
 
 impl Latency {
+    /// Of halves of round trips.
+    pub(super) fn of_half(h: &Histogram<u64>) -> Latency {
+        Latency::new(Op::Send, h)
+    }
+
     pub(super) fn new(op: Op, h: &Histogram<u64>) -> Latency {
         Latency {
             latency_of: if op == Op::Read { "operation" } else { "half round trip" }.into(),
@@ -176,6 +181,36 @@ impl Line {
 }
 
 impl Line {
+    /// Of plain UDP from an address: so many packets under way, and to a call. The figures are nothing
+    /// yet.
+    pub(super) fn of_udp(ip: &str, size_bytes: u32, unacked: u32, batch: u32) -> Line {
+        Line {
+            protocol: UDP.into(),
+            device: ip.into(),
+            transport: UDP.into(),
+            size_bytes,
+            unacked,
+            batch,
+            signal_every: 1,
+            inline: false,
+            recv_depth: None,
+            threads: 1,
+            senders: 1,
+            srq: "off".into(),
+            rates: Rates::default(),
+            latency: None,
+            peers: None,
+            faults: Counted::default(),
+            rdma_ops_per_message: None,
+            rnr_events: None,
+            registered_bytes: None,
+            assumed_in_order: false,
+            compat: None,
+            verified: false,
+            machine: Machine::here(),
+        }
+    }
+
     /// What the plan says; the figures are nothing yet.
     pub(super) fn new(plan: &Plan, class: usize, device: &str, inline: bool) -> Line {
         Line {
@@ -210,6 +245,9 @@ impl Line {
         }
     }
 }
+
+/// What is said of a measurement without verbs.
+const UDP: &str = "udp";
 
 /// Gathers results, and prints them.
 pub(super) struct Report {
@@ -248,7 +286,10 @@ impl Report {
     /// The title is that of the first result; what was lost is said by size.
     fn add(&mut self, line: &Line) -> Result<()> {
         let title = self.results.title().unwrap_or_else(|| self.title(line));
-        let faults = line.faults.text();
+        let faults = match line.faults.lost {
+            Some(lost) if line.protocol == UDP => format!("{lost} lost"),
+            _ => line.faults.text(),
+        };
         if !faults.is_empty() {
             self.results.note(format!("{}: {faults}", size(u64::from(line.size_bytes))));
         }
@@ -280,6 +321,13 @@ impl Report {
             (Task::Pingpong, "raw-read") => "The whole operation in µs",
             (Task::Pingpong, _) => "Half of a round trip in µs",
         };
+        if line.protocol == UDP {
+            return format!(
+                "{what}, plain UDP from {}: {} packets in flight, {} to a call at most, nothing \
+                 repeated or checked",
+                line.device, line.unacked, line.batch
+            );
+        }
         let with =
             line.compat.as_ref().map(|program| format!(" with {program}")).unwrap_or_default();
         let qps = match line.senders {

@@ -8,7 +8,7 @@ use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
 use super::plan::{Plan, QUEUES, Task};
 use crate::cli::{
-    Bench, Common, ConnectionArgs, Ends, Faults, Op, Pingpong, RawArgs, RawTransport, Wait,
+    Bench, Common, ConnectionArgs, Ends, Faults, Means, Op, Pingpong, RawArgs, RawTransport, Wait,
 };
 use crate::measure::{EndOfLoad, rounds};
 use crate::outcome::{Failure, Outcome, as_usage, usage};
@@ -53,18 +53,35 @@ impl Until {
     }
 }
 
-/// Refuses flags that mean nothing without a connection.
-fn check_flags(connection: &ConnectionArgs) -> Outcome {
-    let known: Vec<FlagSpec> = QUEUES.iter().map(|setting| setting.flag).collect();
-    connection.check_raw(&known)
+/// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues either,
+/// and is most like SEND.
+fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> {
+    match means {
+        Means::Verb(op) => {
+            let known: Vec<FlagSpec> = QUEUES.iter().map(|setting| setting.flag).collect();
+            connection.check_raw(&known)?;
+            Ok(op)
+        }
+        Means::Udp => {
+            connection.check_raw(&[])?;
+            let queues = raw.qps.is_some() || raw.peers.is_some() || raw.srq_classes;
+            if queues || raw.transport != RawTransport::Rc || raw.faults.is_some() {
+                return Err(usage(
+                    "--op udp has no queue pairs: leave --transport, --qps, --peers, --faults and \
+                     --srq-classes out",
+                ));
+            }
+            Ok(Op::Send)
+        }
+    }
 }
 
 pub(super) fn pingpong_request<'a>(
     common: &'a Common,
     options: &'a Pingpong,
-    op: Op,
+    means: Means,
 ) -> Result<Request<'a>> {
-    check_flags(&options.connection)?;
+    let op = verb(means, &options.connection, &options.raw)?;
     Ok(Request {
         task: Task::Pingpong,
         op,
@@ -85,9 +102,9 @@ pub(super) fn pingpong_request<'a>(
 pub(super) fn bench_request<'a>(
     common: &'a Common,
     options: &'a Bench,
-    op: Op,
+    means: Means,
 ) -> Result<Request<'a>> {
-    check_flags(&options.connection)?;
+    let op = verb(means, &options.connection, &options.raw)?;
     let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
     let foreign = options.threads > 1
         || options.senders > 1

@@ -10,7 +10,7 @@ use rdma_conn::device::{NetworkFaults, SOFT, of_environment, set_network_faults}
 
 use super::report::Counted;
 use super::*;
-use crate::cli::{Args, Command};
+use crate::cli::{Args, Command, Op};
 
 /// What `rdma-conn` with these arguments would print.
 fn try_lines(args: &str) -> Result<Vec<Line>> {
@@ -26,6 +26,42 @@ fn try_lines(args: &str) -> Result<Vec<Line>> {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Both ends of plain UDP in this process, and as two that meet over TCP.
+#[test]
+fn plain_udp_has_a_rate_and_a_latency() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let run = |args: &str| {
+        let parsed = Args::try_parse_from(["rdma-conn"].into_iter().chain(args.split(' ')));
+        match parsed.unwrap().command {
+            Command::Pingpong(options) => pingpong(&common(), &options, Means::Udp),
+            Command::Bench(options) => bench(&common(), &options, Means::Udp),
+            other => panic!("{other:?}"),
+        }
+    };
+    for task in [
+        "bench --op udp --size 16,65536 --messages 100 --rounds 2",
+        "pingpong --op udp --size 16,1024 --iterations 50 --rounds 2",
+    ] {
+        run(task).unwrap();
+        std::thread::scope(|scope| {
+            let listening = scope.spawn(|| run(&format!("{task} --listen {free}")));
+            let connect = format!("{task} --connect {free}");
+            while let Err(e) = run(&connect) {
+                // The other thread has not got there.
+                assert!(e.to_string().contains("nothing listens"), "{e:#}");
+            }
+            listening.join().unwrap().unwrap();
+        });
+    }
+    let error = |args: &str| run(args).unwrap_err().to_string();
+    assert!(error("bench --op udp --qps 2").contains("has no queue pairs"));
+    assert!(error("pingpong --op udp --size 1M").contains("is one datagram"));
+}
+
+fn common() -> Common {
+    Args::try_parse_from(["rdma-conn", "--json", "devices"]).unwrap().common
 }
 
 impl Request<'_> {
@@ -274,7 +310,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
         ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20", "--rounds", "1"];
     let parsed = Args::parse_from(args);
     let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
-    let request = bench_request(&parsed.common, options, Op::Send).unwrap();
+    let request = bench_request(&parsed.common, options, Means::Verb(Op::Send)).unwrap();
     let plan = request.plans(&device).unwrap().remove(0);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

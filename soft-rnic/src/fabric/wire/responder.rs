@@ -195,6 +195,12 @@ impl Qp {
         deferred.push(WorkItem::Flush(Arc::clone(self)));
     }
 
+    /// Whether the peer is still to be answered.
+    pub(super) fn owes_response(&self) -> bool {
+        // Acquire: what is not owed any more is in the outbox.
+        self.owes_response.load(Ordering::Acquire)
+    }
+
     /// Sends what answers the requests of a batch; whether there is more.
     pub(super) fn answer_peer(
         self: &Arc<Qp>,

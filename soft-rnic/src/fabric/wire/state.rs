@@ -1,7 +1,7 @@
 //! What a device on the network has, and a queue pair on it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::OnceLock;
 
 use roce_core::icrc::Flow;
@@ -10,11 +10,12 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
+use super::diagnosis::Symptoms;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
-use crate::udp::{Inbox, Marks, Outbox, Port};
+use crate::udp::{Capture, Inbox, Marks, Outbox, Port};
 
 /// The network's part of a device.
 #[derive(Debug)]
@@ -31,16 +32,26 @@ pub(crate) struct Wire {
     pub(crate) tx: Padded<Lock<Outbox>>,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,
+    /// Counts polls that found another thread at it.
+    pub(crate) missed: AtomicU32,
+    /// The device's thread looks again within [`AWAY`](super::progress::AWAY). It is cleared under the lock
+    /// of `rx`.
+    pub(crate) is_watched: AtomicBool,
     /// The device's thread was started.
     pub(crate) thread: OnceLock<()>,
     pub(crate) counts: Counts,
+    /// What speaks for the reason if a peer does not answer.
+    pub(crate) symptoms: Symptoms,
+    /// Where its packets are written to, if that was asked for.
+    pub(crate) capture: Option<Capture>,
 }
 
 /// What receives.
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
     pub(crate) inbox: Inbox,
-    /// Queue pairs whose responders have something to say behind the batch.
+    /// Queue pairs whose responders have something to say: behind the batch, or, if the device's thread
+    /// watches, with what the program sends next, or at its next poll.
     pub(crate) answering: Vec<u32>,
     /// Queue pairs whose requesters have heard something.
     pub(crate) resuming: Vec<u32>,

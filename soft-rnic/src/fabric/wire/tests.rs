@@ -97,7 +97,7 @@ impl Rig {
         let (from, bytes) = (self.peer.local_addr().unwrap(), &self.packet(headers)[..]);
         let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
         let mut deferred = DeferredWork::default();
-        self.device.take(wire, &datagram, &mut Answering::new(), &mut deferred);
+        self.device.take(wire, &datagram, (&mut Answering::new(), &mut None), &mut deferred);
         deferred.run();
     }
 

@@ -1,0 +1,112 @@
+//! A socket of the baseline.
+
+use std::io::{ErrorKind, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use anyhow::{Context, Result};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+
+/// Bytes that the kernel is asked to keep, as the device asks.
+const BUFFER: usize = 4 << 20;
+/// Bytes that one call sends, and one merged run has.
+const RUN: usize = 65_000;
+const ROOM: usize = 1 << 16;
+
+/// A UDP socket that sends runs of equal datagrams, and takes merged ones.
+pub(super) struct Socket {
+    udp: UdpSocket,
+    state: UdpSocketState,
+    room: Vec<u8>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+impl Socket {
+    /// A socket of any free port of an address.
+    pub(super) fn bind(ip: IpAddr) -> Result<Socket> {
+        let udp = UdpSocket::bind(SocketAddr::new(ip, 0));
+        let udp = udp.with_context(|| format!("cannot bind a UDP port of {ip}"))?;
+        let state = UdpSocketState::new((&udp).into())?;
+        // As much as is granted.
+        let _ = state.set_recv_buffer_size((&udp).into(), BUFFER);
+        let _ = state.set_send_buffer_size((&udp).into(), BUFFER);
+        let room = vec![0; BATCH_SIZE * ROOM];
+        Ok(Socket { udp, state, room, metas: [RecvMeta::default(); BATCH_SIZE] })
+    }
+
+    pub(super) fn ip(&self) -> IpAddr {
+        self.udp.local_addr().map_or(IpAddr::from([0, 0, 0, 0]), |addr| addr.ip())
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.udp.local_addr().map_or(0, |addr| addr.port())
+    }
+
+    /// Bytes that the kernel keeps of what has come.
+    pub(super) fn buffer(&self) -> usize {
+        self.state.recv_buffer_size((&self.udp).into()).unwrap_or(BUFFER)
+    }
+
+    /// The path MTU that a RoCE v2 device of this address has.
+    pub(super) fn path_mtu(&self) -> u32 {
+        let port = soft_rnic::udp::Port::bind(SocketAddr::new(self.ip(), 0));
+        let mtu = port.ok().and_then(|port| port.mtu()).unwrap_or(1_500);
+        let room = mtu.saturating_sub(if self.ip().is_ipv4() { 72 } else { 92 });
+        (8..=12).rev().map(|power| 1 << power).find(|mtu| *mtu as usize <= room).unwrap_or(256)
+    }
+
+    /// Datagrams of this length that go by one call.
+    pub(super) fn run(&self, datagram: usize) -> usize {
+        (RUN / datagram).clamp(1, self.state.max_gso_segments().max(1))
+    }
+
+    /// Sends datagrams of equal length; whether there was room.
+    pub(super) fn send(&self, to: SocketAddr, contents: &[u8], datagram: usize) -> Result<bool> {
+        let transmit = Transmit {
+            destination: to,
+            ecn: None,
+            contents,
+            segment_size: Some(datagram).filter(|datagram| *datagram < contents.len()),
+            src_ip: None,
+        };
+        came(self.state.try_send((&self.udp).into(), &transmit))
+    }
+
+    /// Takes what has come: has `each` called with the bytes of each run, and those of its
+    /// datagrams. Whether anything has.
+    pub(super) fn receive(&mut self, mut each: impl FnMut(&[u8], usize)) -> Result<bool> {
+        let Socket { udp, state, room, metas } = self;
+        let mut rooms = room.chunks_exact_mut(ROOM);
+        let mut pieces: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| IoSliceMut::new(rooms.next().unwrap_or_default()));
+        let runs = match state.recv((&*udp).into(), &mut pieces, metas) {
+            Ok(runs) => runs,
+            Err(e) => return came(Err(e)),
+        };
+        for (meta, piece) in metas.iter().zip(&pieces).take(runs) {
+            each(&piece[..meta.len], meta.stride.max(1));
+        }
+        Ok(runs > 0)
+    }
+
+    /// The socket by itself.
+    pub(super) fn plain(&self) -> &UdpSocket {
+        &self.udp
+    }
+}
+
+/// Whether something went or came; an error that an earlier datagram has met is nothing.
+pub(super) fn came(result: std::io::Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(e) if [ErrorKind::ConnectionRefused, ErrorKind::Interrupted].contains(&e.kind()) => {
+            Ok(false)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Waits a moment.
+pub(super) fn give_way(spins: bool) {
+    if spins { std::hint::spin_loop() } else { std::thread::yield_now() }
+}

@@ -1,0 +1,103 @@
+//! `pingpong --op udp`: a datagram, and its answer.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+
+use super::plan::{Control, Led, Note, Plan};
+use super::socket::{Socket, came, give_way};
+use crate::session;
+
+/// How long an answer may take until it counts as lost.
+const LOST: Duration = Duration::from_millis(100);
+/// How long nothing comes until the other end may have said that there will be nothing.
+const QUIET: Duration = Duration::from_millis(1);
+/// Round trips before the measured ones: a tenth of them, and at most so many.
+const WARM_UP: u64 = 1_000;
+/// The longest time that is told apart, in nanoseconds.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Sends first, and measures.
+pub(super) fn lead(
+    plan: &Plan,
+    socket: &Socket,
+    to: SocketAddr,
+    trips: u64,
+    spins: bool,
+    control: &mut Control,
+) -> Result<Led> {
+    let udp = socket.plain();
+    udp.connect(to)?;
+    let (mut out, mut back) = (vec![0x5a; plan.datagram()], vec![0; 1 << 16]);
+    let mut latencies = Histogram::new_with_bounds(1, LONGEST_NS, 3)?;
+    let warm_up = WARM_UP.min(trips / 10);
+    let (mut begun, mut sent) = (Instant::now(), 0);
+    for trip in 0..warm_up + trips {
+        if trip == warm_up {
+            (begun, sent) = (Instant::now(), 0);
+        }
+        if trip % 64 == 0 && crate::signals::is_interrupted() {
+            break;
+        }
+        out[..8].copy_from_slice(&trip.to_le_bytes());
+        let start = Instant::now();
+        udp.send(&out)?;
+        sent += 1;
+        loop {
+            if came(udp.recv(&mut back).map(drop))? {
+                if back[..8] == out[..8] {
+                    if trip >= warm_up {
+                        latencies.saturating_record((start.elapsed() / 2).as_nanos() as u64);
+                    }
+                    break;
+                }
+                continue;
+            }
+            give_way(spins);
+            if start.elapsed() > LOST {
+                control.end_at_signal()?;
+                ensure!(control.is_there(), crate::frame::GONE);
+                break;
+            }
+        }
+    }
+    Ok(Led { elapsed: begun.elapsed(), sent, latencies: Some(latencies) })
+}
+
+/// Answers, until the other end has done.
+pub(super) fn follow(
+    plan: &Plan,
+    socket: &Socket,
+    to: SocketAddr,
+    spins: bool,
+    control: &mut Control,
+) -> Result<u64> {
+    let udp = socket.plain();
+    udp.connect(to)?;
+    let (mut back, mut answered) = (vec![0; 1 << 16], 0);
+    let mut last = Instant::now();
+    loop {
+        let mut length = 0;
+        if came(udp.recv(&mut back).map(|came| length = came))? {
+            if length == plan.datagram() {
+                // One that is lost is the other end's to notice.
+                let _ = came(udp.send(&back[..length]).map(drop))?;
+                answered += 1;
+            }
+            last = Instant::now();
+            continue;
+        }
+        give_way(spins);
+        if last.elapsed() > QUIET {
+            last = Instant::now();
+            control.end_at_signal()?;
+            match control.heard()? {
+                None => {}
+                Some(Note::Done(_)) => return Ok(answered),
+                Some(other) => return session::unexpected(other),
+            }
+        }
+    }
+}
