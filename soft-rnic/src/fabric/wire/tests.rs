@@ -299,3 +299,21 @@ fn a_packet_of_the_last_connection_is_not_one_of_the_next() {
         assert_eq!(rig.completed(), [], "round {round}");
     }
 }
+
+#[test]
+fn what_comes_again_or_too_early_is_counted() {
+    let rig = Rig::new("127.0.0.122", "127.0.0.123");
+    let wire = rig.device.wire().unwrap();
+    {
+        let _alone = alone(&rig.device);
+        rig.post_recv(1);
+        for psn in [0, 0, 5, 1] {
+            rig.take(&rig.send(psn));
+        }
+        rig.answer();
+        assert_eq!(rig.sent(), Opcode::RcAck);
+    }
+    let counted = wire.packet_counters();
+    let repeated = (counted.duplicates, counted.out_of_sequence, counted.not_ready);
+    assert_eq!((counted.sent, repeated), (1, (1, 1, 1)));
+}
