@@ -237,8 +237,8 @@ fn the_window_halves_once_for_a_loss_and_grows_again() {
         assert_eq!(requester.window(), window, "by one for 7, at {number}");
     }
     drain(&mut requester, 4);
-    requester.on_response(&nak(60, NakCode::PsnSequenceError), 0, 5);
-    assert_eq!(requester.window(), 30, "half of 60");
+    requester.on_response(&nak(70, NakCode::PsnSequenceError), 0, 5);
+    assert_eq!(requester.window(), 31, "half of 62");
     let mut long = sent(Config { max_window: 2, ..CONFIG }, &[send(40 * MTU)]);
     for at in 0..30 {
         long.on_response(&ack(at), 0, 1);
