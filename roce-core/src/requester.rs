@@ -245,6 +245,15 @@ pub enum Received {
     },
 }
 
+/// What was mended so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// RNR NAKs after which a request was sent again.
+    pub rnr_naks: u64,
+    /// Times that packets were sent again because they, or what answers them, were lost or late.
+    pub retries: u64,
+}
+
 /// An entry of the send queue: storage of a [`Requester`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendSlot {
@@ -295,6 +304,7 @@ pub struct Requester<S> {
     unasked: u32,
     window: Window,
     recovery: Recovery,
+    counts: Counts,
     /// Why the request `oldest` failed.
     failure: Option<Status>,
 }
@@ -358,6 +368,11 @@ impl<S> Requester<S> {
         self.recovery.retries_left = retry_cnt;
         self.recovery.rnr_retries_left = rnr_retry;
         Ok(())
+    }
+
+    /// What was mended so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The packets that may be under way now.
@@ -424,6 +439,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             unasked: 0,
             window: Window::new(config.max_window),
             recovery: Recovery::new(&config),
+            counts: Counts::default(),
             failure: None,
             config,
         })

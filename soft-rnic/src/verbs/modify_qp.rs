@@ -155,14 +155,14 @@ pub(crate) unsafe extern "C" fn modify_qp(
         }
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
-        if mask & STATE != 0 {
-            match attr.qp_state {
-                ibv_qp_state::IBV_QPS_RESET => progress::drain(&real.pd.context.device),
-                ibv_qp_state::IBV_QPS_ERR => progress::settle(&real.pd.context.device),
-                _ => {}
-            }
+        let to = (mask & STATE != 0).then_some(attr.qp_state);
+        if matches!(to, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
+            progress::settle(&real.pd.context.device);
         }
         real.modify(attr, mask, &mut deferred)?;
+        if to == Some(ibv_qp_state::IBV_QPS_RESET) {
+            progress::drain(&real.pd.context.device);
+        }
         qp.show_state();
         Ok(())
     });
