@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod copy;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod figures;
 pub(crate) mod multicast;
 pub(crate) mod pingpong;

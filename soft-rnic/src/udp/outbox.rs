@@ -199,9 +199,11 @@ impl Outbox {
                 ((&raw mut controls[at]).cast(), controllen);
         }
         let n = runs.len() as u32;
+        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
         // SAFETY: each header names an address, a piece of `bytes` and control messages that live
         // here, with their lengths.
-        let sent = unsafe { libc::sendmmsg(port.raw(), messages.as_mut_ptr(), n, 0) };
+        let sent =
+            unsafe { libc::syscall(libc::SYS_sendmmsg, port.raw(), messages.as_mut_ptr(), n, 0) };
         usize::try_from(sent).map_err(|_| last_error())
     }
 }
