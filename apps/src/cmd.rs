@@ -10,6 +10,7 @@ pub(crate) mod multicast;
 pub(crate) mod pingpong;
 pub(crate) mod pipe;
 pub(crate) mod raw;
+pub(crate) mod roced;
 pub(crate) mod soft;
 pub(crate) mod sweep;
 pub(crate) mod trace;

@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         Command::Calibrate => cmd::calibrate::run(&args.common),
         Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
         Command::Soft(options) => cmd::soft::run(&args.common, options),
+        Command::Roced(options) => cmd::roced::run(&args.common, options),
         Command::Trace(options) => cmd::trace::run(&args.common, options),
         Command::Completions { shell } => completions(*shell, &args.common),
     })

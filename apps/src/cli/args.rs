@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use super::{Bench, Common, Copy, Doctor, Figures, Multicast, Pingpong, Pipe, Soft, Trace};
+use super::{Bench, Common, Copy, Doctor, Figures, Multicast, Pingpong, Pipe, Roced, Soft, Trace};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -246,6 +246,17 @@ pub(crate) enum Command {
         docs/soft-device.md has the reasons that are met most often."
     )]
     Trace(Trace),
+    /// Keep an address bound for programs of this user that have --device roce:ADDRESS
+    #[command(
+        after_help = "Programs share an address without it, as long as one of them runs: none depends on another. This one \
+        runs when no other does, so that another user, or the kernel's soft-RoCE, does not get UDP port 4791. A \
+        signal ends it, with status 0 (SIGINT, SIGTERM, SIGHUP).\n\n\
+        Examples:\n  \
+        rdma-conn roced 10.0.0.1 &\n  \
+        rdma-conn bench --device roce:10.0.0.1 --listen 10.0.0.1:7600\n\n\
+        docs/roce.md has how processes share an address."
+    )]
+    Roced(Roced),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
         rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \

@@ -22,6 +22,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rdma-conn-apps", "command", "what the command prints and refuses, on any device"),
     ("rdma-conn-apps", "figures", "experiments and pages of what other tests measure there"),
     ("rdma-conn-apps", "sweep", "many measurements of the command, each of which others make"),
+    ("rdma-conn-apps", "roced", "devices over UDP, which are this project's own"),
     ("rdma-conn-apps", "soft", "programs on soft0; it has the library built"),
     ("rdma-conn-apps", "strangers", "refusals in the handshake, which goes over TCP"),
     ("rdma-conn-apps", "checked", "programs on soft0; it has the library built"),
