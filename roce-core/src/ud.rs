@@ -14,7 +14,7 @@ use crate::message::immediate;
 use crate::opcode::{Opcode, Transport};
 use crate::psn::Psn;
 use crate::request::{Outgoing, WqeIndex};
-use crate::responder::{Outcome, ReceiveDone, ReceiveFault, Target};
+use crate::responder::{Outcome, ReceiveDone, ReceiveFault, Refusal, Target};
 
 /// A datagram to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,8 @@ impl Receiver {
     }
 
     /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`] or
-    /// [`Outcome::Dropped`].
+    /// [`Outcome::Dropped`], or the memory of its receive request is not accessible: [`Outcome::Failed`].
+    /// Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,
@@ -121,7 +122,7 @@ impl Receiver {
         self.held = None;
         if target.place(0, payload).is_err() {
             target.fail_receive(ReceiveFault::Protection);
-            return Outcome::Dropped;
+            return Outcome::Failed(Refusal::Operation);
         }
         target.complete_receive(ReceiveDone {
             length,

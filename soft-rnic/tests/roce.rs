@@ -375,6 +375,33 @@ fn an_unreliable_connection_goes_on_after_a_request_that_failed_here() {
     b.close();
 }
 
+/// As in a reliable connection: it is an error of the receiver's own.
+#[test]
+fn a_receive_whose_memory_is_not_accessible_ends_an_unreliable_queue_pair() {
+    for kind in [UC, UD] {
+        let [a, b] = pair(["127.0.0.105", "127.0.0.106"], kind);
+        let mut nobodys = b.local(0, 64);
+        nobodys[0].lkey ^= 0x5500;
+        assert_eq!(post_recv(b.qp, 7, &mut nobodys), 0);
+        assert_eq!(post_recv(b.qp, 8, &mut b.local(0, 64)), 0);
+        let ah = a.net.ah_in(a.net.pd, b.net.ah_attr());
+        let mut from = a.local(0, 8);
+        let mut wr = match kind {
+            UD => datagram_wr(1, &mut from, SIGNALED, (ah, b.number(), PATIENT.qkey)),
+            _ => send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED),
+        };
+        assert_eq!(post_send(a.qp, &mut wr), 0);
+        assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+        let ended = b.net.poll(b.cq, 2);
+        let ended: Vec<_> = ended.iter().map(|wc| (wc.id, wc.status)).collect();
+        assert_eq!(ended, [(7, "LOC_PROT"), (8, "WR_FLUSH")]);
+        assert!(b.net.reaches(b.qp, ibv_qp_state::IBV_QPS_ERR));
+        a.net.destroy_ah(ah);
+        a.close();
+        b.close();
+    }
+}
+
 #[test]
 fn a_peer_that_is_not_there_is_missed() {
     let a = Side::new("127.0.0.94", RC);

@@ -6,10 +6,7 @@ use crate::message::{Message, fits_write, immediate, permits};
 use crate::opcode::Transport;
 use crate::psn::Psn;
 use crate::request::MAX_MESSAGE;
-use crate::responder::{Access, Outcome, ReceiveDone, ReceiveFault, Target};
-
-/// The packet, and what is left of its message, is dropped.
-struct Discard;
+use crate::responder::{Access, Outcome, ReceiveDone, ReceiveFault, Refusal, Target};
 
 /// The receiving end. See the [module](super).
 // Invariant: while `message` is a SEND, `held` is its receive request.
@@ -29,7 +26,8 @@ impl Receiver {
     }
 
     /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`] or
-    /// [`Outcome::Dropped`].
+    /// [`Outcome::Dropped`], or the memory of its receive request is not accessible: [`Outcome::Failed`].
+    /// Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,
@@ -50,19 +48,16 @@ impl Receiver {
         let result = match is_good {
             true if opcode.is_send() => self.send(headers, payload, target),
             true => self.write(headers, payload, target),
-            false => Err(Discard),
+            false => Err(Outcome::Dropped),
         };
-        if result.is_err() {
-            self.message = Message::None;
-            return Outcome::Dropped;
-        }
-        Outcome::Accepted
+        // What is left of a message that is dropped is dropped, too.
+        result.inspect_err(|_| self.message = Message::None).err().unwrap_or(Outcome::Accepted)
     }
 
     /// The room of the receive request that is held, or of a new one.
-    fn take_receive<T: Target>(&mut self, target: &mut T) -> Result<u32, Discard> {
+    fn take_receive<T: Target>(&mut self, target: &mut T) -> Result<u32, Outcome> {
         self.held = self.held.or_else(|| target.take_receive());
-        self.held.ok_or(Discard)
+        self.held.ok_or(Outcome::Dropped)
     }
 
     fn send<T: Target>(
@@ -70,19 +65,19 @@ impl Receiver {
         headers: &Headers,
         payload: &[u8],
         target: &mut T,
-    ) -> Result<(), Discard> {
+    ) -> Result<(), Outcome> {
         let (capacity, received) = match self.message {
             Message::Send { capacity, received } => (capacity, received),
             _ => (self.take_receive(target)?, 0),
         };
         let length = payload.len() as u32; // at most the MTU
         if length > capacity - received {
-            return Err(Discard);
+            return Err(Outcome::Dropped);
         }
         if target.place(received, payload).is_err() {
             target.fail_receive(ReceiveFault::Protection);
             self.held = None;
-            return Err(Discard);
+            return Err(Outcome::Failed(Refusal::Operation));
         }
         let received = received + length;
         self.message = Message::Send { capacity, received };
@@ -97,24 +92,26 @@ impl Receiver {
         headers: &Headers,
         payload: &[u8],
         target: &mut T,
-    ) -> Result<(), Discard> {
+    ) -> Result<(), Outcome> {
         let (reth, received) = match self.message {
             Message::Write { reth, received } => (reth, received),
-            _ => (headers.reth.ok_or(Discard)?, 0),
+            _ => (headers.reth.ok_or(Outcome::Dropped)?, 0),
         };
         let (length, is_end) = (payload.len() as u32, headers.bth.opcode.ends_message());
         if reth.len > MAX_MESSAGE || !fits_write(reth.len - received, length, is_end) {
-            return Err(Discard);
+            return Err(Outcome::Dropped);
         }
         let Reth { va, rkey, len } = reth;
         if self.message == Message::None && len > 0 {
-            target.check(Access::Write, rkey, va, len).map_err(|_| Discard)?;
+            target.check(Access::Write, rkey, va, len).map_err(|_| Outcome::Dropped)?;
         }
         if immediate(headers).is_some() {
             self.take_receive(target)?;
         }
         if length > 0 {
-            target.write(rkey, va.wrapping_add(received.into()), payload).map_err(|_| Discard)?;
+            target
+                .write(rkey, va.wrapping_add(received.into()), payload)
+                .map_err(|_| Outcome::Dropped)?;
         }
         self.message = Message::Write { reth, received: received + length };
         if is_end {
