@@ -290,6 +290,11 @@ impl<S> Responder<S> {
         self.slots.has_pending() || self.due != Due::Nothing
     }
 
+    /// Whether a NAK is due: the requester loses time until it has it.
+    pub fn has_nak(&self) -> bool {
+        matches!(self.due, Due::SequenceNak | Due::RnrNak | Due::Nak(..))
+    }
+
     /// The request at `position` is refused, and nothing after it is answered. The receive request
     /// of the message that is being received fails.
     fn refuse<T: Target>(

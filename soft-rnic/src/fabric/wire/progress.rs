@@ -16,7 +16,7 @@ use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
 use super::packets::add;
-use super::responder::Answering;
+use super::responder::{Answering, Owed};
 use super::state::{Late, PacketFaults, Path, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
@@ -141,15 +141,17 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer:
     for _ in 0..ROUNDS {
         // After an error, which an earlier packet has met, the next call is about the next one.
         let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
-        let mut take = |datagram: &Datagram<'_>| match device.take(
-            wire,
-            datagram,
-            (&mut shared, &mut last),
-            &mut deferred,
-        ) {
-            Heard::Nothing => {}
-            Heard::Request(qpn) => note(answering, qpn),
-            Heard::Response(qpn) => note(resuming, qpn),
+        let mut take = |datagram: &Datagram<'_>| {
+            match device.take(wire, datagram, (&mut shared, &mut last), &mut deferred) {
+                Heard::Nothing | Heard::Request(_, Owed::Nothing) => {}
+                Heard::Request(qpn, Owed::Answer) => note(answering, qpn),
+                Heard::Request(qpn, Owed::Nak) => {
+                    note(answering, qpn);
+                    // Whatever the peer sends until it knows is sent again.
+                    answer(device, wire, answering, &mut shared, &mut deferred);
+                }
+                Heard::Response(qpn) => note(resuming, qpn),
+            }
         };
         let mut came = 0;
         for datagram in inbox.datagrams() {
@@ -207,7 +209,7 @@ fn is_response(opcode: u8) -> bool {
 /// What a packet was.
 pub(super) enum Heard {
     Nothing,
-    Request(u32),
+    Request(u32, Owed),
     Response(u32),
 }
 
@@ -250,7 +252,7 @@ impl Device {
         if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {
             return count(&counts.bad_icrc);
         }
-        let has_answer = match codec::parse(datagram.bytes) {
+        let owed = match codec::parse(datagram.bytes) {
             Ok(packet) if packet.headers.bth.opcode.is_response() => {
                 qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
@@ -261,7 +263,7 @@ impl Device {
             }
             Err(_) => return count(&counts.malformed),
         };
-        if has_answer { Heard::Request(peek.dest_qpn) } else { Heard::Nothing }
+        Heard::Request(peek.dest_qpn, owed)
     }
 
     /// Starts the device's thread, once.
