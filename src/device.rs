@@ -4,16 +4,20 @@
 //! `soft0`; [`survey()`] tells what there is and what is missing.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use verbs_safe::{Context, PortAttr, ProtectionDomain};
 use verbs_sys::Table;
 
 mod counters;
+mod network;
 mod slowness;
 mod survey;
+pub(crate) mod translation;
 
 pub use counters::{CounterError, Counters};
+pub use network::{Nameable, nameable};
 pub use soft_rnic::{NetworkFaults, set_network_faults};
 pub use survey::{Found, Obstacle, PortReport, Survey, survey};
 
@@ -22,6 +26,9 @@ pub const SOFT: &str = "soft0";
 
 /// What the names of devices begin with that speak RoCE v2 over UDP; behind it is an address.
 const ROCE: &str = "roce:";
+
+/// The name of such a device whose address is not given; options may be behind it.
+const ROCE_ALONE: &str = "roce";
 
 /// The environment variable that names the device of tests and examples.
 pub const DEVICE_VARIABLE: &str = "RDMA_CONN_DEVICE";
@@ -158,6 +165,12 @@ impl Device {
         }
     }
 
+    /// Whether it speaks RoCE v2 over UDP, and reaches other machines.
+    #[must_use]
+    pub fn is_wired(&self) -> bool {
+        self.provider == Provider::Soft && self.name().starts_with(ROCE)
+    }
+
     /// Its context, for programs that call verbs themselves.
     #[must_use]
     pub fn context(&self) -> &Context {
@@ -238,7 +251,8 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 /// within this process, where each request takes a round trip of that long
 /// ([`soft_rnic::distant`]): what depends on latency shows. `soft0@card=connectx5` takes a card's time
 /// ([`soft_rnic::card`]) times the least whole number with which nothing takes longer here; its name
-/// has that number, `soft0@card=connectx5,slow=8`, which may be given.
+/// has that number, `soft0@card=connectx5,slow=8`, which may be given. `roce:10.0.0.1`, or
+/// `roce:eth0` for the address of an interface, speaks RoCE v2 over UDP from there ([`soft_rnic::Roce`]).
 ///
 /// ```
 /// let device = rdma_conn::device::open(Some("soft0"))?;
@@ -257,6 +271,9 @@ pub fn open(name: Option<&str>) -> Result<Device, OpenError> {
     if let Some(address) = name.and_then(|name| name.strip_prefix(ROCE)) {
         return open_roce(address);
     }
+    if let Some(name) = name.filter(|name| is_roce_without_address(name)) {
+        return Err(without_address(name).into());
+    }
     let distant = name.and_then(round_trip).map(soft_rnic::distant);
     match distant.as_deref().or(name) {
         Some(name) => open_listed(name),
@@ -273,6 +290,39 @@ fn open_roce(address: &str) -> Result<Device, OpenError> {
     };
     let roce: soft_rnic::Roce = address.parse().map_err(|e| error(&e))?;
     open_listed(&roce.list().map_err(|e| error(&e))?)
+}
+
+/// Whether a name asks for RoCE v2 over UDP, and says nothing of the address: `roce`, or `roce,loss=0.01`.
+#[must_use]
+pub fn is_roce_without_address(name: &str) -> bool {
+    name.strip_prefix(ROCE_ALONE).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+}
+
+/// The name of the device on this address that a name [without one](is_roce_without_address) asks for;
+/// any other name as it is.
+///
+/// ```
+/// use rdma_conn::device::on_address;
+///
+/// assert_eq!(on_address("roce,seed=7", "10.0.0.1".parse()?), "roce:10.0.0.1,seed=7");
+/// assert_eq!(on_address("soft0", "10.0.0.1".parse()?), "soft0");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[must_use]
+pub fn on_address(name: &str, ip: IpAddr) -> String {
+    match name.strip_prefix(ROCE_ALONE) {
+        Some(options) if is_roce_without_address(name) => format!("{ROCE}{ip}{options}"),
+        _ => name.to_owned(),
+    }
+}
+
+fn without_address(name: &str) -> DeviceError {
+    DeviceError {
+        device: name.to_owned(),
+        what: "open the device",
+        reason: "it has no address: write roce:ADDRESS or roce:INTERFACE (`rdma-conn devices` lists them)"
+            .into(),
+    }
 }
 
 /// The soft device that takes the time of a card: `connectx5`, or `connectx5,slow=8`.
@@ -325,6 +375,15 @@ fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, Open
 #[must_use]
 pub fn peer_not_found() -> Option<String> {
     soft_rnic::peer_not_found()
+}
+
+/// Why a peer of a device on the network has not answered (`RETRY_EXC`), as far as this end can know,
+/// the likeliest cause first, and what to do next.
+#[must_use]
+pub fn peer_unreached() -> Option<String> {
+    let unreached = soft_rnic::peer_unreached()?;
+    let translated = translation::about(unreached.peer).map(|suspicion| format!("{suspicion}; "));
+    Some(format!("{}{unreached}", translated.unwrap_or_default()))
 }
 
 /// Opens the embedded device. Memory that is registered with one opening belongs to that

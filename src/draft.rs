@@ -1,10 +1,12 @@
 //! Connections in the making: makes the halves of one end, and exchanges what the ends tell each
 //! other ([`setup`](crate::setup) has the order).
 
+use std::net::SocketAddr;
+
 use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId};
 
 use crate::acceptor::Hello;
-use crate::device::Device;
+use crate::device::{Device, translation};
 use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
 use crate::peer::Peer;
@@ -127,10 +129,14 @@ where
         self,
         peer: &Parameters<'_>,
         is_initiator: bool,
+        ends: Option<(SocketAddr, SocketAddr)>,
     ) -> Result<Connected<'a, S, L>, ConnectError> {
         if peer.protocol != self.protocol {
             let (theirs, ours) = (peer.protocol.0, self.protocol.0);
             return Err(HandshakeError::OtherProtocol { theirs, ours }.into());
+        }
+        if self.device.is_wired() {
+            translation::look(&self.port.gid.gid, ends, &peer.gid);
         }
         (self.check_options)(self.agreement.options, peer.options)?;
         let terms = S::Terms::decode(peer, !is_initiator)?;
@@ -189,13 +195,13 @@ where
     L: NewLink<Terms = S::Terms>,
     T: Stream,
 {
-    let mut buffer = [0; MAX_APPLICATION];
+    let (ends, mut buffer) = (stream.ends(), [0; MAX_APPLICATION]);
     let hello = draft.parameters(true, user, &mut buffer)?;
     // The peer's time begins here: memory was registered before.
     let mut exchange = Exchange::new(stream, TIME_LIMIT);
     exchange.send(&Frame::Hello(hello))?;
     let connected = exchange.receive(|frame| match frame {
-        Frame::Accept(peer) => Ok(draft.connect(peer, true)),
+        Frame::Accept(peer) => Ok(draft.connect(peer, true, ends)),
         _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
     })?;
     let connected = connected.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
@@ -217,12 +223,13 @@ where
     L: NewLink<Terms = S::Terms> + 'a,
     T: Stream,
 {
+    let ends = stream.ends();
     let mut exchange = Exchange::new(stream, TIME_LIMIT);
     let mut buffer = [0; MAX_APPLICATION];
     let peer = Parameters { application: &hello.application, ..hello.parameters };
     let made = draft(peer.acceptor_to_initiator.is_some()).and_then(|draft| {
         let answer = draft.parameters(false, b"", &mut buffer)?;
-        Ok((draft.connect(&peer, false)?, answer))
+        Ok((draft.connect(&peer, false, ends)?, answer))
     });
     let (connected, answer) = made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
     match exchange.conclude(answer) {

@@ -11,7 +11,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -31,12 +31,22 @@ pub trait Stream: Read + Write {
     /// # Errors
     /// What the operating system says.
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
+
+    /// The addresses of its ends, here and there, if it goes over a network: devices that speak RoCE v2
+    /// compare them with those of their packets.
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
 }
 
 impl Stream for TcpStream {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))
+    }
+
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.local_addr().ok()?, self.peer_addr().ok()?))
     }
 }
 
@@ -50,6 +60,10 @@ impl Stream for UnixStream {
 impl<S: Stream + ?Sized> Stream for &mut S {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         (**self).set_timeout(time)
+    }
+
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        (**self).ends()
     }
 }
 
@@ -114,6 +128,10 @@ impl<S: Stream> Stream for Within<S> {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         self.step.set(time);
         self.arm()
+    }
+
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.stream.ends()
     }
 }
 

@@ -148,6 +148,8 @@ pub struct RawEnd {
     psn: u32,
     qkey: u32,
     is_active: bool,
+    /// The device speaks RoCE v2 over UDP.
+    is_wired: bool,
     recv_slots: u32,
     recv_slot_bytes: u32,
 }
@@ -179,6 +181,7 @@ impl RawEnd {
             transport,
             qkey,
             is_active: false,
+            is_wired: device.is_wired(),
             link: Link { rd_atomic, ..link },
             port,
             gid,

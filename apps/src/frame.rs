@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -124,6 +125,10 @@ impl<S: Stream> Stream for Hurried<'_, S> {
     fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
         self.step.set(time);
         self.arm()
+    }
+
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.stream.ends()
     }
 }
 

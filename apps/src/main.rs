@@ -28,6 +28,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use rdma_conn::device;
 
 use cli::{Args, Command, points, usage};
 use cmd::{bench, copy, devices, multicast, pingpong, pipe, sweep};
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     }
     exit(match &args.command {
         Command::Devices => devices::run(&args.common),
+        Command::Doctor(options) => early(|| cmd::doctor::run(&args.common, options)),
         Command::Pingpong(options) => early(|| pingpong::run(&args.common, options)),
         Command::Bench(options) => early(|| bench::run(&args.common, options)),
         Command::Pipe(options) => pipe::run(&args.common, options),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Calibrate => cmd::calibrate::run(&args.common),
         Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
         Command::Soft(options) => cmd::soft::run(&args.common, options),
+        Command::Roced(options) => cmd::roced::run(&args.common, options),
         Command::Trace(options) => cmd::trace::run(&args.common, options),
         Command::Completions { shell } => completions(*shell, &args.common),
     })
@@ -129,8 +132,10 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 /// One line that says what to do next; 2 for what the user can change on the
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
-    let not_found = rdma_conn::device::peer_not_found().filter(|_| !failure.is::<Usage>());
-    let why = not_found.map(|why| format!(" ({why})")).unwrap_or_default();
+    let found = || device::peer_not_found().or_else(device::peer_unreached);
+    let is_known = failure.is::<Usage>() || failure.is::<cmd::doctor::Failed>();
+    let why = (!is_known).then(found).flatten();
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let line = outcome::printable(&format!("{failure:#}{why}"));
     outcome::last_remark(format_args!("rdma-conn: {line}"));
     let interrupted = failure.downcast_ref::<signals::Interrupted>();

@@ -1,5 +1,6 @@
 //! How two ends of the command meet: the parameters of the connecting end hold.
 
+mod address;
 mod channel;
 mod control;
 mod ends;

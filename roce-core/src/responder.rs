@@ -270,6 +270,11 @@ impl<S> Responder<S> {
         &self.config
     }
 
+    /// The wait of a requester that meets no receive request, from now on.
+    pub fn set_min_rnr_timer(&mut self, timer: RnrTimer) {
+        self.config.min_rnr_timer = timer;
+    }
+
     /// The number of the packet that is expected.
     pub fn expected_psn(&self) -> Psn {
         Psn::new(self.expected as u32)
@@ -283,6 +288,11 @@ impl<S> Responder<S> {
     /// Whether [`next_response`](Self::next_response) has something.
     pub fn has_response(&self) -> bool {
         self.slots.has_pending() || self.due != Due::Nothing
+    }
+
+    /// Whether a NAK is due: the requester loses time until it has it.
+    pub fn has_nak(&self) -> bool {
+        matches!(self.due, Due::SequenceNak | Due::RnrNak | Due::Nak(..))
     }
 
     /// The request at `position` is refused, and nothing after it is answered. The receive request
@@ -309,6 +319,12 @@ impl<S> Responder<S> {
 }
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
+    /// Remembers as many READs and atomics as `slots` has entries, from now on: `max_dest_rd_atomic`
+    /// has changed. Of those that are remembered, the newest stay.
+    pub fn replace_slots(&mut self, slots: S) {
+        self.slots.replace(slots);
+    }
+
     /// A responder that remembers as many READs and atomics as `slots` has entries:
     /// `max_dest_rd_atomic`. With none, it refuses them.
     ///

@@ -9,17 +9,27 @@
 //!   packet, packet, … ──> Outbox ── sendmmsg ──> network ── recvmmsg ──> Inbox ──> datagrams
 //! ```
 //!
+//! A [`Capture`] writes packets to a file for Wireshark; [`local_addresses`] and [`port_holders`] say what
+//! there is to bind, and what has it.
+//!
 //! What is held is bounded: an outbox by [`OUTBOX`], an inbox by [`BATCH`] datagrams, and what the
 //! kernel keeps by the socket's buffer; what that has no room for is counted ([`Inbox::dropped`]).
 
+mod abilities;
+mod addresses;
+mod capture;
 mod errors;
+mod group;
+mod holders;
 mod inbox;
 mod interface;
 mod outbox;
 mod port;
-mod steering;
 
+pub use abilities::{Abilities, abilities};
+pub use addresses::{LocalAddress, address_of, local_addresses};
+pub use capture::{CAPTURE, Capture, Captured, write_captures};
+pub use holders::{PortHolder, port_holders};
 pub use inbox::{BATCH, Datagram, Inbox};
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
-pub use steering::{PLACES, Place};

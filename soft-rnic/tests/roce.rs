@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
+use common::other;
 use common::*;
 use verbs_sys::*;
 
@@ -326,6 +329,10 @@ fn a_packet_with_a_wrong_checksum_or_of_another_address_is_dropped() {
     assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
     assert_eq!(b.net.poll(b.cq, 1)[0].id, 5);
     assert_eq!(b.bytes[..8], [1; 8]);
+    let counted = soft_rnic::packet_counters_of("roce:127.0.0.102").unwrap();
+    assert_eq!((counted.bad_icrc, counted.strangers), (1, 1));
+    // Those two, and the message; it is acknowledged.
+    assert!(counted.received >= 3 && counted.sent >= 1, "{counted:?}");
     a.close();
     b.close();
 }
@@ -394,5 +401,93 @@ fn an_address_has_one_device() {
     assert!(error.contains("no interface here"), "{error}");
     for wrong in ["", "here", "127.0.0.1:4791", "127.0.0.1,loss", "127.0.0.1,loss=2", "::1,x=1"] {
         assert!(wrong.parse::<soft_rnic::Roce>().is_err(), "{wrong}");
+    }
+}
+
+/// How a receiver ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ending {
+    Destroys,
+    Resets,
+    Fails,
+}
+
+/// Acknowledgements wait for what the program sends next: those of one that ends do not.
+#[test]
+fn a_peer_learns_that_its_message_has_come_although_the_receiver_ends_then() {
+    for ending in [Ending::Destroys, Ending::Resets, Ending::Fails] {
+        for _ in 0..20 {
+            let [a, mut b] = pair(["127.0.0.81", "127.0.0.82"], RC);
+            // The sender gives up soon.
+            let tries = Config { timeout: 14, retry_cnt: 1, ..PATIENT };
+            let reset = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_RESET, ..Default::default() };
+            let state = ibv_qp_attr_mask::IBV_QP_STATE;
+            assert_eq!(a.net.modify(a.qp, reset, state), 0);
+            a.connect(&b, tries);
+            assert_eq!(post_recv(b.qp, 7, &mut b.local(8, 8)), 0);
+            // The device sees that it is polled.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1) {
+                assert!(b.net.poll_now(b.cq).is_empty());
+            }
+            let mut from = a.local(8, 8);
+            let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+            assert_eq!(post_send(a.qp, &mut send), 0);
+            assert_eq!(b.net.poll(b.cq, 1)[0].status, "SUCCESS");
+            let to = |qp_state| ibv_qp_attr { qp_state, ..Default::default() };
+            match ending {
+                Ending::Destroys => b.net.destroy_qp(b.qp),
+                Ending::Resets => {
+                    assert_eq!(b.net.modify(b.qp, to(ibv_qp_state::IBV_QPS_RESET), state), 0);
+                }
+                Ending::Fails => {
+                    assert_eq!(b.net.modify(b.qp, to(ibv_qp_state::IBV_QPS_ERR), state), 0);
+                }
+            }
+            assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS", "{ending:?}");
+            if ending == Ending::Destroys {
+                b.qp = b.net.qp_of(RC, b.cq);
+            }
+            a.close();
+            b.close();
+        }
+    }
+}
+
+/// As above, of a process that exits.
+#[test]
+fn a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then() {
+    const ENTRY: &str = "a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then";
+    let [here, there] = ["127.0.0.83", "127.0.0.84"];
+    let connect = |side: &Side, to: &str, number: u32| {
+        let mut steps = <[_; 3]>::from(side.net.steps_of(RC, number, PATIENT));
+        let to: std::net::Ipv4Addr = to.parse().unwrap();
+        steps[1].0.ah_attr.grh.dgid.raw = to.to_ipv6_mapped().octets();
+        for (attr, mask) in steps {
+            assert_eq!(side.net.modify(side.qp, attr, mask), 0);
+        }
+    };
+    if other::role().is_some() {
+        let side = Side::new(there, RC);
+        other::say(&side.number().to_string());
+        connect(&side, here, other::hear().unwrap().parse().unwrap());
+        assert_eq!(post_recv(side.qp, 7, &mut side.local(8, 8)), 0);
+        other::say("ready");
+        assert_eq!(side.net.poll(side.cq, 1)[0].status, "SUCCESS");
+        std::process::exit(0);
+    }
+    for _ in 0..5 {
+        let side = Side::new(here, RC);
+        let mut other = other::Other::start(ENTRY, "receives");
+        connect(&side, there, other.hear().parse().unwrap());
+        other.say(&side.number().to_string());
+        assert_eq!(other.hear(), "ready");
+        // It is polling when the message comes, mostly.
+        let mut from = side.local(8, 8);
+        let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+        assert_eq!(post_send(side.qp, &mut send), 0);
+        assert_eq!(other.wait(), Some(0));
+        assert_eq!(side.net.poll(side.cq, 1)[0].status, "SUCCESS");
+        side.close();
     }
 }

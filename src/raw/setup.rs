@@ -1,10 +1,13 @@
 //! The handshake of raw queue pairs.
 
+use std::net::SocketAddr;
+
 use conn_core::handshake::{self, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId, Reason};
 use conn_core::raw::{Memory, Transport};
 use verbs_safe::{Endpoint, PeerId, RemoteSpan};
 
 use super::{Offer, RawEnd, RawPeer};
+use crate::device::translation;
 use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
 
@@ -37,6 +40,7 @@ impl RawEnd {
         stream: &mut S,
         offer: &Offer<'_>,
     ) -> Result<RawPeer, ConnectError> {
+        let ends = stream.ends();
         let mut exchange = Exchange::new(stream, TIME_LIMIT);
         let mut buffer = [0; MAX_APPLICATION];
         exchange.send(&Frame::Hello(self.parameters(offer, &mut buffer)?))?;
@@ -45,6 +49,7 @@ impl RawEnd {
             _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
         });
         let said = said.inspect_err(|e| exchange.tell(e))?;
+        self.compare(ends, &said);
         let joined = self.join_said(&said);
         let id = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
         let ready = exchange.send(&Frame::Ready);
@@ -88,6 +93,13 @@ impl RawEnd {
         match self.transport {
             Transport::Ud => self.reach(&said.peer.endpoint, said.qkey).map(Some),
             _ => self.join(&said.peer.endpoint, said.mtu_bytes).map(|()| None),
+        }
+    }
+
+    /// Warns of address translation between the ends.
+    fn compare(&self, ends: Option<(SocketAddr, SocketAddr)>, said: &Said) {
+        if self.is_wired {
+            translation::look(&self.gid.gid, ends, &said.peer.endpoint.gid);
         }
     }
 
@@ -136,6 +148,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
     /// [`ConnectError`]; the peer is sent the reason. A queue pair for datagrams can be joined to
     /// others, any other queue pair is of no further use.
     pub fn accept(self, end: &mut RawEnd, offer: &Offer<'_>) -> Result<RawPeer, ConnectError> {
+        end.compare(self.stream.ends(), &self.said);
         let mut exchange = Exchange::new(self.stream, TIME_LIMIT);
         let mut buffer = [0; MAX_APPLICATION];
         let answer = end.parameters(offer, &mut buffer);

@@ -239,6 +239,11 @@ const WIRED: &[(&str, &str)] = &[
 const WIRES: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 const LOSSES: [&str; 2] = ["127.0.0.2,loss=0.01,seed=1", "127.0.0.3,loss=0.01,seed=2"];
 
+/// What runs in two processes on one address, which reach each other by memory, or over UDP.
+const SHARED: &[&str] =
+    &["ibv_rc_pingpong -g 0 -c", "ibv_ud_pingpong -g 0", "ib_send_bw -F -n 1000"];
+const SHARES: [[&str; 2]; 2] = [["127.0.0.2"; 2], ["127.0.0.2,loopback=wire"; 2]];
+
 /// A program that does not end, and what it prints of a fault.
 const WATCH: (&str, &str, &str) =
     ("event=port_err@500ms,seed=7", "ibv_asyncwatch", "event_type IBV_EVENT_PORT_ERR (10), port 1");
@@ -251,6 +256,8 @@ pub(crate) fn run() -> Result<()> {
     }
     let is_run = |line: &&str| PAIRS.iter().any(|(other, _)| other == line);
     ensure!(UNCHECKED.iter().all(is_run), "UNCHECKED names programs that PAIRS does not");
+    let is_wired = |line: &&str| WIRED.iter().any(|(other, _)| other == line);
+    ensure!(SHARED.iter().all(is_wired), "SHARED names programs that WIRED does not");
     let built = build()?;
     for (line, expected) in ALONE {
         let words: Vec<&str> = line.split(' ').collect();
@@ -294,12 +301,19 @@ pub(crate) fn run() -> Result<()> {
     let (line, expected) = WIRED[0];
     over_udp(&built, LOSSES, line, expected).context("with lost packets")?;
     println!("{line}, over UDP, with lost packets");
+    for (line, expected) in WIRED.iter().filter(|(line, _)| SHARED.contains(line)) {
+        for devices in SHARES {
+            let name = format!("{line}, twice on {}", devices[0]);
+            over_udp(&built, devices, line, expected).with_context(|| name.clone())?;
+            println!("{name}");
+        }
+    }
     let (faults, program, expected) = WATCH;
     let name = format!("{program}, with {faults}");
     let flags = [&*format!("--faults={faults}")];
     until(&soft(&built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
-    let pairs = PAIRS.len() + FAULTY.len() + WIRED.len() + 1;
+    let pairs = PAIRS.len() + FAULTY.len() + WIRED.len() + 1 + SHARED.len() * SHARES.len();
     println!(
         "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
@@ -378,7 +392,7 @@ fn as_the_library(built: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs both ends on devices of their own, which reach each other over UDP.
+/// Runs each end on a device of these, which may be on one address.
 fn over_udp(built: &Path, devices: [&str; 2], line: &str, expected: &str) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let number = port.to_string();

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe, Soft, Trace};
+use super::{Bench, Common, Copy, Doctor, Figures, Multicast, Pingpong, Pipe, Roced, Soft, Trace};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -47,8 +47,38 @@ impl Args {
 
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum Command {
-    /// Show the devices that there are, and what keeps more from being used
+    /// Show the devices that there are, those on the network that could be named, and what keeps more from
+    /// being used
+    #[command(
+        after_help = "roce:ADDRESS is a software device that speaks RoCE v2 over UDP port 4791 of an address \
+        of this machine, without a card, a kernel module or root; at the other end is another one, or the \
+        kernel's soft-RoCE. Each address is listed with its interface, the interface's MTU and the path \
+        MTU that it permits (4096 from an MTU of 4168 on, 1024 at 1500), and what has the port. Nothing is \
+        opened for that. Packets carry a checksum of their addresses: there must be no address translation \
+        in between.\n\n\
+        Options are behind the address: roce:10.0.0.1,loss=0.01,seed=7; docs/roce.md has all of them.\n\n\
+        Examples:\n  \
+        rdma-conn devices\n  \
+        rdma-conn devices --device roce:eth0   # opens it, and shows its limits\n  \
+        rdma-conn bench --device roce --listen 10.0.0.1    # and at 10.0.0.2: rdma-conn bench --device roce --connect 10.0.0.1"
+    )]
     Devices,
+    /// Test what a device on the network needs: here, and on the path to a peer
+    #[command(
+        after_help = "Each line says what was tested, what came of it, and what to do. Without PEER: the address, UDP port \
+        4791 and what has it, the MTU and the path MTU that it permits, the room that the kernel grants \
+        sockets, and offloads. With PEER, where `rdma-conn doctor roce:PEER --listen` runs, and nothing but UDP port \
+        4791 is open: whether packets come and go, whether addresses are translated on the way (the peer says \
+        where they came from, and whether their checksum fitted), the round trip of short packets, the \
+        longest packets that pass unfragmented, the loss of 1,000 packets, and messages of a reliable \
+        connection between both devices.\n\n\
+        Exit status: 1 if a test has failed. A warning is no failure.\n\n\
+        Examples:\n  \
+        rdma-conn doctor roce:eth0\n  \
+        rdma-conn doctor roce:10.0.0.2 --listen      # one machine\n  \
+        rdma-conn doctor roce:10.0.0.1 10.0.0.2      # the other"
+    )]
+    Doctor(Doctor),
     /// Measure latency: half of a round trip, over message sizes
     #[command(
         allow_negative_numbers = true,
@@ -216,6 +246,17 @@ pub(crate) enum Command {
         docs/soft-device.md has the reasons that are met most often."
     )]
     Trace(Trace),
+    /// Keep an address bound for programs of this user that have --device roce:ADDRESS
+    #[command(
+        after_help = "Programs share an address without it, as long as one of them runs: none depends on another. This one \
+        runs when no other does, so that another user, or the kernel's soft-RoCE, does not get UDP port 4791. A \
+        signal ends it, with status 0 (SIGINT, SIGTERM, SIGHUP).\n\n\
+        Examples:\n  \
+        rdma-conn roced 10.0.0.1 &\n  \
+        rdma-conn bench --device roce:10.0.0.1 --listen 10.0.0.1:7600\n\n\
+        docs/roce.md has how processes share an address."
+    )]
+    Roced(Roced),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
         rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \

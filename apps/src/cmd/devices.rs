@@ -1,4 +1,6 @@
-//! `rdma-conn devices`: what is there, and what is missing.
+//! `rdma-conn devices`: what is there, what could be named, and what is missing.
+
+mod network;
 
 use std::net::Ipv4Addr;
 
@@ -21,6 +23,15 @@ enum Line {
         limits: Option<Limits>,
         error: Option<String>,
         ports: Vec<Port>,
+    },
+    /// A device on the network that could be named, and is not opened.
+    Nameable {
+        device: String,
+        interface: String,
+        mtu_bytes: usize,
+        path_mtu_bytes: usize,
+        port_free: bool,
+        held_by: Vec<String>,
     },
     Obstacle {
         what: String,
@@ -63,16 +74,21 @@ pub(crate) fn run(common: &Common) -> Outcome {
     // One at a distance is there when it is asked for.
     let opened = common.device.as_deref().and_then(|name| device::open(Some(name)).ok());
     let survey = survey();
-    // How much slower a card's device is, its own name says.
-    let is_card = |name: &str| name.contains("@card=");
-    let card = opened.as_ref().map(device::Device::name).filter(|name| is_card(name));
+    // How much slower a card's device is, its own name says; a device on the network is named by its
+    // address alone.
+    let is_renamed = |name: &str| name.contains("@card=") || name.starts_with("roce:");
+    let asked = opened.as_ref().map(device::Device::name).filter(|name| is_renamed(name));
     let shown = |d: &&Found| {
-        common.device.as_ref().is_none_or(|name| *name == d.name) || card == Some(&*d.name)
+        common.device.as_ref().is_none_or(|name| *name == d.name) || asked == Some(&*d.name)
     };
     let devices: Vec<&Found> = survey.devices.iter().filter(shown).collect();
     if let (Some(name), true) = (&common.device, devices.is_empty()) {
         if let Some(why) = bad_distance(name) {
             return Err(usage(why));
+        }
+        if name.starts_with("roce") {
+            // Why it cannot be opened.
+            return Err(device::open(Some(name)).map_or_else(as_usage, |_| usage(name.clone())));
         }
         let known = survey.devices.iter().map(|d| d.name.clone()).collect();
         let unknown = OpenError::Unknown { name: name.clone(), known };
@@ -80,9 +96,14 @@ pub(crate) fn run(common: &Common) -> Outcome {
             "{unknown}: `rdma-conn devices` without --device tells what keeps others away"
         )));
     }
+    // Of one device the others are not asked for.
+    let nameable = if common.device.is_none() { device::nameable()? } else { Vec::new() };
     if common.json {
         for device in devices {
             say!("{}", serde_json::to_string(&line(device))?);
+        }
+        for device in nameable {
+            say!("{}", serde_json::to_string(&network::line(device))?);
         }
         for o in survey.obstacles {
             say!("{}", serde_json::to_string(&Line::Obstacle { what: o.what, remedy: o.remedy })?);
@@ -90,6 +111,7 @@ pub(crate) fn run(common: &Common) -> Outcome {
         return Ok(());
     }
     devices.into_iter().for_each(show);
+    network::show(&nameable);
     if survey.obstacles.is_empty() {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -275,6 +275,10 @@ impl<N> Write for Channel<N> {
 impl<N> Stream for Channel<N> {
     fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
         self.stream.set_timeout(time)
+    }
+
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.stream.ends()
     }
 }
 

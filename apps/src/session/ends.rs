@@ -12,6 +12,7 @@ use rdma_conn::handshake::HandshakeError;
 use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
+use super::address;
 use super::origin::Origin;
 use super::parameters::Session;
 use super::refusal::{End, read_by};
@@ -31,7 +32,8 @@ const RECOVERIES: u32 = 50;
 
 /// The device that was asked for, fit for the ends that were asked for.
 pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
-    let device = match device::open(common.device.as_deref()) {
+    let name = address::name(common, ends)?;
+    let device = match device::open(name.as_deref()) {
         Ok(device) => device,
         Err(OpenError::Unknown { name, .. }) if bad_distance(&name).is_some() => {
             return Err(usage(bad_distance(&name).unwrap_or_default()));
@@ -50,7 +52,7 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
             device.name()
         )));
     }
-    if common.device.is_none() && !common.json {
+    if (common.device.is_none() || name != common.device) && !common.json {
         remark!("device: {}", device.name());
     }
     check_gid(&device, common)?;

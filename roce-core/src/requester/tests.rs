@@ -8,6 +8,7 @@ use crate::opcode::Opcode;
 use crate::request::{Kind, Outgoing};
 
 mod answers;
+mod changes;
 mod retries;
 
 const FIRST: u32 = 0xff_fffe;
@@ -187,22 +188,57 @@ fn each_quarter_of_the_window_asks_for_an_acknowledgement() {
 }
 
 #[test]
+fn of_requests_that_nobody_waits_for_only_some_ask() {
+    const SOON: u64 = 10_000;
+    const LATER: u64 = 10_000_000;
+    let mut requester = machine(Config { max_window: 64, ..CONFIG });
+    let mut asks = |request, now_ns| {
+        requester.post(request).unwrap();
+        let packets = drain(&mut requester, now_ns);
+        let asked = packets.last().unwrap().headers.bth.ack_req;
+        while requester.next_completion().is_some() {}
+        let last = packets.last().unwrap().headers.bth.psn;
+        if asked {
+            let number = last.since(Psn::new(FIRST)).cast_unsigned();
+            requester.on_response(&ack(number), 0, now_ns + 1);
+        }
+        while requester.next_completion().is_some() {}
+        asked
+    };
+    let silent = Request { is_signaled: false, ..send(3) };
+    assert!(asks(silent, LATER), "nothing has been sent for long");
+    for _ in 0..2 {
+        for nth in 0..7 {
+            assert!(!asks(silent, LATER + SOON), "{nth}");
+        }
+        assert!(asks(silent, LATER + SOON), "one of eight");
+    }
+    assert!(!asks(silent, LATER + SOON));
+    assert!(asks(send(3), LATER + SOON), "its completion is awaited");
+    assert!(asks(silent, 2 * LATER), "nothing has been sent for long");
+    assert!(!asks(silent, 2 * LATER + SOON));
+    // What is sent again asks.
+    requester.on_timer(requester.deadline_ns().unwrap());
+    assert!(drain(&mut requester, 3 * LATER)[0].headers.bth.ack_req);
+}
+
+#[test]
 fn the_window_halves_once_for_a_loss_and_grows_again() {
-    let mut requester = sent(CONFIG, &[send(40 * MTU)]);
+    let mut requester = sent(Config { max_window: 64, ..CONFIG }, &[send(200 * MTU)]);
     requester.on_response(&nak(2, NakCode::PsnSequenceError), 0, 1);
-    assert_eq!(requester.window(), 8);
-    assert_eq!(numbers(&drain(&mut requester, 1)), [2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(requester.window(), 32);
+    assert_eq!(numbers(&drain(&mut requester, 1)), (2..34).collect::<Vec<_>>());
     // Two are acknowledged; those that are lost were sent before the first loss was known.
     requester.on_response(&nak(4, NakCode::PsnSequenceError), 0, 2);
-    assert_eq!(requester.window(), 10, "by each, up to 14");
-    for (number, window) in [(11, 14), (19, 14), (20, 14), (21, 15)] {
+    assert_eq!(requester.window(), 34, "by each, up to 56");
+    for (number, window) in [(25, 56), (31, 56), (32, 57), (38, 57), (39, 58)] {
         drain(&mut requester, 2);
         requester.on_response(&ack(number), 0, 3);
-        assert_eq!(requester.window(), window, "by one for 14, at {number}");
+        assert_eq!(requester.window(), window, "by one for 7, at {number}");
     }
     drain(&mut requester, 4);
-    requester.on_response(&nak(24, NakCode::PsnSequenceError), 0, 5);
-    assert_eq!(requester.window(), 7, "half of 15");
+    requester.on_response(&nak(70, NakCode::PsnSequenceError), 0, 5);
+    assert_eq!(requester.window(), 31, "half of 62");
     let mut long = sent(Config { max_window: 2, ..CONFIG }, &[send(40 * MTU)]);
     for at in 0..30 {
         long.on_response(&ack(at), 0, 1);

@@ -27,6 +27,7 @@ pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut
         let Ok(text) = std::env::var(ROCE) else { return };
         let roce: Result<soft_rnic::Roce, _> = text.parse();
         let listed = roce.map_err(|e| e.to_string());
+        soft_rnic::report_peer_unreached();
         if let Err(reason) = listed.and_then(|roce| roce.list().map_err(|e| e.to_string())) {
             eprintln!("{ROCE}: {reason}");
         }

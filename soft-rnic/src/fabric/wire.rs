@@ -20,7 +20,10 @@
 //! program may write to its memory meanwhile, and a packet whose bytes are not those that were
 //! counted would be dropped by the peer, again and again.
 
+pub(crate) mod changes;
 pub(crate) mod device;
+pub(crate) mod diagnosis;
+pub(crate) mod members;
 pub(crate) mod packets;
 pub(crate) mod progress;
 pub(crate) mod requester;
@@ -32,4 +35,5 @@ pub(crate) mod target;
 mod tests;
 pub(crate) mod unreliable;
 
-pub use device::{Roce, RoceError};
+pub use device::{ListError, Roce, RoceError};
+pub use diagnosis::{Unreached, peer_unreached, report_peer_unreached};

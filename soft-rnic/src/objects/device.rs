@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::{Mutex, RwLock};
 use verbs_sys::*;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, PacketCounters};
 use crate::fabric::process::directory::INDEX_BITS;
 use crate::fabric::wire::state::Wire;
 use crate::objects::address::Gid;
@@ -104,6 +104,12 @@ impl QpTable {
         self.by_number.write().remove(&number);
     }
 
+    /// The first number is anywhere.
+    pub(crate) fn begin_anywhere(&self, anywhere: u64) {
+        // Relaxed: as in `reserve`.
+        self.next.store(Self::after(anywhere as u32 & INDEX_MASK), Ordering::Relaxed);
+    }
+
     fn after(index: u32) -> u32 {
         ((index + 1) & INDEX_MASK).max(FIRST_QPN)
     }
@@ -111,6 +117,17 @@ impl QpTable {
 
 impl Device {
     pub(crate) fn new(name: &str, ordinal: u64, kind: Kind) -> Arc<Device> {
+        let peers = kind.is_synchronous().then(PeerProcesses::default);
+        Device::with_peers(name, ordinal, kind, peers)
+    }
+
+    /// A device whose queue pairs reach those of other processes so.
+    pub(crate) fn with_peers(
+        name: &str,
+        ordinal: u64,
+        kind: Kind,
+        peers: Option<PeerProcesses>,
+    ) -> Arc<Device> {
         Arc::new(Device {
             abi: abi(name),
             slack: [0; 8],
@@ -128,7 +145,7 @@ impl Device {
             missed: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             retired: Mutex::default(),
-            peers: kind.is_synchronous().then(PeerProcesses::default),
+            peers,
             kind,
         })
     }
@@ -166,6 +183,11 @@ impl Device {
         }
     }
 
+    /// Whether queue pairs of the device's own GID reach each other by memory.
+    pub(crate) fn loops_by_memory(&self) -> bool {
+        self.wire().is_none_or(|wire| !wire.loops)
+    }
+
     /// Its GID.
     pub(crate) fn gid(&self) -> Gid {
         self.wire().map_or(limits::GID, |wire| wire.gid)
@@ -191,13 +213,28 @@ impl Device {
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = *self.retired.lock();
         for qp in self.qps.all() {
-            sum += qp.sq.lock().counters;
+            let sq = qp.sq.lock();
+            sum += sq.counters;
+            if let Some(wire) = &sq.wire {
+                wire.add_counts(&mut sum);
+            }
         }
         // Relaxed: statistics.
         sum.missed = self.missed.load(Ordering::Relaxed);
         sum.overflowed = self.overflowed.load(Ordering::Relaxed);
         sum
     }
+}
+
+/// The packets of the device on the network of that name (`roce:127.0.0.2`), if there is one.
+///
+/// ```
+/// assert!(soft_rnic::packet_counters_of("soft0").is_none());
+/// ```
+#[must_use]
+pub fn packet_counters_of(name: &str) -> Option<PacketCounters> {
+    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
+    device?.wire().map(Wire::packet_counters)
 }
 
 /// The ABI's description of a device called `name`.

@@ -188,7 +188,9 @@ impl Qp {
         }
         if self.state() == State::Err {
             // An unreliable connection may go on after SQE.
-            sq.wire = None;
+            if let Some(wire) = sq.wire.take() {
+                wire.add_counts(&mut sq.counters);
+            }
         }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();
@@ -524,6 +526,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if object.is_attached() {
         return errno::EBUSY;
     }
+    crate::fabric::wire::progress::settle(&object.pd.context.device);
     if object.target.is_some() {
         object.close();
     } else {

@@ -36,7 +36,7 @@ pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
 
 /// # Safety
 /// Null, or an address of its family.
-unsafe fn address(addr: *const libc::sockaddr) -> Option<IpAddr> {
+pub(super) unsafe fn address(addr: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: the caller's promise.
     match i32::from(unsafe { addr.as_ref() }?.sa_family) {
         libc::AF_INET => {
@@ -53,7 +53,7 @@ unsafe fn address(addr: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-fn mtu_of(socket: impl AsFd, name: &CStr) -> Result<usize, Errno> {
+pub(super) fn mtu_of(socket: impl AsFd, name: &CStr) -> Result<usize, Errno> {
     // SAFETY: zeroes are a request about no interface.
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     let name = name.to_bytes();

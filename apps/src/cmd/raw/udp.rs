@@ -5,6 +5,7 @@
 //! It sends with a library of its own (quinn-udp), so that what the device does slowly is not
 //! slow here as well.
 
+mod plan;
 mod socket;
 mod stream;
 mod trips;
@@ -12,9 +13,7 @@ mod trips;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, bail};
-use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
 
 use super::plan::Task;
 use super::report::{Latency, Line, Report};
@@ -22,96 +21,10 @@ use super::request::{Request, Until};
 use crate::cli::Wait;
 use crate::measure::{Rates, rounds};
 use crate::outcome::{Outcome, usage};
-use crate::session::{self, ChannelOf, GLANCE};
+use crate::session::{self, GLANCE};
 use crate::{pinning, progress, signals};
+use plan::{Control, Led, Note, Plan};
 use socket::Socket;
-
-/// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.
-const AROUND: u32 = 16;
-/// Bytes that the kernel adds to a packet that it keeps, as the device reckons.
-const OVERHEAD: u32 = 1_024;
-/// Packets that answer nobody, at most, whatever the other end keeps.
-const MOST_UNACKED: u32 = 1 << 16;
-
-/// The byte stream to the other end.
-type Control = ChannelOf<Note>;
-
-/// What the ends say to each other by it.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-enum Note {
-    /// What is to be measured, and the port of the one who says it.
-    Plan(Plan, u16),
-    /// The other one's port, and bytes that its kernel keeps.
-    Ready(u16, usize),
-    /// So many datagrams were sent: there will be no more.
-    Done(u64),
-    /// So many have come.
-    Received(u64),
-    /// What has come of it, and the signal that has ended it early.
-    Results(Line, Option<String>),
-}
-
-/// One measurement.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-struct Plan {
-    task: Task,
-    /// Bytes of a message.
-    size: u32,
-    /// Bytes of a path MTU of RoCE v2, which a datagram has besides 16 bytes.
-    mtu: u32,
-    /// Which of how many measurements this is.
-    at: u32,
-    of: u32,
-    rounds: u32,
-}
-
-impl Plan {
-    /// Bytes of messages in a datagram.
-    fn payload(&self) -> u32 {
-        self.size.min(self.mtu).max(1)
-    }
-
-    /// Bytes of a datagram.
-    fn datagram(&self) -> usize {
-        (self.payload() + AROUND) as usize
-    }
-
-    /// Datagrams of a message.
-    fn datagrams(&self) -> u64 {
-        u64::from(self.size.div_ceil(self.mtu).max(1))
-    }
-
-    /// Datagrams under way at once to an end whose kernel keeps so many bytes.
-    fn window(&self, buffer: usize) -> u32 {
-        let most = buffer / 2 / (self.datagram() + OVERHEAD as usize);
-        u32::try_from(most).unwrap_or(MOST_UNACKED).clamp(4, MOST_UNACKED)
-    }
-
-    fn check(&self) -> Result<()> {
-        let mtus = [256, 512, 1_024, 2_048, 4_096];
-        if !mtus.contains(&self.mtu) || self.size > MOST_BYTES || self.rounds == 0 || self.of == 0 {
-            bail!("the other end asks for what cannot be: {self:?}");
-        }
-        if self.task == Task::Pingpong && self.datagrams() > 1 {
-            return Err(usage(format!(
-                "--size {}: a message of pingpong --op udp is one datagram, of up to {} bytes here",
-                self.size, self.mtu
-            )));
-        }
-        Ok(())
-    }
-}
-
-/// The longest message.
-const MOST_BYTES: u32 = 1 << 30;
-
-/// What a measurement was, at the leading end.
-struct Led {
-    elapsed: std::time::Duration,
-    /// Datagrams that were sent (pingpong: and answered).
-    sent: u64,
-    latencies: Option<Histogram<u64>>,
-}
 
 impl Request<'_> {
     /// Plain UDP.
@@ -124,10 +37,7 @@ impl Request<'_> {
         }
         match (self.ends.listen, self.ends.connect) {
             (Some(address), _) => self.listen_udp(address),
-            (None, Some(address)) => {
-                let stream = || session::dial(address);
-                self.lead_udp(|| stream().and_then(|stream| Ok(Some(stream))))
-            }
+            (None, Some(address)) => self.lead_udp(|| session::dial(address).map(Some)),
             (None, None) => self.lead_udp(|| Ok(None)),
         }
     }
@@ -216,7 +126,7 @@ impl Request<'_> {
         };
         let line = line(&plan, (&socket, window), &led, received);
         let interrupted = signals::interrupted().map(|why| why.to_string());
-        control.tell(&Note::Results(line.clone(), interrupted))?;
+        control.tell(&Note::Results(Box::new(line.clone()), interrupted))?;
         Ok(line)
     }
 
@@ -326,7 +236,7 @@ fn follow(
     };
     control.tell(&Note::Received(received))?;
     match control.hear()? {
-        Note::Results(line, ended) => Ok((plan, line, ended)),
+        Note::Results(line, ended) => Ok((plan, *line, ended)),
         other => session::unexpected(other),
     }
 }

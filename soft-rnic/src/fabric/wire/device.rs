@@ -3,22 +3,29 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
 
+use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, Kind, Qp, Responder, Sq};
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
-use crate::udp::{Marks, Outbox, Port, PortError};
+use crate::udp::{
+    Capture, LocalAddress, Marks, Outbox, Port, PortError, address_of, local_addresses,
+};
 
+use super::diagnosis::Symptoms;
+use super::members::join;
 use super::state::{Counts, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 
 /// The port of RoCE v2.
@@ -26,8 +33,9 @@ pub(crate) const UDP_PORT: u16 = 4_791;
 
 /// A device that speaks RoCE v2 over UDP from an address of this machine.
 ///
-/// Its text is the address, and options behind commas: `loopback=wire`; `loss`, `reordering` and
-/// `duplication`, each a probability from 0 to 1, and `seed`, a number.
+/// Its text is the address, or the interface that has it (of several addresses the first that leaves the
+/// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering` and
+/// `duplication`, each a probability from 0 to 1, and `seed`, a number; `pcap`, a file.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -35,7 +43,7 @@ pub(crate) const UDP_PORT: u16 = 4_791;
 /// assert_eq!(roce.list()?, "roce:127.0.0.77");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Roce {
     /// The address: its port 4791 is bound.
     pub ip: IpAddr,
@@ -45,6 +53,49 @@ pub struct Roce {
     pub faults: NetworkFaults,
     /// What it is drawn from.
     pub seed: u64,
+    /// Where all packets are written to that the device sends and receives ([`Capture`]).
+    pub pcap: Option<PathBuf>,
+}
+
+/// Why a device is not listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListError {
+    /// It has no port.
+    Port(PortError),
+    /// Its packets cannot be written to this file.
+    Capture(PathBuf, ErrorKind),
+}
+
+impl fmt::Display for ListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListError::Port(error) => error.fmt(f),
+            ListError::Capture(path, kind) => {
+                let path = path.display();
+                match kind {
+                    ErrorKind::AlreadyExists => {
+                        write!(
+                            f,
+                            "pcap={path}: the file is no capture: remove it, or name another one"
+                        )
+                    }
+                    ErrorKind::WouldBlock => write!(
+                        f,
+                        "pcap={path}: another device writes it: %p in a name is the number of the process"
+                    ),
+                    _ => write!(f, "pcap={path}: {kind}"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for ListError {}
+
+impl From<PortError> for ListError {
+    fn from(error: PortError) -> ListError {
+        ListError::Port(error)
+    }
 }
 
 /// A text that is no [`Roce`].
@@ -65,12 +116,9 @@ impl FromStr for Roce {
     fn from_str(text: &str) -> Result<Roce, RoceError> {
         let mut parts = text.split(',').map(str::trim);
         let address = parts.next().unwrap_or_default();
-        let ip = address.parse().map_err(|_| {
-            RoceError(format!(
-                "{address:?} is no IP address: name one of this machine (`ip address`)"
-            ))
-        })?;
-        let mut roce = Roce { ip, loopback: false, faults: NetworkFaults::default(), seed: 0 };
+        let ip = address.parse().or_else(|_| of_interface(address))?;
+        let faults = NetworkFaults::default();
+        let mut roce = Roce { ip, loopback: false, faults, seed: 0, pcap: None };
         for part in parts {
             roce.set(part)?;
         }
@@ -79,6 +127,9 @@ impl FromStr for Roce {
 }
 
 impl Roce {
+    /// The UDP port that every device on the network receives at.
+    pub const UDP_PORT: u16 = UDP_PORT;
+
     fn set(&mut self, part: &str) -> Result<(), RoceError> {
         let wrong = |what: &str| RoceError(format!("{part:?}: {what}"));
         let (name, value) = part.split_once('=').ok_or_else(|| wrong("an option is NAME=VALUE"))?;
@@ -91,11 +142,16 @@ impl Roce {
                 self.seed = value.parse().map_err(|_| wrong("a seed is a number from 0"))?;
                 return Ok(());
             }
+            "pcap" if !value.is_empty() => {
+                self.pcap = Some(value.into());
+                return Ok(());
+            }
+            "pcap" => return Err(wrong("name a file, for a capture of all packets")),
             "loss" => &mut self.faults.loss,
             "reordering" => &mut self.faults.reordering,
             "duplication" => &mut self.faults.duplication,
             _ => {
-                let all = "there are loopback=wire, loss, reordering, duplication and seed";
+                let all = "there are loopback=wire, loss, reordering, duplication, seed and pcap";
                 return Err(wrong(all));
             }
         };
@@ -108,8 +164,9 @@ impl Roce {
     /// that was asked for.
     ///
     /// # Errors
-    /// [`PortError`]: another process has the address's port 4791, or no interface has the address.
-    pub fn list(&self) -> Result<String, PortError> {
+    /// [`ListError`]: the kernel, or another user, has the address's port 4791, no interface has the
+    /// address, or it has as many processes as it can; or the packets cannot be captured.
+    pub fn list(&self) -> Result<String, ListError> {
         let name = format!("roce:{}", self.ip);
         let mut devices = DEVICES.lock();
         if !devices.iter().any(|device| device.name() == name) {
@@ -118,17 +175,37 @@ impl Roce {
         Ok(name)
     }
 
-    fn open(&self, name: &str) -> Result<Arc<Device>, PortError> {
-        let port = Port::bind(SocketAddr::new(self.ip, UDP_PORT))?;
+    /// The largest path MTU of a device on this address: bytes of payload in a packet.
+    #[must_use]
+    pub fn path_mtu(address: &LocalAddress) -> usize {
+        128 << mtu_code_of(address.ip, address.mtu)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
+        let addr = SocketAddr::new(self.ip, UDP_PORT);
+        let capture = self.capture()?;
+        let joined = join(addr)?;
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        Ok(Device::new(name, ordinal, Kind::Wired(Box::new(Wire::new(self, port)))))
+        let kind = Kind::Wired(Box::new(Wire::new(self, joined.port, capture)));
+        let device = Device::with_peers(name, ordinal, kind, joined.peers);
+        // A process that had the place before has had other numbers, most likely.
+        device.qps.begin_anywhere(random()[0]);
+        let started = device.start_progress_thread();
+        started.map_err(|errno| PortError::new(addr, "starting a thread for", errno))?;
+        Ok(device)
+    }
+
+    fn capture(&self) -> Result<Option<Capture>, ListError> {
+        let Some(path) = &self.pcap else { return Ok(None) };
+        let made = Capture::create(path);
+        made.map(Some).map_err(|error| ListError::Capture(path.clone(), error.kind()))
     }
 }
 
 impl Wire {
-    fn new(roce: &Roce, port: Port) -> Wire {
+    fn new(roce: &Roce, port: Port, capture: Option<Capture>) -> Wire {
         let mtu_code = mtu_code(&port);
         let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
             network: roce.faults,
@@ -144,8 +221,12 @@ impl Wire {
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
             tx: Padded(Lock::new(Outbox::new(true))),
             polls: AtomicU64::new(0),
+            missed: AtomicU32::new(0),
+            is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
             counts: Counts::default(),
+            symptoms: Symptoms::default(),
+            capture,
         }
     }
 
@@ -155,10 +236,25 @@ impl Wire {
     }
 }
 
+/// The first address of an interface.
+fn of_interface(name: &str) -> Result<IpAddr, RoceError> {
+    let all = local_addresses().unwrap_or_default();
+    address_of(&all, name).map(|found| found.ip).ok_or_else(|| {
+        RoceError(format!(
+            "{name:?} is no IP address, and no interface that is up and has one: name one of this machine \
+             (`rdma-conn devices` and `ip address` list them)"
+        ))
+    })
+}
+
 /// The code of the largest path MTU whose packets the interface takes whole.
 fn mtu_code(port: &Port) -> u32 {
-    let headers = if port.local().is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
-    let room = port.mtu().unwrap_or(1_500).saturating_sub(headers);
+    mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
+}
+
+fn mtu_code_of(ip: IpAddr, mtu: usize) -> u32 {
+    let headers = if ip.is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
+    let room = mtu.saturating_sub(headers);
     (1..=5).rev().find(|code| 128_usize << code <= room).unwrap_or(1)
 }
 
@@ -196,7 +292,7 @@ impl Qp {
     }
 
     /// Where its packets go, if they go over the network.
-    fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
+    pub(super) fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
         if sq.requester.reaches_us && !wire.loops {
             return None;
         }

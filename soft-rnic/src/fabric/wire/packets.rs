@@ -1,11 +1,15 @@
 //! Packets on their way out.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use roce_core::codec;
 use roce_core::headers::Headers;
+use roce_core::icrc::{Checked, Flow};
 use roce_core::lengths::{ICRC, MAX_HEADERS, MAX_PACKET};
 
 use super::state::{Path, Wire};
-use crate::udp::Outbox;
+use crate::fabric::process::directory::slot_of;
+use crate::udp::{Captured, Datagram, Outbox};
 
 impl Wire {
     /// Puts a packet into the outbox, whose payload `fill` writes. It is lost if there is no room
@@ -21,6 +25,7 @@ impl Wire {
         // The machines make no headers that cannot be written.
         let Ok(before) = codec::write(headers, &mut bytes) else { return Ok(()) };
         let total = before + len + usize::from(headers.bth.pad) + ICRC;
+        tx.choose_place(slot_of(headers.bth.dest_qpn));
         if !tx.has_room(path.peer, path.marks, total) {
             self.flush(tx);
         }
@@ -30,11 +35,30 @@ impl Wire {
         packet[before + len..].fill(0);
         let filled = fill(&mut packet[before..before + len]);
         match &filled {
-            // The machines make no packets of a wrong length.
-            Ok(()) => _ = path.flow.seal(nth, packet),
+            Ok(()) => {
+                // The machines make no packets of a wrong length.
+                let _ = path.flow.seal(nth, packet);
+                if let Some(capture) = &self.capture {
+                    let (from, to, marks) = (self.port.local(), path.peer, path.marks);
+                    capture.record(&Captured { from, to, marks, id: (nth, true), bytes: packet });
+                }
+            }
             Err(_) => tx.withdraw(),
         }
         filled
+    }
+
+    /// Captures a packet that has come, if that was asked for: with the identification that its ICRC fits.
+    pub(super) fn capture_received(&self, datagram: &Datagram<'_>) {
+        let Some(capture) = &self.capture else { return };
+        let &Datagram { from, marks, bytes, nth } = datagram;
+        let to = self.port.local();
+        let checked = Flow::new(from, to).and_then(|flow| flow.check(nth, bytes).ok());
+        let id = match checked {
+            Some(Checked::V4 { id, dont_fragment }) => (id, dont_fragment),
+            Some(Checked::V6) | None => (0, true),
+        };
+        capture.record(&Captured { from, to, marks, id, bytes });
     }
 
     /// Whether there is room for a packet to `path`, if what is in the outbox is sent.
@@ -49,6 +73,18 @@ impl Wire {
 
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.
     pub(super) fn flush(&self, tx: &mut Outbox) {
-        while !tx.is_empty() && tx.send(&self.port) != Ok(0) {}
+        while !tx.is_empty() {
+            match tx.send(&self.port) {
+                Ok(0) => return,
+                Ok(n) => add(&self.counts.sent, n as u64),
+                Err(error) => self.symptoms.note_refused(error),
+            }
+        }
     }
+}
+
+/// Adds to a count whose writers hold a lock.
+pub(super) fn add(count: &AtomicU64, n: u64) {
+    // Relaxed: a statistic.
+    count.store(count.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }

@@ -1,6 +1,6 @@
 //! Taking what has come, by threads that poll, and otherwise by a thread of the device.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,19 +11,23 @@ use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
-use super::responder::Answering;
+use super::packets::add;
+use super::responder::{Answering, Owed};
 use super::state::{Late, PacketFaults, Path, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
 const ROUNDS: u32 = 4;
+/// Polls that find another thread at it until this one gives its processor away.
+const PATIENCE: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
 const DRAIN: u32 = 256;
 /// How long the device's thread stays away from a device that is polled, and how long it waits for
 /// packets before it looks around.
-const AWAY: Duration = Duration::from_micros(100);
+pub(super) const AWAY: Duration = Duration::from_micros(100);
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The first step of a poll.
@@ -33,68 +37,143 @@ pub(crate) fn look(device: &Arc<Device>) {
     // Relaxed: a hint for the device's thread; a count that is lost is followed by others.
     let polls = wire.polls.load(Ordering::Relaxed);
     wire.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
-    // Another thread may be at it.
-    if let Some(rx) = wire.rx.try_lock() {
-        progress(device, wire, rx);
+    let Some(rx) = wire.rx.try_lock() else { return wait_for_holder(wire) };
+    // Relaxed: it is cleared under this lock.
+    let may_defer = wire.is_watched.load(Ordering::Relaxed);
+    progress(device, wire, rx, may_defer);
+}
+
+/// Another thread is at it. It may be one that has lost this processor.
+#[cold]
+fn wait_for_holder(wire: &Wire) {
+    // Relaxed: a hint, as above.
+    let missed = wire.missed.load(Ordering::Relaxed).wrapping_add(1);
+    wire.missed.store(missed, Ordering::Relaxed);
+    if missed.is_multiple_of(PATIENCE) {
+        std::thread::yield_now();
     }
 }
 
-/// What the timer does before a deadline counts: the answer may have come.
+/// What the timer does before a deadline counts: the answer may have come. A thread that polls has
+/// seen it.
 #[cold]
 pub(crate) fn catch_up(device: &Arc<Device>) {
-    if let Some(wire) = device.wire()
+    // Relaxed: a hint; it is true for a few looks at most if nobody polls.
+    if let Some(wire) = device.wire().filter(|wire| !wire.is_watched.load(Ordering::Relaxed))
         && let Some(rx) = wire.rx.try_lock()
     {
-        progress(device, wire, rx);
+        progress(device, wire, rx, false);
     }
 }
 
-/// What a queue pair that is reset does first: packets that have come for the connection that ends
-/// are not for its next one.
+/// What a queue pair that was reset does before it can be connected again: packets that have come for
+/// the connection that has ended are dropped. No lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
     for _ in 0..DRAIN {
-        if !progress(device, wire, wire.rx.lock()) {
+        if !progress(device, wire, wire.rx.lock(), false) {
             return;
         }
     }
 }
 
-/// Takes what has come; whether there may be more to do.
-fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
-    let Rx { inbox, answering, resuming, faults } = &mut *rx;
+/// What a queue pair that ends does first: a peer whose message the program has seen is not to learn
+/// that it was lost.
+#[cold]
+pub(crate) fn settle(device: &Arc<Device>) {
+    if let Some(wire) = device.wire() {
+        settle_with(device, wire, wire.rx.lock());
+    }
+}
+
+fn settle_with(device: &Device, wire: &Wire, mut rx: Guard<'_, Rx>) {
     let mut deferred = DeferredWork::default();
-    let mut shared = Answering::new();
+    answer(device, wire, &mut rx.answering, &mut Answering::new(), &mut deferred);
+    drop(rx);
+    deferred.run();
+}
+
+/// The process whose threads take packets.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Has this process settle what it owes when it exits; a child of fork owes nothing.
+fn settle_at_exit() {
+    // Relaxed: a number.
+    if PROCESS.swap(std::process::id(), Ordering::Relaxed) == 0 {
+        // SAFETY: the function stays: the library is never unloaded.
+        let _ = unsafe { libc::atexit(at_exit) };
+    }
+}
+
+/// Times that a lock is tried at the exit: its holder may be a thread that the exit has interrupted.
+const TRIES: u32 = 1_000;
+
+extern "C" fn at_exit() {
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    let Some(devices) = DEVICES.try_lock() else { return };
+    for device in devices.iter() {
+        let Some(wire) = device.wire() else { continue };
+        let rx = (0..TRIES).find_map(|_| {
+            let rx = wire.rx.try_lock();
+            if rx.is_none() {
+                std::thread::yield_now();
+            }
+            rx
+        });
+        if let Some(rx) = rx {
+            settle_with(device, wire, rx);
+        }
+    }
+}
+
+/// Takes what has come; whether there may be more to do. If it may, it leaves acknowledgements to what
+/// the program sends next, or to the next call: they take time before a reply.
+fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer: bool) -> bool {
+    let Rx { inbox, answering, resuming, faults, .. } = &mut *rx;
+    let mut deferred = DeferredWork::default();
+    let (mut shared, mut last) = (Answering::new(), None);
     let mut has_more = true;
+    // What was left, unless the program has sent it; and what the socket had no room for.
+    answer(device, wire, answering, &mut shared, &mut deferred);
     for _ in 0..ROUNDS {
-        let mut take =
-            |datagram: &Datagram<'_>| match device.take(wire, datagram, &mut shared, &mut deferred)
-            {
-                Heard::Nothing => {}
-                Heard::Request(qpn) => note(answering, qpn),
-                Heard::Response(qpn) => note(resuming, qpn),
-            };
         // After an error, which an earlier packet has met, the next call is about the next one.
         let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
+        let mut take = |datagram: &Datagram<'_>| {
+            match device.take(wire, datagram, (&mut shared, &mut last), &mut deferred) {
+                Heard::Nothing | Heard::Request(_, Owed::Nothing) => {}
+                Heard::Request(qpn, Owed::Answer) => note(answering, qpn),
+                Heard::Request(qpn, Owed::Nak) => {
+                    note(answering, qpn);
+                    // Whatever the peer sends until it knows is sent again.
+                    answer(device, wire, answering, &mut shared, &mut deferred);
+                }
+                Heard::Response(qpn) => note(resuming, qpn),
+            }
+        };
+        let mut came = 0;
         for datagram in inbox.datagrams() {
+            came += 1;
+            if wire.capture.is_some() {
+                wire.capture_received(&datagram);
+            }
             match faults {
                 None => take(&datagram),
                 Some(faults) => faults.strike(&datagram, &mut take),
             }
         }
+        add(&wire.counts.received, came);
         // Senders go on while this end takes what else has come.
-        answering.retain(|qpn| {
-            let qp = device.qps.get(*qpn);
-            qp.is_some_and(|qp| qp.answer_peer(wire, &mut shared, &mut deferred))
-        });
-        wire.flush(&mut wire.tx.lock());
+        if !(is_over && may_defer) {
+            answer(device, wire, answering, &mut shared, &mut deferred);
+        }
         if is_over {
-            has_more = false;
+            has_more = !answering.is_empty();
             break;
         }
     }
-    has_more |= !answering.is_empty();
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
             qp.run_wire(&mut qp.sq.lock(), &mut deferred, false);
@@ -103,6 +182,21 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>) -> bool {
     drop(rx);
     deferred.run();
     has_more
+}
+
+/// Answers peers, of whom those are left whose answers are long.
+fn answer(
+    device: &Device,
+    wire: &Wire,
+    answering: &mut Vec<u32>,
+    shared: &mut Answering,
+    deferred: &mut DeferredWork,
+) {
+    answering.retain(|qpn| {
+        let qp = device.qps.get(*qpn).filter(|qp| qp.owes_response());
+        qp.is_some_and(|qp| qp.answer_peer(wire, shared, deferred))
+    });
+    wire.flush(&mut wire.tx.lock());
 }
 
 /// All of a partition key but whether its holder is a full member.
@@ -115,7 +209,7 @@ fn is_response(opcode: u8) -> bool {
 /// What a packet was.
 pub(super) enum Heard {
     Nothing,
-    Request(u32),
+    Request(u32, Owed),
     Response(u32),
 }
 
@@ -127,12 +221,12 @@ fn note(list: &mut Vec<u32>, qpn: u32) {
 }
 
 impl Device {
-    /// Takes one packet.
+    /// Takes one packet; `last` is whom the one before was for.
     pub(super) fn take(
         &self,
         wire: &Wire,
         datagram: &Datagram<'_>,
-        shared: &mut Answering,
+        (shared, last): (&mut Answering, &mut Option<Arc<Qp>>),
         deferred: &mut DeferredWork,
     ) -> Heard {
         let counts = &wire.counts;
@@ -142,15 +236,23 @@ impl Device {
             Heard::Nothing
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
-        let Some(qp) = self.qps.get(peek.dest_qpn) else { return count(&counts.strangers) };
-        if !qp.hears(datagram) || peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
+        // Packets come in runs for the same queue pair.
+        if last.as_ref().is_none_or(|last| last.num != peek.dest_qpn) {
+            *last = self.qps.get(peek.dest_qpn);
+        }
+        let Some(qp) = last else { return count(&counts.strangers) };
+        if !qp.hears(datagram) {
+            wire.symptoms.note_foreign(datagram.from.ip());
+            return count(&counts.strangers);
+        }
+        if peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
             return count(&counts.strangers);
         }
         let flow = Flow::new(datagram.from, wire.port.local());
         if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {
             return count(&counts.bad_icrc);
         }
-        let has_answer = match codec::parse(datagram.bytes) {
+        let owed = match codec::parse(datagram.bytes) {
             Ok(packet) if packet.headers.bth.opcode.is_response() => {
                 qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
@@ -161,13 +263,14 @@ impl Device {
             }
             Err(_) => return count(&counts.malformed),
         };
-        if has_answer { Heard::Request(peek.dest_qpn) } else { Heard::Nothing }
+        Heard::Request(peek.dest_qpn, owed)
     }
 
     /// Starts the device's thread, once.
     pub(super) fn start_wire_thread(self: &Arc<Device>) {
         let Some(wire) = self.wire() else { return };
         wire.thread.get_or_init(|| {
+            settle_at_exit();
             let device = Arc::downgrade(self);
             // Without a thread, packets are taken by those that poll.
             let _ = std::thread::Builder::new()
@@ -223,14 +326,16 @@ fn run(device: &Weak<Device>) {
         let Some(wire) = device.wire() else { return };
         // Relaxed: as in `look`.
         let polls = wire.polls.load(Ordering::Relaxed);
-        let rx = wire.rx.try_lock().filter(|_| polls == seen);
-        let Some(rx) = rx else {
-            // A thread that polls takes what comes, or is at it.
+        // A thread that polls takes what comes, or is at it: it must not find the lock taken.
+        let Some(rx) = (polls == seen).then(|| wire.rx.try_lock()).flatten() else {
             seen = polls;
+            // Relaxed, as below: only this thread sets it, and clears it under the lock.
+            wire.is_watched.store(true, Ordering::Relaxed);
             std::thread::sleep(AWAY);
             continue;
         };
-        let has_more = progress(&device, wire, rx);
+        wire.is_watched.store(false, Ordering::Relaxed);
+        let has_more = progress(&device, wire, rx, false);
         let is_full = !wire.tx.lock().is_empty();
         if is_full || !has_more {
             let _ = wire.port.wait(is_full, WAIT);

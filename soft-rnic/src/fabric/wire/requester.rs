@@ -1,6 +1,5 @@
 //! The requester's side: requests into packets, and responses into completions.
 
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use roce_core::headers::{DEFAULT_PKEY, Headers};
@@ -34,7 +33,7 @@ const SOONEST_NS: u64 = 200_000;
 /// the kernel's device waits no shorter.
 const SHORTEST: u8 = 14;
 
-fn timeout(code: u8) -> u8 {
+pub(super) fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
 }
 
@@ -204,6 +203,9 @@ impl Qp {
         completion: Completion,
     ) {
         let Some((wqe, len)) = pending.front().map(|head| (*head.wqe, head.len())) else { return };
+        if completion.status == Status::RetryExceeded {
+            self.note_unreached(wire, len);
+        }
         let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();
         let outcome = match status_of(completion.status) {
             // There was no memory for what has come. What was to be sent has been, before.
@@ -231,8 +233,7 @@ impl Qp {
         let Some(device) = self.pd.context.device.wire() else { return };
         let now = clock::now();
         let Some(mut packet) = wire.machine.next_packet(now) else { return };
-        // Acquire: what is not owed any more is in the outbox.
-        if self.owes_response.load(Ordering::Acquire) {
+        if self.owes_response() {
             self.answer_peer(device, &mut Answering::new(), deferred);
         }
         let mut tx = device.tx.lock();
@@ -333,7 +334,7 @@ impl Qp {
     }
 
     /// Arms the deadline of the machine, unless one is armed that comes before.
-    fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
+    pub(super) fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
         let Some(due) = wire.machine.deadline_ns() else { return };
         let now = clock::now();
         let at = due.max(now + SOONEST_NS);

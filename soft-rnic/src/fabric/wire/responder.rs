@@ -24,6 +24,16 @@ use super::target::Here;
 /// Packets that answer one queue pair's peer before others have their turn: a READ asks for thousands.
 const RESPONSES: u32 = 64;
 
+/// What a request has left to be said to its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owed {
+    Nothing,
+    /// Behind the batch.
+    Answer,
+    /// At once: the peer loses time until it knows.
+    Nak,
+}
+
 /// What the requests of one batch share.
 pub(super) struct Answering {
     room: SpanBuf,
@@ -70,14 +80,14 @@ impl Qp {
         })
     }
 
-    /// A request has come. Whether there is something to answer.
+    /// A request has come.
     pub(super) fn serve(
         self: &Arc<Qp>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) -> bool {
+    ) -> Owed {
         let headers = &packet.headers;
         let header = headers.deth.map(|deth| {
             let route = Route {
@@ -109,7 +119,7 @@ impl Qp {
         psn: Psn,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) -> bool {
+    ) -> Owed {
         self.with_machine(answering, deferred, None, |machine, _, here| match machine {
             Machine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
@@ -122,21 +132,28 @@ impl Qp {
         deferred: &mut DeferredWork,
         datagram: Option<(u32, Grh)>,
         act: impl FnOnce(&mut Machine, u32, &mut Here<'_, '_>) -> Outcome,
-    ) -> bool {
+    ) -> Owed {
         let mut guard = self.responder.lock();
         if !self.state().receives() {
-            return false;
+            return Owed::Nothing;
         }
         let Some((machine, mut here)) = self.here(&mut guard, answering, deferred) else {
-            return false;
+            return Owed::Nothing;
         };
         here.datagram = datagram;
         let qkey = here.qkey;
         let outcome = act(machine, qkey, &mut here);
-        let has_response = matches!(machine, Machine::Reliable(machine) if machine.has_response());
+        if outcome != Outcome::Accepted {
+            self.count_unusual(outcome);
+        }
+        let owed = match machine {
+            Machine::Reliable(machine) if machine.has_nak() => Owed::Nak,
+            Machine::Reliable(machine) if machine.has_response() => Owed::Answer,
+            _ => Owed::Nothing,
+        };
         // Relaxed: a thread that replies has seen the completion, which is published behind it. (Most find
         // it set: the line is others' to read.)
-        if has_response && !self.owes_response.load(Ordering::Relaxed) {
+        if owed != Owed::Nothing && !self.owes_response.load(Ordering::Relaxed) {
             self.owes_response.store(true, Ordering::Relaxed);
         }
         drop(here);
@@ -152,7 +169,20 @@ impl Qp {
         if let Outcome::Failed(refusal) = outcome {
             self.end_refused(refusal, deferred);
         }
-        has_response
+        owed
+    }
+
+    #[cold]
+    fn count_unusual(&self, outcome: Outcome) {
+        let Some(wire) = self.pd.context.device.wire() else { return };
+        let count = match outcome {
+            Outcome::Duplicate => &wire.counts.duplicates,
+            Outcome::OutOfSequence => &wire.counts.out_of_sequence,
+            Outcome::NotReady => &wire.counts.not_ready,
+            Outcome::Accepted | Outcome::Failed(_) | Outcome::Dropped => return,
+        };
+        // Relaxed: a statistic.
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What requests act on, and the machine that says how.
@@ -193,6 +223,12 @@ impl Qp {
             Refusal::Operation => {}
         }
         deferred.push(WorkItem::Flush(Arc::clone(self)));
+    }
+
+    /// Whether the peer is still to be answered.
+    pub(super) fn owes_response(&self) -> bool {
+        // Acquire: what is not owed any more is in the outbox.
+        self.owes_response.load(Ordering::Acquire)
     }
 
     /// Sends what answers the requests of a batch; whether there is more.

@@ -105,3 +105,8 @@ pub(super) fn came(result: std::io::Result<()>) -> Result<bool> {
         Err(e) => Err(e.into()),
     }
 }
+
+/// Waits a moment.
+pub(super) fn give_way(spins: bool) {
+    if spins { std::hint::spin_loop() } else { std::thread::yield_now() }
+}

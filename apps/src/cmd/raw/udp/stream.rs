@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::socket::Socket;
-use super::{Control, Led, Note, Plan};
+use super::plan::{Control, Led, Note, Plan};
+use super::socket::{Socket, give_way};
 use crate::measure::EndOfLoad;
 use crate::session;
 
@@ -101,9 +101,4 @@ pub(super) fn receive(
             }
         }
     }
-}
-
-/// Waits a moment.
-pub(super) fn give_way(spins: bool) {
-    if spins { std::hint::spin_loop() } else { std::thread::yield_now() }
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
-use super::socket::{Socket, came};
-use super::stream::give_way;
-use super::{Control, Led, Note, Plan};
+use super::plan::{Control, Led, Note, Plan};
+use super::socket::{Socket, came, give_way};
 use crate::session;
 
 /// How long an answer may take until it counts as lost.

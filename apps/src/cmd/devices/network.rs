@@ -1,0 +1,48 @@
+//! Devices on the network that could be named.
+
+use rdma_conn::device::Nameable;
+
+use super::Line;
+
+/// Says what could be named, and whether it could be opened.
+pub(super) fn show(all: &[Nameable]) {
+    if all.is_empty() {
+        return;
+    }
+    say!(
+        "RoCE v2 over UDP from an address of this machine: none of these is open, each can be named"
+    );
+    let width = all.iter().map(|device| device.name.len()).max().unwrap_or(0);
+    for device in all {
+        say!(
+            "  --device {:width$}  {}, MTU {} B: path MTU {} B; UDP port 4791 {}",
+            device.name,
+            device.interface,
+            device.mtu_bytes,
+            device.path_mtu_bytes,
+            port(device)
+        );
+    }
+    say!("  roce:INTERFACE is its first address; roce alone that of --listen or --connect.");
+    say!("");
+}
+
+fn port(device: &Nameable) -> String {
+    match &device.holders[..] {
+        [] => "is free".into(),
+        holders => format!("is taken by {}", holders.join(", ")),
+    }
+}
+
+/// Its line of `--json`.
+pub(super) fn line(device: Nameable) -> Line {
+    let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, .. } = device;
+    Line::Nameable {
+        device: name,
+        interface,
+        mtu_bytes,
+        path_mtu_bytes,
+        port_free: holders.is_empty(),
+        held_by: holders,
+    }
+}

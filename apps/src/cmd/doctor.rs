@@ -1,0 +1,64 @@
+//! `rdma-conn doctor`: tests what a device on the network needs, here and on the path to a peer.
+//!
+//! ```text
+//!   doctor roce:HERE THERE                     doctor roce:THERE --listen
+//!     | echoes: short, of each path MTU, many ---> |
+//!     | <------ replies: where each came from ---- |   UDP port 4791 at both ends,
+//!     | join: queue pairs -----------------------> |   and nothing else
+//!     |   both give the port to a device           |
+//!     | <------ a datagram: its queue pair ------- |
+//!     | messages of a reliable connection -------> |
+//! ```
+
+mod listen;
+mod local;
+mod path;
+mod queue_pair;
+mod report;
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use anyhow::Context;
+use soft_rnic::Roce;
+
+use crate::cli::{Common, Doctor};
+use crate::outcome::{Failure, Outcome, as_usage, usage};
+pub(crate) use report::Failed;
+use report::Report;
+
+pub(crate) fn run(common: &Common, options: &Doctor) -> Outcome {
+    if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
+        return Err(usage(format!(
+            "{flag}: doctor takes the device as its argument: leave {flag} out"
+        )));
+    }
+    let name = &options.subject;
+    let Some(text) = name.strip_prefix("roce:") else {
+        return Err(usage(format!(
+            "{name}: doctor tests devices on the network, roce:ADDRESS or roce:INTERFACE: `rdma-conn devices` \
+             lists them, and says what keeps others away"
+        )));
+    };
+    let roce: Roce = text.parse().map_err(as_usage)?;
+    let peer = options.peer.as_deref().map(|peer| address(peer, roce.ip)).transpose()?;
+    let mut report = Report::new(common.json);
+    let here = local::check(&mut report, &roce)?;
+    match (here, peer) {
+        (Some(here), Some(peer)) => path::check(&mut report, name, here, peer)?,
+        (Some(here), None) if options.listen => listen::serve(&mut report, name, here)?,
+        _ => {}
+    }
+    report.finish()
+}
+
+/// The address of a peer, of the same family as ours.
+fn address(peer: &str, ours: IpAddr) -> Result<SocketAddr, Failure> {
+    let text = peer.strip_prefix("roce:").unwrap_or(peer);
+    let found = (text, Roce::UDP_PORT).to_socket_addrs();
+    let mut all = found.with_context(|| format!("{peer}: no address is known of it"))?;
+    all.find(|addr| addr.is_ipv4() == ours.is_ipv4()).ok_or_else(|| {
+        usage(format!(
+            "{peer}: it has no address of the family of {ours}, and packets have two of one"
+        ))
+    })
+}

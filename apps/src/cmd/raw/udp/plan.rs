@@ -1,0 +1,99 @@
+//! What the ends of the baseline agree on.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::super::plan::Task;
+use super::super::report::Line;
+use crate::outcome::usage;
+use crate::session::ChannelOf;
+
+/// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.
+const AROUND: u32 = 16;
+/// Bytes that the kernel adds to a packet that it keeps, as the device reckons.
+const OVERHEAD: u32 = 1_024;
+/// Packets that answer nobody, at most, whatever the other end keeps.
+const MOST_UNACKED: u32 = 1 << 16;
+
+/// The byte stream to the other end.
+pub(super) type Control = ChannelOf<Note>;
+
+/// What the ends say to each other by it.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) enum Note {
+    /// What is to be measured, and the port of the one who says it.
+    Plan(Plan, u16),
+    /// The other one's port, and bytes that its kernel keeps.
+    Ready(u16, usize),
+    /// So many datagrams were sent: there will be no more.
+    Done(u64),
+    /// So many have come.
+    Received(u64),
+    /// What has come of it, and the signal that has ended it early.
+    Results(Box<Line>, Option<String>),
+}
+
+/// One measurement.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) task: Task,
+    /// Bytes of a message.
+    pub(super) size: u32,
+    /// Bytes of a path MTU of RoCE v2, which a datagram has besides 16 bytes.
+    pub(super) mtu: u32,
+    /// Which of how many measurements this is.
+    pub(super) at: u32,
+    pub(super) of: u32,
+    pub(super) rounds: u32,
+}
+
+impl Plan {
+    /// Bytes of messages in a datagram.
+    pub(super) fn payload(&self) -> u32 {
+        self.size.min(self.mtu).max(1)
+    }
+
+    /// Bytes of a datagram.
+    pub(super) fn datagram(&self) -> usize {
+        (self.payload() + AROUND) as usize
+    }
+
+    /// Datagrams of a message.
+    pub(super) fn datagrams(&self) -> u64 {
+        u64::from(self.size.div_ceil(self.mtu).max(1))
+    }
+
+    /// Datagrams under way at once to an end whose kernel keeps so many bytes.
+    pub(super) fn window(&self, buffer: usize) -> u32 {
+        let most = buffer / 2 / (self.datagram() + OVERHEAD as usize);
+        u32::try_from(most).unwrap_or(MOST_UNACKED).clamp(4, MOST_UNACKED)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let mtus = [256, 512, 1_024, 2_048, 4_096];
+        if !mtus.contains(&self.mtu) || self.size > MOST_BYTES || self.rounds == 0 || self.of == 0 {
+            bail!("the other end asks for what cannot be: {self:?}");
+        }
+        if self.task == Task::Pingpong && self.datagrams() > 1 {
+            return Err(usage(format!(
+                "--size {}: a message of pingpong --op udp is one datagram, of up to {} bytes here",
+                self.size, self.mtu
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The longest message.
+const MOST_BYTES: u32 = 1 << 30;
+
+/// What a measurement was, at the leading end.
+pub(super) struct Led {
+    pub(super) elapsed: Duration,
+    /// Datagrams that were sent (pingpong: and answered).
+    pub(super) sent: u64,
+    pub(super) latencies: Option<Histogram<u64>>,
+}

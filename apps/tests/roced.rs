@@ -1,0 +1,52 @@
+//! `rdma-conn roced`: an address of the network that stays bound.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::process::Command;
+
+use rustix::process::Signal;
+use support::processes::Running;
+use support::text;
+
+const ADDRESS: &str = "127.0.0.131";
+/// The port of RoCE v2.
+const PORT: &str = "127.0.0.131:4791";
+
+fn roced() -> Running {
+    // What runs the tests may ignore signals, as a shell does for a job in the background.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_rdma-conn")]);
+    let mut running = Running::new(command.args(["roced", ADDRESS]));
+    running.wait_for("roce:127.0.0.131 is bound");
+    running
+}
+
+#[test]
+fn an_address_stays_bound_until_the_last_process_of_it_ends() {
+    let (first, second) = (roced(), roced());
+    first.signal(Signal::KILL);
+    assert_eq!(first.ended().status.code(), None);
+    assert!(UdpSocket::bind(PORT).is_err());
+    let third = roced();
+    for process in [second, third] {
+        assert!(UdpSocket::bind(PORT).is_err());
+        process.signal(Signal::TERM);
+        assert_eq!(process.ended().status.code(), Some(0));
+    }
+    drop(UdpSocket::bind(PORT).unwrap());
+}
+
+#[test]
+fn what_is_no_address_of_this_machine_is_refused() {
+    for (words, status, says) in [
+        (&["roced", "here"][..], 2, "here"),
+        (&["roced", "192.0.2.1"], 1, "no interface here has this address"),
+        (&["roced", ADDRESS, "--device", "soft0"], 2, "leave --device out"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_rdma-conn")).args(words).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        assert!(error.starts_with("rdma-conn: ") && error.contains(says), "{error}");
+    }
+}

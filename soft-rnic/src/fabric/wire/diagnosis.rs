@@ -1,0 +1,261 @@
+//! Why a peer on the network has not answered, as far as this end can know.
+//!
+//! A queue pair whose retries are over notes its peer here, and what the device has counted names
+//! causes, the likeliest first. Nothing is counted for packets that are in order.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::io::Write;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::objects::state::{Device, Qp};
+
+use super::state::{Reliable, Wire};
+
+/// A peer that did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreached {
+    /// The device: `roce:10.0.0.1`.
+    pub device: String,
+    /// The address of the peer.
+    pub peer: IpAddr,
+    /// It has answered requests of the same queue pair before.
+    pub has_answered: bool,
+    /// Bytes of payload in the longest packet that was not answered.
+    pub packet_bytes: u32,
+    /// Why the system has not sent some of the device's packets.
+    pub refused: Option<Errno>,
+    /// Packets for queue pairs of the device that came from another address than their peer's: from
+    /// where the last one came.
+    pub foreign: Option<IpAddr>,
+    /// Packets that came with a checksum that does not fit.
+    pub bad_icrc: u64,
+    /// Packets that this end's socket had no room for.
+    pub overflowed: u64,
+}
+
+/// What the device has met of that.
+#[derive(Debug, Default)]
+pub(crate) struct Symptoms {
+    /// The error of a packet that was not sent; 0 if there was none.
+    refused: AtomicI32,
+    foreign: Mutex<Option<IpAddr>>,
+}
+
+/// The peer that was noted last: of which device, and what was known of its queue pair.
+static LAST: Mutex<Option<(Arc<Device>, Unreached)>> = Mutex::new(None);
+
+/// Whether it is reported on standard error.
+static SPEAKS: AtomicBool = AtomicBool::new(false);
+
+impl Symptoms {
+    /// The system has refused to send a packet.
+    #[cold]
+    pub(super) fn note_refused(&self, error: Errno) {
+        // Relaxed: a statistic.
+        self.refused.store(error.raw_os_error(), Ordering::Relaxed);
+    }
+
+    /// A packet for a queue pair came from an address that is not its peer's.
+    #[cold]
+    pub(super) fn note_foreign(&self, from: IpAddr) {
+        // One of those that come at once will do.
+        if let Some(mut foreign) = self.foreign.try_lock() {
+            *foreign = Some(from.to_canonical());
+        }
+    }
+}
+
+impl Qp {
+    /// The retries of a request are over.
+    #[cold]
+    pub(super) fn note_unreached(&self, wire: &Reliable, len: u64) {
+        let device = &self.pd.context.device;
+        let Some(network) = device.wire() else { return };
+        let longest = network.mtu.min(u32::try_from(len).unwrap_or(u32::MAX));
+        let unreached = Unreached {
+            device: device.name().to_owned(),
+            peer: wire.path.peer.ip().to_canonical(),
+            has_answered: wire.first > 0,
+            packet_bytes: longest,
+            refused: None,
+            foreign: None,
+            bad_icrc: 0,
+            overflowed: 0,
+        }
+        .with(network);
+        if SPEAKS.swap(false, Ordering::Relaxed) {
+            // There may be no standard error.
+            let _ = writeln!(std::io::stderr(), "{}: {unreached}", unreached.device);
+        }
+        *LAST.lock() = Some((Arc::clone(device), unreached));
+    }
+}
+
+impl Unreached {
+    /// With what the device has counted by now.
+    fn with(self, wire: &Wire) -> Unreached {
+        // Relaxed: statistics.
+        let refused = wire.symptoms.refused.load(Ordering::Relaxed);
+        Unreached {
+            refused: (refused != 0).then(|| Errno::from_raw_os_error(refused)),
+            foreign: *wire.symptoms.foreign.lock(),
+            bad_icrc: wire.counts.bad_icrc.load(Ordering::Relaxed),
+            // What receives may be at it.
+            overflowed: wire.rx.try_lock().map_or(0, |rx| rx.inbox.dropped().into()),
+            ..self
+        }
+    }
+
+    /// The causes that what was counted speaks for, the likeliest first.
+    fn causes(&self) -> Vec<String> {
+        let mut causes = Vec::new();
+        if let Some(errno) = self.refused {
+            causes.push(refusal(errno));
+        }
+        if let Some(from) = self.foreign {
+            causes.push(format!(
+                "packets for a queue pair came from {from}, which is not its peer: address translation \
+                 lies between, or another device has the peer's part"
+            ));
+        }
+        if self.bad_icrc > 0 {
+            causes.push(format!(
+                "{} packets came with a checksum that does not fit: address translation, or something \
+                 that rewrites packets",
+                self.bad_icrc
+            ));
+        }
+        if self.has_answered && self.packet_bytes > SHORT {
+            causes.push(format!(
+                "it has answered before, and the packets have {} bytes of payload: the path may not take \
+                 packets that long (MTU)",
+                self.packet_bytes
+            ));
+        }
+        if self.overflowed > 0 {
+            causes.push(format!(
+                "this end's socket had no room for {} packets: raise net.core.rmem_max",
+                self.overflowed
+            ));
+        }
+        causes.push(match self.has_answered {
+            true => "the peer has ended, or was cut off".into(),
+            false => format!(
+                "nothing came from {}: a firewall for UDP port 4791 between here and there (either \
+                 way), a wrong address, or a peer that has ended",
+                self.peer
+            ),
+        });
+        causes
+    }
+}
+
+/// Packets with more payload are of interest for the MTU of a path: all paths take these.
+const SHORT: u32 = 1_024;
+
+fn refusal(errno: Errno) -> String {
+    let why = match errno {
+        Errno::MSGSIZE => "the interface does not take packets that long: its MTU has changed",
+        Errno::PERM | Errno::ACCESS => {
+            "a firewall of this machine refuses packets to UDP port 4791"
+        }
+        Errno::NETUNREACH | Errno::HOSTUNREACH => "no route leads there (`ip route get`)",
+        _ => "see `ip link` and `ip route`",
+    };
+    format!("this machine has not sent packets: {errno}; {why}")
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unreached { device, peer, .. } = self;
+        write!(f, "{peer} does not answer: ")?;
+        for (at, cause) in self.causes().iter().enumerate() {
+            let between = if at == 0 { "" } else { "; or " };
+            write!(f, "{between}{cause}")?;
+        }
+        write!(f, "; next: `rdma-conn doctor {device} {peer}`")
+    }
+}
+
+/// The peer that a device on the network has reached last in vain (`RETRY_EXC`), with causes that this
+/// end's counts speak for.
+///
+/// ```
+/// if let Some(unreached) = soft_rnic::peer_unreached() {
+///     eprintln!("{unreached}");
+/// }
+/// ```
+#[must_use]
+pub fn peer_unreached() -> Option<Unreached> {
+    let last = LAST.lock().clone();
+    let (device, unreached) = last?;
+    Some(match device.wire() {
+        Some(wire) => unreached.with(wire),
+        None => unreached,
+    })
+}
+
+/// Reports the first [`peer_unreached`] on standard error when it is noted: for programs that print a
+/// status and no more.
+pub fn report_peer_unreached() {
+    // Relaxed: a flag.
+    SPEAKS.store(true, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent() -> Unreached {
+        Unreached {
+            device: "roce:10.0.0.1".into(),
+            peer: "10.0.0.2".parse().unwrap(),
+            has_answered: false,
+            packet_bytes: 4_096,
+            refused: None,
+            foreign: None,
+            bad_icrc: 0,
+            overflowed: 0,
+        }
+    }
+
+    #[test]
+    fn the_likeliest_cause_comes_first_and_the_next_step_last() {
+        let first = |unreached: Unreached, begins: &str| {
+            let text = unreached.to_string();
+            let causes = text.strip_prefix("10.0.0.2 does not answer: ").unwrap();
+            assert!(causes.starts_with(begins), "{text}");
+            assert!(text.ends_with("; next: `rdma-conn doctor roce:10.0.0.1 10.0.0.2`"), "{text}");
+        };
+        let all = Unreached {
+            has_answered: true,
+            refused: Some(Errno::PERM),
+            foreign: Some("10.0.0.9".parse().unwrap()),
+            bad_icrc: 3,
+            overflowed: 7,
+            ..silent()
+        };
+        assert_eq!(all.causes().len(), 6);
+        first(all.clone(), "this machine has not sent packets");
+        first(
+            Unreached { refused: None, ..all.clone() },
+            "packets for a queue pair came from 10.0.0.9",
+        );
+        let all = Unreached { refused: None, foreign: None, ..all };
+        first(all.clone(), "3 packets came with a checksum that does not fit");
+        first(
+            Unreached { bad_icrc: 0, ..all.clone() },
+            "it has answered before, and the packets have 4096",
+        );
+        let short = Unreached { bad_icrc: 0, packet_bytes: 64, ..all };
+        first(short.clone(), "this end's socket had no room for 7 packets");
+        first(Unreached { overflowed: 0, ..short }, "the peer has ended");
+        first(silent(), "nothing came from 10.0.0.2: a firewall for UDP port 4791");
+    }
+}

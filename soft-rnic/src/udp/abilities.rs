@@ -1,0 +1,54 @@
+//! What the system's sockets can do.
+
+use core::mem::size_of_val;
+use core::net::{IpAddr, SocketAddr};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::port::Port;
+use std::os::fd::AsRawFd;
+
+/// What the system's UDP sockets can do, as far as it takes the options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// Cuts runs of packets (`UDP_SEGMENT`).
+    pub cuts: bool,
+    /// Merges packets that come (`UDP_GRO`).
+    pub merges: bool,
+    /// Several processes can share an address (`SO_REUSEPORT` with a program).
+    pub shares: bool,
+}
+
+/// Tries the options on sockets of their own, of which only the last is bound: to any free port of `ip`.
+#[must_use]
+pub fn abilities(ip: IpAddr) -> Abilities {
+    let takes = |option: libc::c_int, value: libc::c_int| {
+        let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let Ok(socket) = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
+            return false;
+        };
+        let from = (&raw const value).cast();
+        let len = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the option's value is an integer, which is read.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, from, len) == 0 }
+    };
+    let shared = Port::bind_group(SocketAddr::new(ip, 0), 0, 1);
+    Abilities {
+        cuts: takes(libc::UDP_SEGMENT, 1_024),
+        merges: takes(libc::UDP_GRO, 1),
+        shares: shared.is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_system_has_them() {
+        for ip in ["127.0.0.1", "::1"] {
+            let all = Abilities { cuts: true, merges: true, shares: true };
+            assert_eq!(abilities(ip.parse().unwrap()), all, "{ip}");
+        }
+    }
+}

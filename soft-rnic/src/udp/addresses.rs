@@ -1,0 +1,109 @@
+//! The addresses of this machine.
+
+use core::net::IpAddr;
+use std::ffi::CStr;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::errors::last_error;
+use super::interface::{address, mtu_of};
+
+/// An address that packets can be sent from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// The interface that has it.
+    pub interface: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// Bytes of the longest IP packet that the interface takes.
+    pub mtu: usize,
+}
+
+/// The addresses of all interfaces that are up, in the system's order. Link-local IPv6 addresses are
+/// left out: they need an interface beside them, for which a GID has no room.
+///
+/// # Errors
+/// What the system says.
+pub fn local_addresses() -> Result<Vec<LocalAddress>, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    let mut list = core::ptr::null_mut();
+    // SAFETY: a place for the list.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(last_error());
+    }
+    let mut all = Vec::new();
+    let mut at: *const libc::ifaddrs = list;
+    // SAFETY: the list's entries stay until it is freed; the last one's `ifa_next` is null.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        // SAFETY: null, or an address of its family.
+        let ip = unsafe { address(entry.ifa_addr) };
+        let is_up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
+        let Some(ip) = ip.filter(|ip| is_up && !is_link_local_v6(*ip)) else { continue };
+        // SAFETY: a name that ends with zero.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+        let interface = name.to_string_lossy().into_owned();
+        // One that goes away meanwhile has no MTU.
+        if let Ok(mtu) = mtu_of(&socket, name) {
+            all.push(LocalAddress { interface, ip, mtu });
+        }
+    }
+    // SAFETY: the list is used no more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(all)
+}
+
+/// The address of an interface that others can reach first: of those that leave the machine before
+/// those that do not, IPv4 before IPv6.
+#[must_use]
+pub fn address_of<'a>(all: &'a [LocalAddress], interface: &str) -> Option<&'a LocalAddress> {
+    let of_it = all.iter().filter(|address| address.interface == interface);
+    of_it.min_by_key(|address| (is_confined(address.ip), address.ip.is_ipv6()))
+}
+
+/// Whether an address is for one machine, or one network segment, only.
+fn is_confined(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback(),
+    }
+}
+
+fn is_link_local_v6(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_among_them() {
+        let all = local_addresses().unwrap();
+        let found = address_of(&all, "lo").unwrap();
+        assert_eq!((found.ip, found.mtu), ("127.0.0.1".parse().unwrap(), 65_536));
+        assert_eq!(address_of(&all, "no-such-if"), None);
+    }
+
+    #[test]
+    fn addresses_that_others_reach_come_first_and_ipv4_before_ipv6() {
+        let on = |interface: &str, ip: &str| LocalAddress {
+            interface: interface.into(),
+            ip: ip.parse().unwrap(),
+            mtu: 1_500,
+        };
+        let all = [
+            on("a", "169.254.0.1"),
+            on("a", "fd00::1"),
+            on("a", "10.0.0.1"),
+            on("a", "10.0.0.2"),
+            on("b", "169.254.0.2"),
+            on("b", "fd00::2"),
+        ];
+        let chosen = |name| address_of(&all, name).map(|address| address.ip.to_string());
+        assert_eq!(chosen("a").as_deref(), Some("10.0.0.1"));
+        assert_eq!(chosen("b").as_deref(), Some("fd00::2"));
+    }
+}

@@ -1,0 +1,174 @@
+//! Who has a UDP port.
+//!
+//! The kernel lists all sockets of the network namespace (`/proc/net/udp`), with their users. Which
+//! process a socket is of, only the descriptors of processes say, and those of other users cannot be read.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::fs;
+
+/// What has a UDP port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortHolder {
+    /// The user of its socket.
+    pub user: u32,
+    /// The number of a process that has the socket, and its name, if that can be seen.
+    pub process: Option<(u32, String)>,
+    /// The kernel's own device, if it is that.
+    pub kernel_device: Option<String>,
+}
+
+impl fmt::Display for PortHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.process, &self.kernel_device, self.user) {
+            (Some((id, name)), ..) => write!(f, "{name} (process {id})"),
+            (None, Some(name), _) => write!(f, "the kernel's soft-RoCE ({name}: see `rdma link`)"),
+            (None, None, user) => write!(f, "a process of user {user}, or the kernel"),
+        }
+    }
+}
+
+/// What has the port of an address, or of all addresses. Nothing is bound to find out.
+#[must_use]
+pub fn port_holders(addr: SocketAddr) -> Vec<PortHolder> {
+    let sockets: Vec<Socket> = ["/proc/net/udp", "/proc/net/udp6"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|text| text.lines().filter_map(socket_of).collect::<Vec<_>>())
+        .filter(|socket| socket.takes(addr))
+        .collect();
+    sockets.iter().map(holder_of).collect()
+}
+
+/// A line of the kernel's list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Socket {
+    local: SocketAddr,
+    user: u32,
+    inode: u64,
+}
+
+impl Socket {
+    /// Whether it keeps others from binding the address.
+    fn takes(&self, addr: SocketAddr) -> bool {
+        let (mine, asked) = (self.local.ip().to_canonical(), addr.ip().to_canonical());
+        let is_any = match self.local.ip() {
+            IpAddr::V4(ip) => ip.is_unspecified() && asked.is_ipv4(),
+            // It may be for IPv4 as well.
+            IpAddr::V6(ip) => ip.is_unspecified(),
+        };
+        self.local.port() == addr.port() && (is_any || mine == asked)
+    }
+}
+
+/// Reads `  7: 0200007F:12B7 00000000:0000 07 … uid timeout inode …`.
+fn socket_of(line: &str) -> Option<Socket> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (ip, port) = words.get(1)?.split_once(':')?;
+    let local = SocketAddr::new(ip_of(ip)?, u16::from_str_radix(port, 16).ok()?);
+    let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    Some(Socket { local, user: number(7)? as u32, inode: number(9)? })
+}
+
+/// An address in words of the processor's order, each as a number.
+fn ip_of(text: &str) -> Option<IpAddr> {
+    let word = |at: usize| {
+        let digits = text.get(8 * at..8 * at + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    };
+    match text.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let bytes = [word(0)?, word(1)?, word(2)?, word(3)?].concat();
+            Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into())
+        }
+        _ => None,
+    }
+}
+
+fn holder_of(socket: &Socket) -> PortHolder {
+    let process = process_with(socket.inode);
+    // Its sockets are for all addresses, and root's.
+    let is_kernels = socket.inode == 0 || (socket.user == 0 && socket.local.ip().is_unspecified());
+    let may_be_kernel = process.is_none() && is_kernels;
+    let kernel_device = if may_be_kernel { kernel_device() } else { None };
+    PortHolder { user: socket.user, process, kernel_device }
+}
+
+/// A process that has the socket among its descriptors.
+fn process_with(inode: u64) -> Option<(u32, String)> {
+    let wanted = format!("socket:[{inode}]");
+    let has_it = |process: &u32| {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok();
+        let mut links = descriptors.into_iter().flatten().flatten();
+        links.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == &*wanted))
+    };
+    let numbers = fs::read_dir("/proc").ok()?.flatten();
+    let mut processes = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let process = processes.find(has_it)?;
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    Some((process, name.trim_end().to_owned()))
+}
+
+/// A device of the kernel's that speaks RoCE v2 over UDP: it alone has a file `parent`.
+fn kernel_device() -> Option<String> {
+    let all = fs::read_dir("/sys/class/infiniband").ok()?.flatten();
+    let mut soft = all.filter(|entry| entry.path().join("parent").exists());
+    soft.next().map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::port::Port;
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernels_list_are_read() {
+        let line = "  77: 0200007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
+                    1000        0 4711 2 0000000000000000 0";
+        let local = "127.0.0.2:4791".parse().unwrap();
+        assert_eq!(socket_of(line), Some(Socket { local, user: 1_000, inode: 4_711 }));
+        let line = line.replace("0200007F:", "00000000000000000000000001000000:");
+        assert_eq!(socket_of(&line).unwrap().local, "[::1]:4791".parse().unwrap());
+        assert_eq!(socket_of("  sl  local_address rem_address   st tx_queue"), None);
+        assert_eq!(socket_of(""), None);
+    }
+
+    #[test]
+    fn sockets_for_all_addresses_take_each_of_them() {
+        let takes = |local: &str, addr: &str| {
+            let local = local.parse().unwrap();
+            Socket { local, user: 0, inode: 1 }.takes(addr.parse().unwrap())
+        };
+        assert!(takes("0.0.0.0:4791", "10.0.0.1:4791"));
+        assert!(takes("[::]:4791", "10.0.0.1:4791"));
+        assert!(takes("10.0.0.1:4791", "[::ffff:10.0.0.1]:4791"));
+        assert!(!takes("0.0.0.0:4791", "[fd00::1]:4791"));
+        assert!(!takes("10.0.0.2:4791", "10.0.0.1:4791"));
+        assert!(!takes("10.0.0.1:4792", "10.0.0.1:4791"));
+    }
+
+    #[test]
+    fn a_port_of_ours_is_this_process() {
+        for addr in ["127.0.0.40:0", "[::1]:0"] {
+            let port = Port::bind(addr.parse().unwrap()).unwrap();
+            let found = port_holders(port.local());
+            let process = found.iter().find_map(|holder| holder.process.as_ref());
+            assert_eq!(process.map(|(id, _)| *id), Some(std::process::id()), "{found:?}");
+            let local = port.local();
+            drop(port);
+            assert_eq!(port_holders(local), []);
+        }
+    }
+
+    #[test]
+    fn holders_are_named() {
+        let of = |process: Option<(u32, String)>, kernel_device: Option<&str>| {
+            let kernel_device = kernel_device.map(str::to_owned);
+            PortHolder { user: 7, process, kernel_device }.to_string()
+        };
+        assert_eq!(of(Some((12, "bench".into())), None), "bench (process 12)");
+        assert!(of(None, Some("rxe0")).starts_with("the kernel's soft-RoCE (rxe0"));
+        assert_eq!(of(None, None), "a process of user 7, or the kernel");
+    }
+}

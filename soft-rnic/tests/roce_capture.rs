@@ -1,0 +1,219 @@
+//! Captures of devices over UDP: a small reader of pcap files checks every packet.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use common::*;
+use roce_core::icrc::{Checked, Flow};
+use verbs_sys::*;
+
+const BYTES: usize = 300_000;
+
+const CONFIG: Config = Config {
+    access: RW,
+    rq_psn: 1,
+    sq_psn: 1,
+    rd_atomic: 4,
+    dest_rd_atomic: 4,
+    min_rnr_timer: 1,
+    timeout: 15,
+    retry_cnt: 7,
+    rnr_retry: 7,
+    qkey: 0x11,
+};
+
+/// A packet of a capture.
+struct Packet {
+    from: SocketAddr,
+    to: SocketAddr,
+    /// Identification and "don't fragment"; none of IPv6.
+    id: Option<(u16, bool)>,
+    class: u8,
+    hops: u8,
+    bytes: Vec<u8>,
+}
+
+impl Packet {
+    /// Reads the headers of IP and UDP; all lengths have to fit each other.
+    fn parse(ip: &[u8]) -> Packet {
+        let word = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let (from, to, id, class, hops, udp) = match ip[0] >> 4 {
+            4 => {
+                assert_eq!((ip[0], word(ip, 2) as usize, ip[9]), (0x45, ip.len(), 17));
+                let addr = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap());
+                let id = Some((word(ip, 4), word(ip, 6) == 1 << 14));
+                (addr(12), addr(16), id, ip[1], ip[8], &ip[20..])
+            }
+            6 => {
+                assert_eq!((word(ip, 4) as usize + 40, ip[6]), (ip.len(), 17));
+                let addr =
+                    |at: usize| IpAddr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap());
+                (addr(8), addr(24), None, (word(ip, 0) >> 4) as u8, ip[7], &ip[40..])
+            }
+            version => panic!("IP version {version}"),
+        };
+        assert_eq!(word(udp, 4) as usize, udp.len());
+        let (from, to) = (SocketAddr::new(from, word(udp, 0)), SocketAddr::new(to, word(udp, 2)));
+        Packet { from, to, id, class, hops, bytes: udp[8..].to_vec() }
+    }
+
+    /// The full check of the ICRC: with the identification that the header says.
+    #[track_caller]
+    fn check(&self) {
+        let checked = Flow::new(self.from, self.to).unwrap().check(0, &self.bytes).unwrap();
+        match (checked, self.id) {
+            (Checked::V4 { id, dont_fragment }, said) => {
+                assert_eq!(Some((id, dont_fragment)), said)
+            }
+            (Checked::V6, said) => assert_eq!(said, None),
+        }
+        roce_core::codec::parse(&self.bytes).unwrap();
+    }
+}
+
+/// Reads a capture as it is now.
+fn read(path: &PathBuf) -> Vec<Packet> {
+    soft_rnic::udp::write_captures();
+    let bytes = std::fs::read(path).unwrap();
+    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!((word(0), word(16), word(20)), (0xa1b2_3c4d, 65_535, 101));
+    let (mut at, mut packets, mut last) = (24, Vec::new(), (0, 0));
+    while at < bytes.len() {
+        let [seconds, nanos, len, whole] = [0, 4, 8, 12].map(|field| word(at + field));
+        assert!(nanos < 1_000_000_000 && (seconds, nanos) >= last, "in order of time");
+        last = (seconds, nanos);
+        assert_eq!(len, whole);
+        packets.push(Packet::parse(&bytes[at + 16..at + 16 + len as usize]));
+        at += 16 + len as usize;
+    }
+    packets
+}
+
+fn file(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.pcap"));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+fn open(text: &str) -> Net {
+    let roce: soft_rnic::Roce = text.parse().unwrap();
+    Net::on(soft_rnic::table(), &roce.list().unwrap())
+}
+
+/// A long SEND from one device to the other.
+fn send(a: &Net, b: &Net, len: usize) {
+    let kind = ibv_qp_type::IBV_QPT_RC;
+    let [(a_cq, a_qp), (b_cq, b_qp)] = [a, b].map(|net| {
+        let cq = net.cq(16);
+        (cq, net.qp_of(kind, cq))
+    });
+    for (net, qp, to, peer) in [(a, a_qp, b, b_qp), (b, b_qp, a, a_qp)] {
+        // SAFETY: the queue pair is alive.
+        let number = unsafe { (*peer).qp_num };
+        for (attr, mask) in <[_; 3]>::from(to.steps_of(kind, number, CONFIG)) {
+            assert_eq!(net.modify(qp, attr, mask), 0);
+        }
+    }
+    let (mut from, mut into) = (vec![0x5a; BYTES], vec![0; BYTES]);
+    let (mr, peer_mr) = (a.mr(&mut from, RW), b.mr(&mut into, RW));
+    assert_eq!(post_recv(b_qp, 1, &mut [sge(peer_mr, 0, len as u32)]), 0);
+    let mut list = [sge(mr, 0, len as u32)];
+    let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut list, SIGNALED);
+    assert_eq!(post_send(a_qp, &mut wr), 0);
+    assert_eq!(a.poll(a_cq, 1)[0].status, "SUCCESS");
+    assert_eq!(b.poll(b_cq, 1)[0].status, "SUCCESS");
+    assert!(into[..len] == from[..len]);
+    for (net, qp, cq, mr) in [(a, a_qp, a_cq, mr), (b, b_qp, b_cq, peer_mr)] {
+        net.destroy_qp(qp);
+        net.destroy_cq(cq);
+        net.dereg(mr);
+    }
+}
+
+#[test]
+fn both_ends_capture_the_same_packets_with_the_headers_of_the_wire() {
+    let paths = ["sender", "receiver"].map(file);
+    let [a, b] = [0, 1].map(|n| open(&format!("127.31.1.{},pcap={}", n + 1, paths[n].display())));
+    send(&a, &b, BYTES);
+    let [sent, came] = [&paths[0], &paths[1]].map(read);
+    for packet in sent.iter().chain(&came) {
+        packet.check();
+        assert_eq!((packet.from.port(), packet.to.port()), (4_791, 4_791));
+        assert_eq!((packet.class, packet.hops), (0, 1), "those of the address vector");
+    }
+    let payload: usize = sent
+        .iter()
+        .filter(|packet| packet.from.ip().to_string() == "127.31.1.1")
+        .map(|packet| roce_core::codec::parse(&packet.bytes).unwrap().payload.len())
+        .sum();
+    assert!(payload >= BYTES, "{payload}");
+    // Runs that the kernel cuts have identifications that count.
+    assert!(sent.iter().any(|packet| packet.id > Some((0, true))));
+    // Nothing is lost here, so that both have the same, each with what was sent first.
+    let of = |packets: &[Packet], from: &str| {
+        let theirs = packets.iter().filter(|packet| packet.from.ip().to_string() == from);
+        theirs.map(|packet| (packet.id, packet.bytes.clone())).collect::<Vec<_>>()
+    };
+    for from in ["127.31.1.1", "127.31.1.2"] {
+        assert!(of(&sent, from) == of(&came, from), "{from}");
+    }
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_damaged_packet_is_captured_as_it_came() {
+    let path = file("damaged");
+    let net = open(&format!("127.31.1.3,pcap={}", path.display()));
+    let other = open("127.31.1.4");
+    // The device's thread takes what comes from here on.
+    send(&net, &other, 8);
+    let sender = std::net::UdpSocket::bind("127.31.1.5:0").unwrap();
+    // The system gives a packet to the process whose place is in the number of the queue pair.
+    let packets = read(&path);
+    let ours = packets.iter().find(|packet| packet.to.ip().to_string() == "127.31.1.3").unwrap();
+    let mut damaged = [4, 0x40, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 5, 1, 2, 3, 4];
+    damaged[5..8].copy_from_slice(&ours.bytes[5..8]);
+    sender.send_to(&damaged, "127.31.1.3:4791").unwrap();
+    let is_there = || read(&path).iter().any(|packet| packet.bytes == damaged);
+    let patience = std::time::Instant::now();
+    while !is_there() {
+        assert!(patience.elapsed() < std::time::Duration::from_secs(60), "it is not captured");
+        std::thread::yield_now();
+    }
+    let all = read(&path);
+    let found = all.iter().find(|packet| packet.bytes == damaged).unwrap();
+    assert_eq!(found.from, sender.local_addr().unwrap());
+    let checked = Flow::new(found.from, found.to).unwrap().check(0, &found.bytes);
+    assert!(checked.is_err(), "the capture does not repair it");
+    net.close();
+    other.close();
+}
+
+#[test]
+fn ipv6_is_captured_too() {
+    let path = file("v6");
+    let net = open(&format!("::1,loopback=wire,pcap={}", path.display()));
+    send(&net, &net, 10_000);
+    let packets = read(&path);
+    assert!(packets.iter().all(|packet| packet.from.is_ipv6()));
+    packets.iter().for_each(Packet::check);
+    // Sent and received: each is there twice.
+    assert!(packets.len() >= 2 * 10_000_usize.div_ceil(4_096), "{}", packets.len());
+    net.close();
+}
+
+#[test]
+fn files_that_cannot_be_captures_are_refused_with_the_reason() {
+    let error = |text: &str| text.parse::<soft_rnic::Roce>().map(|roce| roce.list());
+    let refused = error("127.31.1.6,pcap=/no/such/folder/x").unwrap().unwrap_err().to_string();
+    assert!(refused.contains("/no/such/folder/x") && refused.contains("not found"), "{refused}");
+    assert!(error("127.31.1.6,pcap=").unwrap_err().to_string().contains("pcap"));
+    let path = file("shared");
+    let text = |n: u32| format!("127.31.1.{n},pcap={}", path.display());
+    assert!(error(&text(7)).unwrap().is_ok());
+    let refused = error(&text(8)).unwrap().unwrap_err().to_string();
+    assert!(refused.contains("%p"), "{refused}");
+}
