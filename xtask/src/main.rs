@@ -5,6 +5,7 @@ mod bindings;
 mod check;
 mod circles;
 mod conformance;
+mod namespaces;
 mod programs;
 mod soak;
 mod vm;
@@ -41,6 +42,9 @@ enum Chore {
         #[arg(long)]
         rxe0: bool,
     },
+    /// Run programs over RoCE v2 between two network namespaces that this user makes, and print a
+    /// table (Debian: iproute2, ibverbs-utils, perftest)
+    Namespaces(namespaces::NamespacesArgs),
     /// Run verbs programs that are not written for it on soft0, through `rdma-conn soft`
     /// (Debian: ibverbs-utils, perftest, python3-pyverbs)
     Programs,
@@ -72,6 +76,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Check => check::run()?,
         Chore::Circles => circles::run()?,
         Chore::Conformance { rxe0 } => conformance::run(rxe0)?,
+        Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Vm(args) => return vm::run(args),

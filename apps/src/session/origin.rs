@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::refusal::differs;
 
 /// Where a process runs: the provider of its device, its user, and its machine. On the wire
-/// `s1000.6c1f…`: `s` for the software device or `c` for a card, the user, and 8 hexadecimal digits
+/// `s1000.6c1f…`: `s` for the software device or `c` for what reaches other machines, a card or a device
+/// that speaks RoCE v2 from user space; the user, and 8 hexadecimal digits
 /// of the machine's boot.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(into = "String", try_from = "String")]
@@ -18,6 +19,11 @@ pub(crate) struct Origin {
     is_soft: bool,
     user: u32,
     boot: u32,
+}
+
+/// Whether the device of this name speaks RoCE v2: to another machine, user, or a card.
+fn is_on_the_network(name: &str) -> bool {
+    name.starts_with("roce:")
 }
 
 /// Of this process.
@@ -40,18 +46,19 @@ impl TryFrom<String> for Origin {
 impl Origin {
     /// Of this process, with the device that it has opened.
     pub(crate) fn here() -> Origin {
-        *HERE.get_or_init(|| Origin::with(Provider::Soft))
+        *HERE.get_or_init(|| Origin::with(true))
     }
 
     /// This process works with `device`: the first one that it opens.
     pub(crate) fn open(device: &Device) {
-        HERE.get_or_init(|| Origin::with(device.provider()));
+        let is_soft = device.provider() == Provider::Soft && !is_on_the_network(device.name());
+        HERE.get_or_init(|| Origin::with(is_soft));
     }
 
-    fn with(provider: Provider) -> Origin {
+    fn with(is_soft: bool) -> Origin {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Origin {
-            is_soft: provider == Provider::Soft,
+            is_soft,
             user: rustix::process::geteuid().as_raw(),
             boot: crc32fast::hash(boot.as_bytes()),
         }
@@ -82,7 +89,7 @@ impl Origin {
     /// # Errors
     /// The words of a refusal.
     pub(crate) fn reaches(self, connecting: Origin) -> Result<(), String> {
-        let name = |soft: bool| if soft { "the device soft0" } else { "a card" };
+        let name = |soft: bool| if soft { "the device soft0" } else { "a card or roce:ADDRESS" };
         if self.is_soft != connecting.is_soft {
             let remedy = "give both ends the same --device";
             return Err(differs("", name(connecting.is_soft), name(self.is_soft), remedy));
@@ -128,5 +135,11 @@ mod tests {
         for junk in ["", "s", "x1.00000000", "s1", "s-1.00000000", "s1.y"] {
             assert_eq!(Origin::decode(junk), None, "{junk}");
         }
+    }
+
+    #[test]
+    fn a_device_on_the_network_is_no_device_of_one_machine() {
+        assert!(is_on_the_network("roce:10.0.0.1") && is_on_the_network("roce:fd00::1"));
+        assert!(!is_on_the_network("soft0") && !is_on_the_network("rocep1s0"));
     }
 }

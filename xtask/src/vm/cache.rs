@@ -18,6 +18,7 @@ const PACKAGES: &[&str] = &[
     "cpio",
     "file",
     "iproute2",
+    "ethtool",
     "rdma-core",
     "ibverbs-utils",
     "ibverbs-providers",

@@ -50,8 +50,10 @@ enum What {
         #[command(flatten)]
         machine: Machine,
     },
-    /// Have Debian's programs on soft0 over UDP meet those on the kernel's device
+    /// Have our command and Debian's programs on soft0 over UDP meet those on the kernel's device
     Interop {
+        /// Only cases whose names hold this
+        filter: Option<String>,
         #[command(flatten)]
         machine: Machine,
     },
@@ -79,7 +81,7 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             let own = std::fs::read(std::env::current_exe()?)?;
             machine.run(RUN_PLAN.to_owned(), &[("plan", plan), ("xtask", own)])
         }
-        Some(What::Interop { machine }) => interop::run(&machine),
+        Some(What::Interop { filter, machine }) => interop::run(&machine, filter),
         Some(What::Compare(args)) => compare::run(&args),
         Some(What::Inside { plan }) => inside::run(&plan),
     }

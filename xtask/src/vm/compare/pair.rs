@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -21,10 +22,20 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// An end that failed or took too long, with the last that it printed. No process is
 /// left.
 pub(crate) fn run(pair: &Pair, port: u16) -> Result<String> {
-    let deadline = Instant::now() + LIMIT;
-    let mut listener = End::start(&pair.listener)?;
-    listener.wait_until_it_listens(port, deadline)?;
-    let connector = End::start(&pair.connector)?.finish(deadline);
+    run_between(pair, port, Path::new("/proc/net"), LIMIT)
+}
+
+/// [`run`], with the listening end in the network namespace that has these `tables` of sockets.
+pub(crate) fn run_between(
+    pair: &Pair,
+    port: u16,
+    tables: &Path,
+    limit: Duration,
+) -> Result<String> {
+    let deadline = Instant::now() + limit;
+    let mut listener = End::start(&pair.listener, limit)?;
+    listener.wait_until_it_listens(port, tables, deadline)?;
+    let connector = End::start(&pair.connector, limit)?.finish(deadline);
     // An end that has failed leaves the other one waiting.
     let patience = if connector.is_ok() { deadline } else { Instant::now() };
     let listener = listener.finish(patience);
@@ -33,9 +44,14 @@ pub(crate) fn run(pair: &Pair, port: u16) -> Result<String> {
     Ok(printed)
 }
 
+/// Lines of a program that failed, in the report: the reason may come before the last one.
+const LAST: usize = 3;
+
 /// A running process, which does not outlive this; neither does what it has started.
 struct End {
     child: Child,
+    /// How long it may take, for the report.
+    limit: Duration,
     /// Its process group, until that was ended.
     group: Option<Pid>,
     /// What it prints on standard output and on standard error, once it prints no more.
@@ -50,7 +66,7 @@ enum Stream {
 }
 
 impl End {
-    fn start(words: &[String]) -> Result<End> {
+    fn start(words: &[String], limit: Duration) -> Result<End> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -63,18 +79,18 @@ impl End {
         if let Some(err) = child.stderr.take() {
             gather(err, Stream::Err, tell);
         }
-        Ok(End { child, group, gathered, printed: Default::default() })
+        Ok(End { child, limit, group, gathered, printed: Default::default() })
     }
 
     /// Whether it does is seen from outside: perftest says it into a buffer.
-    fn wait_until_it_listens(&mut self, port: u16, deadline: Instant) -> Result<()> {
-        while !is_listened_to(port)? {
+    fn wait_until_it_listens(&mut self, port: u16, tables: &Path, deadline: Instant) -> Result<()> {
+        while !is_listened_to(port, tables) {
             if let Some(status) = self.child.try_wait()? {
                 self.end_group();
                 bail!("the listening end ended ({status}): {}", self.last_words());
             }
             if Instant::now() > deadline {
-                bail!("the listening end did not listen within {LIMIT:?}");
+                bail!("the listening end did not listen within {:?}", self.limit);
             }
             std::thread::sleep(Duration::from_millis(5)); // until the next look
         }
@@ -85,7 +101,8 @@ impl End {
     fn finish(mut self, deadline: Instant) -> Result<String> {
         if !self.gather_until(deadline) {
             self.kill();
-            bail!("it did not end within {LIMIT:?}: {}", self.last_words());
+            let limit = self.limit;
+            bail!("it did not end within {limit:?}: {}", self.last_words());
         }
         let status = self.child.wait()?;
         self.end_group();
@@ -107,13 +124,18 @@ impl End {
         }
     }
 
-    /// The last line of what it said, errors first, when it has ended.
+    /// The last lines of what it said, errors first, when it has ended.
     fn last_words(&mut self) -> String {
         // Other processes may hold its pipes open: wait for a bounded time.
         self.gather_until(Instant::now() + Duration::from_secs(1));
         let [out, err] = &self.printed;
-        let last = [err, out].into_iter().find_map(|text| text.lines().rfind(|l| is_told(l)));
-        last.unwrap_or("it said nothing").trim().to_owned()
+        let told = |text: &str| text.lines().filter(|line| is_told(line)).count() > 0;
+        let Some(text) = [err, out].into_iter().find(|text| told(text)) else {
+            return "it said nothing".to_owned();
+        };
+        let mut last: Vec<&str> = text.lines().rev().filter(|l| is_told(l)).take(LAST).collect();
+        last.reverse();
+        last.iter().map(|line| line.trim()).collect::<Vec<_>>().join("; ")
     }
 
     fn kill(&mut self) {
@@ -148,13 +170,11 @@ fn gather(from: impl Read + Send + 'static, stream: Stream, tell: Sender<(Stream
     });
 }
 
-/// Whether a socket of this machine listens at `port`.
-fn is_listened_to(port: u16) -> Result<bool> {
-    let mut tables = String::new();
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        tables += &fs::read_to_string(table).unwrap_or_default(); // without IPv6: no table
-    }
-    Ok(tables.lines().any(|line| is_listening(line, port)))
+/// Whether a socket in these tables listens at `port`.
+fn is_listened_to(port: u16, tables: &Path) -> bool {
+    // Without IPv6 there is one.
+    let text = |table| fs::read_to_string(tables.join(table)).unwrap_or_default();
+    ["tcp", "tcp6"].iter().any(|table| text(table).lines().any(|line| is_listening(line, port)))
 }
 
 /// A line is `sl local_address rem_address st …`, an address `HEX:PORT`; 0A is LISTEN.
@@ -199,7 +219,7 @@ mod tests {
     #[test]
     fn what_an_end_has_started_ends_with_it() {
         let words = ["sh", "-c", "tail -f /dev/null & wait"].map(str::to_owned);
-        let mut end = End::start(&words).unwrap();
+        let mut end = End::start(&words, LIMIT).unwrap();
         let children = format!("/proc/{0}/task/{0}/children", end.child.id());
         while fs::read_to_string(&children).unwrap().is_empty() {
             std::thread::yield_now();
@@ -213,7 +233,7 @@ mod tests {
     fn a_listener_is_seen() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        assert!(is_listened_to(port).unwrap());
+        assert!(is_listened_to(port, Path::new("/proc/net")));
         assert!(!is_listening("0: 0100007F:1388 00000000:0000 01 0 0 0", 5000), "established");
         assert!(is_listening("0: 0100007F:1388 00000000:0000 0A 0 0 0", 5000));
     }

@@ -1,0 +1,144 @@
+//! What runs between two ends.
+
+use std::path::Path;
+
+use super::end::{COMMAND, Device, Lines};
+
+/// Something that has to go well between two ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Case {
+    /// As the tables have it.
+    pub(super) name: String,
+    pub(super) lines: Lines,
+    /// What the connecting end has to print; of our command, which checks what comes, nothing.
+    pub(super) prints: &'static str,
+}
+
+const PROTOCOLS: &[&str] = &[
+    "send-recv",
+    "buffered-read",
+    "buffered-write",
+    "direct-write",
+    "shared-write",
+    "direct-read",
+];
+
+/// Verbs of reliable connections without a connection of ours above.
+const RELIABLE: &[&str] = &["send", "write", "write-imm", "read"];
+
+/// Those that promise nothing: where packets are lost, they do not run.
+const UNRELIABLE: &[(&str, &str)] = &[("send", "uc"), ("write", "uc"), ("send", "ud")];
+
+/// Messages that one packet takes, and that many do; a datagram has one.
+const SIZES: &str = "--size 16,65536 --rounds 1";
+const DATAGRAMS: &str = "--size 16,1000 --rounds 1";
+/// As few packets as show each kind: first ones, middle ones, last ones, with padding.
+const FEW: &str = "--size 16,9001 --rounds 1";
+
+/// rdma-core's and perftest's, and what their last lines say: `(line, text)`.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("ibv_rc_pingpong -n 200 -m 4096", "200 iters in"),
+    ("ibv_rc_pingpong -n 100 -s 65537 -m 1024 -c", "100 iters in"),
+    ("ibv_uc_pingpong -n 100 -s 1024", "100 iters in"),
+    ("ibv_ud_pingpong -n 100 -s 1024", "100 iters in"),
+    ("ib_send_bw -F -n 200", "65536 200"),
+    ("ib_write_bw -F -n 200", "65536 200"),
+    ("ib_read_bw -F -n 200", "65536 200"),
+    ("ib_atomic_bw -F -n 100", "8 100"),
+    ("ib_send_lat -F -n 200 -s 1000", "1000 200"),
+];
+
+/// How hard a run is for the programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Conditions {
+    /// Packets get lost: what is unreliable does not run.
+    pub(super) is_lossy: bool,
+    /// The path MTU is 4,096 bytes, which some programs of others ask for, or take without asking the
+    /// other end.
+    pub(super) is_wide: bool,
+}
+
+impl Case {
+    fn ours(arguments: &str, more: &str) -> Case {
+        let sizes = if arguments.ends_with("ud") { DATAGRAMS } else { SIZES };
+        Case::sized(arguments, more, sizes)
+    }
+
+    fn sized(arguments: &str, more: &str, sizes: &str) -> Case {
+        let lines = Lines::ours(arguments, &format!("{more} {sizes}"));
+        Case { name: arguments.to_owned(), lines, prints: "" }
+    }
+
+    fn verbs(line: &str, prints: &'static str) -> Case {
+        Case { name: line.to_owned(), lines: Lines::verbs(line), prints }
+    }
+
+    /// Reads a file over, which the caller compares.
+    pub(super) fn copy(from: &Path, into: &Path) -> Case {
+        let (from, into) = (from.display(), into.display());
+        let line = format!("{COMMAND} copy --device {{device}}");
+        let lines = Lines {
+            listener: format!("{line} --listen {{socket}} --once --no-sync --into {into}"),
+            connector: format!("{line} --to {{socket}} {from}"),
+        };
+        Case { name: "copy".to_owned(), lines, prints: "" }
+    }
+
+    /// rdma-core's ping-pong at one end, and ours that answers it at the other: the one on our
+    /// device, and of two such the one that listens.
+    fn compat(devices: [&Device; 2]) -> Case {
+        let program = "ibv_rc_pingpong";
+        let theirs = Lines::verbs(&format!("{program} -n 200"));
+        let ours = Lines::ours(&format!("pingpong --compat {program} --iterations 200"), "");
+        let meet = |line: String| line.replace("{socket}", "{host}:{port}");
+        let lines = match devices[0].is_ours() {
+            true => Lines { listener: meet(ours.listener), ..theirs },
+            false => Lines { connector: meet(ours.connector), ..theirs },
+        };
+        Case { name: format!("pingpong --compat {program}"), lines, prints: "" }
+    }
+}
+
+/// All that runs between two devices.
+pub(super) fn all(devices: [&Device; 2], conditions: Conditions) -> Vec<Case> {
+    let Conditions { is_lossy, is_wide } = conditions;
+    let bench = |protocol| Case::ours(&format!("bench --protocol {protocol}"), "--seconds 0.4");
+    let pingpong =
+        |protocol| Case::ours(&format!("pingpong --protocol {protocol}"), "--iterations 40");
+    let raw = |(verb, transport)| {
+        Case::ours(&format!("bench --op {verb} --transport {transport}"), "--seconds 0.2")
+    };
+    let mut cases: Vec<Case> = PROTOCOLS.iter().map(bench).collect();
+    cases.extend(["send-recv", "direct-write", "direct-read"].map(pingpong));
+    cases.extend(RELIABLE.iter().map(|verb| raw((*verb, "rc"))));
+    if !is_lossy {
+        cases.extend(UNRELIABLE.iter().copied().map(raw));
+    }
+    cases.push(Case::compat(devices));
+    let is_run = |line: &str| {
+        let is_reliable = !["_uc_", "_ud_"].iter().any(|kind| line.contains(kind));
+        let takes_less = line.starts_with("ibv_") && !line.contains("4096");
+        (is_reliable || !is_lossy) && (is_wide || takes_less)
+    };
+    let programs = PROGRAMS.iter().filter(|(line, _)| is_run(line));
+    cases.extend(programs.map(|(line, prints)| Case::verbs(line, prints)));
+    cases
+}
+
+/// A few messages of each operation, between devices of ours.
+pub(super) fn few(is_lossy: bool) -> Vec<Case> {
+    let raw = |(verb, transport): (&str, &str)| {
+        let arguments = format!("bench --op {verb} --transport {transport}");
+        Case::sized(&arguments, "--messages 20", if transport == "ud" { DATAGRAMS } else { FEW })
+    };
+    let mut cases: Vec<Case> = RELIABLE.iter().map(|verb| raw((*verb, "rc"))).collect();
+    if !is_lossy {
+        cases.extend(UNRELIABLE.iter().copied().map(raw));
+    }
+    let pingpong = |protocol: &&str| {
+        Case::sized(&format!("pingpong --protocol {protocol}"), "--iterations 10", FEW)
+    };
+    cases.extend(PROTOCOLS.iter().map(pingpong));
+    cases.push(Case::verbs("ib_atomic_bw -F -n 50", "8 50"));
+    cases
+}

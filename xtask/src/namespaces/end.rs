@@ -1,0 +1,189 @@
+//! The two ends of a run: programs, where they run, and on which devices.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::vm::compare::commands::Pair;
+use crate::vm::compare::pair;
+
+use super::network::{Namespace, Network};
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Device {
+    /// Ours, at the address of its end, with these options, each behind a comma.
+    Roce(String),
+    /// The kernel's, of this name.
+    Kernel(&'static str),
+}
+
+impl Device {
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self, Device::Roce(_))
+    }
+}
+
+/// One of the two ends.
+pub(super) struct End<'n> {
+    pub(super) namespace: &'n Namespace,
+    /// Its device's, if that is ours; our command meets there as well.
+    pub(super) address: IpAddr,
+    /// Where programs of others meet, not all of which listen at addresses of IPv6.
+    pub(super) host: IpAddr,
+    pub(super) device: Device,
+    /// The processor that its programs are pinned to.
+    pub(super) processor: Option<&'static str>,
+}
+
+/// Both ends of a network, with our device at each.
+pub(super) fn both(
+    network: &Network,
+    address: impl Fn(usize) -> IpAddr,
+    options: impl Fn(usize) -> String,
+) -> [End<'_>; 2] {
+    [0, 1].map(|end| End {
+        namespace: &network.namespaces[end],
+        address: address(end),
+        host: network.v4(end),
+        device: Device::Roce(options(end)),
+        processor: None,
+    })
+}
+
+/// The folder with the command, and the library for programs of others.
+pub(super) struct Built(pub(super) PathBuf);
+
+/// The lines of both ends, with `{…}` for what depends on where they run: see [`End::words`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lines {
+    pub(super) listener: String,
+    pub(super) connector: String,
+}
+
+/// Where the listening end listens.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    socket: SocketAddr,
+    host: IpAddr,
+}
+
+/// Our command.
+pub(super) const COMMAND: &str = "rdma-conn";
+/// The index of the GID that stands for an IPv4 address, of a device of the kernel's.
+const KERNELS_GID: &str = "1";
+
+impl Lines {
+    /// The same arguments of our command at both ends, and more of the connecting one.
+    pub(super) fn ours(arguments: &str, more: &str) -> Lines {
+        let line = format!("{COMMAND} {arguments} --device {{device}}");
+        Lines {
+            listener: format!("{line} --listen {{socket}}"),
+            connector: format!("{line} --connect {{socket}} {more}").trim_end().to_owned(),
+        }
+    }
+
+    /// A program of rdma-core's or perftest's.
+    pub(super) fn verbs(line: &str) -> Lines {
+        let gid = if line.starts_with("ibv_") { "-g" } else { "-x" };
+        let line = format!("{line} -d {{name}} {gid} {{gid}} -p {{port}}");
+        Lines { connector: format!("{line} {{host}}"), listener: line }
+    }
+
+    /// Runs both; what the connecting end prints on standard output.
+    pub(super) fn run(
+        &self,
+        built: &Built,
+        ends: &[End<'_>; 2],
+        port: u16,
+        limit: Duration,
+    ) -> Result<String> {
+        let at = At { socket: SocketAddr::new(ends[0].address, port), host: ends[0].host };
+        let pair = Pair {
+            listener: ends[0].words(&self.listener, built, at, limit),
+            connector: ends[1].words(&self.connector, built, at, limit),
+        };
+        pair::run_between(&pair, port, &ends[0].namespace.tables(), limit)
+    }
+}
+
+impl End<'_> {
+    /// The words that run a line here, for as long as `limit` also if this process has gone.
+    fn words(&self, line: &str, built: &Built, at: At, limit: Duration) -> Vec<String> {
+        let mut words = self.namespace.enter();
+        words.extend(["timeout".into(), "--kill-after=5".into(), limit.as_secs().to_string()]);
+        if let Some(processor) = self.processor {
+            words.extend(["taskset", "--cpu-list", processor].map(str::to_owned));
+        }
+        let file = |name: &str| Path::join(&built.0, name).display().to_string();
+        let mut all = line.split(' ');
+        let program = all.next().unwrap_or_default();
+        match &self.device {
+            _ if program == COMMAND => words.push(file(COMMAND)),
+            Device::Roce(options) => words.extend([
+                "env".into(),
+                format!("RDMA_CONN_ROCE={}{options}", self.address),
+                format!("LD_PRELOAD={}", file("librdma_conn_soft.so")),
+                program.into(),
+            ]),
+            Device::Kernel(_) => words.push(program.into()),
+        }
+        words.extend(all.map(|word| self.filled_in(word, at)));
+        words
+    }
+
+    /// `{device}` is the device, with its options if our command is to make it, and `{name}` is its name;
+    /// `{socket}`, `{host}` and `{port}` are where the listening end listens.
+    fn filled_in(&self, word: &str, at: At) -> String {
+        let (name, options, gid) = match &self.device {
+            Device::Roce(options) => (format!("roce:{}", self.address), &**options, "0"),
+            Device::Kernel(name) => ((*name).to_owned(), "", KERNELS_GID),
+        };
+        word.replace("{device}", &format!("{name}{options}"))
+            .replace("{name}", &name)
+            .replace("{gid}", gid)
+            .replace("{socket}", &at.socket.to_string())
+            .replace("{host}", &at.host.to_string())
+            .replace("{port}", &at.socket.port().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str, device: Device) -> String {
+        let address = [10, 0, 1, 2].into();
+        let end =
+            End { namespace: &Namespace::own(), address, host: address, device, processor: None };
+        let host = [10, 0, 1, 1].into();
+        let at = At { socket: SocketAddr::new(host, 20_001), host };
+        end.words(line, &Built("/built".into()), at, Duration::from_secs(9)).join(" ")
+    }
+
+    #[test]
+    fn lines_are_filled_in() {
+        let Lines { listener, connector } = Lines::ours("bench", "--size 16");
+        let roce = || Device::Roce(",seed=7".to_owned());
+        assert_eq!(
+            words(&listener, roce()),
+            "timeout --kill-after=5 9 /built/rdma-conn bench --device roce:10.0.1.2,seed=7 --listen 10.0.1.1:20001"
+        );
+        assert_eq!(
+            words(&connector, Device::Kernel("rxe1")),
+            "timeout --kill-after=5 9 /built/rdma-conn bench --device rxe1 --connect 10.0.1.1:20001 --size 16"
+        );
+        let Lines { listener, connector } = Lines::verbs("ib_send_bw -F");
+        assert_eq!(
+            words(&listener, roce()),
+            "timeout --kill-after=5 9 env RDMA_CONN_ROCE=10.0.1.2,seed=7 LD_PRELOAD=/built/librdma_conn_soft.so \
+             ib_send_bw -F -d roce:10.0.1.2 -x 0 -p 20001"
+        );
+        assert_eq!(
+            words(&connector, Device::Kernel("rxe1")),
+            "timeout --kill-after=5 9 ib_send_bw -F -d rxe1 -x 1 -p 20001 10.0.1.1"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! `cargo xtask namespaces`: two hosts on one machine, as network namespaces that a pair of virtual
+//! Ethernet devices joins, and programs that meet over RoCE v2 between them. No privileges are needed
+//! where a user may make user namespaces.
+//!
+//! `network` makes the namespaces, `end` says how a program runs at an end, `cases` which ones
+//! do, and `runner` runs them; `capture` and `speed` are other runs. `cargo xtask vm interop` runs the same cases in the
+//! guest, with the kernel's device at one end (`kernel`).
+
+mod capture;
+mod cases;
+mod end;
+mod kernel;
+mod network;
+mod runner;
+mod scratch;
+mod speed;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use cases::Case;
+use end::{Built, End};
+use network::{JUMBO, Namespace, Network, ORDINARY};
+use runner::{LIMIT, Runner};
+use scratch::Scratch;
+
+/// What `cargo xtask namespaces` is given.
+#[derive(Args)]
+pub(crate) struct NamespacesArgs {
+    /// Only cases whose names hold this
+    filter: Option<String>,
+    /// MiB of the file that is copied while packets get lost
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    copy: u64,
+    /// Capture a few of each operation, and have tshark and scapy check every packet (Debian: tshark,
+    /// python3-scapy, ethtool)
+    #[arg(long)]
+    capture: bool,
+    /// Measure RoCE v2 beside plain UDP and TCP instead, each end on a processor of its own; figures of a
+    /// machine that does other things as well mean nothing (Debian: iperf3)
+    #[arg(long, conflicts_with = "capture")]
+    speed: bool,
+    /// Run here, in a namespace of this process's own, with what was built in this folder
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    inside: Option<PathBuf>,
+    /// In the virtual machine, as root: with the kernel's device at one end
+    #[arg(long, requires = "inside", hide = true)]
+    kernel: bool,
+}
+
+/// How long a program may take, beside [`LIMIT`], for each MiB of the file that is copied.
+const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
+
+/// What our device does to packets that come.
+const FAULTS: &str = ",loss=0.01,reordering=0.01,duplication=0.01,seed=";
+
+pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
+    match &args.inside {
+        Some(folder) if args.kernel => kernel::run(args.filter.as_deref(), &Built(folder.clone())),
+        Some(folder) if args.speed => speed::run(args.filter.as_deref(), &Built(folder.clone())),
+        Some(folder) if args.capture => {
+            capture::run(args.filter.as_deref(), &Built(folder.clone()))
+        }
+        Some(folder) => inside(args, &Built(folder.clone())),
+        None => outside(args),
+    }
+}
+
+/// Builds, and runs this program again in namespaces of its own.
+fn outside(args: &NamespacesArgs) -> Result<()> {
+    permitted()?;
+    // With every assertion, but where it is measured.
+    let built = build(if args.speed { "release" } else { "lane" })?;
+    let mut unshare = Command::new("unshare");
+    unshare.args(ENTER).arg(std::env::current_exe()?).arg("namespaces");
+    unshare.arg("--inside").arg(built).args(["--copy", &args.copy.to_string()]);
+    unshare.args(args.capture.then_some("--capture")).args(args.speed.then_some("--speed"));
+    let status = unshare.args(&args.filter).status().context("starting unshare")?;
+    ensure!(status.success(), "not all is well between the namespaces");
+    Ok(())
+}
+
+/// A user namespace with this user as its root, and a network namespace of that.
+const ENTER: [&str; 3] = ["--user", "--map-root-user", "--net"];
+
+/// Settings that forbid namespaces to users, and what they have to be.
+const SETTINGS: &[(&str, &str, bool)] = &[
+    ("/proc/sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone=1", false),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "kernel.apparmor_restrict_unprivileged_userns=0",
+        true,
+    ),
+    ("/proc/sys/user/max_user_namespaces", "user.max_user_namespaces=10000", false),
+    ("/proc/sys/user/max_net_namespaces", "user.max_net_namespaces=10000", false),
+];
+
+/// Whether this user may make what is needed.
+fn permitted() -> Result<()> {
+    let probe = ["ip", "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"];
+    let out = Command::new("unshare").args(ENTER).args(probe).output();
+    let out = out.context("starting unshare (Debian: util-linux)")?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let forbids = |file: &str, other_than_zero: bool| {
+        let value = fs::read_to_string(file).ok();
+        value.is_some_and(|value| (value.trim() != "0") == other_than_zero)
+    };
+    let forbidding = SETTINGS.iter().filter(|(file, _, value)| forbids(file, *value));
+    let mut advice: Vec<String> =
+        forbidding.map(|(_, setting, _)| format!("`sysctl -w {setting}` permits it")).collect();
+    if advice.is_empty() {
+        advice.push("no sysctl forbids it: perhaps a container's seccomp profile does, or the kernel has no veth".into());
+    }
+    bail!(
+        "this machine does not let a user make network namespaces: `unshare {} {}` says: {}: {}",
+        ENTER.join(" "),
+        probe.join(" "),
+        String::from_utf8_lossy(&out.stderr).trim(),
+        advice.join("; ")
+    )
+}
+
+/// Builds the command and the library; the folder that has both.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--profile", profile]);
+    cargo.args(["--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
+    ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    Ok(std::path::absolute(target.join(profile))?)
+}
+
+/// In a network namespace that nobody else uses.
+fn inside(args: &NamespacesArgs, built: &Built) -> Result<()> {
+    let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
+    let mut runner = Runner::new(built, args.filter.as_deref());
+    let v4 = |end| network.v4(end);
+    let v6 = |end| network.v6(end);
+    let faults = |end| format!("{FAULTS}{end}");
+    let (wide, narrow) = ([JUMBO; 2], [ORDINARY; 2]);
+    for (name, mtu) in [
+        ("MTU 9000", wide),
+        ("MTU 1500", narrow),
+        ("9000 and 1500", [JUMBO, ORDINARY]),
+        ("1500 and 9000", [ORDINARY, JUMBO]),
+    ] {
+        network.set_mtu(mtu)?;
+        runner.all(name, &end::both(&network, v4, |_| String::new()), mtu, false);
+    }
+    network.set_mtu(wide)?;
+    runner.all("IPv6", &end::both(&network, v6, |_| String::new()), wide, false);
+    let ends = end::both(&network, v4, faults);
+    runner.all("faults", &ends, wide, true);
+    copy(&mut runner, &ends, args.copy)?;
+    network.set_mtu(narrow)?;
+    runner.all("IPv6, 1500, faults", &end::both(&network, v6, faults), narrow, true);
+    runner.finish()
+}
+
+/// Copies a file, and compares.
+fn copy(runner: &mut Runner<'_>, ends: &[End<'_>; 2], mib: u64) -> Result<()> {
+    let folder = Scratch::new()?;
+    let (from, into) = (folder.0.join("sent"), folder.0.join("received"));
+    let mut random = fs::File::open("/dev/urandom")?;
+    let bytes = mib << 20;
+    std::io::copy(&mut std::io::Read::take(&mut random, bytes), &mut fs::File::create(&from)?)?;
+    let check = || {
+        let compared = Command::new("cmp").arg(&from).arg(into.join("sent")).output()?;
+        ensure!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+        Ok(())
+    };
+    runner.limit_is(LIMIT + LIMIT_PER_MIB * mib as u32);
+    runner.check(&Case::copy(&from, &into), check, ends);
+    runner.limit_is(LIMIT);
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Runs cases one after the other, and makes a table of what came of them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::cases::{self, Case, Conditions};
+use super::end::{Built, End};
+use super::network::JUMBO;
+
+/// The first port; each pair of processes has one of its own, because one that was closed may not be
+/// free at once.
+const FIRST_PORT: u16 = 20_000;
+
+/// How long a program may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
+
+/// What came of all.
+pub(super) struct Runner<'a> {
+    built: &'a Built,
+    /// Only cases whose names hold this.
+    filter: Option<&'a str>,
+    /// How long one of them may take.
+    limit: Duration,
+    next_port: u16,
+    columns: Vec<String>,
+    /// Names of cases, and what came of each by column.
+    rows: Vec<(String, Vec<Option<String>>)>,
+    failed: usize,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(built: &'a Built, filter: Option<&'a str>) -> Runner<'a> {
+        let (columns, rows) = (Vec::new(), Vec::new());
+        Runner { built, filter, limit: LIMIT, next_port: FIRST_PORT, columns, rows, failed: 0 }
+    }
+
+    /// How long one may take from now on.
+    pub(super) fn limit_is(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    /// Runs all that runs between these ends.
+    pub(super) fn all(&mut self, name: &str, ends: &[End<'_>; 2], mtu: [u32; 2], is_lossy: bool) {
+        let conditions = Conditions { is_lossy, is_wide: mtu == [JUMBO; 2] };
+        let cases = cases::all([&ends[0].device, &ends[1].device], conditions);
+        self.column(name, ends, &cases);
+    }
+
+    /// Runs these cases, which are a column of the table.
+    pub(super) fn column(&mut self, name: &str, ends: &[End<'_>; 2], cases: &[Case]) {
+        self.columns.push(name.to_owned());
+        for case in cases {
+            self.check(case, || Ok(()), ends);
+        }
+    }
+
+    /// Runs a case, and then looks at what it has left behind.
+    pub(super) fn check(
+        &mut self,
+        case: &Case,
+        check: impl FnOnce() -> Result<()>,
+        ends: &[End<'_>; 2],
+    ) {
+        if self.filter.is_some_and(|filter| !case.name.contains(filter)) {
+            return;
+        }
+        let start = Instant::now();
+        let result = self.run(case, ends).and_then(|()| check());
+        let seconds = start.elapsed().as_secs_f64();
+        let column = self.columns.last().map_or("", |name| name);
+        let cell = match result {
+            Ok(()) => format!("{seconds:.1} s"),
+            Err(error) => {
+                println!("FAILED: {column}: {}: {error:#}", case.name);
+                self.failed += 1;
+                "FAILED".to_owned()
+            }
+        };
+        println!("{column}: {}: {cell}", case.name);
+        self.enter(&case.name, cell);
+    }
+
+    fn run(&mut self, case: &Case, ends: &[End<'_>; 2]) -> Result<()> {
+        self.next_port += 1;
+        let printed = case.lines.run(self.built, ends, self.next_port, self.limit);
+        let printed = printed.with_context(|| case.lines.connector.clone())?;
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let is_there = words(&printed).contains(&words(case.prints));
+        ensure!(is_there, "it printed no {:?}:\n{printed}", case.prints);
+        Ok(())
+    }
+
+    fn enter(&mut self, name: &str, cell: String) {
+        let at = self.rows.iter().position(|(row, _)| row == name).unwrap_or_else(|| {
+            self.rows.push((name.to_owned(), Vec::new()));
+            self.rows.len() - 1
+        });
+        let (_, cells) = &mut self.rows[at];
+        cells.resize(self.columns.len(), None);
+        cells[self.columns.len() - 1] = Some(cell);
+    }
+
+    /// Prints the table; fails if a case has failed, or none has run.
+    pub(super) fn finish(self) -> Result<()> {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN);
+        table.set_header([&[String::new()], &self.columns[..]].concat());
+        for (name, cells) in &self.rows {
+            let cell = |at| cells.get(at).cloned().flatten().unwrap_or_default();
+            let cells = (0..self.columns.len()).map(cell);
+            table.add_row([format!("`{name}`")].into_iter().chain(cells));
+        }
+        table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
+        println!("\n{table}\n");
+        ensure!(!self.rows.is_empty(), "no case has run");
+        ensure!(self.failed == 0, "{} cells say FAILED", self.failed);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! How fast RoCE v2 is beside plain UDP and TCP, in one run, each end on a processor of its own.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::end::{self, Built, Lines};
+use super::network::{JUMBO, Namespace, Network, ORDINARY};
+use super::runner::LIMIT;
+
+/// A measurement: its name, the lines of both ends, where its figure is in the JSON of the connecting
+/// end, and what that is.
+struct Measurement {
+    name: &'static str,
+    lines: Lines,
+    figure: &'static str,
+    unit: Unit,
+    /// Packets that are lost do not fail it.
+    is_reliable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Bits a second, printed as MB/s.
+    Bits,
+    /// Bytes a second, printed as MB/s.
+    Bytes,
+    /// Nanoseconds, printed as µs.
+    Nanoseconds,
+}
+
+fn measurements() -> Vec<Measurement> {
+    let bench = |op| of_op(op, "bench", "--size 65536 --no-verify");
+    let pingpong = |op| of_op(op, "pingpong --wait spin", "--size 16");
+    let tcp = Lines {
+        listener: "iperf3 -s -1 -B {host} -p {port}".to_owned(),
+        connector: "iperf3 -c {host} -p {port} -t 3 -J".to_owned(),
+    };
+    let of = |name, lines, figure, unit, is_reliable| Measurement {
+        name,
+        lines,
+        figure,
+        unit,
+        is_reliable,
+    };
+    vec![
+        of("iperf3, TCP", tcp, "/end/sum_received/bits_per_second", Unit::Bits, false),
+        of("bench --op udp, 64 KiB", bench("udp"), "/bytes_per_s", Unit::Bytes, false),
+        of("bench --op send, 64 KiB", bench("send"), "/bytes_per_s", Unit::Bytes, true),
+        of("pingpong --op udp, 16 B", pingpong("udp"), "/latency_ns_p50", Unit::Nanoseconds, false),
+        of(
+            "pingpong --op send, 16 B",
+            pingpong("send"),
+            "/latency_ns_p50",
+            Unit::Nanoseconds,
+            true,
+        ),
+    ]
+}
+
+/// A measurement of our command, which takes no device for plain UDP.
+fn of_op(op: &str, how: &str, more: &str) -> Lines {
+    let Lines { listener, connector } = Lines::ours(&format!("{how} --op {op} --json"), more);
+    let device = |line: String| match op {
+        "udp" => line.replace(" --device {device}", ""),
+        _ => line,
+    };
+    Lines { listener: device(listener), connector: device(connector) }
+}
+
+pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
+    let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
+    let mut port = 20_000;
+    for (mtu, options) in
+        [(JUMBO, ""), (ORDINARY, ""), (JUMBO, ",loss=0.01,seed=7"), (ORDINARY, ",loss=0.01,seed=7")]
+    {
+        network.set_mtu([mtu; 2])?;
+        let mut ends = end::both(&network, |end| network.v4(end), |_| options.to_owned());
+        for (end, processor) in ends.iter_mut().zip(["0", "1"]) {
+            end.processor = Some(processor);
+        }
+        let all = measurements().into_iter().filter(|m| options.is_empty() || m.is_reliable);
+        for m in all.filter(|m| filter.is_none_or(|filter| m.name.contains(filter))) {
+            port += 1;
+            let printed = m.lines.run(built, &ends, port, LIMIT).context(m.name)?;
+            let shown = figure(&printed, m.figure, m.unit).context(m.name)?;
+            println!("MTU {mtu}{options}: {}: {shown}", m.name);
+        }
+    }
+    Ok(())
+}
+
+/// The figure in a JSON document, or in the last of several.
+fn figure(printed: &str, pointer: &str, unit: Unit) -> Result<String> {
+    let mut documents = serde_json::Deserializer::from_str(printed).into_iter::<Value>();
+    let last = documents.by_ref().last().context("it printed no JSON")??;
+    let value = last.pointer(pointer).and_then(Value::as_f64);
+    let value = value.with_context(|| format!("no {pointer} in {last}"))?;
+    ensure!(value > 0.0, "{pointer} is {value}");
+    Ok(match unit {
+        Unit::Bits => format!("{:.0} MB/s", value / 8e6),
+        Unit::Bytes => format!("{:.0} MB/s", value / 1e6),
+        Unit::Nanoseconds => format!("{:.2} µs", value / 1e3),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_document_has_the_figure() {
+        let printed = "{\"bytes_per_s\": 1}\n{\"bytes_per_s\": 25000000.0}\n";
+        assert_eq!(figure(printed, "/bytes_per_s", Unit::Bytes).unwrap(), "25 MB/s");
+        assert_eq!(figure(printed, "/bytes_per_s", Unit::Bits).unwrap(), "3 MB/s");
+        assert!(figure(printed, "/latency_ns_p50", Unit::Nanoseconds).is_err());
+        assert!(figure("", "/bytes_per_s", Unit::Bytes).is_err());
+    }
+}
