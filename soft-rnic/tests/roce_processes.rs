@@ -21,6 +21,12 @@ const MESSAGES: u64 = 600;
 const LEN: u32 = 5_000;
 const DEPTH: u64 = 16;
 
+/// An address of this run: tests of other runs have others.
+fn at(n: u32) -> String {
+    let run = std::process::id();
+    format!("127.{}.{}.{n}", 1 + run / 256 % 254, run % 256)
+}
+
 fn config() -> Config {
     Config { access: RW, timeout: 15, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
 }
@@ -203,14 +209,14 @@ fn exchange(text: &str) {
 /// All packets are lost: so none is sent.
 #[test]
 fn processes_of_one_address_reach_each_other_by_memory() {
-    exchange("127.0.0.111,loss=1");
+    exchange(&format!("{},loss=1", at(111)));
 }
 
 #[test]
 fn processes_of_one_address_reach_each_other_over_the_network_if_that_is_asked_for() {
-    exchange("127.0.0.112,loopback=wire,loss=0.02,seed=3");
+    exchange(&format!("{},loopback=wire,loss=0.02,seed=3", at(112)));
     // A network that loses all shows that it is used.
-    let text = "127.0.0.125,loopback=wire,loss=1";
+    let text = &format!("{},loopback=wire,loss=1", at(125));
     let mut other = Other::start("the_other_process", &format!("echo {text}"));
     let end = end_on(text, RC);
     join(&end, &mut other, Config { timeout: 1, retry_cnt: 1, ..config() });
@@ -222,15 +228,15 @@ fn processes_of_one_address_reach_each_other_over_the_network_if_that_is_asked_f
 /// A number is that of a process of its own address.
 #[test]
 fn a_queue_pair_of_another_address_is_looked_for_there_only() {
-    Stream::started("127.0.0.126", "127.0.0.127").finish();
+    Stream::started(&at(126), &at(127)).finish();
     assert_eq!(soft_rnic::peer_not_found(), None);
 }
 
 /// All packets are lost.
 #[test]
 fn datagrams_reach_other_processes_of_the_address_by_memory_unless_the_network_is_asked_for() {
-    for (text, comes) in [("127.0.0.124,loss=1", true), ("127.0.0.110,loopback=wire,loss=1", false)]
-    {
+    for (n, options, comes) in [(124, "loss=1", true), (110, "loopback=wire,loss=1", false)] {
+        let text = &format!("{},{options}", at(n));
         let mut other = Other::start("the_other_process", &format!("datagram {text}"));
         let end = end_on(text, UD);
         let far = Far::parse(&other.hear());
@@ -251,10 +257,10 @@ fn datagrams_reach_other_processes_of_the_address_by_memory_unless_the_network_i
 /// The first process has bound the sockets; it is killed while all three of them are sent to.
 #[test]
 fn a_process_that_dies_takes_nothing_from_the_others() {
-    const FROM: &str = "127.0.0.114";
-    const TO: &str = "127.0.0.113";
-    let mut first = Stream::started(FROM, TO);
-    let mut others = [Stream::started(FROM, TO), Stream::started(FROM, TO)];
+    let from = &at(114);
+    let to = &at(113);
+    let mut first = Stream::started(from, to);
+    let mut others = [Stream::started(from, to), Stream::started(from, to)];
     while first.done < MESSAGES / 10 {
         assert!(first.go_on(), "{:?}", first.failed);
         for stream in &mut others {
@@ -268,7 +274,7 @@ fn a_process_that_dies_takes_nothing_from_the_others() {
         is_alive &= first.go_on();
     }
     // One comes after that, and has the sockets from the others.
-    Stream::started(FROM, TO).finish();
+    Stream::started(from, to).finish();
     others.into_iter().for_each(Stream::finish);
     while is_alive && first.go_on() {
         std::thread::yield_now();
@@ -279,13 +285,13 @@ fn a_process_that_dies_takes_nothing_from_the_others() {
 
 #[test]
 fn a_process_that_is_stopped_stops_only_itself() {
-    const FROM: &str = "127.0.0.116";
-    const TO: &str = "127.0.0.115";
+    let from = &at(116);
+    let to = &at(115);
     // Half a minute, in which the peers may be stopped.
     let patient = Config { timeout: 20, ..config() };
     let [mut first, mut second] = [(); 2].map(|()| {
-        let mut stream = Stream::start(FROM, TO);
-        stream.connect(TO, patient);
+        let mut stream = Stream::start(from, to);
+        stream.connect(to, patient);
         stream
     });
     assert!(first.go_on() && second.go_on());
@@ -294,10 +300,10 @@ fn a_process_that_is_stopped_stops_only_itself() {
         assert!(second.go_on(), "{:?}", second.failed);
     }
     // The sockets are those of the second process.
-    Stream::started(FROM, TO).finish();
+    Stream::started(from, to).finish();
     second.other.stop();
     // Now no process is left that answers: one that has the address is named.
-    let mut late = Other::start("the_other_process", &format!("fails {TO}"));
+    let mut late = Other::start("the_other_process", &format!("fails {to}"));
     let error = late.hear();
     let pids = [&first, &second].map(|stream| format!("process {} has", stream.other.pid()));
     assert!(pids.iter().any(|pid| error.contains(pid)), "{error}");
@@ -310,10 +316,10 @@ fn a_process_that_is_stopped_stops_only_itself() {
 /// Whichever of them is first: all are connected, and each has what is sent to it.
 #[test]
 fn processes_that_begin_at_the_same_time_share_the_address() {
-    const FROM: &str = "127.0.0.118";
-    const TO: &str = "127.0.0.117";
-    let mut streams = [(); 5].map(|()| Stream::start(FROM, TO));
-    streams.iter_mut().for_each(|stream| stream.connect(TO, config()));
+    let from = &at(118);
+    let to = &at(117);
+    let mut streams = [(); 5].map(|()| Stream::start(from, to));
+    streams.iter_mut().for_each(|stream| stream.connect(to, config()));
     let places: BTreeSet<u32> = streams.iter().map(|stream| place_of(stream.number)).collect();
     assert_eq!(places.len(), streams.len());
     streams.into_iter().for_each(Stream::finish);
@@ -333,13 +339,13 @@ fn occupied(ip: &str, places: impl Iterator<Item = u32>) -> Vec<OwnedFd> {
 
 #[test]
 fn an_address_has_a_limit_of_processes() {
-    const IP: &str = "127.0.0.119";
-    let mut names = occupied(IP, 0..PLACES);
+    let ip = &at(119);
+    let mut names = occupied(ip, 0..PLACES);
     assert_eq!(names.len(), PLACES as usize);
-    let error = IP.parse::<soft_rnic::Roce>().unwrap().list().unwrap_err().to_string();
+    let error = ip.parse::<soft_rnic::Roce>().unwrap().list().unwrap_err().to_string();
     assert!(error.contains("32 processes have it"), "{error}");
     names.pop();
-    let end = end_on(IP, RC);
+    let end = end_on(ip, RC);
     assert_eq!(place_of(number_of(&end)), PLACES - 1);
     end.close();
 }
@@ -347,17 +353,17 @@ fn an_address_has_a_limit_of_processes() {
 /// Another process gets the place, and not the packets, of one that was killed.
 #[test]
 fn a_place_is_taken_again() {
-    const FROM: &str = "127.0.0.121";
-    const TO: &str = "127.0.0.120";
-    let mut dead = Stream::started(FROM, TO);
-    let living = Stream::started(FROM, TO);
+    let from = &at(121);
+    let to = &at(120);
+    let mut dead = Stream::started(from, to);
+    let living = Stream::started(from, to);
     assert!(dead.go_on());
     dead.other.signal(libc::SIGKILL);
     assert_eq!(dead.other.wait(), None);
     let place = place_of(dead.number);
-    let names = occupied(TO, (0..PLACES).filter(|other| *other != place));
+    let names = occupied(to, (0..PLACES).filter(|other| *other != place));
     assert_eq!(names.len(), PLACES as usize - 2);
-    let heir = Stream::started(FROM, TO);
+    let heir = Stream::started(from, to);
     assert_eq!(place_of(heir.number), place);
     assert_ne!(heir.number, dead.number);
     heir.finish();
@@ -372,14 +378,14 @@ fn a_place_is_taken_again() {
 /// When the last process has died the next one binds the address anew.
 #[test]
 fn an_address_is_free_after_its_last_process() {
-    const FROM: &str = "127.0.0.123";
-    const TO: &str = "127.0.0.122";
+    let from = &at(123);
+    let to = &at(122);
     for _ in 0..5 {
-        let mut stream = Stream::started(FROM, TO);
+        let mut stream = Stream::started(from, to);
         assert!(stream.go_on());
         stream.other.signal(libc::SIGKILL);
         // The next one may begin before this one has ended.
-        let next = Stream::started(FROM, TO);
+        let next = Stream::started(from, to);
         stream.other.wait();
         next.finish();
     }

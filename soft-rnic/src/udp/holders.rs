@@ -31,12 +31,15 @@ impl fmt::Display for PortHolder {
 /// What has the port of an address, or of all addresses. Nothing is bound to find out.
 #[must_use]
 pub fn port_holders(addr: SocketAddr) -> Vec<PortHolder> {
-    let sockets: Vec<Socket> = ["/proc/net/udp", "/proc/net/udp6"]
+    let mut sockets: Vec<Socket> = ["/proc/net/udp", "/proc/net/udp6"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
         .flat_map(|text| text.lines().filter_map(socket_of).collect::<Vec<_>>())
         .filter(|socket| socket.takes(addr))
         .collect();
+    // Those that share an address are one user's, and each process of it has all of them.
+    sockets.sort_by_key(|socket| (socket.local, socket.user));
+    sockets.dedup_by_key(|socket| (socket.local, socket.user));
     sockets.iter().map(holder_of).collect()
 }
 
@@ -159,6 +162,12 @@ mod tests {
             drop(port);
             assert_eq!(port_holders(local), []);
         }
+    }
+
+    #[test]
+    fn a_process_that_has_all_sockets_of_an_address_is_named_once() {
+        let group = Port::bind_group("127.0.0.41:0".parse().unwrap(), 14, 2).unwrap();
+        assert_eq!(port_holders(group[0].local()).len(), 1);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn show(all: &[Nameable]) {
 fn port(device: &Nameable) -> String {
     match &device.holders[..] {
         [] => "is free".into(),
-        holders => format!("is taken by {}", holders.join(", ")),
+        holders => format!("is bound by {}", holders.join(", ")),
     }
 }
 
