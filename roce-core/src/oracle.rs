@@ -34,6 +34,8 @@ pub struct Draft {
     pub length: u16,
     /// Where in the memory.
     pub offset: u16,
+    /// Its completion is awaited.
+    pub is_signaled: bool,
     /// It is fenced.
     pub is_fenced: bool,
     /// It is solicited.

@@ -77,6 +77,8 @@ pub struct Request {
     pub remote_addr: u64,
     /// The key of the peer's memory; not used by SENDs.
     pub rkey: u32,
+    /// Its completion is awaited. The completions of others are only known with those of later ones.
+    pub is_signaled: bool,
     /// The peer's completion is a solicited event.
     pub is_solicited: bool,
     /// It begins when all READs and atomics before it are complete.
@@ -84,9 +86,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without flags, for memory of the peer.
+    /// A request whose completion is awaited, for memory of the peer.
     pub const fn new(kind: Kind, length: u32, remote_addr: u64, rkey: u32) -> Self {
-        Self { kind, length, remote_addr, rkey, is_solicited: false, is_fenced: false }
+        let (is_signaled, is_solicited, is_fenced) = (true, false, false);
+        Self { kind, length, remote_addr, rkey, is_signaled, is_solicited, is_fenced }
     }
 
     /// How many packet sequence numbers it takes.

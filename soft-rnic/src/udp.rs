@@ -19,12 +19,12 @@ mod abilities;
 mod addresses;
 mod capture;
 mod errors;
+mod group;
 mod holders;
 mod inbox;
 mod interface;
 mod outbox;
 mod port;
-mod steering;
 
 pub use abilities::{Abilities, abilities};
 pub use addresses::{LocalAddress, address_of, local_addresses};
@@ -33,4 +33,3 @@ pub use holders::{PortHolder, port_holders};
 pub use inbox::{BATCH, Datagram, Inbox};
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
-pub use steering::{PLACES, Place};

@@ -383,6 +383,7 @@ fn request(index: u64, draft: Draft) -> Request {
     };
     Request {
         is_solicited: draft.is_solicited && kind.takes_receive(),
+        is_signaled: draft.is_signaled,
         is_fenced: draft.is_fenced,
         ..Request::new(kind, if kind.is_atomic() { 0 } else { length }, BASE + offset as u64, RKEY)
     }

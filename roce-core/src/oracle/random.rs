@@ -92,6 +92,7 @@ pub(super) fn draft(random: &mut Random) -> Draft {
         kind: random.below(8) as u8,
         length: length as u16,
         offset: random.below(4096) as u16,
+        is_signaled: random.percent(50),
         is_fenced: random.percent(10),
         is_solicited: random.percent(30),
     }

@@ -53,7 +53,9 @@ fn on_a_good_network_no_packet_is_sent_twice() {
         let terms = Terms { before_wrap: 9, window, read_packets, reads, entries, timeout: 5 };
         let mut connection = Connection::new(terms);
         for _ in 0..60 {
-            connection.apply(Op::Post(random_draft(&mut random)));
+            // Of one that nobody waits for, a probe finds out whether it has come.
+            let draft = Draft { is_signaled: true, ..random_draft(&mut random) };
+            connection.apply(Op::Post(draft));
             connection.apply(Op::Receives(1));
             connection.apply(Op::Transmit(random.below(5) as u8));
             (0..random.below(5)).for_each(|_| connection.apply(Op::Deliver(Way::ToResponder, 0)));
@@ -120,8 +122,14 @@ fn every_short_history_ends_as_the_model() {
             timeout: 0,
         });
         for kind in kinds {
-            let (is_fenced, is_solicited) = (kind == add, false);
-            start.apply(Op::Post(Draft { kind, length: 257, offset: 0, is_fenced, is_solicited }));
+            start.apply(Op::Post(Draft {
+                kind,
+                length: 257,
+                offset: 0,
+                is_signaled: kind != write,
+                is_fenced: kind == add,
+                is_solicited: false,
+            }));
         }
         start.apply(Op::Receives(1));
         start.apply(Op::Transmit(1));
@@ -139,11 +147,12 @@ fn terms() -> impl Strategy<Value = Terms> {
 
 fn draft() -> impl Strategy<Value = Draft> {
     let length = prop_oneof![0..300u16, (0..9u16).prop_map(|packets| packets * 256), any::<u16>()];
-    (any::<u8>(), length, any::<u16>(), prop::bool::weighted(0.2), any::<bool>()).prop_map(
-        |(kind, length, offset, is_fenced, is_solicited)| Draft {
+    (any::<u8>(), length, any::<u16>(), prop::bool::weighted(0.2), any::<[bool; 2]>()).prop_map(
+        |(kind, length, offset, is_fenced, [is_signaled, is_solicited])| Draft {
             kind,
             length,
             offset,
+            is_signaled,
             is_fenced,
             is_solicited,
         },

@@ -6,7 +6,7 @@ use super::{Requester, SendSlot, Status};
 const TIMEOUT_UNIT_NS: u64 = 4096;
 /// A probe does not go sooner than this after the last packet: a peer that is about to answer may
 /// wait for a processor.
-const PROBE_FLOOR_NS: u64 = 50_000;
+pub(super) const PROBE_FLOOR_NS: u64 = 50_000;
 /// How often the time until a probe doubles.
 const PROBE_DOUBLINGS: u8 = 10;
 

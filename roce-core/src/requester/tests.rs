@@ -187,6 +187,41 @@ fn each_quarter_of_the_window_asks_for_an_acknowledgement() {
 }
 
 #[test]
+fn of_requests_that_nobody_waits_for_only_some_ask() {
+    const SOON: u64 = 10_000;
+    const LATER: u64 = 10_000_000;
+    let mut requester = machine(Config { max_window: 64, ..CONFIG });
+    let mut asks = |request, now_ns| {
+        requester.post(request).unwrap();
+        let packets = drain(&mut requester, now_ns);
+        let asked = packets.last().unwrap().headers.bth.ack_req;
+        while requester.next_completion().is_some() {}
+        let last = packets.last().unwrap().headers.bth.psn;
+        if asked {
+            let number = last.since(Psn::new(FIRST)).cast_unsigned();
+            requester.on_response(&ack(number), 0, now_ns + 1);
+        }
+        while requester.next_completion().is_some() {}
+        asked
+    };
+    let silent = Request { is_signaled: false, ..send(3) };
+    assert!(asks(silent, LATER), "nothing has been sent for long");
+    for _ in 0..2 {
+        for nth in 0..7 {
+            assert!(!asks(silent, LATER + SOON), "{nth}");
+        }
+        assert!(asks(silent, LATER + SOON), "one of eight");
+    }
+    assert!(!asks(silent, LATER + SOON));
+    assert!(asks(send(3), LATER + SOON), "its completion is awaited");
+    assert!(asks(silent, 2 * LATER), "nothing has been sent for long");
+    assert!(!asks(silent, 2 * LATER + SOON));
+    // What is sent again asks.
+    requester.on_timer(requester.deadline_ns().unwrap());
+    assert!(drain(&mut requester, 3 * LATER)[0].headers.bth.ack_req);
+}
+
+#[test]
 fn the_window_halves_once_for_a_loss_and_grows_again() {
     let mut requester = sent(CONFIG, &[send(40 * MTU)]);
     requester.on_response(&nak(2, NakCode::PsnSequenceError), 0, 1);

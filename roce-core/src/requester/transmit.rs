@@ -1,8 +1,12 @@
 //! Which packet goes next.
 
+use super::recovery::PROBE_FLOOR_NS;
 use super::{Requester, SendSlot};
 use crate::headers::{Bth, Headers};
 use crate::request::{Kind, Outgoing, Part, WqeIndex, extend, rc_opcode};
+
+/// Packets of which one asks, where nobody waits for their completions.
+const UNASKED: u32 = 8;
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// The next packet to send, if one may go now. It counts as sent.
@@ -21,7 +25,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         if !self.may_send(&slot, end) {
             return None;
         }
-        let asks = self.asks_for_ack(&slot, end);
+        let asks = self.asks_for_ack(&slot, end, now_ns);
         let packet = self.packet(index, &slot, position, end, asks);
         self.note_sent(&slot, end, asks, now_ns);
         Some(packet)
@@ -40,11 +44,19 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
 
     /// The last packet of a request, one in each quarter of the window, and the one that fills it
     /// ask for an acknowledgement.
-    fn asks_for_ack(&self, slot: &SendSlot, end: u64) -> bool {
+    fn asks_for_ack(&self, slot: &SendSlot, end: u64, now_ns: u64) -> bool {
         slot.request.kind.has_response()
-            || end == slot.end
+            || (end == slot.end && self.end_asks(slot, now_ns))
             || self.unasked + 1 >= self.window.quarter()
             || end - self.unacked >= u64::from(self.window.size())
+    }
+
+    /// Nobody waits for the completion of a request without a signal: of many of them in a short time, only some ask.
+    /// (Of what does not ask, a probe finds out whether it has come.)
+    fn end_asks(&self, slot: &SendSlot, now_ns: u64) -> bool {
+        let is_repeated = self.next < self.sent;
+        let is_late = now_ns.saturating_sub(self.recovery.active_ns) >= PROBE_FLOOR_NS;
+        slot.request.is_signaled || is_repeated || is_late || self.unasked + 1 >= UNASKED
     }
 
     fn note_sent(&mut self, slot: &SendSlot, end: u64, asks: bool, now_ns: u64) {

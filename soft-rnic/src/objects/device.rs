@@ -104,6 +104,12 @@ impl QpTable {
         self.by_number.write().remove(&number);
     }
 
+    /// The first number is anywhere.
+    pub(crate) fn begin_anywhere(&self, anywhere: u64) {
+        // Relaxed: as in `reserve`.
+        self.next.store(Self::after(anywhere as u32 & INDEX_MASK), Ordering::Relaxed);
+    }
+
     fn after(index: u32) -> u32 {
         ((index + 1) & INDEX_MASK).max(FIRST_QPN)
     }
@@ -111,6 +117,17 @@ impl QpTable {
 
 impl Device {
     pub(crate) fn new(name: &str, ordinal: u64, kind: Kind) -> Arc<Device> {
+        let peers = kind.is_synchronous().then(PeerProcesses::default);
+        Device::with_peers(name, ordinal, kind, peers)
+    }
+
+    /// A device whose queue pairs reach those of other processes so.
+    pub(crate) fn with_peers(
+        name: &str,
+        ordinal: u64,
+        kind: Kind,
+        peers: Option<PeerProcesses>,
+    ) -> Arc<Device> {
         Arc::new(Device {
             abi: abi(name),
             slack: [0; 8],
@@ -128,7 +145,7 @@ impl Device {
             missed: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             retired: Mutex::default(),
-            peers: kind.is_synchronous().then(PeerProcesses::default),
+            peers,
             kind,
         })
     }
@@ -164,6 +181,11 @@ impl Device {
             Kind::Wired(wire) => Some(wire),
             _ => None,
         }
+    }
+
+    /// Whether queue pairs of the device's own GID reach each other by memory.
+    pub(crate) fn loops_by_memory(&self) -> bool {
+        self.wire().is_none_or(|wire| !wire.loops)
     }
 
     /// Its GID.

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::fabric::process::backoff::Backoff;
 use crate::fabric::process::multicast::state::Participation;
+use crate::fabric::process::names::Names;
 use crate::fabric::process::outside::Insiders;
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::progress_thread::state::ProgressThread;
@@ -77,7 +78,7 @@ pub(crate) struct Device {
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
     pub(crate) kind: Kind,
-    /// Of `soft0` only: other devices reach no other process.
+    /// Of `soft0`, and of an address that processes share: other devices reach no other process so.
     pub(crate) peers: Option<PeerProcesses>,
     /// Events that are to be raised, by their deadlines' tokens.
     pub(crate) timed_events: Mutex<HashMap<u64, TimedEvent>>,
@@ -180,9 +181,11 @@ unsafe impl Send for Xrcd {}
 // SAFETY: as above.
 unsafe impl Sync for Xrcd {}
 
-/// What `soft0` knows of other processes.
+/// What `soft0`, or a device on the network, knows of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct PeerProcesses {
+    /// By which they find each other.
+    pub(crate) names: Names,
     pub(crate) here: OnceLock<Result<Here, Missing>>,
     pub(crate) rendezvous: Mutex<Rendezvous>,
     pub(crate) pairs: RwLock<Pairs>,

@@ -15,7 +15,7 @@ pub struct Abilities {
     pub cuts: bool,
     /// Merges packets that come (`UDP_GRO`).
     pub merges: bool,
-    /// Several processes can share an address (`SO_REUSEPORT` with a program).
+    /// Sockets can share an address (`SO_REUSEPORT`).
     pub shares: bool,
 }
 
@@ -36,7 +36,7 @@ pub fn abilities(ip: IpAddr) -> Abilities {
     Abilities {
         cuts: takes(libc::UDP_SEGMENT, 1_024),
         merges: takes(libc::UDP_GRO, 1),
-        shares: shared.is_ok_and(|port| port.steer(1, &[]).is_ok()),
+        shares: shared.is_ok_and(|port| Port::bind_shared(port.local()).is_ok()),
     }
 }
 

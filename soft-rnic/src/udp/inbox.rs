@@ -111,10 +111,14 @@ impl Inbox {
             (header.msg_iov, header.msg_iovlen) = (&raw mut pieces[at], 1);
             (header.msg_control, header.msg_controllen) = ((&raw mut controls[at]).cast(), CONTROL);
         }
-        let (n, flags, none) = (N as u32, libc::MSG_DONTWAIT, core::ptr::null_mut());
+        let (n, flags) = (N as u32, libc::MSG_DONTWAIT);
+        let none = core::ptr::null_mut::<libc::timespec>();
+        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
         // SAFETY: each header names room for an address, a piece of `bytes` and room for control
         // messages, that live here, with their lengths.
-        let came = unsafe { libc::recvmmsg(port.raw(), messages.as_mut_ptr(), n, flags, none) };
+        let came = unsafe {
+            libc::syscall(libc::SYS_recvmmsg, port.raw(), messages.as_mut_ptr(), n, flags, none)
+        };
         let Ok(came) = usize::try_from(came) else {
             return match last_error() {
                 Errno::AGAIN | Errno::INTR => Ok(0),

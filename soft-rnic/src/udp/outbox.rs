@@ -43,6 +43,10 @@ pub struct Outbox {
     runs: Vec<Run>,
     /// Whether equal packets go as one run.
     cuts: bool,
+    /// The place that packets which are pushed are for.
+    place: u32,
+    /// Whether the last run is for another one.
+    is_run_over: bool,
 }
 
 /// Packets to one destination that are as long as each other, but for the last, which may be shorter.
@@ -70,8 +74,16 @@ impl Outbox {
     /// may need (netem drops a run as a whole).
     #[must_use]
     pub fn new(cuts: bool) -> Outbox {
-        let bytes = vec![0; OUTBOX].into_boxed_slice();
-        Outbox { bytes, used: 0, runs: Vec::with_capacity(MESSAGES), cuts }
+        let (bytes, runs) = (vec![0; OUTBOX].into_boxed_slice(), Vec::with_capacity(MESSAGES));
+        Outbox { bytes, used: 0, runs, cuts, place: 0, is_run_over: false }
+    }
+
+    /// The packets that are pushed from now on are for this place of their destination (see `group`).
+    /// A run is for one place: it comes as a whole, and goes where its first packet goes.
+    pub fn choose_place(&mut self, place: u32) {
+        if self.place != place {
+            (self.place, self.is_run_over) = (place, true);
+        }
     }
 
     /// Whether nothing is to be sent.
@@ -87,7 +99,9 @@ impl Outbox {
     }
 
     fn joins(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
-        self.cuts && self.runs.last().is_some_and(|run| run.takes(to, marks, len))
+        self.cuts
+            && !self.is_run_over
+            && self.runs.last().is_some_and(|run| run.takes(to, marks, len))
     }
 
     /// Room for a packet of so many bytes behind the others, whatever is in it, and which one of its run
@@ -101,6 +115,7 @@ impl Outbox {
         self.used += len;
         if !joins {
             self.runs.push(Run { to, marks, from, len: 0, segment: len, packets: 0 });
+            self.is_run_over = false;
         }
         let run = self.runs.last_mut()?;
         let nth = run.packets as u16;
@@ -116,6 +131,8 @@ impl Outbox {
         (run.len, run.packets) = (run.len - len, run.packets - 1);
         if run.packets == 0 {
             self.runs.pop();
+            // The one before it may be for another place.
+            self.is_run_over = true;
         }
     }
 
@@ -182,9 +199,11 @@ impl Outbox {
                 ((&raw mut controls[at]).cast(), controllen);
         }
         let n = runs.len() as u32;
+        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
         // SAFETY: each header names an address, a piece of `bytes` and control messages that live
         // here, with their lengths.
-        let sent = unsafe { libc::sendmmsg(port.raw(), messages.as_mut_ptr(), n, 0) };
+        let sent =
+            unsafe { libc::syscall(libc::SYS_sendmmsg, port.raw(), messages.as_mut_ptr(), n, 0) };
         usize::try_from(sent).map_err(|_| last_error())
     }
 }

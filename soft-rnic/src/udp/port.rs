@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 use super::errors::last_error;
 
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
-const BUFFER: c_int = 4 << 20;
+pub(super) const BUFFER: c_int = 4 << 20;
 
 /// A UDP socket for packets that are never fragmented.
 #[derive(Debug)]
@@ -34,19 +34,28 @@ pub struct PortError {
     pub what: &'static str,
     /// Its reason.
     pub errno: Errno,
+    /// More about it, if more is known.
+    pub why: Option<String>,
+}
+
+impl PortError {
+    pub(crate) fn new(addr: SocketAddr, what: &'static str, errno: Errno) -> PortError {
+        let why = match errno {
+            Errno::ADDRINUSE => {
+                super::holders::port_holders(addr).first().map(|holder| format!("{holder} has it"))
+            }
+            Errno::ADDRNOTAVAIL => Some("no interface here has this address".to_owned()),
+            _ => None,
+        };
+        PortError { addr, what, errno, why }
+    }
 }
 
 impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PortError { addr, what, errno } = self;
+        let PortError { addr, what, errno, why } = self;
         write!(f, "{what} {addr}: {errno}")?;
-        f.write_str(match *errno {
-            Errno::ADDRINUSE => {
-                " (a process of another user has it, or the kernel's soft-RoCE: see `rdma link`)"
-            }
-            Errno::ADDRNOTAVAIL => " (no interface here has this address)",
-            _ => "",
-        })
+        why.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
     }
 }
 
@@ -61,16 +70,13 @@ impl Port {
         Port::bind_as(addr, false)
     }
 
-    /// [`bind`](Self::bind) of an address that processes of this user share: see [`steer`](Self::steer).
-    ///
-    /// # Errors
-    /// [`PortError`].
-    pub fn bind_shared(addr: SocketAddr) -> Result<Port, PortError> {
+    /// [`bind`](Self::bind) of an address that other sockets of this user share.
+    pub(super) fn bind_shared(addr: SocketAddr) -> Result<Port, PortError> {
         Port::bind_as(addr, true)
     }
 
     fn bind_as(addr: SocketAddr, shared: bool) -> Result<Port, PortError> {
-        let error = |what| move |errno| PortError { addr, what, errno };
+        let error = |what| move |errno| PortError::new(addr, what, errno);
         let family = match addr {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -78,13 +84,18 @@ impl Port {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::DGRAM, flags, None)
             .map_err(error("making a socket for"))?;
-        let buffer = options(&socket, addr).map_err(error("setting options of a socket for"))?;
+        options(&socket, addr).map_err(error("setting options of a socket for"))?;
         if shared {
             set(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
         }
         bind(&socket, &addr).map_err(error("binding"))?;
-        let local = getsockname(&socket).map_err(error("the address of a socket for"))?;
-        let local = SocketAddr::try_from(local).map_err(error("the address of a socket for"))?;
+        Port::of(socket).map_err(error("the address of a socket for"))
+    }
+
+    /// A socket that is bound, and has the options of a port.
+    pub(super) fn of(socket: OwnedFd) -> Result<Port, Errno> {
+        let local = SocketAddr::try_from(getsockname(&socket)?)?;
+        let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
         Ok(Port { socket, local, buffer })
     }
 
@@ -126,14 +137,20 @@ impl Port {
     }
 }
 
+impl From<Port> for OwnedFd {
+    fn from(port: Port) -> OwnedFd {
+        port.socket
+    }
+}
+
 impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Sets what a port needs; the bytes that are kept for it.
-fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<usize, Errno> {
+/// Sets what a port needs.
+fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
     // Probing sends packets of any length that the interface takes, also if a router has asked for shorter ones.
     match addr {
         SocketAddr::V4(_) => {
@@ -154,13 +171,14 @@ fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<usize, Errno> {
     // As much as is granted.
     let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
     let _ = set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER);
-    rustix::net::sockopt::socket_recv_buffer_size(socket)
+    Ok(())
 }
 
-fn set(socket: &OwnedFd, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+pub(super) fn set(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
     let len = size_of_val(&value) as libc::socklen_t;
     let from = (&raw const value).cast();
+    let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the option's value is an integer, which is read.
-    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, from, len) };
+    let done = unsafe { libc::setsockopt(fd, level, name, from, len) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }

@@ -171,7 +171,8 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
         crate::schedule::sim::steps_before_poll(device);
         crate::schedule::distance::look(device);
         crate::fabric::wire::progress::look(device);
-    } else if !cq.has_entry() {
+    }
+    if !cq.has_entry() {
         crate::fabric::process::peer_processes::look_around(device);
     }
     // SAFETY: the caller's promise.

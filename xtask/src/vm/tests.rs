@@ -50,6 +50,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("soft-rnic", "roce", "devices over UDP, which are this crate's own"),
     ("soft-rnic", "roce_capture", "captures of devices over UDP, which are this crate's own"),
     ("soft-rnic", "roce_unreached", "what devices over UDP say of their peers"),
+    ("soft-rnic", "roce_processes", "processes on one address of such a device"),
     ("soft-rnic", "odp_threads", "on-demand memory, which Linux 6.1's rxe does not have"),
     ("soft-rnic", "trace", "traces of soft0"),
     ("soft-rnic", "unsupported", "what soft0 does not have, and its errors"),

@@ -9,15 +9,9 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
-use rustix::process::geteuid;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-fn name(slot: u32) -> Result<SocketAddrUnix, Errno> {
-    let name = format!("soft-rnic-{}-{slot}-multicast", geteuid().as_raw());
-    SocketAddrUnix::new_abstract_name(name.as_bytes())
-}
+use super::names::Names;
 
 fn new_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -30,9 +24,9 @@ pub(crate) struct Marker(OwnedFd);
 
 impl Marker {
     /// Takes the name; `EADDRINUSE` if another process has it.
-    pub(super) fn bind(slot: u32) -> Result<Marker, Errno> {
+    pub(super) fn bind(names: &Names, slot: u32) -> Result<Marker, Errno> {
         let socket = new_socket()?;
-        bind(&socket, &name(slot)?)?;
+        bind(&socket, &names.marker(slot)?)?;
         Ok(Marker(socket))
     }
 
@@ -53,8 +47,8 @@ impl Probe {
 
     /// Whether the process in a slot takes part, if there is one. Of a slot that no process has, any
     /// user can have the marker: the process that has the slot is asked when it is met.
-    pub(super) fn sees(&mut self, slot: u32) -> Result<bool, Errno> {
-        match connect(&self.0, &name(slot)?) {
+    pub(super) fn sees(&mut self, names: &Names, slot: u32) -> Result<bool, Errno> {
+        match connect(&self.0, &names.marker(slot)?) {
             Ok(()) => {
                 self.0 = new_socket()?;
                 Ok(true)
@@ -77,17 +71,17 @@ mod tests {
     fn a_marker_is_seen_from_the_time_on_when_it_is_shown() {
         // No slot has this number, and no other run of this test.
         let slot = SLOTS + std::process::id();
-        let mut probe = Probe::new().unwrap();
-        assert_eq!(probe.sees(slot), Ok(false));
-        let marker = Marker::bind(slot).unwrap();
-        assert_eq!(Marker::bind(slot).err(), Some(Errno::ADDRINUSE));
-        assert_eq!(probe.sees(slot), Ok(false));
+        let (names, mut probe) = (Names::default(), Probe::new().unwrap());
+        assert_eq!(probe.sees(&names, slot), Ok(false));
+        let marker = Marker::bind(&names, slot).unwrap();
+        assert_eq!(Marker::bind(&names, slot).err(), Some(Errno::ADDRINUSE));
+        assert_eq!(probe.sees(&names, slot), Ok(false));
         marker.show().unwrap();
         // However many have looked.
         for _ in 0..10 {
-            assert_eq!(probe.sees(slot), Ok(true));
+            assert_eq!(probe.sees(&names, slot), Ok(true));
         }
         drop(marker);
-        assert_eq!(probe.sees(slot), Ok(false));
+        assert_eq!(probe.sees(&names, slot), Ok(false));
     }
 }

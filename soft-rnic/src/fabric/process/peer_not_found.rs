@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::geteuid;
 
+use super::names::Names;
+
 /// The slot that this process has looked for last, in vain.
 static NOT_FOUND: Mutex<Option<(u32, Why)>> = Mutex::new(None);
 
@@ -29,7 +31,7 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// A process was looked for, and no process of this user has its slot.
 #[cold]
-pub(super) fn note(slot: u32) {
+pub(super) fn note(names: &Names, slot: u32) {
     // Datagrams look for it again and again.
     let mut looked = LOOKED.lock();
     looked.retain(|(_, at)| at.elapsed() < AGAIN);
@@ -39,7 +41,7 @@ pub(super) fn note(slot: u32) {
     looked.push((slot, Instant::now()));
     drop(looked);
     let sockets = std::fs::read_to_string(SOCKETS).unwrap_or_default();
-    if let Some(user) = user_of(&sockets, slot) {
+    if let Some(user) = user_of(&sockets, names, slot) {
         *NOT_FOUND.lock() = Some((slot, Why::User(user)));
     }
 }
@@ -56,12 +58,11 @@ pub(super) fn forget() {
 }
 
 /// The other user whose process has a slot.
-fn user_of(sockets: &str, slot: u32) -> Option<u32> {
+fn user_of(sockets: &str, names: &Names, slot: u32) -> Option<u32> {
     let own = geteuid().as_raw();
-    let names = sockets.lines().filter_map(|line| line.rsplit(' ').next());
-    let theirs = names.filter_map(|name| name.strip_prefix("@soft-rnic-")?.split_once('-'));
-    let users = theirs.filter(|(_, known)| known.parse() == Ok(slot));
-    users.filter_map(|(user, _)| user.parse().ok()).find(|user| *user != own)
+    let abstracts = sockets.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
+    let theirs = abstracts.filter_map(|name| names.parse(name));
+    theirs.filter(|(_, known)| *known == slot).map(|(user, _)| user).find(|user| *user != own)
 }
 
 /// Why the process of a peer was not found, if one was looked for in vain, and none has been
@@ -78,7 +79,7 @@ pub fn peer_not_found() -> Option<String> {
     let own = geteuid().as_raw();
     Some(match why {
         Why::User(user) => format!(
-            "the peer's process is of user {user}, this one of user {own}, and soft0 connects \
+            "the peer's process is of user {user}, this one of user {own}, and a soft device connects \
              the processes of one user: run both as the same"
         ),
         Why::Absent => format!(
@@ -105,6 +106,9 @@ mod tests {
             line(&format!("@soft-rnic-{other}-8")),
         ]
         .concat();
-        assert_eq!([7, 8, 9].map(|slot| user_of(&sockets, slot)), [None, Some(other), None]);
+        assert_eq!(
+            [7, 8, 9].map(|slot| user_of(&sockets, &Names::default(), slot)),
+            [None, Some(other), None]
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What `soft0` knows of other processes: how it meets them, and how it parts with them.
+//! What a device knows of other processes: how it meets them, and how it parts with them.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -61,12 +61,24 @@ fn is_apart() -> bool {
     *APART.get_or_init(|| std::env::var_os("SOFT_RNIC_APART").is_some_and(|v| v == "1"))
 }
 
+/// Numbers that no other process knows.
+pub(crate) fn random() -> [u64; 2] {
+    let random = RandomState::new();
+    [0, 1].map(|n| random.hash_one(n))
+}
+
 impl PeerProcesses {
+    /// Those of a device of which this process has claimed a slot.
+    pub(crate) fn of(here: Here) -> PeerProcesses {
+        let names = here.names().clone();
+        PeerProcesses { names, here: OnceLock::from(Ok(here)), ..PeerProcesses::default() }
+    }
+
     pub(super) fn here(&self) -> Result<&Here, Missing> {
         let here = self.here.get_or_init(|| {
-            let random = RandomState::new();
-            let (anywhere, proof) = (random.hash_one(0), random.hash_one(1));
-            Here::claim(anywhere, proof).map_err(|(what, errno)| Missing { what, errno })
+            let [anywhere, proof] = random();
+            let claimed = Here::claim(&self.names, anywhere, proof);
+            claimed.map_err(|(what, errno)| Missing { what, errno })
         });
         here.as_ref().map_err(|missing| *missing)
     }
@@ -247,8 +259,10 @@ impl Device {
     /// No lock of a queue may be held.
     pub(crate) fn meet(self: &Arc<Device>, slot: u32) -> Result<bool, c_int> {
         let is_met = self.meet_by(slot, Rendezvous::introduce)?;
-        if is_met.is_none() {
-            peer_not_found::note(slot);
+        if is_met.is_none()
+            && let Some(peers) = &self.peers
+        {
+            peer_not_found::note(&peers.names, slot);
         }
         Ok(is_met == Some(true))
     }
@@ -408,10 +422,11 @@ impl Qp {
     pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut Responder) {
         responder.generation = responder.generation.wrapping_add(1).max(1);
         responder.number = 0;
-        let Some(peers) = &self.pd.context.device.peers else { return };
+        let device = &self.pd.context.device;
+        let Some(peers) = &device.peers else { return };
         let to = sq.requester.dest_qpn;
-        let foreign =
-            self.transport != Transport::Ud && sq.requester.reaches_us && peers.is_foreign(to);
+        let is_here = sq.requester.reaches_us && device.loops_by_memory();
+        let foreign = self.transport != Transport::Ud && is_here && peers.is_foreign(to);
         sq.remote = foreign.then(|| Box::new(Remote::new(to, responder.generation as u8)));
         if let Some(entry) = self.entry() {
             // Others find it when the state is published.
@@ -438,7 +453,11 @@ impl Qp {
             // Any process may send to it.
             return device.start_progress_thread().map_err(Errno::raw_os_error);
         }
-        let named = mask & ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 != 0;
+        // SAFETY: bytes, whichever member was written.
+        let gid = unsafe { attr.ah_attr.grh.dgid.raw };
+        let is_here = device.loops_by_memory()
+            && (mask & ibv_qp_attr_mask::IBV_QP_AV.0 == 0 || gid == device.gid());
+        let named = is_here && mask & ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 != 0;
         if named && peers.is_foreign(attr.dest_qp_num) && attr.dest_qp_num <= 0x00ff_ffff {
             let slot = slot_of(attr.dest_qp_num);
             // A process may not have answered our introduction yet.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::deferred_work::WorkItem;
 use crate::engine::execution::Execution;
-use crate::limits;
 use crate::objects::address::Address;
 use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::span::Span;
@@ -19,8 +18,9 @@ use super::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
 impl Qp {
     /// Whether an address leads to another process.
     pub(crate) fn is_foreign(&self, to: &Address) -> bool {
-        let peers = self.pd.context.device.peers.as_ref();
-        to.gid == limits::GID && peers.is_some_and(|p| p.is_foreign(to.qpn))
+        let device = &self.pd.context.device;
+        let is_here = to.gid == device.gid() && device.loops_by_memory();
+        is_here && device.peers.as_ref().is_some_and(|peers| peers.is_foreign(to.qpn))
     }
 
     /// Sends a request that was checked, from these pieces. The process that it is for is met

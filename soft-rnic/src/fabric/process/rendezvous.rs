@@ -19,21 +19,24 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, accept_with, bind, connect, listen, recvmsg,
+    sendmsg,
 };
-use rustix::process::{Pid, PidfdFlags, Resource, geteuid, getrlimit, pidfd_open};
+use rustix::process::{Pid, Resource, geteuid, getrlimit};
 
 use crate::objects::keys::Keys;
 
+use super::connection::{credentials, new_socket, who};
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::mapped::Mapped;
 use super::marker::Marker;
 use super::memory;
 use super::memory::Proof;
+use super::names::Names;
 use super::pair::{Pair, Parts, has_gone};
 use super::ring::Rings;
+use super::shared_sockets::{Shared, is_question};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4_096;
@@ -135,6 +138,9 @@ pub(crate) struct Here {
     pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
     pub(super) marker: Marker,
+    pub(super) names: Names,
+    /// What the processes of this device share, if it is one on the network.
+    pub(super) shared: Option<Shared>,
     identity: u64,
     proof: Box<u64>,
 }
@@ -150,19 +156,13 @@ pub(crate) struct Rendezvous {
     permitted: Option<i32>,
 }
 
-fn name(slot: u32) -> Result<SocketAddrUnix, Errno> {
-    let name = format!("soft-rnic-{}-{slot}", geteuid().as_raw());
-    SocketAddrUnix::new_abstract_name(name.as_bytes())
-}
-
-fn new_socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
-
 impl Here {
     /// Claims a slot; the search begins anywhere. The error says what is missing.
-    pub(crate) fn claim(anywhere: u64, proof: u64) -> Result<Here, (&'static str, Errno)> {
+    pub(crate) fn claim(
+        names: &Names,
+        anywhere: u64,
+        proof: u64,
+    ) -> Result<Here, (&'static str, Errno)> {
         let directory: Mapped<Directory> =
             Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
@@ -174,15 +174,25 @@ impl Here {
             let what = "a user id of its own: it runs as the overflow user, run it as another one";
             return Err((what, Errno::ACCESS));
         }
-        let names = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
-        let (slot, listener, marker) = names;
+        let claimed = listen_somewhere(names, anywhere).map_err(|e| ("abstract sockets", e))?;
+        let (slot, listener, marker) = claimed;
         let has_barriers = u32::from(super::barrier::is_asymmetric());
         directory.has_barriers.store(has_barriers, core::sync::atomic::Ordering::Relaxed);
         directory.keys.publish(&Keys::of_process());
         directory.version.store(VERSION, core::sync::atomic::Ordering::Relaxed);
         directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
-        let identity = anywhere;
-        Ok(Here { slot, directory, doorbell, listener, marker, identity, proof: Box::new(proof) })
+        let (names, shared) = (names.clone(), None);
+        let (identity, proof) = (anywhere, Box::new(proof));
+        Ok(Here { slot, directory, doorbell, listener, marker, names, shared, identity, proof })
+    }
+
+    /// Gives these to processes that ask from now on.
+    pub(crate) fn share(&mut self, sockets: Vec<OwnedFd>) {
+        self.shared = Some(Shared(sockets));
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.names
     }
 
     fn words(&self) -> Words {
@@ -203,11 +213,11 @@ fn is_overflow_user(overflow: &str) -> bool {
 
 /// The first slot from there on of which both names are free: another process, or another user,
 /// may have one of them.
-fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd, Marker), Errno> {
-    for i in 0..SLOTS {
-        let slot = (anywhere as u32).wrapping_add(i) % SLOTS;
+fn listen_somewhere(names: &Names, anywhere: u64) -> Result<(u32, OwnedFd, Marker), Errno> {
+    for i in 0..names.slots {
+        let slot = (anywhere as u32 % names.slots + i) % names.slots;
         let socket = new_socket()?;
-        match bind(&socket, &name(slot)?).and_then(|()| Marker::bind(slot)) {
+        match bind(&socket, &names.slot(slot)?).and_then(|()| Marker::bind(names, slot)) {
             Ok(marker) => {
                 listen(&socket, BACKLOG)?;
                 return Ok((slot, socket, marker));
@@ -312,7 +322,8 @@ impl Rendezvous {
         let mut complete: Vec<Parts> = Vec::new();
         for (pid, socket) in core::mem::take(&mut self.pending) {
             match read(&socket) {
-                Ok(intro) => {
+                Ok(Said::Asks) => here.shared.iter().for_each(|shared| shared.answer(&socket)),
+                Ok(Said::Introduction(intro)) => {
                     let (slot, pid) = (intro.words.slot, intro.pid);
                     let is_its = |parts: &&Parts| parts.pid == pid && parts.slot != slot;
                     let slots = complete.iter().filter(is_its).count();
@@ -323,7 +334,7 @@ impl Rendezvous {
                     if slots >= SLOTS_PER_PROCESS || (is_unasked && is_full()) {
                         continue;
                     }
-                    self.known.entry(slot).or_default().theirs = Some((intro, socket));
+                    self.known.entry(slot).or_default().theirs = Some((*intro, socket));
                     // A process that is not reached now introduces itself again when it needs us.
                     // If another process has the slot, that one is not called.
                     let _ = self.introduce_to(here, slot, |_, called| called == pid);
@@ -419,7 +430,7 @@ fn call(
         Errno::CONNREFUSED | Errno::AGAIN | Errno::ACCESS | Errno::SRCH => Ok(None),
         error => Err(error),
     };
-    let (pid, pidfd) = match connect(&socket, &name(slot)?).and_then(|()| who(&socket)) {
+    let (pid, pidfd) = match connect(&socket, &here.names.slot(slot)?).and_then(|()| who(&socket)) {
         Ok(who) => who,
         Err(error) => return absent(error),
     };
@@ -444,31 +455,6 @@ fn call(
     }
 }
 
-/// The process at the other end of a connection, which has to be this user's.
-fn who(socket: &OwnedFd) -> Result<(i32, OwnedFd), Errno> {
-    let pid = credentials(socket)?;
-    Ok((Pid::as_raw(Some(pid)), pidfd_open(pid, PidfdFlags::empty())?))
-}
-
-/// The number of the process at the other end: `EACCES` if it is another user's, `ESRCH`
-/// if it is out of sight (in another namespace it has no number here).
-fn credentials(socket: &OwnedFd) -> Result<Pid, Errno> {
-    let mut seen = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: a place for credentials, and its size.
-    let result = unsafe {
-        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut seen).cast(), &raw mut len)
-    };
-    if result != 0 || len as usize != size_of::<libc::ucred>() {
-        return Err(Errno::INVAL);
-    }
-    if seen.uid != geteuid().as_raw() {
-        return Err(Errno::ACCESS);
-    }
-    Pid::from_raw(seen.pid).ok_or(Errno::SRCH)
-}
-
 /// Whether a descriptor is an event counter, as the system says.
 fn is_event_counter(fd: &OwnedFd) -> bool {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -482,8 +468,16 @@ fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), 
     sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
+/// What a connection says.
+#[derive(Debug)]
+enum Said {
+    Introduction(Box<PeerIntroduction>),
+    /// A process that is about to share the address asks for the sockets.
+    Asks,
+}
+
 /// What a connection says; `EAGAIN` if nothing yet.
-fn read(socket: &OwnedFd) -> Result<PeerIntroduction, Errno> {
+fn read(socket: &OwnedFd) -> Result<Said, Errno> {
     let mut bytes = [0; 8 * WORDS + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -495,6 +489,9 @@ fn read(socket: &OwnedFd) -> Result<PeerIntroduction, Errno> {
             files.extend(rights);
         }
     }
+    if is_question(&bytes[..received.bytes]) {
+        return Ok(Said::Asks);
+    }
     let words = Words::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
     let [directory, rings, doorbell] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::PROTO)?;
     // Eight bytes are written to it: elsewhere they could do harm, or wake no process.
@@ -504,7 +501,8 @@ fn read(socket: &OwnedFd) -> Result<PeerIntroduction, Errno> {
     let (pid, pidfd) = who(socket)?;
     let theirs: Mapped<Directory> = Mapped::open(&directory)?;
     let incoming: Mapped<Rings> = Mapped::open(&rings)?;
-    Ok(PeerIntroduction { words, pid, pidfd, theirs, incoming, doorbell })
+    let intro = PeerIntroduction { words, pid, pidfd, theirs, incoming, doorbell };
+    Ok(Said::Introduction(Box::new(intro)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
 
+use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
 use crate::objects::qp_state::Transport;
@@ -24,6 +25,7 @@ use crate::udp::{
 };
 
 use super::diagnosis::Symptoms;
+use super::members::join;
 use super::state::{Counts, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 
 /// The port of RoCE v2.
@@ -162,8 +164,8 @@ impl Roce {
     /// that was asked for.
     ///
     /// # Errors
-    /// [`ListError`]: another process has the address's port 4791, or no interface has the address; or
-    /// the packets cannot be captured.
+    /// [`ListError`]: the kernel, or another user, has the address's port 4791, no interface has the
+    /// address, or it has as many processes as it can; or the packets cannot be captured.
     pub fn list(&self) -> Result<String, ListError> {
         let name = format!("roce:{}", self.ip);
         let mut devices = DEVICES.lock();
@@ -180,12 +182,19 @@ impl Roce {
     }
 
     fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
-        let port = Port::bind(SocketAddr::new(self.ip, UDP_PORT))?;
+        let addr = SocketAddr::new(self.ip, UDP_PORT);
+        let joined = join(addr)?;
         let capture = self.capture()?;
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        Ok(Device::new(name, ordinal, Kind::Wired(Box::new(Wire::new(self, port, capture)))))
+        let kind = Kind::Wired(Box::new(Wire::new(self, joined.port, capture)));
+        let device = Device::with_peers(name, ordinal, kind, joined.peers);
+        // A process that had the place before has had other numbers, most likely.
+        device.qps.begin_anywhere(random()[0]);
+        let started = device.start_progress_thread();
+        started.map_err(|errno| PortError::new(addr, "starting a thread for", errno))?;
+        Ok(device)
     }
 
     fn capture(&self) -> Result<Option<Capture>, ListError> {

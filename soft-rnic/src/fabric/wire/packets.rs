@@ -6,6 +6,7 @@ use roce_core::icrc::{Checked, Flow};
 use roce_core::lengths::{ICRC, MAX_HEADERS, MAX_PACKET};
 
 use super::state::{Path, Wire};
+use crate::fabric::process::directory::slot_of;
 use crate::udp::{Captured, Datagram, Outbox};
 
 impl Wire {
@@ -22,6 +23,7 @@ impl Wire {
         // The machines make no headers that cannot be written.
         let Ok(before) = codec::write(headers, &mut bytes) else { return Ok(()) };
         let total = before + len + usize::from(headers.bth.pad) + ICRC;
+        tx.choose_place(slot_of(headers.bth.dest_qpn));
         if !tx.has_room(path.peer, path.marks, total) {
             self.flush(tx);
         }

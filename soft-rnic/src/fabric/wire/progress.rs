@@ -122,7 +122,9 @@ extern "C" fn at_exit() {
             }
             rx
         });
-        rx.map(|rx| settle_with(device, wire, rx));
+        if let Some(rx) = rx {
+            settle_with(device, wire, rx);
+        }
     }
 }
 
@@ -131,20 +133,23 @@ extern "C" fn at_exit() {
 fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer: bool) -> bool {
     let Rx { inbox, answering, resuming, faults, .. } = &mut *rx;
     let mut deferred = DeferredWork::default();
-    let mut shared = Answering::new();
+    let (mut shared, mut last) = (Answering::new(), None);
     let mut has_more = true;
     // What was left, unless the program has sent it; and what the socket had no room for.
     answer(device, wire, answering, &mut shared, &mut deferred);
     for _ in 0..ROUNDS {
         // After an error, which an earlier packet has met, the next call is about the next one.
         let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
-        let mut take =
-            |datagram: &Datagram<'_>| match device.take(wire, datagram, &mut shared, &mut deferred)
-            {
-                Heard::Nothing => {}
-                Heard::Request(qpn) => note(answering, qpn),
-                Heard::Response(qpn) => note(resuming, qpn),
-            };
+        let mut take = |datagram: &Datagram<'_>| match device.take(
+            wire,
+            datagram,
+            (&mut shared, &mut last),
+            &mut deferred,
+        ) {
+            Heard::Nothing => {}
+            Heard::Request(qpn) => note(answering, qpn),
+            Heard::Response(qpn) => note(resuming, qpn),
+        };
         for datagram in inbox.datagrams() {
             if wire.capture.is_some() {
                 wire.capture_received(&datagram);
@@ -210,12 +215,12 @@ fn note(list: &mut Vec<u32>, qpn: u32) {
 }
 
 impl Device {
-    /// Takes one packet.
+    /// Takes one packet; `last` is whom the one before was for.
     pub(super) fn take(
         &self,
         wire: &Wire,
         datagram: &Datagram<'_>,
-        shared: &mut Answering,
+        (shared, last): (&mut Answering, &mut Option<Arc<Qp>>),
         deferred: &mut DeferredWork,
     ) -> Heard {
         let counts = &wire.counts;
@@ -225,7 +230,11 @@ impl Device {
             Heard::Nothing
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
-        let Some(qp) = self.qps.get(peek.dest_qpn) else { return count(&counts.strangers) };
+        // Packets come in runs for the same queue pair.
+        if last.as_ref().is_none_or(|last| last.num != peek.dest_qpn) {
+            *last = self.qps.get(peek.dest_qpn);
+        }
+        let Some(qp) = last else { return count(&counts.strangers) };
         if !qp.hears(datagram) {
             wire.symptoms.note_foreign(datagram.from.ip());
             return count(&counts.strangers);

@@ -9,6 +9,7 @@ use crate::objects::wqe::{self, Op};
 pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
     let (wqe, len) = (request.wqe, request.len() as u32);
     let mut asked = Request::new(kind_of(wqe)?, len, wqe.remote_addr, wqe.rkey);
+    asked.is_signaled = wqe.signaled;
     (asked.is_solicited, asked.is_fenced) = (wqe.solicited, wqe.fence);
     Some(asked)
 }

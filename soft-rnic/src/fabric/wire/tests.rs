@@ -92,7 +92,7 @@ impl Rig {
         Flow::new(from, wire.port.local()).unwrap().seal(0, bytes).unwrap();
         let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
         let mut deferred = DeferredWork::default();
-        self.device.take(wire, &datagram, &mut self.shared, &mut deferred);
+        self.device.take(wire, &datagram, (&mut self.shared, &mut None), &mut deferred);
         deferred.run();
     }
 

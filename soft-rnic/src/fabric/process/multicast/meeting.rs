@@ -18,7 +18,7 @@ use crate::objects::pending::Wait;
 use crate::objects::qp::BLOCKED_RETRY_NS;
 use crate::objects::state::{Device, PeerProcesses, Qp};
 
-use super::super::directory::{INDEX_BITS, SLOTS};
+use super::super::directory::INDEX_BITS;
 use super::super::marker::Probe;
 use super::super::serving::{Serving, serves};
 use super::state::Next;
@@ -116,8 +116,8 @@ impl Device {
 /// The slots of other processes that take part.
 fn marked(peers: &PeerProcesses) -> Result<Vec<u32>, Errno> {
     let (mut probe, mut marked) = (Probe::new()?, Vec::new());
-    for slot in (0..SLOTS).filter(|slot| peers.is_foreign(slot << INDEX_BITS)) {
-        if probe.sees(slot)? {
+    for slot in (0..peers.names.slots).filter(|slot| peers.is_foreign(slot << INDEX_BITS)) {
+        if probe.sees(&peers.names, slot)? {
             marked.push(slot);
         }
     }

@@ -1,11 +1,14 @@
 //! Processes that introduce themselves, in one process.
 
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{PidfdFlags, pidfd_open};
+
 use super::super::marker::Probe;
 use super::super::rendezvous::*;
 use super::super::tests::unfilled::Unfilled;
 
 fn here() -> Here {
-    Here::claim(1, 2).unwrap()
+    Here::claim(&Names::default(), 1, 2).unwrap()
 }
 
 fn accepted(here: &Here) -> OwnedFd {
@@ -25,7 +28,7 @@ fn a_doorbell_that_is_none_is_not_rung() {
     let files = [here.directory.file().unwrap(), rings.file().unwrap()];
     for (doorbell, is_one) in [(here.doorbell.as_fd(), true), (pipe.as_fd(), false)] {
         let socket = new_socket().unwrap();
-        connect(&socket, &name(here.slot).unwrap()).unwrap();
+        connect(&socket, &here.names.slot(here.slot).unwrap()).unwrap();
         let said = [files[0], files[1], doorbell];
         send(&socket, &here.words().to_bytes(), &said).unwrap();
         let heard = read(&accepted(&here));
@@ -70,7 +73,7 @@ fn met(proof: impl Fn(Proof) -> Proof) -> (Here, Pair) {
     let intro = Words { proof: proof(words.proof), ..words };
     let rings: Mapped<Rings> = Mapped::create("test").unwrap();
     let socket = new_socket().unwrap();
-    connect(&socket, &name(here.slot).unwrap()).unwrap();
+    connect(&socket, &here.names.slot(here.slot).unwrap()).unwrap();
     let files = [here.directory.file().unwrap(), rings.file().unwrap()];
     let said = [files[0], files[1], here.doorbell.as_fd()];
     send(&socket, &intro.to_bytes(), &said).unwrap();
@@ -117,7 +120,7 @@ fn a_flood_of_connections_is_accepted_bit_by_bit() {
     let many = AT_ONCE + 1;
     let connect = |_| {
         let socket = new_socket().unwrap();
-        connect(&socket, &name(here.slot).unwrap()).unwrap();
+        connect(&socket, &here.names.slot(here.slot).unwrap()).unwrap();
         socket
     };
     let sockets: Vec<_> = (0..many).map(connect).collect();
@@ -137,7 +140,7 @@ fn connections_of_one_process_that_say_nothing_are_few() {
     let (here, mut rendezvous) = (here(), Rendezvous::default());
     let connect = |_| {
         let socket = new_socket().unwrap();
-        connect(&socket, &name(here.slot).unwrap()).unwrap();
+        connect(&socket, &here.names.slot(here.slot).unwrap()).unwrap();
         socket
     };
     let _sockets: Vec<_> = (0..40).map(connect).collect();
@@ -209,15 +212,15 @@ fn a_slot_whose_marker_another_process_has_is_not_claimed() {
     // Another test may claim it first.
     let (slot, others) = loop {
         let slot = here().slot;
-        if let Ok(marker) = Marker::bind(slot) {
+        if let Ok(marker) = Marker::bind(&Names::default(), slot) {
             break (slot, marker);
         }
     };
-    let here = Here::claim(slot.into(), 2).unwrap();
+    let here = Here::claim(&Names::default(), slot.into(), 2).unwrap();
     assert_ne!(here.slot, slot);
     drop(others);
     here.marker.show().unwrap();
-    assert_eq!(Probe::new().unwrap().sees(here.slot), Ok(true));
+    assert_eq!(Probe::new().unwrap().sees(&here.names, here.slot), Ok(true));
 }
 
 #[test]

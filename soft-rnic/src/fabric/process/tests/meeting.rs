@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 
 use super::*;
 use crate::fabric::process::multicast::state::Next;
+use crate::fabric::process::names::Names;
 use crate::fabric::process::rendezvous::Here;
 use crate::fabric::process::serving::Serving;
 use crate::objects::address::MULTICAST_QPN;
@@ -14,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A slot that no made-up peer has: it may be met by the device of other tests.
 fn claim() -> Here {
-    Here::claim(slot(200).into(), 8).unwrap()
+    Here::claim(&Names::default(), slot(200).into(), 8).unwrap()
 }
 
 fn new_device() -> Arc<Device> {

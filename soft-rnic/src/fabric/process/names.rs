@@ -1,0 +1,83 @@
+//! The names of abstract sockets by which the processes of a user find each other on a device: `soft0`,
+//! or an address of the network, whose processes have a place each.
+
+use core::net::IpAddr;
+
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+use rustix::process::geteuid;
+
+use super::directory::SLOTS;
+
+/// What all names of this library begin with.
+pub(super) const PREFIX: &str = "soft-rnic-";
+
+/// The names of one device.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    /// What stands between the user and the slot.
+    device: String,
+    /// Slots that there are: at most [`SLOTS`].
+    pub(crate) slots: u32,
+}
+
+impl Default for Names {
+    /// Those of `soft0`.
+    fn default() -> Names {
+        Names { device: String::new(), slots: SLOTS }
+    }
+}
+
+impl Names {
+    /// Those of an address that so many processes share.
+    pub(crate) fn of_address(ip: IpAddr, slots: u32) -> Names {
+        Names { device: format!("{}-", ip.to_canonical()), slots: slots.min(SLOTS) }
+    }
+
+    /// Of the process in a slot.
+    pub(crate) fn slot(&self, slot: u32) -> Result<SocketAddrUnix, Errno> {
+        self.name(slot)
+    }
+
+    /// Of the marker of a slot (see `marker`).
+    pub(crate) fn marker(&self, slot: u32) -> Result<SocketAddrUnix, Errno> {
+        self.name(format_args!("{slot}-multicast"))
+    }
+
+    /// Of what a process has while it joins the others.
+    pub(crate) fn joining(&self) -> Result<SocketAddrUnix, Errno> {
+        self.name("joining")
+    }
+
+    fn name(&self, what: impl core::fmt::Display) -> Result<SocketAddrUnix, Errno> {
+        let name = format!("{PREFIX}{}-{}{what}", geteuid().as_raw(), self.device);
+        SocketAddrUnix::new_abstract_name(name.as_bytes())
+    }
+
+    /// The user and the slot of a name, if it is a slot's of this device.
+    pub(super) fn parse(&self, name: &str) -> Option<(u32, u32)> {
+        let (user, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        let slot = rest.strip_prefix(self.device.as_str())?;
+        Some((user.parse().ok()?, slot.parse().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_the_user_the_device_and_the_slot() {
+        let user = geteuid().as_raw();
+        let all = [Names::default(), Names::of_address("::ffff:192.0.2.7".parse().unwrap(), 9)];
+        let texts = [format!("soft-rnic-{user}-5"), format!("soft-rnic-{user}-192.0.2.7-5")];
+        for (names, text) in all.iter().zip(&texts) {
+            let name = names.slot(5).unwrap();
+            assert_eq!(name.abstract_name(), Some(text.as_bytes()));
+            let found = texts.each_ref().map(|text| names.parse(text));
+            assert_eq!(found.iter().flatten().collect::<Vec<_>>(), [&(user, 5)]);
+            assert_eq!(names.parse(text), Some((user, 5)));
+        }
+        assert_eq!((all[0].slots, all[1].slots), (SLOTS, 9));
+    }
+}

@@ -1,0 +1,206 @@
+//! Sockets that the processes of an address on the network share: each has a descriptor of every one,
+//! so that none is closed while one of them lives.
+//!
+//! ```text
+//!   a process that joins                  any member that lives
+//!        │ ── QUESTION ──> the name of its slot ──> progress thread
+//!        │ <── the descriptors, in the order of the slots ──┘
+//! ```
+//!
+//! A member that is stopped does not answer: another one is asked meanwhile. One process joins at a
+//! time ([`Turn`]); it holds a name while it does, which goes with it if it dies.
+
+use core::mem::MaybeUninit;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, bind, connect, listen, recvmsg, sendmsg,
+};
+
+use super::connection::{new_socket, who};
+use super::names::Names;
+
+/// Sockets of an address, at most; the kernel sends up to 253 descriptors with a message.
+pub(crate) const SHARED: usize = 32;
+/// What a process says that asks for them, with the version of this exchange.
+const QUESTION: &[u8] = b"soft-rnic: sockets, 1";
+/// How long a member has to answer before the next one is asked as well.
+const NEXT_AFTER: Duration = Duration::from_millis(100);
+/// How long all of them have.
+const ALL_WITHIN: Duration = Duration::from_secs(3);
+/// Processes that wait for their turn to join.
+const BACKLOG: i32 = 4_096;
+
+/// Descriptors that this process has in common with others.
+#[derive(Debug)]
+pub(super) struct Shared(pub(super) Vec<OwnedFd>);
+
+/// A process that has the address, and does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Silent {
+    pub(crate) pid: i32,
+}
+
+pub(super) fn is_question(bytes: &[u8]) -> bool {
+    bytes == QUESTION
+}
+
+impl Shared {
+    /// Answers a process of this user that has asked. One that gets nothing asks another.
+    pub(super) fn answer(&self, socket: &OwnedFd) {
+        let sockets: Vec<BorrowedFd<'_>> = self.0.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SHARED))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if control.push(SendAncillaryMessage::ScmRights(&sockets)) {
+            let _ = sendmsg(socket, &[IoSlice::new(QUESTION)], &mut control, SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// A member that was asked.
+struct Asked {
+    pid: i32,
+    socket: OwnedFd,
+}
+
+/// The descriptors of a living member of these names, besides the process in slot `own`; `None`
+/// if there is none that has any.
+pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silent> {
+    let end = Instant::now() + ALL_WITHIN;
+    let mut asked = Vec::new();
+    for slot in (0..names.slots).filter(|slot| *slot != own) {
+        let Ok(one) = ask_one(names, slot) else { continue };
+        asked.push(one);
+        if let Some(found) = await_answer(&mut asked, NEXT_AFTER) {
+            return Ok(Some(found));
+        }
+    }
+    match await_answer(&mut asked, end.saturating_duration_since(Instant::now())) {
+        Some(found) => Ok(Some(found)),
+        None => asked.first().map_or(Ok(None), |Asked { pid, .. }| Err(Silent { pid: *pid })),
+    }
+}
+
+fn ask_one(names: &Names, slot: u32) -> Result<Asked, Errno> {
+    let socket = new_socket()?;
+    connect(&socket, &names.slot(slot)?)?;
+    let (pid, _) = who(&socket)?;
+    let mut none = SendAncillaryBuffer::default();
+    sendmsg(&socket, &[IoSlice::new(QUESTION)], &mut none, SendFlags::NOSIGNAL)?;
+    Ok(Asked { pid, socket })
+}
+
+/// Waits for the answer of one of them. Those that have gone, or say anything else, are asked no
+/// more.
+fn await_answer(asked: &mut Vec<Asked>, limit: Duration) -> Option<Vec<OwnedFd>> {
+    let end = Instant::now() + limit;
+    while !asked.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok()?;
+        let mut polled: Vec<PollFd<'_>> =
+            asked.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)).collect();
+        let n = match poll(&mut polled, Some(&timeout)) {
+            Err(Errno::INTR) => continue,
+            n => n.ok()?,
+        };
+        let mut found = None;
+        asked.retain(|one| match answer_of(&one.socket) {
+            Err(Errno::AGAIN) => true,
+            Err(_) => false,
+            Ok(sockets) => {
+                found = Some(sockets);
+                false
+            }
+        });
+        if found.is_some() || n == 0 {
+            return found;
+        }
+    }
+    None
+}
+
+fn answer_of(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
+    let mut bytes = [0; QUESTION.len() + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SHARED))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut sockets = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            sockets.extend(rights);
+        }
+    }
+    if is_question(&bytes[..received.bytes]) && !sockets.is_empty() {
+        Ok(sockets)
+    } else {
+        Err(Errno::PROTO)
+    }
+}
+
+/// The turn of a process to join, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "its name is what others wait for")] OwnedFd);
+
+impl Turn {
+    /// Waits until no other process has it, for so long.
+    pub(crate) fn take(names: &Names, limit: Duration) -> Result<Turn, TurnError> {
+        let end = Instant::now() + limit;
+        loop {
+            let (name, socket) = (names.joining()?, new_socket()?);
+            match bind(&socket, &name) {
+                Ok(()) => {
+                    listen(&socket, BACKLOG)?;
+                    return Ok(Turn(socket));
+                }
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // What waits in the queue of its holder is cut off when that lets go.
+            let waiting = new_socket()?;
+            let holder = connect(&waiting, &name).and_then(|()| who(&waiting));
+            let left = end.saturating_duration_since(Instant::now());
+            match holder {
+                Ok((pid, _)) if left.is_zero() => return Err(Silent { pid }.into()),
+                Ok(_) => {
+                    let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+                    let gone = PollFd::new(&waiting, PollFlags::IN);
+                    match poll(&mut [gone], Some(&timeout)) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                // It has gone, or does not listen yet; or very many wait.
+                Err(Errno::CONNREFUSED | Errno::AGAIN) if !left.is_zero() => {
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Why a process has no turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnError {
+    /// It is another process's, and stays that.
+    Taken(Silent),
+    System(Errno),
+}
+
+impl From<Silent> for TurnError {
+    fn from(silent: Silent) -> TurnError {
+        TurnError::Taken(silent)
+    }
+}
+
+impl From<Errno> for TurnError {
+    fn from(error: Errno) -> TurnError {
+        TurnError::System(error)
+    }
+}

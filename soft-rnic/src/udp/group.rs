@@ -1,0 +1,215 @@
+//! One address for several processes: it has a socket for each place, and the kernel gives each
+//! packet to the place that the number of its queue pair names.
+//!
+//! The sockets of an address are a group of one user's (`SO_REUSEPORT`), in the order in which they
+//! were bound. A program for the kernel (classic BPF, which needs no privilege) takes the number of
+//! the destination queue pair, whose upper bits are the place, and says which socket that is. All
+//! processes have all descriptors, so that none of the sockets is closed, and none moves, while one
+//! of them lives. Each receives from the socket of its place only, and sends from it. So there is no
+//! process that the others depend on: one that is stopped, or dies, stops nothing but its own
+//! traffic.
+//!
+//! Each packet goes to some place: of the numbers that are no process's, 0 and 1 are at place 0, and
+//! `0xffffff`, of multicast groups, at the last one.
+
+use core::mem::size_of_val;
+use core::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use libc::{c_int, sock_filter, sock_fprog};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::errors::last_error;
+use super::port::{BUFFER, Port, PortError, set};
+
+/// Where the number of the destination queue pair is in a packet, with a byte before it.
+const DEST_QPN: u32 = 4;
+const QPN: u32 = 0x00ff_ffff;
+
+/// Bytes that the kernel is asked to keep at a place without a process. It keeps twice as much, and no
+/// less than some 2 KiB.
+const IDLE_BUFFER: c_int = 1 << 12;
+/// Packets of the process that had a place before, at most: as many as its socket keeps.
+const STALE: usize = 1 << 14;
+
+impl Port {
+    /// Binds the sockets of an address, one for each of `1 << place_bits` places, and has the kernel
+    /// give each packet to the place of its queue pair. The place is what is above `index_bits` of
+    /// its number.
+    ///
+    /// # Errors
+    /// [`PortError`]: if another socket has the address, nothing is bound.
+    pub fn bind_group(
+        addr: SocketAddr,
+        index_bits: u32,
+        place_bits: u32,
+    ) -> Result<Vec<Port>, PortError> {
+        let error = |what| move |errno| PortError::new(addr, what, errno);
+        // It is the only one while it is bound, and shares the address from then on.
+        let first = Port::bind(addr)?;
+        let addr = first.local();
+        set(&first, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
+        let mut group = vec![first];
+        for _ in 1..1_u32 << place_bits {
+            group.push(Port::bind_shared(addr)?);
+        }
+        for port in &group {
+            let _ = set(port, libc::SOL_SOCKET, libc::SO_RCVBUF, IDLE_BUFFER);
+        }
+        group[0].steer(index_bits, place_bits).map_err(error("steering packets to"))?;
+        Ok(group)
+    }
+
+    /// Has the kernel give each packet to the socket of its place, for all sockets of the group.
+    fn steer(&self, index_bits: u32, place_bits: u32) -> Result<(), Errno> {
+        let op = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let mut program = [
+            op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, DEST_QPN),
+            op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, QPN),
+            op(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, index_bits),
+            op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, (1 << place_bits) - 1),
+            op(libc::BPF_RET | libc::BPF_A, 0),
+        ];
+        let all = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
+        let len = size_of_val(&all) as libc::socklen_t;
+        let from = (&raw const all).cast();
+        // SAFETY: the program lives here, with its length; the kernel reads and checks it.
+        let done: c_int = unsafe { libc::setsockopt(self.raw(), level, name, from, len) };
+        if done == 0 { Ok(()) } else { Err(last_error()) }
+    }
+
+    /// The socket of a place of a group that another process has bound, for the process that takes
+    /// the place: packets for the one that had it are dropped, and there is room for what comes.
+    ///
+    /// # Errors
+    /// What the system says; [`Errno::PROTO`] if it is no socket of this address.
+    pub fn take_place(socket: OwnedFd, addr: SocketAddr) -> Result<Port, Errno> {
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
+        let port = Port::of(socket)?;
+        if port.local() != addr {
+            return Err(Errno::PROTO);
+        }
+        port.drop_stale();
+        Ok(port)
+    }
+
+    /// Drops what has come.
+    fn drop_stale(&self) {
+        for _ in 0..STALE {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            // Any other error is one that an earlier packet has met.
+            if recv(self, &mut [0; 1], flags) == Err(Errno::AGAIN) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inbox::Inbox;
+    use super::super::outbox::{Marks, Outbox};
+    use super::*;
+
+    const INDEX_BITS: u32 = 14;
+    const PLACE_BITS: u32 = 3;
+
+    /// The numbers of queue pairs that packets which each of these ports has are for, of some that are
+    /// sent to these.
+    fn taken(ports: &[Port], numbers: &[u32]) -> Vec<Vec<u32>> {
+        let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
+        let mut outbox = Outbox::new(true);
+        for number in numbers {
+            outbox.choose_place(number >> INDEX_BITS);
+            let (_, room) = outbox.push(ports[0].local(), Marks::default(), 12).unwrap();
+            room[4..8].copy_from_slice(&number.to_be_bytes());
+        }
+        assert_eq!(outbox.send(&sender), Ok(numbers.len()));
+        let mut inbox = Inbox::default();
+        let of = |port: &Port| {
+            let mut came = Vec::new();
+            while inbox.receive(port).unwrap() {
+                came.extend(inbox.datagrams().map(|datagram| {
+                    u32::from_be_bytes(*datagram.bytes[4..].first_chunk().unwrap())
+                }));
+            }
+            came
+        };
+        // Over the loopback device what was sent has come.
+        ports.iter().map(of).collect()
+    }
+
+    fn group() -> Vec<Port> {
+        Port::bind_group("127.0.0.4:0".parse().unwrap(), INDEX_BITS, PLACE_BITS).unwrap()
+    }
+
+    #[test]
+    fn packets_go_to_the_place_of_their_queue_pair_though_they_are_sent_as_one_run() {
+        let ports = group();
+        let of = |place: u32, n: u32| place << INDEX_BITS | n;
+        let numbers = [of(3, 70), of(3, 71), of(0, 64), of(7, 9), of(3, 70), of(9, 5)];
+        let mut expected = vec![Vec::new(); 8];
+        expected[3] = vec![of(3, 70), of(3, 71), of(3, 70)];
+        expected[0] = vec![of(0, 64)];
+        expected[7] = vec![of(7, 9)];
+        // Nobody has that place.
+        expected[1] = vec![of(9, 5)];
+        assert_eq!(taken(&ports, &numbers), expected);
+        let found = taken(&ports, &[0, 1, QPN]);
+        assert_eq!((&found[0][..], &found[7][..]), (&[0, 1][..], &[QPN][..]));
+    }
+
+    #[test]
+    fn a_place_is_where_it_was_as_long_as_any_process_has_it() {
+        let mut ports = group();
+        let copies: Vec<OwnedFd> =
+            ports.iter().map(|port| rustix::io::fcntl_dupfd_cloexec(port, 3).unwrap()).collect();
+        let addr = ports[0].local();
+        // The process that has bound them ends.
+        ports.clear();
+        let ports: Vec<Port> =
+            copies.into_iter().map(|copy| Port::take_place(copy, addr).unwrap()).collect();
+        let found = taken(&ports, &[5 << INDEX_BITS, 2 << INDEX_BITS]);
+        assert_eq!(
+            (&found[5][..], &found[2][..]),
+            (&[5 << INDEX_BITS][..], &[2 << INDEX_BITS][..])
+        );
+    }
+
+    #[test]
+    fn who_takes_a_place_gets_no_packet_that_has_come_before() {
+        let ports = group();
+        let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
+        let mut outbox = Outbox::new(false);
+        for _ in 0..3 {
+            let (_, room) = outbox.push(ports[0].local(), Marks::default(), 12).unwrap();
+            room[4..8].copy_from_slice(&(4_u32 << INDEX_BITS).to_be_bytes());
+        }
+        assert_eq!(outbox.send(&sender), Ok(3));
+        let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
+        let port = Port::take_place(socket, ports[0].local()).unwrap();
+        assert!(port.buffer() > 64 << 10, "{}", port.buffer());
+        assert_eq!(Inbox::default().receive(&port), Ok(false));
+    }
+
+    #[test]
+    fn a_socket_of_another_address_is_no_place() {
+        let ports = group();
+        let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
+        let other = "127.0.0.4:1".parse().unwrap();
+        assert_eq!(Port::take_place(socket, other).err(), Some(Errno::PROTO));
+    }
+
+    #[test]
+    fn an_address_is_shared_with_nobody_who_does_not_ask() {
+        let ports = group();
+        let error = Port::bind(ports[0].local()).unwrap_err();
+        assert_eq!(error.errno, Errno::ADDRINUSE);
+        let us = format!("process {}", std::process::id());
+        assert!(error.to_string().contains(&us), "{error}");
+        let error = Port::bind_group(ports[0].local(), INDEX_BITS, PLACE_BITS).unwrap_err();
+        assert_eq!(error.errno, Errno::ADDRINUSE);
+    }
+}

@@ -1,0 +1,379 @@
+//! Several processes on one address of the network: this test, and others that it starts.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use common::other::*;
+use common::*;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
+use verbs_sys::ibv_wr_opcode as W;
+use verbs_sys::*;
+
+const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
+/// Places of an address, and the bits of a queue pair's number below its place.
+const PLACES: u32 = 32;
+const INDEX_BITS: u32 = 14;
+/// Messages of a stream: how many, how long, and posted at a time.
+const MESSAGES: u64 = 600;
+const LEN: u32 = 5_000;
+const DEPTH: u64 = 16;
+
+fn config() -> Config {
+    Config { access: RW, timeout: 15, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
+}
+
+fn listed(text: &str) -> Net {
+    let roce: soft_rnic::Roce = text.parse().unwrap();
+    Net::on(soft_rnic::table(), &roce.list().unwrap())
+}
+
+fn end_on(text: &str, kind: ibv_qp_type) -> End {
+    let net = listed(text);
+    let cq = net.cq(1_024);
+    End::on(kind, net, cq)
+}
+
+/// Connects to a queue pair at an address, whatever the end's own is.
+fn connect(end: &mut End, ip: &str, number: u32, config: Config) {
+    let own = end.net.gid;
+    let std::net::IpAddr::V4(ip) = ip.parse().unwrap() else { panic!("of version 4") };
+    end.net.gid = ibv_gid { raw: ip.to_ipv6_mapped().octets() };
+    end.net.connect(end.qp, number, config);
+    end.net.gid = own;
+}
+
+fn number_of(end: &End) -> u32 {
+    // SAFETY: the queue pair is alive.
+    unsafe { (*end.qp).qp_num }
+}
+
+fn place_of(number: u32) -> u32 {
+    number >> INDEX_BITS
+}
+
+/// What another process does, on the device TEXT: `echo TEXT`, `sink TEXT PEER`, `datagram TEXT`, or
+/// `fails TEXT`, where the device is not to be had.
+#[test]
+fn the_other_process() {
+    let Some(role) = role() else { return };
+    match role.split_whitespace().collect::<Vec<_>>()[..] {
+        ["echo", text] => echo(text),
+        ["sink", text, peer] => sink(text, peer),
+        ["datagram", text] => datagram(text),
+        ["fails", text] => {
+            let error = text.parse::<soft_rnic::Roce>().unwrap().list().unwrap_err();
+            say(&error.to_string());
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+/// Answers a message with the same bytes.
+fn echo(text: &str) {
+    let end = end_on(text, RC);
+    assert_eq!(post_recv(end.qp, 9, &mut [end.local(0, 0, LEN)]), 0);
+    join_as_other(&end, config());
+    let came = end.net.poll(end.cq, 1)[0];
+    assert_eq!((came.id, came.status, came.len), (9, "SUCCESS", LEN));
+    end.send(end.local(0, 0, LEN));
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    // It stays as long as the test.
+    while hear().is_some() {}
+}
+
+/// Takes a datagram.
+fn datagram(text: &str) {
+    let end = end_on(text, UD);
+    assert_eq!(post_recv(end.qp, 9, &mut [end.local(0, 0, 140)]), 0);
+    end.net.connect(end.qp, 0, config());
+    say(&end.say());
+    let came = end.net.poll(end.cq, 1)[0];
+    say(&format!("{} bytes from {}", came.len, came.src_qp));
+}
+
+/// Takes a stream of messages, each of which has its number; all have to come, in order.
+fn sink(text: &str, peer: &str) {
+    let mut end = end_on(text, RC);
+    let take = |end: &End, n: u64| {
+        let local = end.local(0, (n % DEPTH) as usize * LEN as usize, LEN);
+        assert_eq!(post_recv(end.qp, n, &mut [local]), 0);
+    };
+    (0..DEPTH).for_each(|n| take(&end, n));
+    say(&number_of(&end).to_string());
+    let number = hear().unwrap().parse().unwrap();
+    connect(&mut end, peer, number, config());
+    say("connected");
+    let mut n = 0;
+    while n < MESSAGES {
+        for came in end.net.poll(end.cq, 1) {
+            assert_eq!((came.id, came.status, came.len), (n, "SUCCESS", LEN));
+            let at = (n % DEPTH) as usize * LEN as usize;
+            assert_eq!(end.shared.bytes[at..at + 8], n.to_ne_bytes());
+            take(&end, n + DEPTH);
+            n += 1;
+        }
+    }
+    say("all");
+    while hear().is_some() {}
+}
+
+/// A stream to a process that is a [`sink`].
+struct Stream {
+    other: Other,
+    end: End,
+    number: u32,
+    posted: u64,
+    done: u64,
+    failed: Option<&'static str>,
+}
+
+impl Stream {
+    fn start(from: &str, to: &str) -> Stream {
+        let other = Other::start("the_other_process", &format!("sink {to} {from}"));
+        let (end, number) = (end_on(from, RC), 0);
+        Stream { other, end, number, posted: 0, done: 0, failed: None }
+    }
+
+    fn connect(&mut self, to: &str, config: Config) {
+        self.number = self.other.hear().parse().unwrap();
+        self.other.say(&number_of(&self.end).to_string());
+        connect(&mut self.end, to, self.number, config);
+        assert_eq!(self.other.hear(), "connected");
+    }
+
+    fn started(from: &str, to: &str) -> Stream {
+        let mut stream = Stream::start(from, to);
+        stream.connect(to, config());
+        stream
+    }
+
+    /// Posts what there is room for, and polls. False once all is sent, or something has failed.
+    fn go_on(&mut self) -> bool {
+        while self.failed.is_none() && self.posted < MESSAGES.min(self.done + DEPTH) {
+            let at = (self.posted % DEPTH) as usize * LEN as usize;
+            self.end.shared.bytes[at..at + 8].copy_from_slice(&self.posted.to_ne_bytes());
+            self.end.send(self.end.local(0, at, LEN));
+            self.posted += 1;
+        }
+        for wc in self.end.net.poll_now(self.end.cq) {
+            match wc.status {
+                "SUCCESS" => self.done += 1,
+                status => _ = self.failed.get_or_insert(status),
+            }
+        }
+        self.failed.is_none() && self.done < MESSAGES
+    }
+
+    /// Sends all that is left; all of it has to come.
+    fn finish(mut self) {
+        while self.go_on() {
+            std::thread::yield_now();
+        }
+        assert_eq!((self.failed, self.done), (None, MESSAGES));
+        assert_eq!(self.other.hear(), "all");
+        self.end.close();
+    }
+}
+
+/// A message to the other process, and back.
+fn exchange(text: &str) {
+    let mut other = Other::start("the_other_process", &format!("echo {text}"));
+    let end = end_on(text, RC);
+    assert_eq!(post_recv(end.qp, 8, &mut [end.local(1, 0, LEN)]), 0);
+    end.shared.bytes[..LEN as usize].fill(0x5a);
+    let far = join(&end, &mut other, config());
+    assert_ne!(place_of(far.num), place_of(number_of(&end)), "each has a place of its own");
+    end.send(end.local(0, 0, LEN));
+    let mut all = end.net.poll(end.cq, 2);
+    all.sort_by_key(|wc| wc.id);
+    assert_eq!([(2, "SUCCESS"), (8, "SUCCESS")], [0, 1].map(|i| (all[i].id, all[i].status)));
+    assert!(end.heap[..LEN as usize].iter().all(|byte| *byte == 0x5a));
+    end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(0, 0, 100), far.memory[1]);
+    end.post_rdma(W::IBV_WR_RDMA_READ, end.local(0, 500, 100), far.memory[1]);
+    let all = end.net.poll(end.cq, 2);
+    assert!(all.iter().all(|wc| wc.status == "SUCCESS"), "{all:?}");
+    end.close();
+}
+
+/// All packets are lost: so none is sent.
+#[test]
+fn processes_of_one_address_reach_each_other_by_memory() {
+    exchange("127.0.0.111,loss=1");
+}
+
+#[test]
+fn processes_of_one_address_reach_each_other_over_the_network_if_that_is_asked_for() {
+    exchange("127.0.0.112,loopback=wire,loss=0.02,seed=3");
+    // A network that loses all shows that it is used.
+    let text = "127.0.0.125,loopback=wire,loss=1";
+    let mut other = Other::start("the_other_process", &format!("echo {text}"));
+    let end = end_on(text, RC);
+    join(&end, &mut other, Config { timeout: 1, retry_cnt: 1, ..config() });
+    end.send(end.local(0, 0, LEN));
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "RETRY_EXC");
+    end.close();
+}
+
+/// A number is that of a process of its own address.
+#[test]
+fn a_queue_pair_of_another_address_is_looked_for_there_only() {
+    Stream::started("127.0.0.126", "127.0.0.127").finish();
+    assert_eq!(soft_rnic::peer_not_found(), None);
+}
+
+#[test]
+fn datagrams_reach_other_processes_of_the_address_by_memory() {
+    let text = "127.0.0.124,loss=1";
+    let mut other = Other::start("the_other_process", &format!("datagram {text}"));
+    let end = end_on(text, UD);
+    let far = Far::parse(&other.hear());
+    end.net.connect(end.qp, 0, config());
+    let ah = end.net.ah();
+    let mut from = [end.local(0, 0, 100)];
+    let mut wr = datagram_wr(1, &mut from, SIGNALED, (ah, far.num, QKEY));
+    assert_eq!(post_send(end.qp, &mut wr), 0);
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    assert_eq!(other.hear(), format!("140 bytes from {}", number_of(&end)));
+    end.net.destroy_ah(ah);
+    end.close();
+}
+
+/// The first process has bound the sockets; it is killed while all three of them are sent to.
+#[test]
+fn a_process_that_dies_takes_nothing_from_the_others() {
+    const FROM: &str = "127.0.0.114";
+    const TO: &str = "127.0.0.113";
+    let mut first = Stream::started(FROM, TO);
+    let mut others = [Stream::started(FROM, TO), Stream::started(FROM, TO)];
+    while first.done < MESSAGES / 10 {
+        assert!(first.go_on(), "{:?}", first.failed);
+        for stream in &mut others {
+            stream.go_on();
+        }
+    }
+    first.other.signal(libc::SIGKILL);
+    assert_eq!(first.other.wait(), None);
+    let mut is_alive = true;
+    while others.iter_mut().any(|stream| stream.done < MESSAGES / 2 && stream.go_on()) {
+        is_alive &= first.go_on();
+    }
+    // One comes after that, and has the sockets from the others.
+    Stream::started(FROM, TO).finish();
+    others.into_iter().for_each(Stream::finish);
+    while is_alive && first.go_on() {
+        std::thread::yield_now();
+    }
+    assert_eq!(first.failed, Some("RETRY_EXC"));
+    first.end.close();
+}
+
+#[test]
+fn a_process_that_is_stopped_stops_only_itself() {
+    const FROM: &str = "127.0.0.116";
+    const TO: &str = "127.0.0.115";
+    // Half a minute, in which the peers may be stopped.
+    let patient = Config { timeout: 20, ..config() };
+    let [mut first, mut second] = [(); 2].map(|()| {
+        let mut stream = Stream::start(FROM, TO);
+        stream.connect(TO, patient);
+        stream
+    });
+    assert!(first.go_on() && second.go_on());
+    first.other.stop();
+    while second.done < MESSAGES / 2 {
+        assert!(second.go_on(), "{:?}", second.failed);
+    }
+    // The sockets are those of the second process.
+    Stream::started(FROM, TO).finish();
+    second.other.stop();
+    // Now no process is left that answers: one that has the address is named.
+    let mut late = Other::start("the_other_process", &format!("fails {TO}"));
+    let error = late.hear();
+    let pids = [&first, &second].map(|stream| format!("process {} has", stream.other.pid()));
+    assert!(pids.iter().any(|pid| error.contains(pid)), "{error}");
+    first.other.signal(libc::SIGCONT);
+    second.other.signal(libc::SIGCONT);
+    second.finish();
+    first.finish();
+}
+
+/// Whichever of them is first: all are connected, and each has what is sent to it.
+#[test]
+fn processes_that_begin_at_the_same_time_share_the_address() {
+    const FROM: &str = "127.0.0.118";
+    const TO: &str = "127.0.0.117";
+    let mut streams = [(); 5].map(|()| Stream::start(FROM, TO));
+    streams.iter_mut().for_each(|stream| stream.connect(TO, config()));
+    let places: BTreeSet<u32> = streams.iter().map(|stream| place_of(stream.number)).collect();
+    assert_eq!(places.len(), streams.len());
+    streams.into_iter().for_each(Stream::finish);
+}
+
+/// Takes the names of places, as processes of the address do that are about to join.
+fn occupied(ip: &str, places: impl Iterator<Item = u32>) -> Vec<OwnedFd> {
+    let user = rustix::process::geteuid().as_raw();
+    let occupy = |place: u32| {
+        let name = format!("soft-rnic-{user}-{ip}-{place}");
+        let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        bind(&socket, &name).ok().map(|()| socket)
+    };
+    places.filter_map(occupy).collect()
+}
+
+#[test]
+fn an_address_has_a_limit_of_processes() {
+    const IP: &str = "127.0.0.119";
+    let mut names = occupied(IP, 0..PLACES);
+    assert_eq!(names.len(), PLACES as usize);
+    let error = IP.parse::<soft_rnic::Roce>().unwrap().list().unwrap_err().to_string();
+    assert!(error.contains("32 processes have it"), "{error}");
+    names.pop();
+    let end = end_on(IP, RC);
+    assert_eq!(place_of(number_of(&end)), PLACES - 1);
+    end.close();
+}
+
+/// Another process gets the place, and not the packets, of one that was killed.
+#[test]
+fn a_place_is_taken_again() {
+    const FROM: &str = "127.0.0.121";
+    const TO: &str = "127.0.0.120";
+    let mut dead = Stream::started(FROM, TO);
+    let living = Stream::started(FROM, TO);
+    assert!(dead.go_on());
+    dead.other.signal(libc::SIGKILL);
+    assert_eq!(dead.other.wait(), None);
+    let place = place_of(dead.number);
+    let names = occupied(TO, (0..PLACES).filter(|other| *other != place));
+    assert_eq!(names.len(), PLACES as usize - 2);
+    let heir = Stream::started(FROM, TO);
+    assert_eq!(place_of(heir.number), place);
+    assert_ne!(heir.number, dead.number);
+    heir.finish();
+    living.finish();
+    while dead.go_on() {
+        std::thread::yield_now();
+    }
+    assert_eq!(dead.failed, Some("RETRY_EXC"));
+    dead.end.close();
+}
+
+/// When the last process has died the next one binds the address anew.
+#[test]
+fn an_address_is_free_after_its_last_process() {
+    const FROM: &str = "127.0.0.123";
+    const TO: &str = "127.0.0.122";
+    for _ in 0..5 {
+        let mut stream = Stream::started(FROM, TO);
+        assert!(stream.go_on());
+        stream.other.signal(libc::SIGKILL);
+        // The next one may begin before this one has ended.
+        let next = Stream::started(FROM, TO);
+        stream.other.wait();
+        next.finish();
+    }
+}
