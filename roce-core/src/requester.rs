@@ -103,6 +103,19 @@ pub struct Config {
     pub read_packets: u32,
 }
 
+/// The attributes that may change while the connection works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changeable {
+    /// As [`Config::timeout`].
+    pub timeout: u8,
+    /// As [`Config::retry_cnt`].
+    pub retry_cnt: u8,
+    /// As [`Config::rnr_retry`].
+    pub rnr_retry: u8,
+    /// As [`Config::max_rd_atomic`].
+    pub max_rd_atomic: u8,
+}
+
 /// A configuration that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -232,6 +245,15 @@ pub enum Received {
     },
 }
 
+/// What was mended so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// RNR NAKs after which a request was sent again.
+    pub rnr_naks: u64,
+    /// Times that packets were sent again because they, or what answers them, were lost or late.
+    pub retries: u64,
+}
+
 /// An entry of the send queue: storage of a [`Requester`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendSlot {
@@ -282,6 +304,7 @@ pub struct Requester<S> {
     unasked: u32,
     window: Window,
     recovery: Recovery,
+    counts: Counts,
     /// Why the request `oldest` failed.
     failure: Option<Status>,
 }
@@ -330,6 +353,26 @@ impl<S> Requester<S> {
     /// The attributes.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Changes attributes: what waits for an answer has the new retries, and the new timeout since
+    /// it was sent. READs and atomics that were posted go, one at a time if no others may be.
+    ///
+    /// # Errors
+    /// [`ConfigError`], and nothing has changed.
+    pub fn change(&mut self, to: Changeable) -> Result<(), ConfigError> {
+        let Changeable { timeout, retry_cnt, rnr_retry, max_rd_atomic } = to;
+        let config = Config { timeout, retry_cnt, rnr_retry, max_rd_atomic, ..self.config };
+        config.check()?;
+        self.config = config;
+        self.recovery.retries_left = retry_cnt;
+        self.recovery.rnr_retries_left = rnr_retry;
+        Ok(())
+    }
+
+    /// What was mended so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The packets that may be under way now.
@@ -396,6 +439,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             unasked: 0,
             window: Window::new(config.max_window),
             recovery: Recovery::new(&config),
+            counts: Counts::default(),
             failure: None,
             config,
         })

@@ -270,6 +270,11 @@ impl<S> Responder<S> {
         &self.config
     }
 
+    /// The wait of a requester that meets no receive request, from now on.
+    pub fn set_min_rnr_timer(&mut self, timer: RnrTimer) {
+        self.config.min_rnr_timer = timer;
+    }
+
     /// The number of the packet that is expected.
     pub fn expected_psn(&self) -> Psn {
         Psn::new(self.expected as u32)
@@ -309,6 +314,12 @@ impl<S> Responder<S> {
 }
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
+    /// Remembers as many READs and atomics as `slots` has entries, from now on: `max_dest_rd_atomic`
+    /// has changed. Of those that are remembered, the newest stay.
+    pub fn replace_slots(&mut self, slots: S) {
+        self.slots.replace(slots);
+    }
+
     /// A responder that remembers as many READs and atomics as `slots` has entries:
     /// `max_dest_rd_atomic`. With none, it refuses them.
     ///

@@ -20,7 +20,7 @@ pub struct Counters {
     pub bytes: u64,
     /// Times a responder had no receive buffer ready (injected ones included).
     pub rnr_naks: u64,
-    /// Requests sent again after a time without response.
+    /// Requests sent again after a time without response, or, on the network, because something was lost.
     pub retries: u64,
     /// Messages of unreliable transports that no queue pair received: no receive
     /// request was posted or it was too short, the key was wrong, the destination did
@@ -53,4 +53,29 @@ impl AddAssign for Counters {
         self.lost += other.lost;
         self.faults += other.faults;
     }
+}
+
+/// The packets of a device on the network since it is there. In brackets is what the kernel's
+/// soft-RoCE calls the same.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PacketCounters {
+    /// Packets that the system has taken to send them (`sent_pkts`).
+    pub sent: u64,
+    /// Packets that have come, those that were dropped among them (`rcvd_pkts`).
+    pub received: u64,
+    /// Request packets that were executed before (`duplicate_request`).
+    pub duplicates: u64,
+    /// Request packets before which one was missing (`out_of_seq_request`).
+    pub out_of_sequence: u64,
+    /// Request packets that have met no receive request (`send_rnr_err`).
+    pub not_ready: u64,
+    /// Dropped: the ICRC did not fit.
+    pub bad_icrc: u64,
+    /// Dropped: for no queue pair here, of another partition, or not from the queue pair's peer.
+    pub strangers: u64,
+    /// Dropped: they were no packets of RoCE.
+    pub malformed: u64,
+    /// The socket had no room for them.
+    pub overflowed: u64,
 }

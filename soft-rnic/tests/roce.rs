@@ -329,6 +329,10 @@ fn a_packet_with_a_wrong_checksum_or_of_another_address_is_dropped() {
     assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
     assert_eq!(b.net.poll(b.cq, 1)[0].id, 5);
     assert_eq!(b.bytes[..8], [1; 8]);
+    let counted = soft_rnic::packet_counters_of("roce:127.0.0.102").unwrap();
+    assert_eq!((counted.bad_icrc, counted.strangers), (1, 1));
+    // Those two, and the message; it is acknowledged.
+    assert!(counted.received >= 3 && counted.sent >= 1, "{counted:?}");
     a.close();
     b.close();
 }

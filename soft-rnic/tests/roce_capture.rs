@@ -171,7 +171,11 @@ fn a_damaged_packet_is_captured_as_it_came() {
     // The device's thread takes what comes from here on.
     send(&net, &other, 8);
     let sender = std::net::UdpSocket::bind("127.31.1.5:0").unwrap();
-    let damaged = [4, 0x40, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 5, 1, 2, 3, 4];
+    // The system gives a packet to the process whose place is in the number of the queue pair.
+    let packets = read(&path);
+    let ours = packets.iter().find(|packet| packet.to.ip().to_string() == "127.31.1.3").unwrap();
+    let mut damaged = [4, 0x40, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 5, 1, 2, 3, 4];
+    damaged[5..8].copy_from_slice(&ours.bytes[5..8]);
     sender.send_to(&damaged, "127.31.1.3:4791").unwrap();
     let is_there = || read(&path).iter().any(|packet| packet.bytes == damaged);
     let patience = std::time::Instant::now();

@@ -126,7 +126,7 @@ fn soft(name: &str) -> Counters {
     let Some(counted) = soft_rnic::counters_of(name) else { return Counters::default() };
     Counters {
         work_requests: Some(counted.requests),
-        sent_packets: None,
+        sent_packets: soft_rnic::packet_counters_of(name).map(|packets| packets.sent),
         rnr_events: Some(counted.rnr_naks),
         retries: Some(counted.retries),
         lost: Some(counted.lost),

@@ -97,6 +97,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
                 None => return self.fail(Status::RnrRetryExceeded),
             }
         }
+        self.counts.rnr_naks += 1;
         // The peer is alive.
         self.recovery.retries_left = self.config.retry_cnt;
         self.go_back(now_ns);

@@ -77,6 +77,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             Some(left) => self.recovery.retries_left = left,
             None => return self.fail(Status::RetryExceeded),
         }
+        self.counts.retries += 1;
         self.window.on_loss(self.unacked, self.sent);
         self.go_back(now_ns);
     }

@@ -8,6 +8,7 @@ use crate::opcode::Opcode;
 use crate::request::{Kind, Outgoing};
 
 mod answers;
+mod changes;
 mod retries;
 
 const FIRST: u32 = 0xff_fffe;
@@ -223,21 +224,21 @@ fn of_requests_that_nobody_waits_for_only_some_ask() {
 
 #[test]
 fn the_window_halves_once_for_a_loss_and_grows_again() {
-    let mut requester = sent(CONFIG, &[send(40 * MTU)]);
+    let mut requester = sent(Config { max_window: 64, ..CONFIG }, &[send(200 * MTU)]);
     requester.on_response(&nak(2, NakCode::PsnSequenceError), 0, 1);
-    assert_eq!(requester.window(), 8);
-    assert_eq!(numbers(&drain(&mut requester, 1)), [2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(requester.window(), 32);
+    assert_eq!(numbers(&drain(&mut requester, 1)), (2..34).collect::<Vec<_>>());
     // Two are acknowledged; those that are lost were sent before the first loss was known.
     requester.on_response(&nak(4, NakCode::PsnSequenceError), 0, 2);
-    assert_eq!(requester.window(), 10, "by each, up to 14");
-    for (number, window) in [(11, 14), (19, 14), (20, 14), (21, 15)] {
+    assert_eq!(requester.window(), 34, "by each, up to 56");
+    for (number, window) in [(25, 56), (31, 56), (32, 57), (38, 57), (39, 58)] {
         drain(&mut requester, 2);
         requester.on_response(&ack(number), 0, 3);
-        assert_eq!(requester.window(), window, "by one for 14, at {number}");
+        assert_eq!(requester.window(), window, "by one for 7, at {number}");
     }
     drain(&mut requester, 4);
-    requester.on_response(&nak(24, NakCode::PsnSequenceError), 0, 5);
-    assert_eq!(requester.window(), 7, "half of 15");
+    requester.on_response(&nak(70, NakCode::PsnSequenceError), 0, 5);
+    assert_eq!(requester.window(), 31, "half of 62");
     let mut long = sent(Config { max_window: 2, ..CONFIG }, &[send(40 * MTU)]);
     for at in 0..30 {
         long.on_response(&ack(at), 0, 1);

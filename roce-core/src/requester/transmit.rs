@@ -36,7 +36,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         let is_alone = self.next == self.unacked;
         let fits = is_alone || end - self.unacked <= u64::from(self.window.size());
         let is_read = slot.request.kind.has_response();
-        let has_slot = !is_read || self.reads < u32::from(self.config.max_rd_atomic);
+        // One that was posted goes, even if no more may be posted.
+        let has_slot = !is_read || self.reads < u32::from(self.config.max_rd_atomic.max(1));
         // All requests before it have been sent: those that read are among `reads`.
         let is_fenced = slot.request.is_fenced && self.next == slot.first;
         fits && has_slot && (!is_fenced || self.reads == 0)

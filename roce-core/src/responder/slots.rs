@@ -81,6 +81,19 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         self.taken.checked_rem(len).map(|at| at as usize)
     }
 
+    /// Goes on with other entries, and the newest that they have room for.
+    pub(super) fn replace(&mut self, mut entries: S) {
+        entries.as_mut().fill(ResponseSlot(None));
+        let len = self.entries.as_ref().len() as u64;
+        let kept = self.taken.min(len).min(entries.as_ref().len() as u64);
+        for (nth, entry) in (self.taken - kept..self.taken).zip(entries.as_mut()) {
+            *entry = self.entries.as_ref()[(nth % len) as usize];
+        }
+        let is_pending = |entry: &&ResponseSlot| entry.0.is_some_and(|old| old.is_pending());
+        self.pending = entries.as_ref().iter().filter(is_pending).count() as u32;
+        (self.entries, self.taken) = (entries, kept);
+    }
+
     /// Whether another request fits. A requester that obeys `max_dest_rd_atomic` has all responses
     /// to the oldest one when it sends another; a repetition of that may still be pending, because
     /// a copy of the request came late.

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::{Mutex, RwLock};
 use verbs_sys::*;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, PacketCounters};
 use crate::fabric::process::directory::INDEX_BITS;
 use crate::fabric::wire::state::Wire;
 use crate::objects::address::Gid;
@@ -213,13 +213,28 @@ impl Device {
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = *self.retired.lock();
         for qp in self.qps.all() {
-            sum += qp.sq.lock().counters;
+            let sq = qp.sq.lock();
+            sum += sq.counters;
+            if let Some(wire) = &sq.wire {
+                wire.add_counts(&mut sum);
+            }
         }
         // Relaxed: statistics.
         sum.missed = self.missed.load(Ordering::Relaxed);
         sum.overflowed = self.overflowed.load(Ordering::Relaxed);
         sum
     }
+}
+
+/// The packets of the device on the network of that name (`roce:127.0.0.2`), if there is one.
+///
+/// ```
+/// assert!(soft_rnic::packet_counters_of("soft0").is_none());
+/// ```
+#[must_use]
+pub fn packet_counters_of(name: &str) -> Option<PacketCounters> {
+    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
+    device?.wire().map(Wire::packet_counters)
 }
 
 /// The ABI's description of a device called `name`.

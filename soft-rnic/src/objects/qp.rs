@@ -188,7 +188,9 @@ impl Qp {
         }
         if self.state() == State::Err {
             // An unreliable connection may go on after SQE.
-            sq.wire = None;
+            if let Some(wire) = sq.wire.take() {
+                wire.add_counts(&mut sq.counters);
+            }
         }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();

@@ -32,11 +32,11 @@ pub fn abilities(ip: IpAddr) -> Abilities {
         // SAFETY: the option's value is an integer, which is read.
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, from, len) == 0 }
     };
-    let shared = Port::bind_shared(SocketAddr::new(ip, 0));
+    let shared = Port::bind_group(SocketAddr::new(ip, 0), 0, 1);
     Abilities {
         cuts: takes(libc::UDP_SEGMENT, 1_024),
         merges: takes(libc::UDP_GRO, 1),
-        shares: shared.is_ok_and(|port| Port::bind_shared(port.local()).is_ok()),
+        shares: shared.is_ok(),
     }
 }
 

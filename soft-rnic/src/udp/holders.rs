@@ -107,7 +107,8 @@ fn ip_of(text: &str) -> Option<IpAddr> {
 /// What has a socket that no process which can be seen has.
 fn unnamed_holder(socket: &Socket, is_shared: bool) -> PortHolder {
     // The kernel's sockets are for all addresses, and root's.
-    let may_be_kernel = socket.user == 0 && socket.local.ip().is_unspecified();
+    let may_be_kernel =
+        socket.inode == 0 || (socket.user == 0 && socket.local.ip().is_unspecified());
     let kernel_device = if may_be_kernel { kernel_device() } else { None };
     PortHolder { user: socket.user, process: None, kernel_device, is_shared }
 }

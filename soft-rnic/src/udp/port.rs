@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
 use super::errors::last_error;
+use super::holders::port_holders;
 
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
 pub(super) const BUFFER: c_int = 4 << 20;
@@ -41,9 +42,7 @@ pub struct PortError {
 impl PortError {
     pub(crate) fn new(addr: SocketAddr, what: &'static str, errno: Errno) -> PortError {
         let why = match errno {
-            Errno::ADDRINUSE => {
-                super::holders::port_holders(addr).first().map(|holder| format!("{holder} has it"))
-            }
+            Errno::ADDRINUSE => port_holders(addr).first().map(|holder| format!("{holder} has it")),
             Errno::ADDRNOTAVAIL => Some("no interface here has this address".to_owned()),
             _ => None,
         };

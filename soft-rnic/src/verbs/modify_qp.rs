@@ -155,14 +155,14 @@ pub(crate) unsafe extern "C" fn modify_qp(
         }
         let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
-        if mask & STATE != 0 {
-            match attr.qp_state {
-                ibv_qp_state::IBV_QPS_RESET => progress::drain(&real.pd.context.device),
-                ibv_qp_state::IBV_QPS_ERR => progress::settle(&real.pd.context.device),
-                _ => {}
-            }
+        let to = (mask & STATE != 0).then_some(attr.qp_state);
+        if matches!(to, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
+            progress::settle(&real.pd.context.device);
         }
         real.modify(attr, mask, &mut deferred)?;
+        if to == Some(ibv_qp_state::IBV_QPS_RESET) {
+            progress::drain(&real.pd.context.device);
+        }
         qp.show_state();
         Ok(())
     });
@@ -191,6 +191,8 @@ impl Qp {
             return Err(errno::EINVAL);
         }
         store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());
+        let changed = (mask & AV != 0, mask & DEST_RD_ATOMIC != 0);
+        self.change_wire(&mut sq, &mut responder, changed);
         if from == State::Init && to == State::Rtr {
             self.connect(&mut sq, &mut responder);
             self.connect_wire(&sq, &mut responder);

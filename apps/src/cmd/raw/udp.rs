@@ -37,10 +37,7 @@ impl Request<'_> {
         }
         match (self.ends.listen, self.ends.connect) {
             (Some(address), _) => self.listen_udp(address),
-            (None, Some(address)) => {
-                let stream = || session::dial(address);
-                self.lead_udp(|| stream().and_then(|stream| Ok(Some(stream))))
-            }
+            (None, Some(address)) => self.lead_udp(|| session::dial(address).map(Some)),
             (None, None) => self.lead_udp(|| Ok(None)),
         }
     }
@@ -129,7 +126,7 @@ impl Request<'_> {
         };
         let line = line(&plan, (&socket, window), &led, received);
         let interrupted = signals::interrupted().map(|why| why.to_string());
-        control.tell(&Note::Results(line.clone(), interrupted))?;
+        control.tell(&Note::Results(Box::new(line.clone()), interrupted))?;
         Ok(line)
     }
 
@@ -239,7 +236,7 @@ fn follow(
     };
     control.tell(&Note::Received(received))?;
     match control.hear()? {
-        Note::Results(line, ended) => Ok((plan, line, ended)),
+        Note::Results(line, ended) => Ok((plan, *line, ended)),
         other => session::unexpected(other),
     }
 }

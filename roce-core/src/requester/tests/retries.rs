@@ -23,6 +23,24 @@ fn a_silent_peer_ends_the_request_after_all_retries() {
 }
 
 #[test]
+fn what_is_mended_is_counted_and_the_last_failure_is_not() {
+    let mut requester = sent(Config { retry_cnt: 1, rnr_retry: 1, ..CONFIG }, &[send(1)]);
+    let timer = RnrTimer::new(1).unwrap();
+    let rnr = response(Opcode::RcAck, 0, Syndrome::RnrNak { timer });
+    requester.on_response(&rnr, 0, 1);
+    requester.on_timer(requester.deadline_ns().unwrap());
+    assert_eq!(requester.counts(), Counts { rnr_naks: 1, retries: 0 });
+    drain(&mut requester, TIMEOUT_NS);
+    requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, TIMEOUT_NS);
+    requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, TIMEOUT_NS);
+    assert_eq!(requester.counts(), Counts { rnr_naks: 1, retries: 1 }, "a copy is none");
+    drain(&mut requester, TIMEOUT_NS);
+    requester.on_response(&rnr, 0, TIMEOUT_NS);
+    assert_eq!(completions(&mut requester), [(0, Status::RnrRetryExceeded)]);
+    assert_eq!(requester.counts(), Counts { rnr_naks: 1, retries: 1 });
+}
+
+#[test]
 fn without_a_timeout_it_waits_for_ever() {
     let mut requester = sent(Config { timeout: 0, ..CONFIG }, &[send(1)]);
     assert_eq!(requester.deadline_ns(), None);

@@ -183,8 +183,8 @@ impl Roce {
 
     fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
         let addr = SocketAddr::new(self.ip, UDP_PORT);
-        let joined = join(addr)?;
         let capture = self.capture()?;
+        let joined = join(addr)?;
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
@@ -292,7 +292,7 @@ impl Qp {
     }
 
     /// Where its packets go, if they go over the network.
-    fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
+    pub(super) fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
         if sq.requester.reaches_us && !wire.loops {
             return None;
         }

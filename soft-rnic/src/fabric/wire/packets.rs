@@ -1,5 +1,7 @@
 //! Packets on their way out.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use roce_core::codec;
 use roce_core::headers::Headers;
 use roce_core::icrc::{Checked, Flow};
@@ -74,9 +76,15 @@ impl Wire {
         while !tx.is_empty() {
             match tx.send(&self.port) {
                 Ok(0) => return,
-                Ok(_) => {}
+                Ok(n) => add(&self.counts.sent, n as u64),
                 Err(error) => self.symptoms.note_refused(error),
             }
         }
     }
+}
+
+/// Adds to a count whose writers hold a lock.
+pub(super) fn add(count: &AtomicU64, n: u64) {
+    // Relaxed: a statistic.
+    count.store(count.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }

@@ -15,6 +15,7 @@ use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
+use super::packets::add;
 use super::responder::Answering;
 use super::state::{Late, PacketFaults, Path, Rx, Wire};
 
@@ -65,8 +66,8 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
     }
 }
 
-/// What a queue pair that is reset does first: packets that have come for the connection that ends
-/// are not for its next one.
+/// What a queue pair that was reset does before it can be connected again: packets that have come for
+/// the connection that has ended are dropped. No lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
@@ -150,7 +151,9 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer:
             Heard::Request(qpn) => note(answering, qpn),
             Heard::Response(qpn) => note(resuming, qpn),
         };
+        let mut came = 0;
         for datagram in inbox.datagrams() {
+            came += 1;
             if wire.capture.is_some() {
                 wire.capture_received(&datagram);
             }
@@ -159,6 +162,7 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer:
                 Some(faults) => faults.strike(&datagram, &mut take),
             }
         }
+        add(&wire.counts.received, came);
         // Senders go on while this end takes what else has come.
         if !(is_over && may_defer) {
             answer(device, wire, answering, &mut shared, &mut deferred);

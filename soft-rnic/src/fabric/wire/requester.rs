@@ -33,7 +33,7 @@ const SOONEST_NS: u64 = 200_000;
 /// the kernel's device waits no shorter.
 const SHORTEST: u8 = 14;
 
-fn timeout(code: u8) -> u8 {
+pub(super) fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
 }
 
@@ -334,7 +334,7 @@ impl Qp {
     }
 
     /// Arms the deadline of the machine, unless one is armed that comes before.
-    fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
+    pub(super) fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
         let Some(due) = wire.machine.deadline_ns() else { return };
         let now = clock::now();
         let at = due.max(now + SOONEST_NS);

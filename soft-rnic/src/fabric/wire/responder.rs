@@ -133,6 +133,9 @@ impl Qp {
         here.datagram = datagram;
         let qkey = here.qkey;
         let outcome = act(machine, qkey, &mut here);
+        if outcome != Outcome::Accepted {
+            self.count_unusual(outcome);
+        }
         let has_response = matches!(machine, Machine::Reliable(machine) if machine.has_response());
         // Relaxed: a thread that replies has seen the completion, which is published behind it. (Most find
         // it set: the line is others' to read.)
@@ -153,6 +156,19 @@ impl Qp {
             self.end_refused(refusal, deferred);
         }
         has_response
+    }
+
+    #[cold]
+    fn count_unusual(&self, outcome: Outcome) {
+        let Some(wire) = self.pd.context.device.wire() else { return };
+        let count = match outcome {
+            Outcome::Duplicate => &wire.counts.duplicates,
+            Outcome::OutOfSequence => &wire.counts.out_of_sequence,
+            Outcome::NotReady => &wire.counts.not_ready,
+            Outcome::Accepted | Outcome::Failed(_) | Outcome::Dropped => return,
+        };
+        // Relaxed: a statistic.
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What requests act on, and the machine that says how.

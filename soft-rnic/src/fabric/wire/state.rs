@@ -1,7 +1,7 @@
 //! What a device on the network has, and a queue pair on it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use roce_core::icrc::Flow;
@@ -11,6 +11,7 @@ use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
 use super::diagnosis::Symptoms;
+use crate::counters::{Counters, PacketCounters};
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::random::Random;
@@ -77,9 +78,18 @@ pub(crate) struct Late {
     pub(crate) nth: u16,
 }
 
-/// Packets that were dropped.
+/// Packets. What is counted for each has one writer at a time, which holds the lock of what receives, or
+/// of what sends.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: Padded<AtomicU64>,
+    /// Requests that were executed before.
+    pub(crate) duplicates: AtomicU64,
+    /// Requests before which one is missing.
+    pub(crate) out_of_sequence: AtomicU64,
+    /// Requests that have met no receive request.
+    pub(crate) not_ready: AtomicU64,
     /// The ICRC does not fit.
     pub(crate) bad_icrc: AtomicU64,
     /// For no queue pair here, or not from its peer.
@@ -103,6 +113,46 @@ pub(crate) struct Path {
 pub(crate) enum WireSq {
     Reliable(Reliable),
     Unreliable(uc::Sender, Path),
+}
+
+impl Wire {
+    pub(crate) fn packet_counters(&self) -> PacketCounters {
+        // With both, what a packet has caused is not seen before it is counted.
+        let (rx, _tx) = (self.rx.lock(), self.tx.lock());
+        let Counts { received, sent, .. } = &self.counts;
+        let Counts { duplicates, out_of_sequence, not_ready, .. } = &self.counts;
+        let Counts { bad_icrc, strangers, malformed, .. } = &self.counts;
+        // Relaxed: statistics.
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        PacketCounters {
+            sent: value(sent),
+            received: value(received),
+            duplicates: value(duplicates),
+            out_of_sequence: value(out_of_sequence),
+            not_ready: value(not_ready),
+            bad_icrc: value(bad_icrc),
+            strangers: value(strangers),
+            malformed: value(malformed),
+            overflowed: rx.inbox.dropped().into(),
+        }
+    }
+}
+
+impl WireSq {
+    /// Adds what its machine has counted.
+    pub(crate) fn add_counts(&self, counters: &mut Counters) {
+        if let WireSq::Reliable(wire) = self {
+            let counts = wire.machine.counts();
+            counters.rnr_naks += counts.rnr_naks;
+            counters.retries += counts.retries;
+        }
+    }
+
+    pub(crate) fn path(&mut self) -> &mut Path {
+        match self {
+            WireSq::Reliable(Reliable { path, .. }) | WireSq::Unreliable(_, path) => path,
+        }
+    }
 }
 
 /// The requester of a reliable connection.

@@ -5,10 +5,10 @@ use core::net::IpAddr;
 use core::ptr::null_mut;
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roce_core::codec;
-use roce_core::headers::{Aeth, Bth, Headers, Syndrome};
+use roce_core::headers::{Aeth, Bth, Headers, RnrTimer, Syndrome};
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
@@ -16,6 +16,7 @@ use roce_core::psn::Psn;
 use verbs_sys::*;
 
 use super::device::{Roce, UDP_PORT};
+use super::progress::drain;
 use super::responder::Answering;
 use super::state::{Rx, gid_of};
 use crate::deferred_work::DeferredWork;
@@ -32,10 +33,8 @@ const PEER_QPN: u32 = 0x77;
 /// it holds what receives.
 struct Rig {
     device: Arc<Device>,
-    qp: *mut ibv_qp,
     object: Arc<Qp>,
     peer: UdpSocket,
-    shared: Answering,
 }
 
 impl Rig {
@@ -46,18 +45,17 @@ impl Rig {
         let qp = queue_pair_on(&device);
         let peer: IpAddr = peer.parse().unwrap();
         connect(qp, peer);
-        let peer = UdpSocket::bind((peer, UDP_PORT)).unwrap();
-        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let peer = socket(peer);
         // SAFETY: the queue pair is alive.
         let object = unsafe { Qp::from_abi(qp) }.unwrap().keep();
-        Rig { device, qp, object, peer, shared: Answering::new() }
+        Rig { device, object, peer }
     }
 
     fn post_recv(&self, wr_id: u64) {
         // SAFETY: a request without memory, and a live queue pair.
         unsafe {
             let mut wr = ibv_recv_wr { wr_id, ..zeroed() };
-            assert_eq!(post_recv(self.qp, &mut wr, &mut null_mut()), 0);
+            assert_eq!(post_recv(self.object.as_abi(), &mut wr, &mut null_mut()), 0);
         }
     }
 
@@ -66,7 +64,7 @@ impl Rig {
         // SAFETY: as in `post_recv`.
         unsafe {
             let mut wr = ibv_send_wr { wr_id, opcode, send_flags: flags.0, ..zeroed() };
-            assert_eq!(post_send(self.qp, &mut wr, &mut null_mut()), 0);
+            assert_eq!(post_send(self.object.as_abi(), &mut wr, &mut null_mut()), 0);
         }
     }
 
@@ -82,25 +80,56 @@ impl Rig {
         all
     }
 
-    /// Takes a packet of the peer.
-    fn take(&mut self, headers: &Headers) {
-        let wire = self.device.wire().unwrap();
-        let from = self.peer.local_addr().unwrap();
+    /// A packet of the peer, without payload.
+    fn packet(&self, headers: &Headers) -> Vec<u8> {
+        let (from, to) =
+            (self.peer.local_addr().unwrap(), self.device.wire().unwrap().port.local());
         let mut bytes = [0; MAX_HEADERS];
         let len = codec::write(headers, &mut bytes).unwrap();
-        let bytes = &mut [&bytes[..len], &[0; ICRC]].concat();
-        Flow::new(from, wire.port.local()).unwrap().seal(0, bytes).unwrap();
+        let mut bytes = [&bytes[..len], &[0; ICRC]].concat();
+        Flow::new(from, to).unwrap().seal(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Takes a packet of the peer.
+    fn take(&self, headers: &Headers) {
+        let wire = self.device.wire().unwrap();
+        let (from, bytes) = (self.peer.local_addr().unwrap(), &self.packet(headers)[..]);
         let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
         let mut deferred = DeferredWork::default();
-        self.device.take(wire, &datagram, (&mut self.shared, &mut None), &mut deferred);
+        self.device.take(wire, &datagram, (&mut Answering::new(), &mut None), &mut deferred);
         deferred.run();
     }
 
-    /// The opcode of the next packet that the peer gets.
-    fn sent(&self) -> Option<Opcode> {
+    /// The headers of the next packet that the peer gets.
+    fn heard(&self) -> Headers {
         let mut bytes = [0; 2_048];
         let len = self.peer.recv(&mut bytes).unwrap();
-        Opcode::from_u8(codec::peek(&bytes[..len]).unwrap().opcode)
+        codec::parse(&bytes[..len]).unwrap().headers
+    }
+
+    /// Its opcode.
+    fn sent(&self) -> Opcode {
+        self.heard().bth.opcode
+    }
+
+    /// Answers what was taken, as behind a batch.
+    fn answer(&self) {
+        let (wire, mut deferred) = (self.device.wire().unwrap(), DeferredWork::default());
+        assert!(!self.object.answer_peer(wire, &mut Answering::new(), &mut deferred));
+        wire.flush(&mut wire.tx.lock());
+        deferred.run();
+    }
+
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) {
+        // SAFETY: the queue pair is alive.
+        let done =
+            unsafe { (crate::table().modify_qp)(self.object.as_abi(), attr, mask.0.cast_signed()) };
+        assert_eq!(done, 0);
+    }
+
+    fn to_state(&self, qp_state: ibv_qp_state) {
+        self.modify(&mut ibv_qp_attr { qp_state, ..none() }, ibv_qp_attr_mask::IBV_QP_STATE);
     }
 
     fn send(&self, psn: u32) -> Headers {
@@ -115,16 +144,27 @@ impl Rig {
     }
 }
 
+/// One that does not wait for ever for what does not come.
+fn socket(ip: IpAddr) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, UDP_PORT)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
 /// No other thread takes what comes.
 fn alone(device: &Device) -> Guard<'_, Rx> {
     device.wire().unwrap().rx.lock()
 }
 
+fn none() -> ibv_qp_attr {
+    // SAFETY: zeroes are attributes.
+    unsafe { zeroed() }
+}
+
 /// Ready to send, to a queue pair that the test stands for. Packets are numbered from 0.
 fn connect(qp: *mut ibv_qp, peer: IpAddr) {
     use ibv_qp_attr_mask as Mask;
-    // SAFETY: zeroes are attributes.
-    let mut attr: ibv_qp_attr = unsafe { zeroed() };
+    let mut attr = none();
     attr.port_num = 1;
     attr.path_mtu = ibv_mtu::IBV_MTU_1024;
     attr.dest_qp_num = PEER_QPN;
@@ -161,7 +201,7 @@ const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
 #[test]
 fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {
-    let mut rig = Rig::new("127.0.0.111", "127.0.0.112");
+    let rig = Rig::new("127.0.0.111", "127.0.0.112");
     let device = Arc::clone(&rig.device);
     let _alone = alone(&device);
     rig.post_recv(1);
@@ -169,25 +209,111 @@ fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {
     // The program sees the request before the batch is over.
     assert_eq!(rig.completed(), [(1, SUCCESS)]);
     rig.post_send(2);
-    assert_eq!(rig.sent(), Some(Opcode::RcAck));
-    assert_eq!(rig.sent(), Some(Opcode::RcSendOnly));
+    assert_eq!(rig.sent(), Opcode::RcAck);
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
     // It is answered once.
     let wire = device.wire().unwrap();
     let mut deferred = DeferredWork::default();
-    assert!(!rig.object.answer_peer(wire, &mut rig.shared, &mut deferred));
+    assert!(!rig.object.answer_peer(wire, &mut Answering::new(), &mut deferred));
     assert!(wire.tx.lock().is_empty());
 }
 
 #[test]
 fn what_is_acknowledged_completes_before_the_packets_behind_the_acknowledgement() {
-    let mut rig = Rig::new("127.0.0.113", "127.0.0.114");
+    let rig = Rig::new("127.0.0.113", "127.0.0.114");
     let device = Arc::clone(&rig.device);
     let _alone = alone(&device);
     rig.post_recv(1);
     rig.post_send(2);
-    assert_eq!(rig.sent(), Some(Opcode::RcSendOnly));
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
     rig.take(&rig.ack(0));
     assert_eq!(rig.completed(), [(2, SUCCESS)]);
     rig.take(&rig.send(0));
     assert_eq!(rig.completed(), [(1, SUCCESS)]);
+}
+
+#[test]
+fn the_rnr_timer_of_a_connection_that_works_can_change() {
+    let rig = Rig::new("127.0.0.115", "127.0.0.116");
+    let device = Arc::clone(&rig.device);
+    let _alone = alone(&device);
+    let min_rnr_timer = 5;
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+    rig.modify(&mut ibv_qp_attr { min_rnr_timer, ..none() }, mask);
+    rig.take(&rig.send(0));
+    rig.answer();
+    let timer = RnrTimer::new(min_rnr_timer).unwrap();
+    assert_eq!(rig.heard().aeth.unwrap().syndrome, Syndrome::RnrNak { timer });
+}
+
+#[test]
+fn a_drained_connection_can_get_another_path_and_other_retries() {
+    use ibv_qp_attr_mask as Mask;
+    let rig = Rig::new("127.0.0.117", "127.0.0.118");
+    rig.to_state(ibv_qp_state::IBV_QPS_SQD);
+    let mut attr = none();
+    (attr.timeout, attr.retry_cnt) = (1, 0);
+    (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
+    let other: IpAddr = "127.0.0.119".parse().unwrap();
+    let peer = socket(other);
+    attr.ah_attr.grh.dgid.raw = gid_of(other);
+    rig.modify(&mut attr, Mask::IBV_QP_AV | Mask::IBV_QP_TIMEOUT | Mask::IBV_QP_RETRY_CNT);
+    rig.to_state(ibv_qp_state::IBV_QPS_RTS);
+    rig.post_send(1);
+    let rig = Rig { peer, ..rig };
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
+    // It was to wait for ever.
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match rig.completed()[..] {
+            [] => assert!(Instant::now() < end, "it waits"),
+            ref all => break assert_eq!(all, [(1, ibv_wc_status::IBV_WC_RETRY_EXC_ERR)]),
+        }
+        std::thread::yield_now();
+    }
+    // The peer is the new one.
+    let responder = rig.object.responder.lock();
+    assert_eq!(responder.wire.as_ref().unwrap().path.unwrap().peer.ip(), other);
+}
+
+/// A packet is there when the queue pair is reset, and is the one that the next connection expects.
+#[test]
+fn a_packet_of_the_last_connection_is_not_one_of_the_next() {
+    let rig = Rig::new("127.0.0.120", "127.0.0.121");
+    let wire = rig.device.wire().unwrap();
+    let (to, stale) = (wire.port.local(), rig.packet(&rig.send(0)));
+    for round in 0..50 {
+        let alone = alone(&rig.device);
+        rig.peer.send_to(&stale, to).unwrap();
+        std::thread::scope(|scope| {
+            let anew = scope.spawn(|| {
+                rig.to_state(ibv_qp_state::IBV_QPS_RESET);
+                connect(rig.object.as_abi(), rig.peer.local_addr().unwrap().ip());
+                rig.post_recv(round);
+            });
+            // Until the reset waits for what receives, or has ended.
+            drop(alone);
+            anew.join().unwrap();
+        });
+        drain(&rig.device);
+        assert_eq!(rig.completed(), [], "round {round}");
+    }
+}
+
+#[test]
+fn what_comes_again_or_too_early_is_counted() {
+    let rig = Rig::new("127.0.0.122", "127.0.0.123");
+    let wire = rig.device.wire().unwrap();
+    {
+        let _alone = alone(&rig.device);
+        rig.post_recv(1);
+        for psn in [0, 0, 5, 1] {
+            rig.take(&rig.send(psn));
+        }
+        rig.answer();
+        assert_eq!(rig.sent(), Opcode::RcAck);
+    }
+    let counted = wire.packet_counters();
+    let repeated = (counted.duplicates, counted.out_of_sequence, counted.not_ready);
+    assert_eq!((counted.sent, repeated), (1, (1, 1, 1)));
 }

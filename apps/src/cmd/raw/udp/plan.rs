@@ -33,7 +33,7 @@ pub(super) enum Note {
     /// So many have come.
     Received(u64),
     /// What has come of it, and the signal that has ended it early.
-    Results(Line, Option<String>),
+    Results(Box<Line>, Option<String>),
 }
 
 /// One measurement.
