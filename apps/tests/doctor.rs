@@ -102,6 +102,18 @@ fn the_process_that_has_the_port_is_named() {
 }
 
 #[test]
+fn a_port_that_processes_share_is_no_obstacle_but_to_tests_with_a_peer() {
+    let held = Running::listener(&["bench", "--device", "roce:127.31.4.10"]);
+    let (lines, status) = doctor(&["roce:127.31.4.10"]);
+    assert_eq!(status, Some(0), "{lines:#?}");
+    assert_line(&lines, "port", "ok", "shares it with this user's processes");
+    let (lines, status) = doctor(&["roce:127.31.4.10", "127.31.4.11"]);
+    assert_eq!(status, Some(1), "{lines:#?}");
+    assert_line(&lines, "port", "failed", "rdma-conn (process");
+    drop(held);
+}
+
+#[test]
 fn a_path_that_is_sound_passes_all_tests_also_where_packets_are_lost() {
     let far = listening("roce:127.31.4.3,loss=0.05,seed=3");
     let (near, status) =

@@ -54,7 +54,7 @@ fn a_device_without_an_address_takes_that_of_the_stream() {
     );
     let held = Running::listener(&["bench", "--device", "roce:lo"]);
     let line = nameable("roce:127.0.0.1");
-    assert_eq!(line["port_free"], false);
+    assert_eq!((&line["port_free"], &line["port_shared"]), (&false.into(), &true.into()));
     let holder = line["held_by"][0].as_str().unwrap();
     assert!(holder.starts_with("rdma-conn (process "), "{holder}");
     drop(held);

@@ -74,6 +74,7 @@ impl Probe {
         let Some((nth, packet)) = outbox.push(to, Marks::default(), len) else { return false };
         packet[..HEADERS].copy_from_slice(&headers[..HEADERS]);
         packet[HEADERS..][..FIELDS].copy_from_slice(&fields);
+        packet[HEADERS + FIELDS..].fill(0);
         let is_sealed = flow.seal(nth, packet).is_ok();
         if !is_sealed {
             outbox.withdraw();

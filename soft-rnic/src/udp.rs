@@ -25,6 +25,7 @@ mod inbox;
 mod interface;
 mod outbox;
 mod port;
+mod send_ports;
 
 pub use abilities::{Abilities, abilities};
 pub use addresses::{LocalAddress, address_of, local_addresses};
@@ -33,3 +34,4 @@ pub use holders::{PortHolder, port_holders};
 pub use inbox::{BATCH, Datagram, Inbox};
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
+pub use send_ports::{MAX_SEND_PORTS, SendPorts};

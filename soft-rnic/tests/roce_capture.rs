@@ -163,6 +163,37 @@ fn both_ends_capture_the_same_packets_with_the_headers_of_the_wire() {
     b.close();
 }
 
+/// Packets of a queue pair leave by one of the source ports, and arrive whole.
+#[test]
+fn queue_pairs_send_from_several_ports_each_from_its_own() {
+    let path = file("sports");
+    let a = open(&format!("127.31.1.9,sports=4,pcap={}", path.display()));
+    let b = open("127.31.1.10,loss=0.02,seed=4");
+    for _ in 0..12 {
+        send(&a, &b, 50_000);
+    }
+    let packets = read(&path);
+    packets.iter().for_each(Packet::check);
+    let ours = packets.iter().filter(|packet| packet.from.ip().to_string() == "127.31.1.9");
+    let mut ports = std::collections::BTreeMap::new();
+    for packet in ours {
+        assert_eq!(packet.to.port(), 4_791);
+        let to = roce_core::codec::peek(&packet.bytes).unwrap().dest_qpn;
+        let port = *ports.entry(to).or_insert(packet.from.port());
+        assert_eq!(port, packet.from.port(), "the packets to {to} leave by one port");
+    }
+    let used: std::collections::BTreeSet<u16> = ports.into_values().collect();
+    assert!((2..=4).contains(&used.len()), "{used:?}");
+    assert!(
+        packets
+            .iter()
+            .filter(|packet| packet.from.ip().to_string() == "127.31.1.10")
+            .all(|packet| (packet.from.port(), packet.to.port()) == (4_791, 4_791))
+    );
+    a.close();
+    b.close();
+}
+
 #[test]
 fn a_damaged_packet_is_captured_as_it_came() {
     let path = file("damaged");
@@ -210,6 +241,10 @@ fn files_that_cannot_be_captures_are_refused_with_the_reason() {
     let error = |text: &str| text.parse::<soft_rnic::Roce>().map(|roce| roce.list());
     let refused = error("127.31.1.6,pcap=/no/such/folder/x").unwrap().unwrap_err().to_string();
     assert!(refused.contains("/no/such/folder/x") && refused.contains("not found"), "{refused}");
+    for sports in ["0", "65", "x"] {
+        let refused = error(&format!("127.31.1.6,sports={sports}")).unwrap_err().to_string();
+        assert!(refused.contains("1 to 64"), "{refused}");
+    }
     assert!(error("127.31.1.6,pcap=").unwrap_err().to_string().contains("pcap"));
     let path = file("shared");
     let text = |n: u32| format!("127.31.1.{n},pcap={}", path.display());

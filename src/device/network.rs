@@ -21,6 +21,8 @@ pub struct Nameable {
     pub path_mtu_bytes: usize,
     /// What has UDP port 4791 of the address; nothing where it is free.
     pub holders: Vec<String>,
+    /// Those are processes of one user that share the address: if it is this user, one more can.
+    pub is_shared: bool,
 }
 
 /// The devices on the network that could be named on this machine. None is opened, and no port is bound.
@@ -34,21 +36,17 @@ pub struct Nameable {
 /// # Errors
 /// The system does not say which addresses there are.
 pub fn nameable() -> std::io::Result<Vec<Nameable>> {
-    let of = |address: soft_rnic::udp::LocalAddress| Nameable {
-        name: format!("{}{}", super::ROCE, address.ip),
-        ip: address.ip,
-        path_mtu_bytes: Roce::path_mtu(&address),
-        mtu_bytes: address.mtu,
-        holders: holders(address.ip),
-        interface: address.interface,
+    let of = |address: soft_rnic::udp::LocalAddress| {
+        let found = port_holders(SocketAddr::new(address.ip, Roce::UDP_PORT));
+        Nameable {
+            name: format!("{}{}", super::ROCE, address.ip),
+            ip: address.ip,
+            path_mtu_bytes: Roce::path_mtu(&address),
+            mtu_bytes: address.mtu,
+            holders: found.iter().map(ToString::to_string).collect(),
+            is_shared: found.iter().any(|holder| holder.is_shared),
+            interface: address.interface,
+        }
     };
     Ok(local_addresses()?.into_iter().map(of).collect())
-}
-
-/// What has the port of RoCE v2 at this address.
-fn holders(ip: IpAddr) -> Vec<String> {
-    let found = port_holders(SocketAddr::new(ip, Roce::UDP_PORT));
-    let mut names: Vec<String> = found.iter().map(ToString::to_string).collect();
-    names.dedup();
-    names
 }

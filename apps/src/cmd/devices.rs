@@ -31,6 +31,7 @@ enum Line {
         mtu_bytes: usize,
         path_mtu_bytes: usize,
         port_free: bool,
+        port_shared: bool,
         held_by: Vec<String>,
     },
     Obstacle {

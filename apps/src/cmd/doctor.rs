@@ -42,7 +42,7 @@ pub(crate) fn run(common: &Common, options: &Doctor) -> Outcome {
     let roce: Roce = text.parse().map_err(as_usage)?;
     let peer = options.peer.as_deref().map(|peer| address(peer, roce.ip)).transpose()?;
     let mut report = Report::new(common.json);
-    let here = local::check(&mut report, &roce)?;
+    let here = local::check(&mut report, &roce, options.listen || peer.is_some())?;
     match (here, peer) {
         (Some(here), Some(peer)) => path::check(&mut report, name, here, peer)?,
         (Some(here), None) if options.listen => listen::serve(&mut report, name, here)?,

@@ -15,7 +15,7 @@ pub struct Abilities {
     pub cuts: bool,
     /// Merges packets that come (`UDP_GRO`).
     pub merges: bool,
-    /// Several processes can share an address (`SO_REUSEPORT` with a program).
+    /// Sockets can share an address (`SO_REUSEPORT`).
     pub shares: bool,
 }
 

@@ -16,6 +16,8 @@ pub struct PortHolder {
     pub process: Option<(u32, String)>,
     /// The kernel's own device, if it is that.
     pub kernel_device: Option<String>,
+    /// There are several sockets: processes of this user share the address.
+    pub is_shared: bool,
 }
 
 impl fmt::Display for PortHolder {
@@ -31,16 +33,29 @@ impl fmt::Display for PortHolder {
 /// What has the port of an address, or of all addresses. Nothing is bound to find out.
 #[must_use]
 pub fn port_holders(addr: SocketAddr) -> Vec<PortHolder> {
-    let mut sockets: Vec<Socket> = ["/proc/net/udp", "/proc/net/udp6"]
+    let sockets: Vec<Socket> = ["/proc/net/udp", "/proc/net/udp6"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
         .flat_map(|text| text.lines().filter_map(socket_of).collect::<Vec<_>>())
         .filter(|socket| socket.takes(addr))
         .collect();
-    // Those that share an address are one user's, and each process of it has all of them.
-    sockets.sort_by_key(|socket| (socket.local, socket.user));
-    sockets.dedup_by_key(|socket| (socket.local, socket.user));
-    sockets.iter().map(holder_of).collect()
+    let mut inodes: Vec<u64> = sockets.iter().map(|socket| socket.inode).collect();
+    inodes.sort_unstable();
+    let is_shared = sockets.len() > 1;
+    let (mut holders, mut named) = (Vec::new(), Vec::new());
+    for (process, inode) in processes_with(&inodes) {
+        named.push(inode);
+        let user =
+            sockets.iter().find(|socket| socket.inode == inode).map_or(0, |socket| socket.user);
+        holders.push(PortHolder { user, process: Some(process), kernel_device: None, is_shared });
+    }
+    let unnamed = sockets.iter().filter(|socket| !named.contains(&socket.inode));
+    // Processes that share an address have all its sockets.
+    if holders.is_empty() {
+        holders.extend(unnamed.map(|socket| unnamed_holder(socket, is_shared)));
+        holders.dedup();
+    }
+    holders
 }
 
 /// A line of the kernel's list.
@@ -89,28 +104,36 @@ fn ip_of(text: &str) -> Option<IpAddr> {
     }
 }
 
-fn holder_of(socket: &Socket) -> PortHolder {
-    let process = process_with(socket.inode);
-    // Its sockets are for all addresses, and root's.
-    let is_kernels = socket.inode == 0 || (socket.user == 0 && socket.local.ip().is_unspecified());
-    let may_be_kernel = process.is_none() && is_kernels;
+/// What has a socket that no process which can be seen has.
+fn unnamed_holder(socket: &Socket, is_shared: bool) -> PortHolder {
+    // The kernel's sockets are for all addresses, and root's.
+    let may_be_kernel =
+        socket.inode == 0 || (socket.user == 0 && socket.local.ip().is_unspecified());
     let kernel_device = if may_be_kernel { kernel_device() } else { None };
-    PortHolder { user: socket.user, process, kernel_device }
+    PortHolder { user: socket.user, process: None, kernel_device, is_shared }
 }
 
-/// A process that has the socket among its descriptors.
-fn process_with(inode: u64) -> Option<(u32, String)> {
-    let wanted = format!("socket:[{inode}]");
-    let has_it = |process: &u32| {
-        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok();
-        let mut links = descriptors.into_iter().flatten().flatten();
-        links.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == &*wanted))
+/// Processes that have one of these sockets among their descriptors, each with one of them.
+fn processes_with(inodes: &[u64]) -> Vec<((u32, String), u64)> {
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let socket_in = |process: u32| {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+        descriptors.flatten().find_map(|entry| {
+            let link = fs::read_link(entry.path()).ok()?;
+            let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+            inodes.binary_search(&inode).is_ok().then_some(inode)
+        })
     };
-    let numbers = fs::read_dir("/proc").ok()?.flatten();
-    let mut processes = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let process = processes.find(has_it)?;
-    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    Some((process, name.trim_end().to_owned()))
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let found = processes.filter_map(|process| {
+        let inode = socket_in(process)?;
+        let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        Some(((process, name.trim_end().to_owned()), inode))
+    });
+    found.collect()
 }
 
 /// A device of the kernel's that speaks RoCE v2 over UDP: it alone has a file `parent`.
@@ -174,7 +197,7 @@ mod tests {
     fn holders_are_named() {
         let of = |process: Option<(u32, String)>, kernel_device: Option<&str>| {
             let kernel_device = kernel_device.map(str::to_owned);
-            PortHolder { user: 7, process, kernel_device }.to_string()
+            PortHolder { user: 7, process, kernel_device, is_shared: false }.to_string()
         };
         assert_eq!(of(Some((12, "bench".into())), None), "bench (process 12)");
         assert!(of(None, Some("rxe0")).starts_with("the kernel's soft-RoCE (rxe0"));

@@ -45,7 +45,9 @@ pub struct Outbox {
     cuts: bool,
     /// The place that packets which are pushed are for.
     place: u32,
-    /// Whether the last run is for another one.
+    /// The source port of packets that are pushed: see `send_ports`.
+    source: u8,
+    /// Whether the last run is for another one of either.
     is_run_over: bool,
 }
 
@@ -58,6 +60,7 @@ struct Run {
     len: usize,
     segment: usize,
     packets: usize,
+    source: u8,
 }
 
 impl Run {
@@ -75,7 +78,15 @@ impl Outbox {
     #[must_use]
     pub fn new(cuts: bool) -> Outbox {
         let (bytes, runs) = (vec![0; OUTBOX].into_boxed_slice(), Vec::with_capacity(MESSAGES));
-        Outbox { bytes, used: 0, runs, cuts, place: 0, is_run_over: false }
+        Outbox { bytes, used: 0, runs, cuts, place: 0, source: 0, is_run_over: false }
+    }
+
+    /// The packets that are pushed from now on leave by this source port: 0 is the port that they are sent by,
+    /// and others are in the list that [`send_from`](Self::send_from) is given.
+    pub fn choose_source(&mut self, source: u8) {
+        if self.source != source {
+            (self.source, self.is_run_over) = (source, true);
+        }
     }
 
     /// The packets that are pushed from now on are for this place of their destination (see `group`).
@@ -114,7 +125,15 @@ impl Outbox {
         let joins = self.joins(to, marks, len);
         self.used += len;
         if !joins {
-            self.runs.push(Run { to, marks, from, len: 0, segment: len, packets: 0 });
+            self.runs.push(Run {
+                to,
+                marks,
+                from,
+                len: 0,
+                segment: len,
+                packets: 0,
+                source: self.source,
+            });
             self.is_run_over = false;
         }
         let run = self.runs.last_mut()?;
@@ -143,14 +162,26 @@ impl Outbox {
     /// several packets, each goes by itself from then on. Not
     /// that there is no room ([`Errno::AGAIN`]): then nothing is sent, or less.
     pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
+        self.send_from(port, &[])
+    }
+
+    /// [`send`](Self::send) by several source ports: `port`, and `others` from 1 on.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_from(&mut self, port: &Port, others: &[Port]) -> Result<usize, Errno> {
         let (mut done, mut packets) = (0, 0);
         let result = loop {
             if done == self.runs.len() {
                 break Ok(packets);
             }
-            let sent = match self.runs.len() - done {
-                ..=FEW => self.send_runs::<FEW>(port, done),
-                _ => self.send_runs::<MESSAGES>(port, done),
+            let (port, n) = match others {
+                [] => (port, self.runs.len() - done),
+                others => self.next_source(done, port, others),
+            };
+            let sent = match n {
+                ..=FEW => self.send_runs::<FEW>(port, done, n),
+                _ => self.send_runs::<MESSAGES>(port, done, n),
             };
             match sent {
                 Ok(n) => {
@@ -178,9 +209,26 @@ impl Outbox {
         result
     }
 
-    /// Sends runs from this one on, of which there are `N` at most; how many the kernel has taken, at least one.
-    fn send_runs<const N: usize>(&mut self, port: &Port, first: usize) -> Result<usize, Errno> {
-        let runs = &self.runs[first..];
+    /// The source port of a run, and how many runs from there on leave by it.
+    fn next_source<'p>(
+        &self,
+        first: usize,
+        port: &'p Port,
+        others: &'p [Port],
+    ) -> (&'p Port, usize) {
+        let source = self.runs[first].source;
+        let port = usize::from(source).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(port);
+        (port, self.runs[first..].iter().take_while(|run| run.source == source).count())
+    }
+
+    /// Sends `n` runs from this one on, of which there are `N` at most; how many the kernel has taken, at least one.
+    fn send_runs<const N: usize>(
+        &mut self,
+        port: &Port,
+        first: usize,
+        n: usize,
+    ) -> Result<usize, Errno> {
+        let runs = &self.runs[first..first + n];
         let mut addrs = [Addr::default(); N];
         let mut controls = [Control::default(); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];

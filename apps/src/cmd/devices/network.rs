@@ -30,19 +30,21 @@ pub(super) fn show(all: &[Nameable]) {
 fn port(device: &Nameable) -> String {
     match &device.holders[..] {
         [] => "is free".into(),
-        holders => format!("is bound by {}", holders.join(", ")),
+        holders if device.is_shared => format!("is shared by {}", holders.join(", ")),
+        holders => format!("is taken by {}", holders.join(", ")),
     }
 }
 
 /// Its line of `--json`.
 pub(super) fn line(device: Nameable) -> Line {
-    let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, .. } = device;
+    let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, is_shared, .. } = device;
     Line::Nameable {
         device: name,
         interface,
         mtu_bytes,
         path_mtu_bytes,
         port_free: holders.is_empty(),
+        port_shared: is_shared,
         held_by: holders,
     }
 }

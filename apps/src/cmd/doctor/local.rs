@@ -20,10 +20,12 @@ pub(super) struct Here {
 }
 
 /// Tests all that needs no peer; the port, if it could be bound.
-pub(super) fn check(report: &mut Report, roce: &Roce) -> Result<Option<Here>> {
+///
+/// The port that processes share is good enough for a device; tests with a peer need it alone.
+pub(super) fn check(report: &mut Report, roce: &Roce, alone: bool) -> Result<Option<Here>> {
     let all = local_addresses().context("cannot list this machine's addresses")?;
     let Some(address) = address(report, roce, &all) else { return Ok(None) };
-    let port = port(report, roce);
+    let port = port(report, roce, alone);
     let path_mtu = Roce::path_mtu(&address);
     mtu(report, &address, path_mtu);
     buffers(report);
@@ -52,7 +54,7 @@ fn address(report: &mut Report, roce: &Roce, all: &[LocalAddress]) -> Option<Loc
     }
 }
 
-fn port(report: &mut Report, roce: &Roce) -> Option<Port> {
+fn port(report: &mut Report, roce: &Roce, alone: bool) -> Option<Port> {
     let addr = SocketAddr::new(roce.ip, Roce::UDP_PORT);
     match Port::bind(addr) {
         Ok(port) => {
@@ -60,14 +62,23 @@ fn port(report: &mut Report, roce: &Roce) -> Option<Port> {
             Some(port)
         }
         Err(error) => {
-            let holders: Vec<String> = port_holders(addr).iter().map(ToString::to_string).collect();
-            let remedy = match &holders[..] {
-                [] => "see `ss -ulnp` and `rdma link`".into(),
-                holders => {
-                    format!("{} has it: end that, or use another address", holders.join(", "))
+            let found = port_holders(addr);
+            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let names = names.join(", ");
+            match found.first() {
+                Some(holder) if holder.is_shared && !alone => {
+                    report.ok(
+                        "port",
+                        format!("{names} has it, and shares it with this user's processes"),
+                    );
                 }
-            };
-            report.fail("port", error.to_string(), remedy);
+                Some(_) => report.fail(
+                    "port",
+                    error.to_string(),
+                    format!("{names} has it: end that, or use another address"),
+                ),
+                None => report.fail("port", error.to_string(), "see `ss -ulnp` and `rdma link`"),
+            }
             None
         }
     }

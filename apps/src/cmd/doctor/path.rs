@@ -222,7 +222,9 @@ impl Prober {
         let mut came = vec![false; PACKETS as usize];
         let mut note = |(probe, _): Came| {
             let number = probe.sequence.wrapping_sub(first + 1) as usize;
-            came.get_mut(number).map(|came| *came = true);
+            if let Some(came) = came.get_mut(number) {
+                *came = true;
+            }
             false
         };
         for burst in 0..PACKETS / BURST {

@@ -21,7 +21,8 @@ use crate::objects::state::{Device, Kind, Qp, Responder, Sq};
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{
-    Capture, LocalAddress, Marks, Outbox, Port, PortError, address_of, local_addresses,
+    Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
+    local_addresses,
 };
 
 use super::diagnosis::Symptoms;
@@ -35,7 +36,8 @@ pub(crate) const UDP_PORT: u16 = 4_791;
 ///
 /// Its text is the address, or the interface that has it (of several addresses the first that leaves the
 /// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering` and
-/// `duplication`, each a probability from 0 to 1, and `seed`, a number; `pcap`, a file.
+/// `duplication`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
+/// source ports; `pcap`, a file.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -55,6 +57,8 @@ pub struct Roce {
     pub seed: u64,
     /// Where all packets are written to that the device sends and receives ([`Capture`]).
     pub pcap: Option<PathBuf>,
+    /// UDP ports that it sends from: its own, and, from 2 on, free ones. Each queue pair keeps to one.
+    pub sports: u8,
 }
 
 /// Why a device is not listed.
@@ -118,7 +122,7 @@ impl FromStr for Roce {
         let address = parts.next().unwrap_or_default();
         let ip = address.parse().or_else(|_| of_interface(address))?;
         let faults = NetworkFaults::default();
-        let mut roce = Roce { ip, loopback: false, faults, seed: 0, pcap: None };
+        let mut roce = Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1 };
         for part in parts {
             roce.set(part)?;
         }
@@ -142,6 +146,11 @@ impl Roce {
                 self.seed = value.parse().map_err(|_| wrong("a seed is a number from 0"))?;
                 return Ok(());
             }
+            "sports" => {
+                let number = value.parse().ok().filter(|n| (1..=MAX_SEND_PORTS).contains(n));
+                self.sports = number.ok_or_else(|| wrong("source ports are from 1 to 64"))?;
+                return Ok(());
+            }
             "pcap" if !value.is_empty() => {
                 self.pcap = Some(value.into());
                 return Ok(());
@@ -151,7 +160,8 @@ impl Roce {
             "reordering" => &mut self.faults.reordering,
             "duplication" => &mut self.faults.duplication,
             _ => {
-                let all = "there are loopback=wire, loss, reordering, duplication, seed and pcap";
+                let all =
+                    "there are loopback=wire, loss, reordering, duplication, seed, sports and pcap";
                 return Err(wrong(all));
             }
         };
@@ -183,12 +193,12 @@ impl Roce {
 
     fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
         let addr = SocketAddr::new(self.ip, UDP_PORT);
-        let capture = self.capture()?;
+        let (capture, send_ports) = (self.capture()?, SendPorts::bind(self.ip, self.sports)?);
         let joined = join(addr)?;
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let kind = Kind::Wired(Box::new(Wire::new(self, joined.port, capture)));
+        let kind = Kind::Wired(Box::new(Wire::new(self, (joined.port, send_ports), capture)));
         let device = Device::with_peers(name, ordinal, kind, joined.peers);
         // A process that had the place before has had other numbers, most likely.
         device.qps.begin_anywhere(random()[0]);
@@ -205,7 +215,8 @@ impl Roce {
 }
 
 impl Wire {
-    fn new(roce: &Roce, port: Port, capture: Option<Capture>) -> Wire {
+    fn new(roce: &Roce, ports: (Port, SendPorts), capture: Option<Capture>) -> Wire {
+        let (port, send_ports) = ports;
         let mtu_code = mtu_code(&port);
         let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
             network: roce.faults,
@@ -214,6 +225,7 @@ impl Wire {
         });
         Wire {
             port,
+            send_ports,
             gid: gid_of(roce.ip),
             mtu_code,
             mtu: 128 << mtu_code,
@@ -230,9 +242,15 @@ impl Wire {
         }
     }
 
-    pub(super) fn path(&self, peer: IpAddr, marks: Marks) -> Option<Path> {
-        let peer = SocketAddr::new(peer, UDP_PORT);
-        Some(Path { peer, marks, flow: Flow::new(self.port.local(), peer)? })
+    /// The path from a queue pair of ours to one of a peer's.
+    pub(super) fn path(&self, peer: IpAddr, marks: Marks, (from, to): (u32, u32)) -> Option<Path> {
+        let (peer, source) = (SocketAddr::new(peer, UDP_PORT), self.send_ports.choose(from, to));
+        Some(Path { peer, marks, source, flow: Flow::new(self.source(source), peer)? })
+    }
+
+    /// The address of a source port.
+    pub(super) fn source(&self, source: u8) -> SocketAddr {
+        self.send_ports.local(source).unwrap_or(self.port.local())
     }
 }
 
@@ -288,7 +306,7 @@ impl Qp {
         // SAFETY: bytes, whichever member was written.
         let peer = ip_of(unsafe { &to.grh.dgid.raw });
         let device = &self.pd.context.device;
-        device.wire().is_none_or(|wire| wire.path(peer, Marks::default()).is_some())
+        device.wire().is_none_or(|wire| wire.path(peer, Marks::default(), (0, 0)).is_some())
     }
 
     /// Where its packets go, if they go over the network.
@@ -300,6 +318,7 @@ impl Qp {
         // SAFETY: bytes, whichever member was written.
         let peer = ip_of(unsafe { &grh.dgid.raw });
         let hops = if grh.hop_limit == 0 { Marks::default().hops } else { grh.hop_limit };
-        wire.path(peer, Marks { class: grh.traffic_class, hops })
+        let marks = Marks { class: grh.traffic_class, hops };
+        wire.path(peer, marks, (self.num, sq.requester.dest_qpn))
     }
 }

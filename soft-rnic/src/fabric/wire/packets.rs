@@ -25,6 +25,7 @@ impl Wire {
         // The machines make no headers that cannot be written.
         let Ok(before) = codec::write(headers, &mut bytes) else { return Ok(()) };
         let total = before + len + usize::from(headers.bth.pad) + ICRC;
+        tx.choose_source(path.source);
         tx.choose_place(slot_of(headers.bth.dest_qpn));
         if !tx.has_room(path.peer, path.marks, total) {
             self.flush(tx);
@@ -39,7 +40,7 @@ impl Wire {
                 // The machines make no packets of a wrong length.
                 let _ = path.flow.seal(nth, packet);
                 if let Some(capture) = &self.capture {
-                    let (from, to, marks) = (self.port.local(), path.peer, path.marks);
+                    let (from, to, marks) = (self.source(path.source), path.peer, path.marks);
                     capture.record(&Captured { from, to, marks, id: (nth, true), bytes: packet });
                 }
             }
@@ -74,7 +75,7 @@ impl Wire {
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.
     pub(super) fn flush(&self, tx: &mut Outbox) {
         while !tx.is_empty() {
-            match tx.send(&self.port) {
+            match tx.send_from(&self.port, self.send_ports.others()) {
                 Ok(0) => return,
                 Ok(n) => add(&self.counts.sent, n as u64),
                 Err(error) => self.symptoms.note_refused(error),

@@ -16,12 +16,14 @@ use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
-use crate::udp::{Capture, Inbox, Marks, Outbox, Port};
+use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 
 /// The network's part of a device.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) port: Port,
+    /// Further source ports.
+    pub(crate) send_ports: SendPorts,
     pub(crate) gid: Gid,
     /// The path MTU's code that the interface's MTU permits (`ibv_mtu`).
     pub(crate) mtu_code: u32,
@@ -103,6 +105,8 @@ pub(crate) struct Counts {
 pub(crate) struct Path {
     pub(crate) peer: SocketAddr,
     pub(crate) marks: Marks,
+    /// The source port: see [`SendPorts`].
+    pub(crate) source: u8,
     /// For the ICRC of what is sent.
     pub(crate) flow: Flow,
 }

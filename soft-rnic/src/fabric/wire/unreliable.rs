@@ -104,7 +104,9 @@ impl Qp {
     ) -> Outcome {
         let hops = if to.hop_limit == 0 { Marks::default().hops } else { to.hop_limit };
         let marks = Marks { class: to.traffic_class, hops };
-        let Some(path) = wire.path(ip_of(&to.gid), marks) else { return Outcome::Dropped };
+        let Some(path) = wire.path(ip_of(&to.gid), marks, (self.num, to.qpn)) else {
+            return Outcome::Dropped;
+        };
         let datagram = ud::Datagram {
             length: request.len() as u32,
             imm: request.wqe.imm.map(u32::from_be),

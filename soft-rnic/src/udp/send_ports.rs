@@ -1,0 +1,73 @@
+//! Sockets that only send: more than one source port, for networks that choose among paths by a hash of it.
+//!
+//! Packets of a queue pair leave by one of them, always the same, so that they stay in order. What comes still
+//! comes to the device's own port, which peers send to whatever port a packet came from.
+
+use core::net::{IpAddr, SocketAddr};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+use super::port::{Port, PortError};
+
+/// Source ports of a device, at most.
+pub const MAX_SEND_PORTS: u8 = 64;
+
+/// The source ports of a device beside its own, which is the first.
+#[derive(Debug, Default)]
+pub struct SendPorts(Vec<Port>);
+
+impl SendPorts {
+    /// Binds free ports, so that there are so many source ports with the device's own.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn bind(ip: IpAddr, count: u8) -> Result<SendPorts, PortError> {
+        let bind = |_| {
+            let port = Port::bind(SocketAddr::new(ip, 0))?;
+            // Nothing that comes here is read: the kernel keeps as little as it can.
+            let _ = set_socket_recv_buffer_size(&port, 0);
+            Ok(port)
+        };
+        (1..count.min(MAX_SEND_PORTS)).map(bind).collect::<Result<_, _>>().map(SendPorts)
+    }
+
+    /// Those beside the device's own.
+    #[must_use]
+    pub fn others(&self) -> &[Port] {
+        &self.0
+    }
+
+    /// The source port of packets from one queue pair to another: 0 is the device's own.
+    #[must_use]
+    pub fn choose(&self, from: u32, to: u32) -> u8 {
+        // Fibonacci hashing: numbers of queue pairs follow each other.
+        let hash = (from ^ to.rotate_left(12)).wrapping_mul(0x9e37_79b1) >> 16;
+        (hash % (self.0.len() as u32 + 1)) as u8
+    }
+
+    /// The address of a source port, unless it is the device's own.
+    #[must_use]
+    pub fn local(&self, chosen: u8) -> Option<SocketAddr> {
+        let at = usize::from(chosen).checked_sub(1)?;
+        self.0.get(at).map(Port::local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_pairs_that_follow_each_other_use_all_ports() {
+        let ports = SendPorts::bind("127.0.0.1".parse().unwrap(), 4).unwrap();
+        let mut used = [0; 4];
+        for number in 64..128 {
+            used[usize::from(ports.choose(number, number + 1))] += 1;
+        }
+        assert!(used.iter().all(|n| *n >= 4), "{used:?}");
+        assert_eq!((ports.local(0), ports.local(4)), (None, None));
+        assert!((1..4).all(|chosen| ports.local(chosen).is_some()));
+        let one = SendPorts::bind("127.0.0.1".parse().unwrap(), 1).unwrap();
+        assert_eq!((one.choose(5, 9), one.others().len()), (0, 0));
+    }
+}
