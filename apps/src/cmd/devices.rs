@@ -4,7 +4,7 @@ mod network;
 
 use std::net::Ipv4Addr;
 
-use rdma_conn::device::{self, Found, OpenError, PortReport, Provider, survey};
+use rdma_conn::device::{self, Found, Nameable, OpenError, PortReport, Provider, survey};
 use rdma_conn::verbs_safe::DeviceAttr;
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ pub(crate) fn run(common: &Common) -> Outcome {
             say!("{}", serde_json::to_string(&line(device))?);
         }
         for device in nameable {
-            say!("{}", serde_json::to_string(&network::line(device))?);
+            say!("{}", serde_json::to_string(&nameable_line(device))?);
         }
         for o in survey.obstacles {
             say!("{}", serde_json::to_string(&Line::Obstacle { what: o.what, remedy: o.remedy })?);
@@ -221,5 +221,18 @@ fn port_line(port: &PortReport) -> Port {
         lid: port.attr.lid,
         gids: port.gids.iter().map(gid).collect(),
         gid_index: port.chosen_gid,
+    }
+}
+
+fn nameable_line(device: Nameable) -> Line {
+    let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, is_shared, .. } = device;
+    Line::Nameable {
+        device: name,
+        interface,
+        mtu_bytes,
+        path_mtu_bytes,
+        port_free: holders.is_empty(),
+        port_shared: is_shared,
+        held_by: holders,
     }
 }

@@ -30,6 +30,7 @@ pub(crate) mod requester;
 pub(crate) mod requests;
 pub(crate) mod responder;
 pub(crate) mod state;
+pub(crate) mod symptoms;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;

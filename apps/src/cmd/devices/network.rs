@@ -2,8 +2,6 @@
 
 use rdma_conn::device::Nameable;
 
-use super::Line;
-
 /// Says what could be named, and whether it could be opened.
 pub(super) fn show(all: &[Nameable]) {
     if all.is_empty() {
@@ -32,19 +30,5 @@ fn port(device: &Nameable) -> String {
         [] => "is free".into(),
         holders if device.is_shared => format!("is shared by {}", holders.join(", ")),
         holders => format!("is taken by {}", holders.join(", ")),
-    }
-}
-
-/// Its line of `--json`.
-pub(super) fn line(device: Nameable) -> Line {
-    let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, is_shared, .. } = device;
-    Line::Nameable {
-        device: name,
-        interface,
-        mtu_bytes,
-        path_mtu_bytes,
-        port_free: holders.is_empty(),
-        port_shared: is_shared,
-        held_by: holders,
     }
 }

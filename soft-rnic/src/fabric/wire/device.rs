@@ -25,9 +25,9 @@ use crate::udp::{
     local_addresses,
 };
 
-use super::diagnosis::Symptoms;
 use super::members::join;
 use super::state::{Counts, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
 pub(crate) const UDP_PORT: u16 = 4_791;

@@ -5,7 +5,7 @@
 
 use core::fmt;
 use core::net::IpAddr;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -39,37 +39,11 @@ pub struct Unreached {
     pub overflowed: u64,
 }
 
-/// What the device has met of that.
-#[derive(Debug, Default)]
-pub(crate) struct Symptoms {
-    /// The error of a packet that was not sent; 0 if there was none.
-    refused: AtomicI32,
-    foreign: Mutex<Option<IpAddr>>,
-}
-
 /// The peer that was noted last: of which device, and what was known of its queue pair.
 static LAST: Mutex<Option<(Arc<Device>, Unreached)>> = Mutex::new(None);
 
 /// Whether it is reported on standard error.
 static SPEAKS: AtomicBool = AtomicBool::new(false);
-
-impl Symptoms {
-    /// The system has refused to send a packet.
-    #[cold]
-    pub(super) fn note_refused(&self, error: Errno) {
-        // Relaxed: a statistic.
-        self.refused.store(error.raw_os_error(), Ordering::Relaxed);
-    }
-
-    /// A packet for a queue pair came from an address that is not its peer's.
-    #[cold]
-    pub(super) fn note_foreign(&self, from: IpAddr) {
-        // One of those that come at once will do.
-        if let Some(mut foreign) = self.foreign.try_lock() {
-            *foreign = Some(from.to_canonical());
-        }
-    }
-}
 
 impl Qp {
     /// The retries of a request are over.

@@ -10,7 +10,7 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
-use super::diagnosis::Symptoms;
+use super::symptoms::Symptoms;
 use crate::counters::{Counters, PacketCounters};
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;

@@ -1,0 +1,33 @@
+//! What a device meets that explains, later, why a peer does not answer.
+
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+/// What a device has met that speaks for the reason if a peer does not answer.
+#[derive(Debug, Default)]
+pub(crate) struct Symptoms {
+    /// The error of a packet that was not sent; 0 if there was none.
+    pub(super) refused: AtomicI32,
+    pub(super) foreign: Mutex<Option<IpAddr>>,
+}
+
+impl Symptoms {
+    /// The system has refused to send a packet.
+    #[cold]
+    pub(super) fn note_refused(&self, error: Errno) {
+        // Relaxed: a statistic.
+        self.refused.store(error.raw_os_error(), Ordering::Relaxed);
+    }
+
+    /// A packet for a queue pair came from an address that is not its peer's.
+    #[cold]
+    pub(super) fn note_foreign(&self, from: IpAddr) {
+        // One of those that come at once will do.
+        if let Some(mut foreign) = self.foreign.try_lock() {
+            *foreign = Some(from.to_canonical());
+        }
+    }
+}
