@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
@@ -26,7 +27,7 @@ use crate::udp::{
 };
 
 use super::members::join;
-use super::state::{Counts, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
@@ -236,6 +237,9 @@ impl Wire {
             missed: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
+            exit: Exit::default(),
+            answered_ns: AtomicU64::new(0),
+            departed: Mutex::default(),
             counts: Counts::default(),
             symptoms: Symptoms::default(),
             capture,
