@@ -7,6 +7,9 @@ const TIMEOUT_UNIT_NS: u64 = 4096;
 /// A probe does not go sooner than this after the last packet: a peer that is about to answer may
 /// wait for a processor.
 pub(super) const PROBE_FLOOR_NS: u64 = 50_000;
+/// What a round trip is taken for, of a peer that has reported a loss, until one has been measured. (Where
+/// much is lost, none may ever be: of what is sent again none is measured.)
+const FIRST_ROUND_TRIP_NS: u64 = 1_000_000;
 /// How often the time until a probe doubles.
 const PROBE_DOUBLINGS: u8 = 10;
 
@@ -52,7 +55,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// When a probe is sent: after two round trips, if packets are under way.
     fn probe_ns(&self) -> Option<u64> {
         let recovery = &self.recovery;
-        let round_trip_ns = recovery.round_trip.smoothed_ns()?;
+        let unmeasured = recovery.nak_at.map(|_| FIRST_ROUND_TRIP_NS);
+        let round_trip_ns = recovery.round_trip.smoothed_ns().or(unmeasured)?;
         if self.unacked == self.next || recovery.waits_since_ns.is_none() {
             return None;
         }

@@ -180,6 +180,19 @@ fn after_progress_a_probe_goes_as_soon_as_the_first() {
     assert_eq!(requester.deadline_ns(), Some(650_000));
 }
 
+/// What is sent again is lost again, and no round trip was measured before.
+#[test]
+fn after_a_reported_loss_a_probe_goes_though_no_round_trip_was_measured() {
+    let mut requester = sent(CONFIG, &[send(3 * MTU)]);
+    let timeout = requester.deadline_ns().unwrap();
+    requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, 1);
+    assert_eq!(numbers(&drain(&mut requester, 1)), [0, 1, 2]);
+    let probe = requester.deadline_ns().unwrap();
+    assert!(probe < timeout, "{probe}");
+    requester.on_timer(probe);
+    assert_eq!(numbers(&drain(&mut requester, probe)), [0]);
+}
+
 #[test]
 fn probes_are_no_retries() {
     let mut requester = measured(&[send(1)]);
