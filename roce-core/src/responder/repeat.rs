@@ -47,24 +47,36 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         })
     }
 
+    /// READs that may be asked for again: key, address, and bytes of each.
+    pub fn answered_reads(&self) -> impl Iterator<Item = (u32, u64, u32)> {
+        self.slots.all().filter_map(|old| match old.answer {
+            Answer::Read { rkey, va, length, .. } => Some((rkey, va, length)),
+            Answer::Atomic { .. } => None,
+        })
+    }
+
+    /// Whether a packet asks again for what was executed before.
+    pub fn is_repetition(&self, headers: &Headers) -> bool {
+        let behind = headers.bth.psn.since(self.expected_psn());
+        let all = self.expected - u64::from(self.config.first_psn.get());
+        behind < 0 && u64::from(behind.unsigned_abs()) <= all
+    }
+
     /// A request packet has come although the queue pair has ended. If it was executed before, it is
-    /// acknowledged again, because the requester has not had the acknowledgement. Nothing is executed,
-    /// and no READ is answered: its memory may have gone.
+    /// acknowledged again, because the requester has not had the acknowledgement. Nothing is executed.
+    /// READs are the caller's: their memory may have gone.
     pub fn answer_late(&self, headers: &Headers) -> Option<Headers> {
         let opcode = headers.bth.opcode;
         let is_request = opcode.is_request() && opcode.transport() == Some(Transport::Rc);
-        let behind = headers.bth.psn.since(self.expected_psn());
-        if self.has_failed || !is_request || opcode.is_read_request() || behind >= 0 {
-            return None;
-        }
-        let behind = u64::from(behind.unsigned_abs());
-        if behind > self.expected - u64::from(self.config.first_psn.get()) {
+        let is_again = is_request && self.is_repetition(headers);
+        if self.has_failed || opcode.is_read_request() || !is_again {
             return None;
         }
         if !opcode.is_atomic() {
             return Some(self.acknowledge(Syndrome::ACK, self.expected - 1));
         }
-        let position = self.expected - behind;
+        let behind = self.expected_psn().since(headers.bth.psn).unsigned_abs();
+        let position = self.expected - u64::from(behind);
         let answered = *self.slots.find(position)?;
         let Answer::Atomic { original } = answered.answer else { return None };
         let answered = Remembered { next: position, ..answered };

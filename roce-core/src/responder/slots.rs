@@ -112,10 +112,14 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         self.pending = self.pending + u32::from(new.is_pending()) - u32::from(was_pending);
     }
 
+    /// All that is remembered, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Remembered> {
+        self.entries.as_ref().iter().filter_map(|entry| entry.0.as_ref())
+    }
+
     /// The one that has a response at `position`.
     pub(super) fn find(&self, position: u64) -> Option<&Remembered> {
-        let mut entries = self.entries.as_ref().iter().filter_map(|entry| entry.0.as_ref());
-        entries.find(|old| old.first <= position && position < old.last_end)
+        self.all().find(|old| old.first <= position && position < old.last_end)
     }
 
     /// Changes the one that has a response at `position`, with what was remembered of it.

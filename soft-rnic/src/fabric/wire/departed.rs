@@ -1,24 +1,69 @@
-//! Queue pairs that have ended, whose peers may not have had the last acknowledgement.
+//! Queue pairs that have ended, whose peers may not have had the last acknowledgement, or response.
 //!
 //! A network may lose it, and the peer then sends its request again. Nobody would answer that: the peer
 //! would take a message for lost that the program has seen, because the program was done with it
-//! first. (TCP has its TIME-WAIT for that.)
+//! first. (TCP has its TIME-WAIT for that.) Of READs, the bytes are kept if there are few of them, as
+//! of those that look at a counter: the memory may go as soon as the queue pair has.
+
+use core::convert::Infallible;
+use std::sync::Arc;
 
 use roce_core::codec;
+use roce_core::codec::Packet;
 use roce_core::icrc::Flow;
+use roce_core::responder::{
+    Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Target,
+};
 
-use super::state::{Departed, Machine, Wire, WireRq};
+use super::responder::Answering;
+use super::state::{Departed, KeptRead, Machine, Wire, WireRq};
 use crate::clock;
+use crate::deferred_work::DeferredWork;
+use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.
 const MOST: usize = 256;
 /// How long: a peer has given up by then, or will soon.
 const LONGEST_NS: u64 = 4_000_000_000;
+/// Bytes of READs that are kept of each.
+const KEPT: usize = 1 << 10;
+
+impl Qp {
+    /// The queue pair ends; its lock is held.
+    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut state::Responder) {
+        let Some(wire) = self.pd.context.device.wire() else { return };
+        let kept = self.read_again(responder);
+        wire.remember(self.num, responder.wire.take(), kept);
+    }
+
+    /// What its peer may still ask for.
+    fn read_again(self: &Arc<Qp>, responder: &mut state::Responder) -> Vec<KeptRead> {
+        let (mut answering, mut deferred) = (Answering::new(), DeferredWork::default());
+        let (mut all, mut left) = (Vec::new(), KEPT);
+        let Some((Machine::Reliable(machine), mut here)) =
+            self.here(responder, &mut answering, &mut deferred)
+        else {
+            return all;
+        };
+        for (rkey, va, length) in machine.answered_reads() {
+            if length as usize <= left && here.read(rkey, va, length).is_ok() {
+                left -= length as usize;
+                all.push(KeptRead { rkey, va, bytes: here.payload.clone() });
+            }
+        }
+        all
+    }
+}
 
 impl Wire {
-    /// A queue pair ends, with what it has received by.
-    pub(crate) fn remember(&self, number: u32, received: Option<Box<WireRq>>) {
+    /// A queue pair has ended, with what it has received by.
+    pub(super) fn remember(
+        &self,
+        number: u32,
+        received: Option<Box<WireRq>>,
+        reads: Vec<KeptRead>,
+    ) {
         let Some(WireRq { machine, path, is_established: true, .. }) = received.map(|rq| *rq)
         else {
             return;
@@ -29,10 +74,10 @@ impl Wire {
         while all.front().is_some_and(|oldest| all.len() >= MOST || oldest.until_ns < now) {
             all.pop_front();
         }
-        all.push_back(Departed { number, machine, path, until_ns: now + LONGEST_NS });
+        all.push_back(Departed { number, machine, path, reads, until_ns: now + LONGEST_NS });
     }
 
-    /// A packet has come for no queue pair: whether it was for one that has ended, and is acknowledged.
+    /// A packet has come for no queue pair: whether it was for one that has ended, and is answered.
     #[cold]
     pub(super) fn answer_departed(&self, datagram: &Datagram<'_>, number: u32) -> bool {
         let mut all = self.departed.lock();
@@ -47,8 +92,80 @@ impl Wire {
             return false;
         }
         let Ok(packet) = codec::parse(datagram.bytes) else { return false };
-        let Some(answer) = departed.machine.answer_late(&packet.headers) else { return false };
-        self.say(&departed.path, &answer);
+        if let Some(answer) = departed.machine.answer_late(&packet.headers) {
+            self.say(&departed.path, &answer);
+            return true;
+        }
+        self.read_for(departed, &packet)
+    }
+
+    /// A READ is asked for again, whose bytes may have been kept.
+    fn read_for(&self, departed: &mut Departed, packet: &Packet<'_>) -> bool {
+        let Departed { machine, path, reads, .. } = departed;
+        let Some(reth) = packet.headers.reth.filter(|_| {
+            packet.headers.bth.opcode.is_read_request() && machine.is_repetition(&packet.headers)
+        }) else {
+            return false;
+        };
+        let mut kept = Kept { reads, found: &[] };
+        if kept.read(reth.rkey, reth.va, reth.len).is_err() {
+            return false;
+        }
+        machine.on_request(&packet.headers, packet.payload, &mut kept);
+        let mut tx = self.tx.lock();
+        while let Some(response) = machine.next_response(&mut kept) {
+            let len = response.length as usize;
+            let Ok(()) = self.put(&mut tx, path, (&response.headers, len), |to| {
+                to.copy_from_slice(&kept.found[..len]);
+                Ok::<(), Infallible>(())
+            });
+        }
+        self.flush(&mut tx);
         true
+    }
+}
+
+/// What a queue pair that has ended can still be asked for: the READs that were kept.
+struct Kept<'k> {
+    reads: &'k [KeptRead],
+    found: &'k [u8],
+}
+
+impl Target for Kept<'_> {
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+        let found = self.reads.iter().find_map(|read| {
+            let from = usize::try_from(va.checked_sub(read.va)?).ok()?;
+            read.bytes.get(from..from.checked_add(length as usize)?).filter(|_| read.rkey == rkey)
+        });
+        self.found = found.ok_or(Refusal::Access)?;
+        Ok(())
+    }
+
+    fn take_receive(&mut self) -> Option<u32> {
+        None
+    }
+
+    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), Inaccessible> {
+        Err(Inaccessible)
+    }
+
+    fn complete_receive(&mut self, _: ReceiveDone) {}
+
+    fn fail_receive(&mut self, _: ReceiveFault) {}
+
+    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), Refusal> {
+        Err(Refusal::Access)
+    }
+
+    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Refusal> {
+        Err(Refusal::Access)
+    }
+
+    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Refusal> {
+        Err(Refusal::Access)
+    }
+
+    fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {
+        Err(Refusal::Access)
     }
 }

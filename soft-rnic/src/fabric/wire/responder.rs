@@ -204,7 +204,7 @@ impl Qp {
     }
 
     /// What requests act on, and the machine that says how.
-    fn here<'h, 'a>(
+    pub(super) fn here<'h, 'a>(
         self: &'a Arc<Qp>,
         responder: &'h mut state::Responder,
         answering: &'h mut Answering,

@@ -71,7 +71,16 @@ pub(crate) struct Departed {
     pub(crate) number: u32,
     pub(crate) machine: Responder<Vec<ResponseSlot>>,
     pub(crate) path: Path,
+    pub(crate) reads: Vec<KeptRead>,
     pub(crate) until_ns: u64,
+}
+
+/// What a READ has read that may be asked for again.
+#[derive(Debug)]
+pub(crate) struct KeptRead {
+    pub(crate) rkey: u32,
+    pub(crate) va: u64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// What receives.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use roce_core::codec;
-use roce_core::headers::{Aeth, Bth, Headers, RnrTimer, Syndrome};
+use roce_core::headers::{Aeth, Bth, Headers, Reth, RnrTimer, Syndrome};
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
@@ -168,6 +168,7 @@ fn connect(qp: *mut ibv_qp, peer: IpAddr) {
     attr.port_num = 1;
     attr.path_mtu = ibv_mtu::IBV_MTU_1024;
     attr.dest_qp_num = PEER_QPN;
+    attr.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
     (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (1, 1);
     (attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer) = (0, 7, 7, 1);
     (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
@@ -352,6 +353,41 @@ fn a_queue_pair_that_has_ended_acknowledges_what_it_has_received() {
     assert_eq!(strangers(), before + 1);
 }
 
+/// Its region has gone by then, too.
+#[test]
+fn a_queue_pair_that_has_ended_answers_a_short_read_again() {
+    let rig = Rig::new("127.0.0.104", "127.0.0.105");
+    let mut bytes = [5_u8; 16];
+    let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0.cast_signed();
+    // SAFETY: the queue pair is alive, and so is the memory.
+    let mr = unsafe {
+        let pd = (*rig.object.as_abi()).pd;
+        (crate::table().reg_mr)(pd, bytes.as_mut_ptr().cast(), bytes.len(), access)
+    };
+    // SAFETY: it was made just now.
+    let rkey = unsafe { (*mr).rkey };
+    let read = |psn, len| {
+        let bth = Bth::new(Opcode::RcReadRequest, rig.object.num, Psn::new(psn));
+        let reth = Some(Reth { va: bytes.as_ptr() as u64 + 4, rkey, len });
+        Headers { reth, ..Headers::new(Bth { ack_req: true, ..bth }) }
+    };
+    rig.take(&read(0, 8));
+    rig.answer();
+    let response = rig.heard();
+    // SAFETY: neither is used any more.
+    unsafe {
+        assert_eq!((crate::table().destroy_qp)(rig.object.as_abi()), 0);
+        assert_eq!((crate::table().dereg_mr)(mr), 0);
+    }
+    rig.take(&read(0, 9));
+    rig.take(&read(1, 8));
+    rig.take(&read(0, 8));
+    let mut again = [0; 64];
+    let len = rig.peer.recv(&mut again).unwrap();
+    let again = codec::parse(&again[..len]).unwrap();
+    assert_eq!((again.headers, again.payload), (response, &[5; 8][..]));
+}
+
 #[test]
 fn queue_pairs_that_have_ended_are_forgotten_when_there_are_many() {
     let rig = Rig::new("127.0.0.126", "127.0.0.127");
@@ -360,7 +396,7 @@ fn queue_pairs_that_have_ended_are_forgotten_when_there_are_many() {
     rig.take(&rig.send(0));
     for number in 0..1_000 {
         let mut responder = rig.object.responder.lock();
-        wire.remember(number, responder.wire.take());
+        wire.remember(number, responder.wire.take(), Vec::new());
         drop(responder);
         rig.to_state(ibv_qp_state::IBV_QPS_RESET);
         connect(rig.object.as_abi(), rig.peer.local_addr().unwrap().ip());
