@@ -133,10 +133,7 @@ struct Kept<'k> {
 
 impl Target for Kept<'_> {
     fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
-        let found = self.reads.iter().find_map(|read| {
-            let from = usize::try_from(va.checked_sub(read.va)?).ok()?;
-            read.bytes.get(from..from.checked_add(length as usize)?).filter(|_| read.rkey == rkey)
-        });
+        let found = self.reads.iter().find_map(|read| read.part(rkey, va, length));
         self.found = found.ok_or(Refusal::Access)?;
         Ok(())
     }

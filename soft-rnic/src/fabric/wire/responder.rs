@@ -19,7 +19,7 @@ use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
-use super::state::{Machine, Path, Wire, WireRq, gid_of};
+use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
 /// Packets that answer one queue pair's peer before others have their turn: a READ asks for thousands.
@@ -57,8 +57,15 @@ impl Qp {
         path: Option<Path>,
     ) {
         let machine = self.machine(responder, 1 << mtu_shift);
-        responder.wire = machine
-            .map(|machine| Box::new(WireRq { machine, path, taken: None, is_established: false }));
+        responder.wire = machine.map(|machine| {
+            Box::new(WireRq {
+                machine,
+                path,
+                taken: None,
+                is_established: false,
+                kept: KeptReads::default(),
+            })
+        });
     }
 
     fn machine(&self, responder: &state::Responder, mtu: u32) -> Option<Machine> {
@@ -212,7 +219,7 @@ impl Qp {
     ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
         let state::Responder { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
             responder;
-        let WireRq { machine, taken, .. } = wire.as_deref_mut()?;
+        let WireRq { machine, taken, kept, .. } = wire.as_deref_mut()?;
         let here = Here {
             qp: self,
             rights: (*access, u32::from(*max_dest_rd_atomic)),
@@ -220,6 +227,7 @@ impl Qp {
             qkey: *qkey,
             consumer,
             taken,
+            kept,
             room: &mut answering.room,
             writer: CqWriter::default(),
             deferred,

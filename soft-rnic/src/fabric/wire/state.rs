@@ -83,6 +83,15 @@ pub(crate) struct KeptRead {
     pub(crate) bytes: Vec<u8>,
 }
 
+impl KeptRead {
+    /// A part of it.
+    pub(crate) fn part(&self, rkey: u32, va: u64, length: u32) -> Option<&[u8]> {
+        let from = usize::try_from(va.checked_sub(self.va)?).ok()?;
+        let bytes = self.bytes.get(from..from.checked_add(length as usize)?)?;
+        (self.rkey == rkey).then_some(bytes)
+    }
+}
+
 /// What receives.
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
@@ -224,6 +233,44 @@ pub(crate) struct WireRq {
     pub(crate) taken: Option<Taken>,
     /// A packet of the peer has come.
     pub(crate) is_established: bool,
+    pub(crate) kept: KeptReads,
+}
+
+/// The last short READs of a peer. It may ask again when the response was lost, and their region have
+/// ended meanwhile: what it was told then is true still.
+#[derive(Debug, Default)]
+pub(crate) struct KeptReads {
+    /// The one after the newest is the oldest.
+    all: Vec<KeptRead>,
+    newest: usize,
+}
+
+impl KeptReads {
+    /// READs that are kept, and bytes of each, at most: they look at counters.
+    const MOST: usize = 16;
+    const BYTES: usize = 64;
+
+    pub(crate) fn keep(&mut self, rkey: u32, va: u64, read: &[u8]) {
+        if read.len() > Self::BYTES {
+            return;
+        }
+        if self.all.len() < Self::MOST {
+            self.newest = self.all.len();
+            self.all.push(KeptRead { rkey, va, bytes: Vec::with_capacity(Self::BYTES) });
+        } else {
+            self.newest = (self.newest + 1) % Self::MOST;
+        }
+        let kept = &mut self.all[self.newest];
+        (kept.rkey, kept.va) = (rkey, va);
+        kept.bytes.clear();
+        kept.bytes.extend_from_slice(read);
+    }
+
+    /// What was read there last.
+    pub(crate) fn find(&self, rkey: u32, va: u64, length: u32) -> Option<&[u8]> {
+        let (newer, older) = self.all.split_at((self.newest + 1).min(self.all.len()));
+        newer.iter().rev().chain(older.iter().rev()).find_map(|read| read.part(rkey, va, length))
+    }
 }
 
 /// A receive request that was taken.

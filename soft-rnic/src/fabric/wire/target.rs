@@ -22,7 +22,7 @@ use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, Wqe};
 
 use super::requests::{behind, span_of};
-use super::state::Taken;
+use super::state::{KeptReads, Taken};
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
 pub(super) struct Here<'h, 'a> {
@@ -33,6 +33,7 @@ pub(super) struct Here<'h, 'a> {
     pub(super) qkey: u32,
     pub(super) consumer: &'h mut Consumer,
     pub(super) taken: &'h mut Option<Taken>,
+    pub(super) kept: &'h mut KeptReads,
     pub(super) room: &'h mut SpanBuf,
     pub(super) writer: CqWriter<'a>,
     pub(super) deferred: &'h mut DeferredWork,
@@ -200,6 +201,17 @@ impl Target for Here<'_, '_> {
             // SAFETY: as in `write`.
             unsafe { copy_spans(&[Span::of(&mut payload)], &[from], Copying::Shared) };
         });
+        // A READ that is new was checked when it came: this is one that is asked for again.
+        let read = match (read, self.kept.find(rkey, va, length)) {
+            (Err(_), Some(before)) => {
+                payload.copy_from_slice(before);
+                Ok(())
+            }
+            (read, _) => read,
+        };
+        if read.is_ok() {
+            self.kept.keep(rkey, va, &payload);
+        }
         *self.payload = payload;
         read
     }
