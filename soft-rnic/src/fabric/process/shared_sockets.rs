@@ -7,7 +7,7 @@
 //!        │ <── the descriptors, in the order of the slots ──┘
 //! ```
 //!
-//! A member that is stopped does not answer: another one is asked meanwhile.
+//! A member that is stopped does not answer: several are asked at once, and the first answer counts.
 //! One process joins at a time ([`Turn`]); it holds a name while it does, which goes with it if it
 //! dies. One that is stopped meanwhile keeps the others from joining, and from nothing else.
 
@@ -31,8 +31,11 @@ use super::names::Names;
 pub(crate) const SHARED: usize = 32;
 /// What a process says that asks for them, with the version of this exchange.
 const QUESTION: &[u8] = b"soft-rnic: sockets, 1";
-/// How long a member has to answer before the next one is asked as well.
-const NEXT_AFTER: Duration = Duration::from_millis(100);
+/// Members that are asked at first, and how long they have to answer before twice as many others are
+/// asked as well. Not all at once: each answer has all descriptors, and the kernel limits how many of
+/// a user's are on their way (as many as a process may have open).
+const FIRST_ASKED: usize = 4;
+const MORE_AFTER: Duration = Duration::from_millis(10);
 /// How long all of them have.
 const ALL_WITHIN: Duration = Duration::from_secs(3);
 /// Processes that wait for their turn to join.
@@ -78,13 +81,14 @@ struct Asked {
 /// if there is none that has any.
 pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silent> {
     let end = Instant::now() + ALL_WITHIN;
-    let mut asked = Vec::new();
-    for slot in (0..names.slots).filter(|slot| *slot != own) {
-        let Ok(one) = ask_one(names, slot) else { continue };
-        asked.push(one);
-        if let Some(found) = await_answer(&mut asked, NEXT_AFTER) {
+    let mut others = (0..names.slots).filter(|slot| *slot != own).peekable();
+    let (mut asked, mut at_once) = (Vec::new(), FIRST_ASKED);
+    while others.peek().is_some() {
+        asked.extend(others.by_ref().filter_map(|slot| ask_one(names, slot).ok()).take(at_once));
+        if let Some(found) = await_answer(&mut asked, MORE_AFTER) {
             return Ok(Some(found));
         }
+        at_once *= 2;
     }
     match await_answer(&mut asked, end.saturating_duration_since(Instant::now())) {
         Some(found) => Ok(Some(found)),

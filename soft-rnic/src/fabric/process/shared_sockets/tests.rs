@@ -45,3 +45,27 @@ fn wait_for_another(listener: &OwnedFd) -> OwnedFd {
     poll(&mut [PollFd::new(listener, PollFlags::IN)], None).unwrap();
     accepted(listener)
 }
+
+/// The first four are stopped, and so are most of the others.
+#[test]
+fn of_many_members_one_that_answers_suffices() {
+    let names = names(3);
+    let members: Vec<OwnedFd> = (0..8)
+        .map(|slot| {
+            let member = bound(&names.slot(slot).unwrap());
+            listen(&member, BACKLOG).unwrap();
+            member
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| ask(&names, 0).unwrap().map(|found| found.len()));
+        // None of the first four answers before all of them were asked.
+        let asked: Vec<OwnedFd> = members[1..5].iter().map(wait_for_another).collect();
+        drop(asked);
+        let one = wait_for_another(&members[7]);
+        let copies: Vec<OwnedFd> = (0..3).map(|_| new_socket().unwrap()).collect();
+        Shared(copies).answer(&one);
+        assert_eq!(asks.join().unwrap(), Some(3));
+    });
+    assert!(accept_with(&members[0], SocketFlags::CLOEXEC).is_err(), "it does not ask itself");
+}
