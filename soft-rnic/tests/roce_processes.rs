@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use common::other::*;
 use common::*;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, socket};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
@@ -374,6 +374,25 @@ fn an_address_is_shared_though_the_one_that_had_the_turn_has_no_number_any_more(
         assert_eq!(joins.join().unwrap(), Ok(format!("roce:{ip}")));
     });
     exchange(ip);
+}
+
+#[test]
+fn devices_are_listed_while_one_waits_for_its_turn_to_join() {
+    let ip = &at(130);
+    let name = &format!("roce:{ip}");
+    let turn = turn(ip);
+    listen(&turn, 8).unwrap();
+    std::thread::scope(|scope| {
+        let list = || ip.parse::<soft_rnic::Roce>().unwrap().list();
+        let both = [(); 2].map(|()| scope.spawn(list));
+        let waiting = accept(&turn).unwrap();
+        assert!(soft_rnic::packet_counters_of(name).is_none());
+        drop((waiting, turn));
+        for joins in both {
+            assert_eq!(joins.join().unwrap().as_ref(), Ok(name));
+        }
+    });
+    assert!(soft_rnic::packet_counters_of(name).is_some());
 }
 
 #[test]
