@@ -290,9 +290,9 @@ impl<S> Responder<S> {
         self.slots.has_pending() || self.due != Due::Nothing
     }
 
-    /// Whether a NAK is due: the requester loses time until it has it.
-    pub fn has_nak(&self) -> bool {
-        matches!(self.due, Due::SequenceNak | Due::RnrNak | Due::Nak(..))
+    /// Whether the next response reports a gap: the requester sends in vain until it has it.
+    pub fn reports_gap(&self) -> bool {
+        self.due == Due::SequenceNak && !self.slots.has_pending()
     }
 
     /// The request at `position` is refused, and nothing after it is answered. The receive request

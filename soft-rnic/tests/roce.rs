@@ -518,3 +518,33 @@ fn a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then() {
         side.close();
     }
 }
+
+/// The thread that exits holds whatever lock it had when the signal came.
+#[test]
+fn a_process_exits_out_of_a_signal_handler() {
+    extern "C" fn exits(_: libc::c_int) {
+        // SAFETY: what this test is about: it is what programs do.
+        unsafe { libc::exit(7) };
+    }
+    const ENTRY: &str = "a_process_exits_out_of_a_signal_handler";
+    if other::role().is_some() {
+        let [a, b] = pair(["127.0.0.85", "127.0.0.86"], UC);
+        // SAFETY: the function stays; a signal 20 ms from now.
+        unsafe {
+            libc::signal(libc::SIGALRM, exits as *const () as libc::sighandler_t);
+            let mut when: libc::itimerval = core::mem::zeroed();
+            when.it_value.tv_usec = 20_000;
+            libc::setitimer(libc::ITIMER_REAL, &when, core::ptr::null_mut());
+        }
+        loop {
+            let mut from = a.local(8, 4_000);
+            let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+            let _ = post_send(a.qp, &mut send);
+            let _ = (a.net.poll_now(a.cq), &b);
+        }
+    }
+    for _ in 0..10 {
+        // This thread of the child has the signal, mostly in a system call of its post.
+        assert_eq!(other::play(ENTRY, "exits", &[]).status.code(), Some(7));
+    }
+}

@@ -77,7 +77,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         None
     }
 
-    fn atomic_ack(&self, answered: &Remembered, original: u64) -> Response {
+    pub(super) fn atomic_ack(&self, answered: &Remembered, original: u64) -> Response {
         let mut headers = self.headers(Opcode::RcAtomicAck, answered.next);
         headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
         headers.atomic_ack = Some(AtomicAckEth { original });
@@ -97,7 +97,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         Some(self.acknowledge(syndrome, position))
     }
 
-    fn acknowledge(&self, syndrome: Syndrome, position: u64) -> Headers {
+    pub(super) fn acknowledge(&self, syndrome: Syndrome, position: u64) -> Headers {
         let mut headers = self.headers(Opcode::RcAck, position);
         headers.aeth = Some(Aeth { syndrome, msn: self.msn });
         headers

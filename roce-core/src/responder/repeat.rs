@@ -2,7 +2,8 @@
 
 use super::slots::{Answer, Remembered};
 use super::{Due, Outcome, Responder, ResponseSlot};
-use crate::headers::{Headers, Reth};
+use crate::headers::{Headers, Reth, Syndrome};
+use crate::opcode::Transport;
 use crate::request::packets;
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
@@ -44,6 +45,30 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             repeat_from(old, position, end, until);
             true
         })
+    }
+
+    /// A request packet has come although the queue pair has ended. If it was executed before, it is
+    /// acknowledged again, because the requester has not had the acknowledgement. Nothing is executed,
+    /// and no READ is answered: its memory may have gone.
+    pub fn answer_late(&self, headers: &Headers) -> Option<Headers> {
+        let opcode = headers.bth.opcode;
+        let is_request = opcode.is_request() && opcode.transport() == Some(Transport::Rc);
+        let behind = headers.bth.psn.since(self.expected_psn());
+        if self.has_failed || !is_request || opcode.is_read_request() || behind >= 0 {
+            return None;
+        }
+        let behind = u64::from(behind.unsigned_abs());
+        if behind > self.expected - u64::from(self.config.first_psn.get()) {
+            return None;
+        }
+        if !opcode.is_atomic() {
+            return Some(self.acknowledge(Syndrome::ACK, self.expected - 1));
+        }
+        let position = self.expected - behind;
+        let answered = *self.slots.find(position)?;
+        let Answer::Atomic { original } = answered.answer else { return None };
+        let answered = Remembered { next: position, ..answered };
+        Some(self.atomic_ack(&answered, original).headers)
     }
 
     fn repeat_atomic(&mut self, position: u64) -> bool {

@@ -112,6 +112,12 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         self.pending = self.pending + u32::from(new.is_pending()) - u32::from(was_pending);
     }
 
+    /// The one that has a response at `position`.
+    pub(super) fn find(&self, position: u64) -> Option<&Remembered> {
+        let mut entries = self.entries.as_ref().iter().filter_map(|entry| entry.0.as_ref());
+        entries.find(|old| old.first <= position && position < old.last_end)
+    }
+
     /// Changes the one that has a response at `position`, with what was remembered of it.
     pub(super) fn repeat(
         &mut self,

@@ -21,6 +21,7 @@
 //! counted would be dropped by the peer, again and again.
 
 pub(crate) mod changes;
+pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;
 pub(crate) mod members;
@@ -34,6 +35,7 @@ pub(crate) mod symptoms;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
+pub(crate) mod thread;
 pub(crate) mod unreliable;
 
 pub use device::{ListError, Roce, RoceError};

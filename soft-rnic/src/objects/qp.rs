@@ -562,6 +562,9 @@ impl Qp {
             let mut sq = self.sq.lock();
             let mut responder = self.responder.lock();
             self.set_state(State::Destroyed);
+            if let Some(wire) = device.wire() {
+                wire.remember(self.num, responder.wire.take());
+            }
             // A process that does not leave within seconds is stopped; it cannot be waited for.
             let _ = self.clear(&mut sq, &mut responder);
             core::mem::take(&mut sq.counters)

@@ -202,10 +202,11 @@ impl Shared {
 
     /// Writes what waits.
     fn write(&self) {
-        let mut file = self.file.lock();
+        // A thread that exits out of a signal handler may have either: what is not written then is lost.
+        let Some(mut file) = self.file.try_lock_for(DELAY) else { return };
         let (file, bytes) = &mut *file;
         let packets = {
-            let mut waiting = self.waiting.lock();
+            let Some(mut waiting) = self.waiting.try_lock_for(DELAY) else { return };
             core::mem::swap(&mut waiting.bytes, bytes);
             core::mem::take(&mut waiting.packets)
         };
@@ -224,7 +225,8 @@ impl Shared {
             return;
         }
         self.write();
-        let waiting = self.waiting.lock();
+        // A thread that exits out of a signal handler may have it.
+        let Some(waiting) = self.waiting.try_lock_for(DELAY) else { return };
         let path = self.path.display();
         let why = match (waiting.failed, waiting.dropped) {
             (_, 0) => return,

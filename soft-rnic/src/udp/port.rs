@@ -125,9 +125,27 @@ impl Port {
     /// # Errors
     /// What the system says.
     pub fn wait(&self, or_room: bool, timeout: Duration) -> Result<bool, Errno> {
+        self.wait_or(or_room, None, timeout)
+    }
+
+    /// [`wait`](Self::wait), or until something can be read from `or_else`.
+    pub(crate) fn wait_or(
+        &self,
+        or_room: bool,
+        or_else: Option<&OwnedFd>,
+        timeout: Duration,
+    ) -> Result<bool, Errno> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         let events = if or_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {
+        let mut all = [PollFd::new(&self.socket, events), PollFd::new(&self.socket, events)];
+        let asked = match or_else {
+            Some(other) => {
+                all[1] = PollFd::new(other, PollFlags::IN);
+                &mut all[..]
+            }
+            None => &mut all[..1],
+        };
+        match poll(asked, Some(&timeout)) {
             Err(Errno::INTR) => Ok(false),
             polled => polled.map(|n| n > 0),
         }

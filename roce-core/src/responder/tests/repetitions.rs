@@ -138,3 +138,30 @@ fn a_late_copy_does_not_keep_a_new_read_out() {
     let numbers: Vec<_> = end.answers().iter().map(|answer| answer.1).collect();
     assert_eq!(numbers, [2]);
 }
+
+#[test]
+fn what_comes_when_all_is_over_is_acknowledged_and_not_executed() {
+    let mut end = End::new();
+    end.host.receives = 3;
+    let late = |end: &End, headers: &Headers| {
+        let answer = end.responder.answer_late(headers)?;
+        let number = answer.bth.psn.since(Psn::new(FIRST));
+        Some((answer.bth.opcode, number, answer.atomic_ack.map(|ack| ack.original)))
+    };
+    assert_eq!(late(&end, &only(0)), None, "it is the next one");
+    end.take(only(0), &[1]);
+    end.host.memory[..8].copy_from_slice(&7_u64.to_ne_bytes());
+    let add = fetch_add(1, BASE.next_multiple_of(8));
+    assert_eq!(end.take(add, &[]), Outcome::Accepted);
+    let original = end.responder.next_response(&mut end.host).unwrap().headers.atomic_ack;
+    end.take(read(2, 0, 4), &[]);
+    end.answers();
+    assert_eq!(late(&end, &only(0)), Some((Opcode::RcAck, 2, None)), "all that was executed");
+    let atomic = Some((Opcode::RcAtomicAck, 1, original.map(|ack| ack.original)));
+    assert_eq!(late(&end, &add), atomic, "what it found then");
+    assert_eq!(late(&end, &read(2, 0, 4)), None, "its memory may have gone");
+    assert_eq!(late(&end, &only(3)), None, "it was not executed");
+    assert_eq!(late(&end, &only(0xff_ffff)), None, "it precedes the first");
+    assert_eq!(late(&end, &fetch_add(0, BASE)), None, "that was no atomic");
+    assert_eq!(end.answers(), [], "nothing has changed");
+}

@@ -28,7 +28,7 @@ use crate::udp::{
 };
 
 use super::members::join;
-use super::state::{Counts, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
@@ -248,6 +248,9 @@ impl Wire {
             missed: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
+            exit: Exit::default(),
+            answered_ns: AtomicU64::new(0),
+            departed: Mutex::default(),
             counts: Counts::default(),
             symptoms: Symptoms::default(),
             capture,

@@ -8,6 +8,7 @@ use roce_core::icrc::{Checked, Flow};
 use roce_core::lengths::{ICRC, MAX_HEADERS, MAX_PACKET};
 
 use super::state::{Path, Wire};
+use crate::clock;
 use crate::fabric::process::directory::slot_of;
 use crate::udp::{Captured, Datagram, Outbox};
 
@@ -70,6 +71,16 @@ impl Wire {
             self.flush(&mut tx);
         }
         has_room(&tx)
+    }
+
+    /// Sends a packet without a payload, behind what is in the outbox.
+    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+        let mut tx = self.tx.lock();
+        let nothing = |_: &mut [u8]| Ok::<(), core::convert::Infallible>(());
+        let Ok(()) = self.put(&mut tx, path, (headers, 0), nothing);
+        self.flush(&mut tx);
+        // Relaxed: of one of those that answer at once.
+        self.answered_ns.store(clock::now(), Ordering::Relaxed);
     }
 
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.

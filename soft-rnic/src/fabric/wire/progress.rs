@@ -1,7 +1,7 @@
 //! Taking what has come, by threads that poll, and otherwise by a thread of the device.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use roce_core::codec;
@@ -11,7 +11,6 @@ use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
-use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
@@ -25,10 +24,8 @@ const ROUNDS: u32 = 4;
 const PATIENCE: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
 const DRAIN: u32 = 256;
-/// How long the device's thread stays away from a device that is polled, and how long it waits for
-/// packets before it looks around.
+/// How long the device's thread stays away from a device that is polled.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
-const WAIT: Duration = Duration::from_secs(1);
 
 /// The first step of a poll.
 #[cold]
@@ -40,7 +37,9 @@ pub(crate) fn look(device: &Arc<Device>) {
     let Some(rx) = wire.rx.try_lock() else { return wait_for_holder(wire) };
     // Relaxed: it is cleared under this lock.
     let may_defer = wire.is_watched.load(Ordering::Relaxed);
-    progress(device, wire, rx, may_defer);
+    if progress(device, wire, rx, may_defer) {
+        wire.leave();
+    }
 }
 
 /// Another thread is at it. It may be one that has lost this processor.
@@ -55,14 +54,19 @@ fn wait_for_holder(wire: &Wire) {
 }
 
 /// What the timer does before a deadline counts: the answer may have come. A thread that polls has
-/// seen it.
+/// taken it mostly, and is not to find the lock taken for nothing.
 #[cold]
 pub(crate) fn catch_up(device: &Arc<Device>) {
-    // Relaxed: a hint; it is true for a few looks at most if nobody polls.
-    if let Some(wire) = device.wire().filter(|wire| !wire.is_watched.load(Ordering::Relaxed))
-        && let Some(rx) = wire.rx.try_lock()
+    let Some(wire) = device.wire() else { return };
+    // Relaxed: a hint.
+    let is_polled = wire.is_watched.load(Ordering::Relaxed);
+    if is_polled && wire.port.wait(false, Duration::ZERO) == Ok(false) {
+        return;
+    }
+    if let Some(rx) = wire.rx.try_lock()
+        && progress(device, wire, rx, false)
     {
-        progress(device, wire, rx, false);
+        wire.leave();
     }
 }
 
@@ -94,44 +98,14 @@ fn settle_with(device: &Device, wire: &Wire, mut rx: Guard<'_, Rx>) {
     deferred.run();
 }
 
-/// The process whose threads take packets.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-
-/// Has this process settle what it owes when it exits; a child of fork owes nothing.
-fn settle_at_exit() {
-    // Relaxed: a number.
-    if PROCESS.swap(std::process::id(), Ordering::Relaxed) == 0 {
-        // SAFETY: the function stays: the library is never unloaded.
-        let _ = unsafe { libc::atexit(at_exit) };
-    }
-}
-
-/// Times that a lock is tried at the exit: its holder may be a thread that the exit has interrupted.
-const TRIES: u32 = 1_000;
-
-extern "C" fn at_exit() {
-    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
-        return;
-    }
-    let Some(devices) = DEVICES.try_lock() else { return };
-    for device in devices.iter() {
-        let Some(wire) = device.wire() else { continue };
-        let rx = (0..TRIES).find_map(|_| {
-            let rx = wire.rx.try_lock();
-            if rx.is_none() {
-                std::thread::yield_now();
-            }
-            rx
-        });
-        if let Some(rx) = rx {
-            settle_with(device, wire, rx);
-        }
-    }
-}
-
 /// Takes what has come; whether there may be more to do. If it may, it leaves acknowledgements to what
 /// the program sends next, or to the next call: they take time before a reply.
-fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer: bool) -> bool {
+pub(super) fn progress(
+    device: &Arc<Device>,
+    wire: &Wire,
+    mut rx: Guard<'_, Rx>,
+    may_defer: bool,
+) -> bool {
     let Rx { inbox, answering, resuming, faults, .. } = &mut *rx;
     let mut deferred = DeferredWork::default();
     let (mut shared, mut last) = (Answering::new(), None);
@@ -148,7 +122,10 @@ fn progress(device: &Arc<Device>, wire: &Wire, mut rx: Guard<'_, Rx>, may_defer:
                 Heard::Request(qpn, Owed::Nak) => {
                     note(answering, qpn);
                     // Whatever the peer sends until it knows is sent again.
-                    answer(device, wire, answering, &mut shared, &mut deferred);
+                    if let Some(qp) = device.qps.get(qpn) {
+                        qp.answer_peer(wire, &mut shared, &mut deferred);
+                        wire.flush(&mut wire.tx.lock());
+                    }
                 }
                 Heard::Response(qpn) => note(resuming, qpn),
             }
@@ -240,7 +217,12 @@ impl Device {
         if last.as_ref().is_none_or(|last| last.num != peek.dest_qpn) {
             *last = self.qps.get(peek.dest_qpn);
         }
-        let Some(qp) = last else { return count(&counts.strangers) };
+        let Some(qp) = last else {
+            if wire.answer_departed(datagram, peek.dest_qpn) {
+                return Heard::Nothing;
+            }
+            return count(&counts.strangers);
+        };
         if !qp.hears(datagram) {
             wire.symptoms.note_foreign(datagram.from.ip());
             return count(&counts.strangers);
@@ -264,19 +246,6 @@ impl Device {
             Err(_) => return count(&counts.malformed),
         };
         Heard::Request(peek.dest_qpn, owed)
-    }
-
-    /// Starts the device's thread, once.
-    pub(super) fn start_wire_thread(self: &Arc<Device>) {
-        let Some(wire) = self.wire() else { return };
-        wire.thread.get_or_init(|| {
-            settle_at_exit();
-            let device = Arc::downgrade(self);
-            // Without a thread, packets are taken by those that poll.
-            let _ = std::thread::Builder::new()
-                .name("soft-rnic-wire".into())
-                .spawn(move || run(&device));
-        });
     }
 }
 
@@ -315,30 +284,6 @@ impl PacketFaults {
             .map(|(late, _)| (late, 0))
         {
             take(&Datagram { from, marks, bytes: &bytes, nth });
-        }
-    }
-}
-
-/// The device's thread.
-fn run(device: &Weak<Device>) {
-    let mut seen = 0;
-    while let Some(device) = device.upgrade() {
-        let Some(wire) = device.wire() else { return };
-        // Relaxed: as in `look`.
-        let polls = wire.polls.load(Ordering::Relaxed);
-        // A thread that polls takes what comes, or is at it: it must not find the lock taken.
-        let Some(rx) = (polls == seen).then(|| wire.rx.try_lock()).flatten() else {
-            seen = polls;
-            // Relaxed, as below: only this thread sets it, and clears it under the lock.
-            wire.is_watched.store(true, Ordering::Relaxed);
-            std::thread::sleep(AWAY);
-            continue;
-        };
-        wire.is_watched.store(false, Ordering::Relaxed);
-        let has_more = progress(&device, wire, rx, false);
-        let is_full = !wire.tx.lock().is_empty();
-        if is_full || !has_more {
-            let _ = wire.port.wait(is_full, WAIT);
         }
     }
 }

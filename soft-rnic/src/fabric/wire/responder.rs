@@ -4,12 +4,13 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use roce_core::codec::Packet;
-use roce_core::headers::{DEFAULT_PKEY, RnrTimer};
+use roce_core::headers::{DEFAULT_PKEY, Headers, RnrTimer};
 use roce_core::psn::Psn;
 use roce_core::responder::{Config, Outcome, Refusal, Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::*;
 
+use crate::clock;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
 use crate::objects::cq::CqWriter;
@@ -89,6 +90,10 @@ impl Qp {
         deferred: &mut DeferredWork,
     ) -> Owed {
         let headers = &packet.headers;
+        if self.state() == State::Err {
+            self.serve_late(headers);
+            return Owed::Nothing;
+        }
         let header = headers.deth.map(|deth| {
             let route = Route {
                 source: gid_of(datagram.from.ip()),
@@ -111,6 +116,19 @@ impl Qp {
                 machine.on_request(headers, packet.payload, here)
             }
         })
+    }
+
+    /// A request has come although the queue pair is in the error state.
+    #[cold]
+    fn serve_late(&self, headers: &Headers) {
+        let Some(device) = self.pd.context.device.wire() else { return };
+        let responder = self.responder.lock();
+        if let Some(WireRq { machine: Machine::Reliable(machine), path: Some(path), .. }) =
+            responder.wire.as_deref()
+            && let Some(answer) = machine.answer_late(headers)
+        {
+            device.say(path, &answer);
+        }
     }
 
     /// A packet that breaks the rules has come, for the next request.
@@ -147,7 +165,7 @@ impl Qp {
             self.count_unusual(outcome);
         }
         let owed = match machine {
-            Machine::Reliable(machine) if machine.has_nak() => Owed::Nak,
+            Machine::Reliable(machine) if machine.reports_gap() => Owed::Nak,
             Machine::Reliable(machine) if machine.has_response() => Owed::Answer,
             _ => Owed::Nothing,
         };
@@ -240,15 +258,12 @@ impl Qp {
     ) -> bool {
         let mut guard = self.responder.lock();
         let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return false };
+        // Of a queue pair in the error state, what it owed is left to be sent, or the NAK.
         let Some((Machine::Reliable(machine), mut here)) =
             self.here(&mut guard, answering, deferred)
         else {
             return false;
         };
-        // Of a connection that has failed the NAK is left to be sent.
-        if !self.state().receives() && !machine.has_failed() {
-            return false;
-        }
         let mut left = RESPONSES;
         while left > 0 && device.has_room(&path) {
             let Some(response) = machine.next_response(&mut here) else { break };
@@ -260,6 +275,10 @@ impl Qp {
                 to.copy_from_slice(&here.payload[..len]);
                 Ok::<(), core::convert::Infallible>(())
             });
+        }
+        if left < RESPONSES {
+            // Relaxed: of one of those that answer at once.
+            device.answered_ns.store(clock::now(), Ordering::Relaxed);
         }
         let (has_more, has_failed) = (machine.has_response(), machine.has_failed());
         // Release: a thread that finds nothing owed sends behind what is in the outbox.

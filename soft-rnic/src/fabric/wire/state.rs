@@ -2,7 +2,11 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 
 use roce_core::icrc::Flow;
 use roce_core::requester::{Requester, SendSlot};
@@ -40,13 +44,34 @@ pub(crate) struct Wire {
     /// The device's thread looks again within [`AWAY`](super::progress::AWAY). It is cleared under the lock
     /// of `rx`.
     pub(crate) is_watched: AtomicBool,
-    /// The device's thread was started.
-    pub(crate) thread: OnceLock<()>,
+    /// The device's thread was started: what wakes it, if it was.
+    pub(crate) thread: OnceLock<Option<OwnedFd>>,
+    pub(crate) exit: Exit,
+    /// When a peer was answered last.
+    pub(crate) answered_ns: AtomicU64,
+    /// Queue pairs that have ended, the oldest first.
+    pub(crate) departed: Mutex<VecDeque<Departed>>,
     pub(crate) counts: Counts,
     /// What speaks for the reason if a peer does not answer.
     pub(crate) symptoms: Symptoms,
     /// Where its packets are written to, if that was asked for.
     pub(crate) capture: Option<Capture>,
+}
+
+/// What a process that exits asks of the device's thread, and what that says.
+#[derive(Debug, Default)]
+pub(crate) struct Exit {
+    pub(crate) is_asked: AtomicBool,
+    pub(crate) is_done: AtomicBool,
+}
+
+/// A queue pair that has ended.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pub(crate) number: u32,
+    pub(crate) machine: Responder<Vec<ResponseSlot>>,
+    pub(crate) path: Path,
+    pub(crate) until_ns: u64,
 }
 
 /// What receives.

@@ -317,3 +317,55 @@ fn what_comes_again_or_too_early_is_counted() {
     let repeated = (counted.duplicates, counted.out_of_sequence, counted.not_ready);
     assert_eq!((counted.sent, repeated), (1, (1, 1, 1)));
 }
+
+/// The peer may not have had the last acknowledgement.
+#[test]
+fn a_queue_pair_that_has_ended_acknowledges_what_it_has_received() {
+    let rig = Rig::new("127.0.0.124", "127.0.0.125");
+    let counts = &rig.device.wire().unwrap().counts;
+    let strangers = || counts.strangers.load(core::sync::atomic::Ordering::Relaxed);
+    let says_nothing = || {
+        rig.peer.set_nonblocking(true).unwrap();
+        assert!(rig.peer.recv(&mut [0; 64]).is_err(), "something was sent");
+        rig.peer.set_nonblocking(false).unwrap();
+    };
+    rig.post_recv(1);
+    rig.take(&rig.send(0));
+    assert_eq!(rig.completed(), [(1, SUCCESS)]);
+    // What it still owes, and again what it does not owe any more.
+    rig.to_state(ibv_qp_state::IBV_QPS_ERR);
+    rig.answer();
+    assert_eq!(rig.sent(), Opcode::RcAck);
+    rig.take(&rig.send(0));
+    let again = rig.heard();
+    assert_eq!((again.bth.opcode, again.bth.psn), (Opcode::RcAck, Psn::new(0)));
+    rig.take(&rig.send(1));
+    says_nothing();
+    // SAFETY: the queue pair is alive, and not used any more.
+    assert_eq!(unsafe { (crate::table().destroy_qp)(rig.object.as_abi()) }, 0);
+    let before = strangers();
+    rig.take(&rig.send(0));
+    assert_eq!(rig.sent(), Opcode::RcAck);
+    assert_eq!(strangers(), before);
+    rig.take(&rig.send(1));
+    says_nothing();
+    assert_eq!(strangers(), before + 1);
+}
+
+#[test]
+fn queue_pairs_that_have_ended_are_forgotten_when_there_are_many() {
+    let rig = Rig::new("127.0.0.126", "127.0.0.127");
+    let wire = rig.device.wire().unwrap();
+    rig.post_recv(1);
+    rig.take(&rig.send(0));
+    for number in 0..1_000 {
+        let mut responder = rig.object.responder.lock();
+        wire.remember(number, responder.wire.take());
+        drop(responder);
+        rig.to_state(ibv_qp_state::IBV_QPS_RESET);
+        connect(rig.object.as_abi(), rig.peer.local_addr().unwrap().ip());
+        rig.post_recv(1);
+        rig.take(&rig.send(0));
+    }
+    assert_eq!(wire.departed.lock().len(), 256);
+}

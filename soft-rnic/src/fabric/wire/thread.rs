@@ -1,0 +1,136 @@
+//! The device's thread, which takes packets while no thread of the program polls, and what it does for
+//! a process that exits.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::progress::{AWAY, progress};
+use super::state::Wire;
+use crate::clock;
+use crate::objects::device::DEVICES;
+use crate::objects::state::Device;
+
+/// How long it waits for packets before it looks around.
+const WAIT: Duration = Duration::from_secs(1);
+/// How long a process that exits answers repeated requests after its last acknowledgement: a peer that
+/// has not had it asks again after two round trips, and once more after twice as long.
+const LINGER_NS: u64 = 20_000_000;
+/// What an exit takes at most for that, and how often it looks whether it is done.
+const LONGEST: Duration = Duration::from_millis(250);
+const GLANCE: Duration = Duration::from_micros(100);
+
+impl Device {
+    /// Starts the device's thread, once.
+    pub(super) fn start_wire_thread(self: &Arc<Device>) {
+        let Some(wire) = self.wire() else { return };
+        wire.thread.get_or_init(|| {
+            settle_at_exit();
+            let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+            let device = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("soft-rnic-wire".into());
+            // Without a thread, packets are taken by those that poll.
+            thread.spawn(move || run(&device)).ok().and(wake)
+        });
+    }
+}
+
+impl Wire {
+    /// Something is left to be done that no packet will be a reason for: the device's thread is to
+    /// look, unless it does so soon anyway.
+    #[cold]
+    pub(super) fn leave(&self) {
+        // Relaxed: it is true while the thread is about to look.
+        if !self.is_watched.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(Some(wake)) = self.thread.get() {
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+fn run(device: &Weak<Device>) {
+    let mut seen = 0;
+    while let Some(device) = device.upgrade() {
+        let Some(wire) = device.wire() else { return };
+        // Acquire: of a thread that exits.
+        if wire.exit.is_asked.load(Ordering::Acquire) {
+            linger(&device, wire);
+            wire.exit.is_done.store(true, Ordering::Release);
+        }
+        // Relaxed: as in `look`.
+        let polls = wire.polls.load(Ordering::Relaxed);
+        // A thread that polls takes what comes, or is at it: it must not find the lock taken.
+        let Some(rx) = (polls == seen).then(|| wire.rx.try_lock()).flatten() else {
+            seen = polls;
+            // Relaxed, as below: only this thread sets it, and clears it under the lock.
+            wire.is_watched.store(true, Ordering::Relaxed);
+            std::thread::sleep(AWAY);
+            continue;
+        };
+        wire.is_watched.store(false, Ordering::Relaxed);
+        let wake = wire.thread.get().and_then(Option::as_ref);
+        // What is left from here on asks again.
+        wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
+        let has_more = progress(&device, wire, rx, false);
+        let is_full = !wire.tx.lock().is_empty();
+        if is_full || !has_more {
+            let _ = wire.port.wait_or(is_full, wake, WAIT);
+        }
+    }
+}
+
+/// Takes what comes until nothing has been answered for a while.
+fn linger(device: &Arc<Device>, wire: &Wire) {
+    let begun = clock::now();
+    loop {
+        progress(device, wire, wire.rx.lock(), false);
+        // Relaxed: this thread has stored it, or one before it.
+        let answered = wire.answered_ns.load(Ordering::Relaxed);
+        let now = clock::now();
+        let is_over = now.saturating_sub(begun) > LONGEST.as_nanos() as u64;
+        if now >= answered.saturating_add(LINGER_NS) || is_over {
+            return;
+        }
+        let _ = wire.port.wait(false, Duration::from_millis(1));
+    }
+}
+
+/// The process whose threads take packets.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Has this process settle what it owes when it exits; a child of fork owes nothing.
+fn settle_at_exit() {
+    // Relaxed: a number.
+    if PROCESS.swap(std::process::id(), Ordering::Relaxed) == 0 {
+        // SAFETY: the function stays: the library is never unloaded.
+        let _ = unsafe { libc::atexit(at_exit) };
+    }
+}
+
+/// Asks the devices' threads, and waits for them, but not for ever: the thread that exits may have been
+/// interrupted by a signal with any lock in its hands, and so it takes none itself.
+extern "C" fn at_exit() {
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    let Some(devices) = DEVICES.try_lock() else { return };
+    let wires = devices.iter().filter_map(|device| device.wire());
+    let wires = wires.filter(|wire| matches!(wire.thread.get(), Some(Some(_))));
+    for wire in wires.clone() {
+        wire.exit.is_asked.store(true, Ordering::Release);
+        wire.wake();
+    }
+    let is_done = || wires.clone().all(|wire| wire.exit.is_done.load(Ordering::Acquire));
+    let mut waited = Duration::ZERO;
+    while !is_done() && waited < LONGEST {
+        std::thread::sleep(GLANCE);
+        waited += GLANCE;
+    }
+}
