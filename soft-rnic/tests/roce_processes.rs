@@ -3,11 +3,11 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use common::other::*;
 use common::*;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
@@ -335,6 +335,64 @@ fn occupied(ip: &str, places: impl Iterator<Item = u32>) -> Vec<OwnedFd> {
         bind(&socket, &name).ok().map(|()| socket)
     };
     places.filter_map(occupy).collect()
+}
+
+/// Has the turn to join, as a process of the address does that joins.
+fn turn(ip: &str) -> OwnedFd {
+    let user = rustix::process::geteuid().as_raw();
+    let turn = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    let name = format!("soft-rnic-{user}-{ip}-joining");
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    bind(&turn, &name).unwrap();
+    turn
+}
+
+/// Has a process listen that has ended, and has no number any more, when this returns.
+fn listen_as_one_that_has_ended(socket: &OwnedFd) {
+    let mut status = 0;
+    // SAFETY: the child makes two system calls.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(libc::listen(socket.as_raw_fd(), 8));
+        }
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+    }
+    assert_eq!(status, 0);
+}
+
+/// The one that joined before has just ended.
+#[test]
+fn an_address_is_shared_though_the_one_that_had_the_turn_has_no_number_any_more() {
+    let ip = &at(129);
+    let turn = turn(ip);
+    listen_as_one_that_has_ended(&turn);
+    std::thread::scope(|scope| {
+        let joins = scope.spawn(|| ip.parse::<soft_rnic::Roce>().unwrap().list());
+        let waiting = accept(&turn).unwrap();
+        drop((waiting, turn));
+        assert_eq!(joins.join().unwrap(), Ok(format!("roce:{ip}")));
+    });
+    exchange(ip);
+}
+
+#[test]
+fn devices_are_listed_while_one_waits_for_its_turn_to_join() {
+    let ip = &at(130);
+    let name = &format!("roce:{ip}");
+    let turn = turn(ip);
+    listen(&turn, 8).unwrap();
+    std::thread::scope(|scope| {
+        let list = || ip.parse::<soft_rnic::Roce>().unwrap().list();
+        let both = [(); 2].map(|()| scope.spawn(list));
+        let waiting = accept(&turn).unwrap();
+        assert!(soft_rnic::packet_counters_of(name).is_none());
+        drop((waiting, turn));
+        for joins in both {
+            assert_eq!(joins.join().unwrap().as_ref(), Ok(name));
+        }
+    });
+    assert!(soft_rnic::packet_counters_of(name).is_some());
 }
 
 #[test]

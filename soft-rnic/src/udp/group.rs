@@ -87,12 +87,26 @@ impl Port {
     /// What the system says; [`Errno::PROTO`] if it is no socket of this address.
     pub fn take_place(socket: OwnedFd, addr: SocketAddr) -> Result<Port, Errno> {
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
-        let port = Port::of(socket)?;
+        let mut port = Port::of(socket)?;
         if port.local() != addr {
             return Err(Errno::PROTO);
         }
+        // Before those that have come are dropped: all that come later have no lower count.
+        port.dropped_before = port.dropped_since_bound();
         port.drop_stale();
         Ok(port)
+    }
+
+    /// Packets that the socket had no room for, whichever process had it; 0 if the system does not say.
+    fn dropped_since_bound(&self) -> u32 {
+        const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
+        let mut counts = [0_u32; DROPS + 1];
+        let mut len = size_of_val(&counts) as libc::socklen_t;
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_MEMINFO);
+        let into = (&raw mut counts).cast();
+        // SAFETY: a place for the counts, and its size.
+        let done = unsafe { libc::getsockopt(self.raw(), level, name, into, &raw mut len) };
+        if done == 0 { counts[DROPS] } else { 0 }
     }
 
     /// Drops what has come.
@@ -115,6 +129,17 @@ mod tests {
 
     const INDEX_BITS: u32 = 14;
     const PLACE_BITS: u32 = 3;
+
+    /// Sends packets for a place to these ports.
+    fn send(ports: &[Port], place: u32, packets: usize) {
+        let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
+        let mut outbox = Outbox::new(false);
+        for _ in 0..packets {
+            let (_, room) = outbox.push(ports[0].local(), Marks::default(), 12).unwrap();
+            room[4..8].copy_from_slice(&(place << INDEX_BITS).to_be_bytes());
+            assert_eq!(outbox.send(&sender), Ok(1));
+        }
+    }
 
     /// The numbers of queue pairs that packets which each of these ports has are for, of some that are
     /// sent to these.
@@ -181,17 +206,40 @@ mod tests {
     #[test]
     fn who_takes_a_place_gets_no_packet_that_has_come_before() {
         let ports = group();
-        let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
-        let mut outbox = Outbox::new(false);
-        for _ in 0..3 {
-            let (_, room) = outbox.push(ports[0].local(), Marks::default(), 12).unwrap();
-            room[4..8].copy_from_slice(&(4_u32 << INDEX_BITS).to_be_bytes());
-        }
-        assert_eq!(outbox.send(&sender), Ok(3));
+        send(&ports, 4, 3);
         let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
         let port = Port::take_place(socket, ports[0].local()).unwrap();
         assert!(port.buffer() > 64 << 10, "{}", port.buffer());
         assert_eq!(Inbox::default().receive(&port), Ok(false));
+    }
+
+    /// Of three processes that have a place one after the other the second one drops packets as well.
+    #[test]
+    fn who_takes_a_place_counts_the_packets_that_it_drops_itself() {
+        let ports = group();
+        let take = || {
+            let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
+            Port::take_place(socket, ports[0].local()).unwrap()
+        };
+        let dropped = |port: &Port, inbox: &mut Inbox| {
+            send(&ports, 4, 1);
+            // Each packet says how many were dropped before it.
+            while inbox.receive(port).unwrap() {}
+            inbox.dropped()
+        };
+        // An idle place has room for a few.
+        send(&ports, 4, 100);
+        let (port, mut inbox) = (take(), Inbox::default());
+        assert_eq!(dropped(&port, &mut inbox), 0);
+        let _ = set(&port, libc::SOL_SOCKET, libc::SO_RCVBUF, IDLE_BUFFER);
+        send(&ports, 4, 100);
+        let mut came = 0;
+        while inbox.receive(&port).unwrap() {
+            came += inbox.datagrams().count() as u32;
+        }
+        assert_eq!(dropped(&port, &mut inbox), 100 - came);
+        assert!(came < 100);
+        assert_eq!(dropped(&take(), &mut Inbox::default()), 0);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Inbox {
             let mut run =
                 Run { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
             let used = message.msg_hdr.msg_controllen.min(CONTROL);
-            self.read(&controls[at].0[..used], &mut run);
+            self.read(&controls[at].0[..used], &mut run, port.dropped_before);
             self.runs[at] = run;
         }
         Ok(came)
@@ -152,14 +152,15 @@ impl Inbox {
         })
     }
 
-    /// Datagrams that the kernel had no room for, since the port was bound; it wraps.
+    /// Datagrams that the kernel had no room for, since the port was bound or its place taken; it wraps.
     #[must_use]
     pub fn dropped(&self) -> u32 {
         self.dropped
     }
 
-    /// Reads the control messages of a message.
-    fn read(&mut self, mut control: &[u8], run: &mut Run) {
+    /// Reads the control messages of a message. The kernel counts what it drops since the socket was
+    /// bound: so many of them are not this process's.
+    fn read(&mut self, mut control: &[u8], run: &mut Run, dropped_before: u32) {
         while let Some((header, data)) = next(&mut control) {
             let number = data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
             let byte = data.first().copied();
@@ -176,7 +177,11 @@ impl Inbox {
                     run.segment = segment as usize;
                 }
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL, _, Some(dropped)) => {
-                    self.dropped = dropped.cast_unsigned();
+                    let now = dropped.cast_unsigned().wrapping_sub(dropped_before);
+                    // A packet has the count of when it came, which may be before the place was taken.
+                    if now.wrapping_sub(self.dropped).cast_signed() > 0 {
+                        self.dropped = now;
+                    }
                 }
                 _ => {}
             }

@@ -24,6 +24,8 @@ pub struct Port {
     local: SocketAddr,
     /// Bytes that the kernel keeps for us, with what it adds to each packet.
     buffer: usize,
+    /// Packets that the socket had no room for before it was ours.
+    pub(super) dropped_before: u32,
 }
 
 /// Why there is no port.
@@ -95,7 +97,7 @@ impl Port {
     pub(super) fn of(socket: OwnedFd) -> Result<Port, Errno> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
-        Ok(Port { socket, local, buffer })
+        Ok(Port { socket, local, buffer, dropped_before: 0 })
     }
 
     /// Where it is bound.

@@ -7,8 +7,9 @@
 //!        │ <── the descriptors, in the order of the slots ──┘
 //! ```
 //!
-//! A member that is stopped does not answer: another one is asked meanwhile. One process joins at a
-//! time ([`Turn`]); it holds a name while it does, which goes with it if it dies.
+//! A member that is stopped does not answer: several are asked at once, and the first answer counts.
+//! One process joins at a time ([`Turn`]); it holds a name while it does, which goes with it if it
+//! dies. One that is stopped meanwhile keeps the others from joining, and from nothing else.
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
@@ -19,22 +20,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, bind, connect, listen, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, bind, connect, listen, recvmsg, sendmsg,
 };
+use rustix::process::Pid;
 
-use super::connection::{new_socket, who};
+use super::connection::{credentials, new_socket};
 use super::names::Names;
 
 /// Sockets of an address, at most; the kernel sends up to 253 descriptors with a message.
 pub(crate) const SHARED: usize = 32;
 /// What a process says that asks for them, with the version of this exchange.
 const QUESTION: &[u8] = b"soft-rnic: sockets, 1";
-/// How long a member has to answer before the next one is asked as well.
-const NEXT_AFTER: Duration = Duration::from_millis(100);
+/// Members that are asked at first, and how long they have to answer before twice as many others are
+/// asked as well. Not all at once: each answer has all descriptors, and the kernel limits how many of
+/// a user's are on their way (as many as a process may have open).
+const FIRST_ASKED: usize = 4;
+const MORE_AFTER: Duration = Duration::from_millis(10);
 /// How long all of them have.
 const ALL_WITHIN: Duration = Duration::from_secs(3);
 /// Processes that wait for their turn to join.
 const BACKLOG: i32 = 4_096;
+/// Between two looks at a name that cannot be waited for.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Descriptors that this process has in common with others.
 #[derive(Debug)]
@@ -43,7 +50,9 @@ pub(super) struct Shared(pub(super) Vec<OwnedFd>);
 /// A process that has the address, and does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silent {
-    pub(crate) pid: i32,
+    /// Its number, if it has one here: not in another namespace of process numbers, nor before it
+    /// listens.
+    pub(crate) pid: Option<i32>,
 }
 
 pub(super) fn is_question(bytes: &[u8]) -> bool {
@@ -72,24 +81,25 @@ struct Asked {
 /// if there is none that has any.
 pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silent> {
     let end = Instant::now() + ALL_WITHIN;
-    let mut asked = Vec::new();
-    for slot in (0..names.slots).filter(|slot| *slot != own) {
-        let Ok(one) = ask_one(names, slot) else { continue };
-        asked.push(one);
-        if let Some(found) = await_answer(&mut asked, NEXT_AFTER) {
+    let mut others = (0..names.slots).filter(|slot| *slot != own).peekable();
+    let (mut asked, mut at_once) = (Vec::new(), FIRST_ASKED);
+    while others.peek().is_some() {
+        asked.extend(others.by_ref().filter_map(|slot| ask_one(names, slot).ok()).take(at_once));
+        if let Some(found) = await_answer(&mut asked, MORE_AFTER) {
             return Ok(Some(found));
         }
+        at_once *= 2;
     }
     match await_answer(&mut asked, end.saturating_duration_since(Instant::now())) {
         Some(found) => Ok(Some(found)),
-        None => asked.first().map_or(Ok(None), |Asked { pid, .. }| Err(Silent { pid: *pid })),
+        None => asked.first().map_or(Ok(None), |Asked { pid, .. }| Err(Silent { pid: Some(*pid) })),
     }
 }
 
 fn ask_one(names: &Names, slot: u32) -> Result<Asked, Errno> {
     let socket = new_socket()?;
     connect(&socket, &names.slot(slot)?)?;
-    let (pid, _) = who(&socket)?;
+    let pid = Pid::as_raw(Some(credentials(&socket)?));
     let mut none = SendAncillaryBuffer::default();
     sendmsg(&socket, &[IoSlice::new(QUESTION)], &mut none, SendFlags::NOSIGNAL)?;
     Ok(Asked { pid, socket })
@@ -148,9 +158,9 @@ fn answer_of(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
 pub(crate) struct Turn(#[expect(dead_code, reason = "its name is what others wait for")] OwnedFd);
 
 impl Turn {
-    /// Waits until no other process has it, for so long.
+    /// Waits until no other process has it; for each that has it, so long.
     pub(crate) fn take(names: &Names, limit: Duration) -> Result<Turn, TurnError> {
-        let end = Instant::now() + limit;
+        let mut end = Instant::now() + limit;
         loop {
             let (name, socket) = (names.joining()?, new_socket()?);
             match bind(&socket, &name) {
@@ -161,26 +171,45 @@ impl Turn {
                 Err(Errno::ADDRINUSE) => {}
                 Err(error) => return Err(error.into()),
             }
-            // What waits in the queue of its holder is cut off when that lets go.
-            let waiting = new_socket()?;
-            let holder = connect(&waiting, &name).and_then(|()| who(&waiting));
-            let left = end.saturating_duration_since(Instant::now());
-            match holder {
-                Ok((pid, _)) if left.is_zero() => return Err(Silent { pid }.into()),
-                Ok(_) => {
-                    let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
-                    let gone = PollFd::new(&waiting, PollFlags::IN);
-                    match poll(&mut [gone], Some(&timeout)) {
-                        Ok(_) | Err(Errno::INTR) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                // It has gone, or does not listen yet; or very many wait.
-                Err(Errno::CONNREFUSED | Errno::AGAIN) if !left.is_zero() => {
-                    std::thread::yield_now();
-                }
-                Err(error) => return Err(error.into()),
+            match await_holder(&name, end)? {
+                Holder::LetGo => end = Instant::now() + limit,
+                Holder::Unheard if Instant::now() < end => std::thread::sleep(LOOK),
+                Holder::Unheard => return Err(Silent { pid: None }.into()),
             }
+        }
+    }
+}
+
+/// What has become of the process that had the turn.
+enum Holder {
+    LetGo,
+    /// It has let go, or does not listen yet; or very many wait.
+    Unheard,
+}
+
+/// Waits until the holder of a name lets go, which cuts off those that wait in its queue.
+fn await_holder(name: &SocketAddrUnix, end: Instant) -> Result<Holder, TurnError> {
+    let waiting = new_socket()?;
+    match connect(&waiting, name) {
+        Ok(()) => {}
+        Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) => return Ok(Holder::Unheard),
+        Err(error) => return Err(error.into()),
+    }
+    let pid = match credentials(&waiting) {
+        Ok(pid) => Some(Pid::as_raw(Some(pid))),
+        // Out of sight.
+        Err(Errno::SRCH) => None,
+        Err(Errno::ACCESS) => return Err(TurnError::Foreign),
+        Err(error) => return Err(error.into()),
+    };
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(&waiting, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(Silent { pid }.into()),
+            Ok(_) => return Ok(Holder::LetGo),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -190,6 +219,8 @@ impl Turn {
 pub(crate) enum TurnError {
     /// It is another process's, and stays that.
     Taken(Silent),
+    /// It is another user's.
+    Foreign,
     System(Errno),
 }
 
@@ -204,3 +235,6 @@ impl From<Errno> for TurnError {
         TurnError::System(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -32,6 +33,9 @@ use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
 pub(crate) const UDP_PORT: u16 = 4_791;
+
+/// For each address that was asked for: held while its device is opened.
+static OPENING: Mutex<BTreeMap<IpAddr, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
 
 /// A device that speaks RoCE v2 over UDP from an address of this machine.
 ///
@@ -179,9 +183,16 @@ impl Roce {
     /// address, or it has as many processes as it can; or the packets cannot be captured.
     pub fn list(&self) -> Result<String, ListError> {
         let name = format!("roce:{}", self.ip);
-        let mut devices = DEVICES.lock();
-        if !devices.iter().any(|device| device.name() == name) {
-            devices.push(self.open(&name)?);
+        let is_listed = || DEVICES.lock().iter().any(|device| device.name() == name);
+        if is_listed() {
+            return Ok(name);
+        }
+        // Another process may be waited for: only threads that want the same device wait with this one.
+        let opening = Arc::clone(OPENING.lock().entry(self.ip).or_default());
+        let _opening = opening.lock();
+        if !is_listed() {
+            let device = self.open(&name)?;
+            DEVICES.lock().push(device);
         }
         Ok(name)
     }

@@ -5,7 +5,8 @@
 //! 3. It asks a member that lives for the sockets. Where there is none it binds them.
 //! 4. It receives from the socket of its place, and serves others from now on.
 //!
-//! Where the system lacks what that takes, the process binds the address for itself alone.
+//! Where the system lacks what that takes ([`LACKING`]), the process binds the address for itself
+//! alone. Any other error, which may pass, is the caller's: alone it would keep all others out.
 
 use core::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -25,11 +26,28 @@ use crate::udp::{Port, PortError};
 const PLACE_BITS: u32 = 5;
 /// Processes on an address at most.
 pub(crate) const PLACES: u32 = 1 << PLACE_BITS;
-/// How long a process waits for its turn to join.
+/// How long a process waits for another one that joins.
 const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// How long the sockets of processes that have ended may take to go, and between two looks.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(2);
+
+/// What a system says that lacks something, or does not permit it to this process: that stays so.
+const LACKING: [Errno; 11] = [
+    Errno::NOSYS,
+    Errno::AFNOSUPPORT,
+    Errno::PROTONOSUPPORT,
+    Errno::SOCKTNOSUPPORT,
+    Errno::OPNOTSUPP,
+    Errno::INVAL,
+    Errno::PERM,
+    Errno::ACCESS,
+    // There is no /proc.
+    Errno::NOENT,
+    Errno::NOTDIR,
+    // Files may not be as long.
+    Errno::FBIG,
+];
 
 const _: () = assert!(PLACES as usize <= SHARED);
 
@@ -48,13 +66,14 @@ pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
     let turn = match Turn::take(&names, TURN_WITHIN) {
         Ok(turn) => turn,
         Err(TurnError::Taken(silent)) => return Err(is_silent(addr, silent)),
-        Err(TurnError::System(_)) => return alone(addr),
+        Err(TurnError::Foreign) => return Err(is_foreign(addr)),
+        Err(TurnError::System(errno)) => return alone_after(addr, "abstract sockets", errno),
     };
     let [anywhere, proof] = random();
     let mut here = match Here::claim(&names, anywhere, proof) {
         Ok(here) => here,
         Err((_, Errno::ADDRINUSE)) => return Err(is_full(addr)),
-        Err(_) => return alone(addr),
+        Err((what, errno)) => return alone_after(addr, what, errno),
     };
     let mut sockets = sockets(&names, &here, addr)?;
     let error = |errno| PortError::new(addr, "taking a place of", errno);
@@ -65,8 +84,12 @@ pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
     Ok(Joined { port, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
 }
 
-/// Binds the address for this process alone.
-fn alone(addr: SocketAddr) -> Result<Joined, PortError> {
+/// Binds the address for this process alone, if the system lacks what joining takes.
+fn alone_after(addr: SocketAddr, what: &'static str, errno: Errno) -> Result<Joined, PortError> {
+    if !LACKING.contains(&errno) {
+        let error = PortError::new(addr, "joining the processes of", errno);
+        return Err(PortError { why: Some(format!("it takes {what}")), ..error });
+    }
     Ok(Joined { port: Port::bind(addr)?, peers: None, _turn: None })
 }
 
@@ -91,14 +114,39 @@ fn sockets(names: &Names, here: &Here, addr: SocketAddr) -> Result<Vec<OwnedFd>,
 
 fn is_silent(addr: SocketAddr, Silent { pid }: Silent) -> PortError {
     let error = PortError::new(addr, "joining the processes of", Errno::TIMEDOUT);
+    let which = pid.map_or_else(|| "one of them".to_owned(), |pid| format!("process {pid}"));
     let why = format!(
-        "process {pid} has the address, and does not answer: if it is stopped, continue or end it"
+        "{which} has the address, and does not answer: if it is stopped, continue or end it"
     );
     PortError { why: Some(why), ..error }
+}
+
+fn is_foreign(addr: SocketAddr) -> PortError {
+    let error = PortError::new(addr, "joining the processes of", Errno::ACCESS);
+    PortError { why: Some("another user has the name for that".to_owned()), ..error }
 }
 
 fn is_full(addr: SocketAddr) -> PortError {
     let error = PortError::new(addr, "joining the processes of", Errno::USERS);
     let why = format!("{PLACES} processes have it, which is all that can: end one of them");
     PortError { why: Some(why), ..error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_may_pass_leaves_the_address_to_others() {
+        let addr = "127.0.0.42:0".parse().unwrap();
+        let after = |errno| alone_after(addr, "event descriptors", errno);
+        for errno in [Errno::SRCH, Errno::CONNREFUSED, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            let error = after(errno).err().unwrap();
+            assert_eq!(error.errno, errno);
+            assert!(error.to_string().ends_with("(it takes event descriptors)"), "{error}");
+        }
+        for errno in LACKING {
+            assert!(after(errno).is_ok_and(|joined| joined.peers.is_none()), "{errno}");
+        }
+    }
 }
