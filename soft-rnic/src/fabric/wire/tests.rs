@@ -317,3 +317,30 @@ fn what_comes_again_or_too_early_is_counted() {
     let repeated = (counted.duplicates, counted.out_of_sequence, counted.not_ready);
     assert_eq!((counted.sent, repeated), (1, (1, 1, 1)));
 }
+
+#[test]
+fn what_a_connection_has_counted_stays_when_it_ends() {
+    let rig = Rig::new("127.0.0.124", "127.0.0.125");
+    let naks = || rig.device.counters().rnr_naks;
+    let refuse = || {
+        let _alone = alone(&rig.device);
+        rig.post_send(1);
+        assert_eq!(rig.sent(), Opcode::RcSendOnly);
+        let aeth = Aeth { syndrome: Syndrome::RnrNak { timer: RnrTimer::new(0).unwrap() }, msn: 0 };
+        rig.take(&Headers { aeth: Some(aeth), ..rig.ack(0) });
+    };
+    refuse();
+    assert_eq!(naks(), 1);
+    rig.to_state(ibv_qp_state::IBV_QPS_RESET);
+    assert_eq!(naks(), 1);
+    connect(rig.object.as_abi(), rig.peer.local_addr().unwrap().ip());
+    // Of the packets of the first connection some have come later.
+    rig.peer.set_nonblocking(true).unwrap();
+    while rig.peer.recv(&mut [0; 64]).is_ok() {}
+    rig.peer.set_nonblocking(false).unwrap();
+    refuse();
+    assert_eq!(naks(), 2);
+    // SAFETY: it is used no more but for its counts.
+    assert_eq!(unsafe { (crate::table().destroy_qp)(rig.object.as_abi()) }, 0);
+    assert_eq!(naks(), 2);
+}
