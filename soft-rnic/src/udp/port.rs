@@ -117,18 +117,29 @@ impl Port {
         super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
     }
 
-    /// Waits until something has come, or, if that is asked for, there is room to send, or for so
-    /// long; whether that is so.
+    /// Waits until something has come, or, if a port is given that is full, that has room to send, or for
+    /// so long; whether that is so.
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, or_room: bool, timeout: Duration) -> Result<bool, Errno> {
-        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-        let events = if or_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {
-            Err(Errno::INTR) => Ok(false),
-            polled => polled.map(|n| n > 0),
+    pub fn wait(&self, full: Option<&Port>, timeout: Duration) -> Result<bool, Errno> {
+        let input = PollFd::new(&self.socket, PollFlags::IN);
+        match full {
+            None => wait_for(&mut [input], timeout),
+            Some(full) => wait_for(&mut [input, full.room()], timeout),
         }
+    }
+
+    /// Waits until there is room to send, or for so long; whether that is so.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait_for_room(&self, timeout: Duration) -> Result<bool, Errno> {
+        wait_for(&mut [self.room()], timeout)
+    }
+
+    fn room(&self) -> PollFd<'_> {
+        PollFd::new(&self.socket, PollFlags::OUT)
     }
 
     pub(super) fn raw(&self) -> c_int {
@@ -145,6 +156,14 @@ impl From<Port> for OwnedFd {
 impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+fn wait_for(events: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Errno> {
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    match poll(events, Some(&timeout)) {
+        Err(Errno::INTR) => Ok(false),
+        polled => polled.map(|n| n > 0),
     }
 }
 

@@ -253,7 +253,8 @@ impl Device {
             return count(&counts.bad_icrc);
         }
         let owed = match codec::parse(datagram.bytes) {
-            Ok(packet) if packet.headers.bth.opcode.is_response() => {
+            // Of an unreliable one the lock may be held for long; none has anything to hear.
+            Ok(packet) if packet.headers.bth.opcode.is_response() && qp.transport.is_reliable() => {
                 qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
             }
@@ -336,9 +337,9 @@ fn run(device: &Weak<Device>) {
         };
         wire.is_watched.store(false, Ordering::Relaxed);
         let has_more = progress(&device, wire, rx, false);
-        let is_full = !wire.tx.lock().is_empty();
-        if is_full || !has_more {
-            let _ = wire.port.wait(is_full, WAIT);
+        let full = wire.full_port(&wire.tx.lock());
+        if full.is_some() || !has_more {
+            let _ = wire.port.wait(full, WAIT);
         }
     }
 }

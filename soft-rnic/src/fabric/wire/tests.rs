@@ -1,5 +1,7 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
+mod room;
+
 use core::mem::zeroed;
 use core::net::IpAddr;
 use core::ptr::null_mut;
