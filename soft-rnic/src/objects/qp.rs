@@ -287,6 +287,15 @@ impl Qp {
     }
 }
 
+impl Sq {
+    /// It sends nothing over the network any more; what was counted stays.
+    fn end_wire(&mut self) {
+        if let Some(wire) = self.wire.take() {
+            wire.add_counts(&mut self.counters);
+        }
+    }
+}
+
 pub(crate) unsafe extern "C" fn create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,

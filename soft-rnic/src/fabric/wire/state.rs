@@ -14,7 +14,6 @@ use super::symptoms::Symptoms;
 use crate::counters::{Counters, PacketCounters};
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
-use crate::objects::state::Sq;
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
@@ -159,15 +158,6 @@ impl WireSq {
     pub(crate) fn path(&mut self) -> &mut Path {
         match self {
             WireSq::Reliable(Reliable { path, .. }) | WireSq::Unreliable(_, path) => path,
-        }
-    }
-}
-
-impl Sq {
-    /// It sends nothing over the network any more; what was counted stays.
-    pub(crate) fn end_wire(&mut self) {
-        if let Some(wire) = self.wire.take() {
-            wire.add_counts(&mut self.counters);
         }
     }
 }
