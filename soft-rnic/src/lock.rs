@@ -21,6 +21,8 @@ const SPINS: u32 = 64;
 /// processor better used for it.
 const YIELDS: u32 = 64;
 const ASLEEP: u32 = SPINS + YIELDS;
+/// Times that a holder which gives way looks whether the waiter has come: some sleeps of it.
+const GIVE_WAY: u32 = ASLEEP + 10;
 /// What a waiter sleeps, and looks again.
 const SLEEP: Duration = Duration::from_micros(20);
 
@@ -28,6 +30,8 @@ const SLEEP: Duration = Duration::from_micros(20);
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T> {
     held: AtomicBool,
+    /// Some thread has waited for long, and waits still: see [`Guard::give_way`].
+    is_awaited: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -37,7 +41,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Lock<T> {
-        Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        let (held, is_awaited) = (AtomicBool::new(false), AtomicBool::new(false));
+        Lock { held, is_awaited, value: UnsafeCell::new(value) }
     }
 
     /// Waits for the lock and takes it.
@@ -91,10 +96,16 @@ impl<T> Lock<T> {
         let mut spins = 0;
         loop {
             while self.held.load(Ordering::Relaxed) {
+                // Relaxed, as below: a hint. The line is the holder's: it is written once.
+                if spins >= SPINS && !self.is_awaited.load(Ordering::Relaxed) {
+                    self.is_awaited.store(true, Ordering::Relaxed);
+                }
                 pause(&mut spins);
             }
             // Acquire: as in `lock`.
             if !self.held.swap(true, Ordering::Acquire) {
+                // Others that wait say it again.
+                self.is_awaited.store(false, Ordering::Relaxed);
                 return;
             }
         }
@@ -115,6 +126,25 @@ fn pause(spins: &mut u32) {
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
+}
+
+impl<'a, T> Guard<'a, T> {
+    /// Lets a thread have the lock that waits for it, if there is one, and takes it again: one that only
+    /// releases it takes it before a waiter has looked.
+    pub(crate) fn give_way(self) -> Guard<'a, T> {
+        let lock = self.lock;
+        // Relaxed: a hint.
+        let is_awaited = || lock.is_awaited.load(Ordering::Relaxed);
+        if !is_awaited() {
+            return self;
+        }
+        drop(self);
+        let (mut spins, mut looks) = (0, 0..GIVE_WAY);
+        while is_awaited() && looks.next().is_some() {
+            pause(&mut spins);
+        }
+        lock.lock()
+    }
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -177,5 +207,30 @@ mod tests {
             }
         });
         assert_eq!(*counter.lock(), 40_000);
+    }
+
+    #[test]
+    fn a_holder_gives_way_to_a_thread_that_waits() {
+        let lock = Lock::new(0);
+        let mut guard = lock.lock();
+        guard = guard.give_way();
+        std::thread::scope(|scope| {
+            scope.spawn(|| *lock.lock() += 1);
+            while !lock.is_awaited.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            // The waiter may have no processor meanwhile.
+            for _ in 0..100_000 {
+                guard = guard.give_way();
+                if *guard == 1 {
+                    break;
+                }
+            }
+            // The waiter has it in the end, also if this fails.
+            let came = *guard;
+            drop(guard);
+            assert_eq!(came, 1);
+        });
+        assert!(!lock.is_awaited.load(Ordering::Relaxed));
     }
 }

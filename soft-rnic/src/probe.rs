@@ -157,7 +157,7 @@ mod tests {
         let (mut inbox, sender) =
             (crate::udp::Inbox::default(), crate::udp::Port::bind(addr(seen)).unwrap());
         outbox.send(&sender).unwrap();
-        port.wait(false, std::time::Duration::from_secs(10)).unwrap();
+        port.wait(None, std::time::Duration::from_secs(10)).unwrap();
         inbox.receive(&port).unwrap();
         inbox.datagrams().next().and_then(|datagram| Probe::read(&datagram, port.local()))
     }

@@ -16,6 +16,11 @@ pub(crate) fn queue_pair() -> *mut ibv_qp {
 
 /// As [`queue_pair`], of another device.
 pub(crate) fn queue_pair_on(device: &Arc<Device>) -> *mut ibv_qp {
+    queue_pair_of(device, ibv_qp_type::IBV_QPT_RC)
+}
+
+/// As [`queue_pair_on`], of another transport.
+pub(crate) fn queue_pair_of(device: &Arc<Device>, qp_type: ibv_qp_type) -> *mut ibv_qp {
     let v = crate::table();
     // SAFETY: the verbs are used as their manual pages say.
     unsafe {
@@ -24,7 +29,7 @@ pub(crate) fn queue_pair_on(device: &Arc<Device>) -> *mut ibv_qp {
         let cq = (v.create_cq)(context, 1, null_mut(), null_mut(), 0);
         let mut attr: ibv_qp_init_attr = core::mem::zeroed();
         (attr.send_cq, attr.recv_cq) = (cq, cq);
-        attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+        attr.qp_type = qp_type;
         (v.create_qp)(pd, &mut attr)
     }
 }

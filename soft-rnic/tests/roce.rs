@@ -263,6 +263,37 @@ fn a_datagram_says_where_it_comes_from() {
     b.close();
 }
 
+/// A receive request without room for the header stays, whatever is behind it.
+#[test]
+fn an_empty_datagram_needs_room_for_the_header_in_front() {
+    const TO: &str = "127.0.0.107";
+    let [a, b] = pair(["127.0.0.108", TO], UD);
+    let ah = a.net.ah_in(a.net.pd, b.net.ah_attr());
+    let send = || {
+        let mut wr = datagram_wr(1, &mut [], SIGNALED, (ah, b.number(), PATIENT.qkey));
+        assert_eq!(post_send(a.qp, &mut wr), 0);
+        assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
+    };
+    assert_eq!(post_recv(b.qp, 40, &mut b.local(0, 40)), 0);
+    assert_eq!(post_recv(b.qp, 39, &mut b.local(0, 39)), 0);
+    send();
+    let came = b.net.poll(b.cq, 1)[0];
+    assert_eq!((came.id, came.status, came.len), (40, "SUCCESS", 40));
+    send();
+    let end = Instant::now() + Duration::from_secs(60);
+    while soft_rnic::packet_counters_of(&format!("roce:{TO}")).unwrap().received < 2 {
+        assert!(Instant::now() < end, "the second one does not come");
+        std::thread::yield_now();
+    }
+    let fails = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+    assert_eq!(b.net.modify(b.qp, fails, ibv_qp_attr_mask::IBV_QP_STATE), 0);
+    let came = b.net.poll(b.cq, 1)[0];
+    assert_eq!((came.id, came.status), (39, "WR_FLUSH"));
+    a.net.destroy_ah(ah);
+    a.close();
+    b.close();
+}
+
 /// Whatever comes to the port, from the peer's address or another one, with a checksum that fits or not,
 /// the connection goes on, as long as no packet is the next one of it.
 #[test]

@@ -110,7 +110,8 @@ impl Qp {
             return self.send_remote_ud(requester, local, execution, request, &to.0, to.1);
         }
         if let Some(wire) = self.wire_to(&to.0).filter(|_| receivers.is_some()) {
-            return self.send_datagram(wire, requester, local, request, to);
+            let writer = &mut execution.writer;
+            return self.send_datagram(wire, requester, local, request, to, writer);
         }
         let is_group = to.0.is_group();
         if is_group && !self.has_met_members(requester) {

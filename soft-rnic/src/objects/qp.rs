@@ -188,9 +188,7 @@ impl Qp {
         }
         if self.state() == State::Err {
             // An unreliable connection may go on after SQE.
-            if let Some(wire) = sq.wire.take() {
-                wire.add_counts(&mut sq.counters);
-            }
+            sq.end_wire();
         }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();
@@ -271,7 +269,7 @@ impl Qp {
         sq.settling = None;
         sq.requester = Requester::default();
         sq.peer = None;
-        sq.wire = None;
+        sq.end_wire();
         responder.wire = None;
         // Relaxed: both locks are held.
         self.owes_response.store(false, Ordering::Relaxed);
@@ -286,6 +284,15 @@ impl Qp {
         }
         self.check_cleared();
         parted
+    }
+}
+
+impl Sq {
+    /// It sends nothing over the network any more; what was counted stays.
+    fn end_wire(&mut self) {
+        if let Some(wire) = self.wire.take() {
+            wire.add_counts(&mut self.counters);
+        }
     }
 }
 

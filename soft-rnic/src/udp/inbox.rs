@@ -259,7 +259,7 @@ mod tests {
         let (mut inbox, mut came) = (Inbox::default(), Vec::new());
         while came.len() < lens.len() {
             assert_eq!(
-                b.wait(false, std::time::Duration::from_secs(10)),
+                b.wait(None, std::time::Duration::from_secs(10)),
                 Ok(true),
                 "{} came",
                 came.len()
@@ -303,7 +303,7 @@ mod tests {
         outbox.push(b.local(), marks, 8).unwrap();
         outbox.withdraw();
         assert!(outbox.is_empty());
-        assert_eq!(b.wait(false, std::time::Duration::from_secs(10)), Ok(true));
+        assert_eq!(b.wait(None, std::time::Duration::from_secs(10)), Ok(true));
         let mut inbox = Inbox::default();
         assert_eq!(inbox.receive(&b), Ok(true));
         assert!(inbox.datagrams().map(|datagram| datagram.bytes).eq([[8; 8]; 2]));

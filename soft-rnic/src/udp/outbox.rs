@@ -109,6 +109,12 @@ impl Outbox {
         self.used + len <= OUTBOX && (self.runs.len() < MESSAGES || self.joins(to, marks, len))
     }
 
+    /// Whether there is room for a packet of so many bytes, wherever it goes.
+    #[must_use]
+    pub fn has_room_for_any(&self, len: usize) -> bool {
+        self.used + len <= OUTBOX && self.runs.len() < MESSAGES
+    }
+
     fn joins(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
         self.cuts
             && !self.is_run_over
@@ -207,6 +213,12 @@ impl Outbox {
             self.runs.iter_mut().for_each(|run| run.from -= first);
         }
         result
+    }
+
+    /// The source port of what goes first: if [`send_from`](Self::send_from) has left it, that is full.
+    #[must_use]
+    pub fn first_source<'p>(&self, port: &'p Port, others: &'p [Port]) -> Option<&'p Port> {
+        (!self.is_empty()).then(|| self.next_source(0, port, others).0)
     }
 
     /// The source port of a run, and how many runs from there on leave by it.

@@ -119,36 +119,41 @@ impl Port {
         super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
     }
 
-    /// Waits until something has come, or, if that is asked for, there is room to send, or for so
-    /// long; whether that is so.
+    /// Waits until something has come, or, if a port is given that is full, that has room to send, or for
+    /// so long; whether that is so.
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, or_room: bool, timeout: Duration) -> Result<bool, Errno> {
-        self.wait_or(or_room, None, timeout)
+    pub fn wait(&self, full: Option<&Port>, timeout: Duration) -> Result<bool, Errno> {
+        self.wait_or(full, None, timeout)
     }
 
     /// [`wait`](Self::wait), or until something can be read from `or_else`.
     pub(crate) fn wait_or(
         &self,
-        or_room: bool,
+        full: Option<&Port>,
         or_else: Option<&OwnedFd>,
         timeout: Duration,
     ) -> Result<bool, Errno> {
-        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-        let events = if or_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut all = [PollFd::new(&self.socket, events), PollFd::new(&self.socket, events)];
-        let asked = match or_else {
-            Some(other) => {
-                all[1] = PollFd::new(other, PollFlags::IN);
-                &mut all[..]
-            }
-            None => &mut all[..1],
-        };
-        match poll(asked, Some(&timeout)) {
-            Err(Errno::INTR) => Ok(false),
-            polled => polled.map(|n| n > 0),
+        let input = PollFd::new(&self.socket, PollFlags::IN);
+        let other = or_else.map(|other| PollFd::new(other, PollFlags::IN));
+        match (full.map(Port::room), other) {
+            (None, None) => wait_for(&mut [input], timeout),
+            (Some(one), None) | (None, Some(one)) => wait_for(&mut [input, one], timeout),
+            (Some(full), Some(other)) => wait_for(&mut [input, full, other], timeout),
         }
+    }
+
+    /// Waits until there is room to send, or for so long; whether that is so.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait_for_room(&self, timeout: Duration) -> Result<bool, Errno> {
+        wait_for(&mut [self.room()], timeout)
+    }
+
+    fn room(&self) -> PollFd<'_> {
+        PollFd::new(&self.socket, PollFlags::OUT)
     }
 
     pub(super) fn raw(&self) -> c_int {
@@ -165,6 +170,14 @@ impl From<Port> for OwnedFd {
 impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+fn wait_for(events: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Errno> {
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    match poll(events, Some(&timeout)) {
+        Err(Errno::INTR) => Ok(false),
+        polled => polled.map(|n| n > 0),
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn serve(report: &mut Report, name: &str, here: Here) -> Result<()> {
         if let Some(end) = heard.take(&mut inbox, &mut outbox, &here)? {
             break end;
         }
-        let _ = here.port.wait(false, GLANCE);
+        let _ = here.port.wait(None, GLANCE);
     };
     heard.report(report, end.1);
     let Here { port, path_mtu, .. } = here;

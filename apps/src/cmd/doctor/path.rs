@@ -96,7 +96,7 @@ impl Prober {
             if left.is_zero() {
                 return Ok(());
             }
-            let _ = self.here.port.wait(false, left);
+            let _ = self.here.port.wait(None, left);
         }
     }
 

@@ -244,6 +244,7 @@ impl Wire {
             loops: roce.loopback,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
             tx: Padded(Lock::new(Outbox::new(true))),
+            is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),

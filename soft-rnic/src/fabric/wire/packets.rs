@@ -1,6 +1,7 @@
 //! Packets on their way out.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 
 use roce_core::codec;
 use roce_core::headers::Headers;
@@ -10,7 +11,13 @@ use roce_core::lengths::{ICRC, MAX_HEADERS, MAX_PACKET};
 use super::state::{Path, Wire};
 use crate::clock;
 use crate::fabric::process::directory::slot_of;
-use crate::udp::{Captured, Datagram, Outbox};
+use crate::lock::Guard;
+use crate::objects::cq::CqWriter;
+use crate::udp::{Captured, Datagram, Outbox, Port};
+
+/// Times that a thread waits for room to send, and how long, before what nothing sends again is lost.
+const WAITS: u32 = 10;
+const A_WAIT: Duration = Duration::from_millis(1);
 
 impl Wire {
     /// Puts a packet into the outbox, whose payload `fill` writes. It is lost if there is no room
@@ -83,12 +90,62 @@ impl Wire {
         self.answered_ns.store(clock::now(), Ordering::Relaxed);
     }
 
+    /// The outbox for a packet that nothing sends again: with room for it, once the socket has some, if that
+    /// is soon. No other lock is held meanwhile but that of a send queue: `writer` lets go of its.
+    pub(super) fn make_room<'w>(
+        &'w self,
+        tx: Guard<'w, Outbox>,
+        writer: &mut CqWriter<'_>,
+    ) -> Guard<'w, Outbox> {
+        let has_room = |tx: &Outbox| tx.has_room_for_any(MAX_PACKET);
+        if has_room(&tx) {
+            return tx;
+        }
+        drop(tx);
+        writer.release();
+        self.flush_until(has_room);
+        self.tx.lock()
+    }
+
+    /// Sends what is in the outbox until that is enough; where the socket is full, this thread waits for it,
+    /// unless one has waited before in vain. Whether it is enough.
+    pub(super) fn flush_until(&self, is_enough: impl Fn(&Outbox) -> bool) -> bool {
+        let mut waits = 0..WAITS;
+        loop {
+            let full = {
+                let mut tx = self.tx.lock();
+                self.flush(&mut tx);
+                if is_enough(&tx) {
+                    return true;
+                }
+                // Relaxed: it is written under the lock.
+                if self.is_stuck.load(Ordering::Relaxed) || waits.next().is_none() {
+                    self.is_stuck.store(true, Ordering::Relaxed);
+                    return false;
+                }
+                self.full_port(&tx)
+            };
+            let _ = full.unwrap_or(&self.port).wait_for_room(A_WAIT);
+        }
+    }
+
+    /// The port that what is in the outbox waits for.
+    pub(super) fn full_port(&self, tx: &Outbox) -> Option<&Port> {
+        tx.first_source(&self.port, self.send_ports.others())
+    }
+
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.
     pub(super) fn flush(&self, tx: &mut Outbox) {
         while !tx.is_empty() {
             match tx.send_from(&self.port, self.send_ports.others()) {
                 Ok(0) => return,
-                Ok(n) => add(&self.counts.sent, n as u64),
+                Ok(n) => {
+                    add(&self.counts.sent, n as u64);
+                    // Relaxed: it is written under the lock. (Most find it clear.)
+                    if self.is_stuck.load(Ordering::Relaxed) {
+                        self.is_stuck.store(false, Ordering::Relaxed);
+                    }
+                }
                 Err(error) => self.symptoms.note_refused(error),
             }
         }

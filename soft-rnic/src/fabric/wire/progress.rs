@@ -60,7 +60,7 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
     // Relaxed: a hint.
     let is_polled = wire.is_watched.load(Ordering::Relaxed);
-    if is_polled && wire.port.wait(false, Duration::ZERO) == Ok(false) {
+    if is_polled && wire.port.wait(None, Duration::ZERO) == Ok(false) {
         return;
     }
     if let Some(rx) = wire.rx.try_lock()
@@ -235,7 +235,8 @@ impl Device {
             return count(&counts.bad_icrc);
         }
         let owed = match codec::parse(datagram.bytes) {
-            Ok(packet) if packet.headers.bth.opcode.is_response() => {
+            // Of an unreliable one the lock may be held for long; none has anything to hear.
+            Ok(packet) if packet.headers.bth.opcode.is_response() && qp.transport.is_reliable() => {
                 qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
             }

@@ -258,6 +258,9 @@ impl Qp {
             }
         }
         device.flush(&mut tx);
+        if !tx.is_empty() {
+            device.leave();
+        }
     }
 
     /// Copies the payload of a packet out of the memory of its request, if that is still there.

@@ -37,6 +37,9 @@ pub(crate) struct Wire {
     pub(crate) mtu: u32,
     pub(crate) rx: Padded<Lock<Rx>>,
     pub(crate) tx: Padded<Lock<Outbox>>,
+    /// A thread has waited for room to send in vain, and nothing was sent since. It is written under the lock
+    /// of `tx`.
+    pub(crate) is_stuck: AtomicBool,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,
     /// Counts polls that found another thread at it.

@@ -87,10 +87,11 @@ impl Here<'_, '_> {
     }
 }
 
-fn keep(request: &RecvRequest<'_>) -> (Taken, u32) {
+/// What is taken of a request, and its room behind so many bytes; `None` if it has none for them: it stays.
+fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+    let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
-    let room = request.room().min(limits::MAX_MESSAGE) as u32;
-    (Taken { wr_id: request.wr_id(), sges }, room)
+    Some((Taken { wr_id: request.wr_id(), sges }, room))
 }
 
 fn op_of(access: Access) -> Op {
@@ -103,24 +104,25 @@ fn op_of(access: Access) -> Op {
 
 impl Target for Here<'_, '_> {
     fn take_receive(&mut self) -> Option<u32> {
+        let before = self.before();
         let (taken, room) = match &self.qp.srq {
             None => {
                 let request = self.qp.rq.front(self.consumer)?;
-                let kept = keep(&request);
+                let kept = keep(&request, before)?;
                 self.qp.rq.pop(self.consumer);
                 kept
             }
             Some(srq) => {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer)?;
-                let kept = keep(&request);
+                let kept = keep(&request, before)?;
                 srq.ring.pop(&mut taker.consumer);
                 srq.check_limit(&mut taker);
                 kept
             }
         };
         *self.taken = Some(taken);
-        Some(room.saturating_sub(self.before()))
+        Some(room)
     }
 
     fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {

@@ -1,5 +1,7 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
+mod room;
+
 use core::mem::zeroed;
 use core::net::IpAddr;
 use core::ptr::null_mut;
@@ -407,4 +409,31 @@ fn queue_pairs_that_have_ended_are_forgotten_when_there_are_many() {
         rig.take(&rig.send(0));
     }
     assert_eq!(wire.departed.lock().len(), 256);
+}
+
+#[test]
+fn what_a_connection_has_counted_stays_when_it_ends() {
+    let rig = Rig::new("127.0.0.102", "127.0.0.103");
+    let naks = || rig.device.counters().rnr_naks;
+    let refuse = || {
+        let _alone = alone(&rig.device);
+        rig.post_send(1);
+        assert_eq!(rig.sent(), Opcode::RcSendOnly);
+        let aeth = Aeth { syndrome: Syndrome::RnrNak { timer: RnrTimer::new(0).unwrap() }, msn: 0 };
+        rig.take(&Headers { aeth: Some(aeth), ..rig.ack(0) });
+    };
+    refuse();
+    assert_eq!(naks(), 1);
+    rig.to_state(ibv_qp_state::IBV_QPS_RESET);
+    assert_eq!(naks(), 1);
+    connect(rig.object.as_abi(), rig.peer.local_addr().unwrap().ip());
+    // Of the packets of the first connection some have come later.
+    rig.peer.set_nonblocking(true).unwrap();
+    while rig.peer.recv(&mut [0; 64]).is_ok() {}
+    rig.peer.set_nonblocking(false).unwrap();
+    refuse();
+    assert_eq!(naks(), 2);
+    // SAFETY: it is used no more but for its counts.
+    assert_eq!(unsafe { (crate::table().destroy_qp)(rig.object.as_abi()) }, 0);
+    assert_eq!(naks(), 2);
 }

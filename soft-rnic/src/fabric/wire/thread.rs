@@ -79,9 +79,9 @@ fn run(device: &Weak<Device>) {
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
         let has_more = progress(&device, wire, rx, false);
-        let is_full = !wire.tx.lock().is_empty();
-        if is_full || !has_more {
-            let _ = wire.port.wait_or(is_full, wake, WAIT);
+        let full = wire.full_port(&wire.tx.lock());
+        if full.is_some() || !has_more {
+            let _ = wire.port.wait_or(full, wake, WAIT);
         }
     }
 }
@@ -98,7 +98,7 @@ fn linger(device: &Arc<Device>, wire: &Wire) {
         if now >= answered.saturating_add(LINGER_NS) || is_over {
             return;
         }
-        let _ = wire.port.wait(false, Duration::from_millis(1));
+        let _ = wire.port.wait(None, Duration::from_millis(1));
     }
 }
 

@@ -12,14 +12,19 @@ use verbs_sys::ibv_wc_status;
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
 use crate::objects::address::Address;
+use crate::objects::cq::CqWriter;
 use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::span::{Copying, Span, copy_pieces};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Request};
-use crate::udp::Marks;
+use crate::udp::{Marks, Outbox};
 
 use super::requests::request_of;
 use super::state::{Path, Wire, ip_of};
+
+/// Packets of a request that go until others have their turn to send, of which there may be a quarter of a
+/// million.
+const TURN: u32 = 64;
 
 /// The send queue's hold on an unreliable connection.
 pub(super) struct UnreliableLink<'w> {
@@ -33,6 +38,7 @@ impl UnreliableLink<'_> {
         qp: &Qp,
         parts: &mut SqParts<'_>,
         request: &Request<'_>,
+        writer: &mut CqWriter<'_>,
     ) -> Result<(), ibv_wc_status> {
         let refused = ibv_wc_status::IBV_WC_LOC_QP_OP_ERR;
         let device = qp.pd.context.device.wire().ok_or(refused)?;
@@ -40,9 +46,15 @@ impl UnreliableLink<'_> {
         let asked = request_of(request).ok_or(refused)?;
         self.sender.begin(WqeIndex(0), asked).map_err(|_| refused)?;
         let mut tx = device.tx.lock();
-        let mut sent = Ok(());
+        let (mut sent, mut turn) = (Ok(()), 0..TURN);
         // Those behind one that is lost go as well: the numbers count them.
         while let Some(packet) = self.sender.next_packet() {
+            if turn.next().is_none() {
+                // What holds the lock of what receives may wait for that of the completion queue.
+                writer.release();
+                (tx, turn) = (tx.give_way(), 1..TURN);
+            }
+            tx = device.make_room(tx, writer);
             let len = packet.length as usize;
             let put = device.put(&mut tx, self.path, (&packet.headers, len), |to| {
                 qp.fill(parts, request, &packet, to)
@@ -59,10 +71,10 @@ impl<'a> Link<'a> for UnreliableLink<'_> {
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
         request: &wqe::Request<'_>,
-        _: &mut Execution<'a>,
+        execution: &mut Execution<'a>,
     ) -> Step {
         parts.requester.started = true;
-        Step::Ended(match self.send(qp, parts, request) {
+        Step::Ended(match self.send(qp, parts, request, &mut execution.writer) {
             Ok(()) => qp.judge(parts.requester, Reply::Done, request.len()),
             Err(status) => Outcome::Failed(status),
         })
@@ -101,6 +113,7 @@ impl Qp {
         local: &[Span<'_>],
         request: &Request<'_>,
         (to, qkey): &(Address, u32),
+        writer: &mut CqWriter<'_>,
     ) -> Outcome {
         let hops = if to.hop_limit == 0 { Marks::default().hops } else { to.hop_limit };
         let marks = Marks { class: to.traffic_class, hops };
@@ -119,7 +132,7 @@ impl Qp {
         let Ok(packet) = sender.packet(WqeIndex(0), datagram) else {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
         };
-        let mut tx = wire.tx.lock();
+        let mut tx = wire.make_room(wire.tx.lock(), writer);
         let len = packet.length as usize;
         let Ok(()) = wire.put(&mut tx, &path, (&packet.headers, len), |to| {
             let from = local.iter().copied();
@@ -132,10 +145,11 @@ impl Qp {
         Outcome::Done
     }
 
-    /// Sends what is in the device's outbox.
+    /// Sends what is in the device's outbox. What the socket has no room for, although this thread has waited,
+    /// is left in it.
     pub(crate) fn flush_wire(&self) {
         if let Some(wire) = self.pd.context.device.wire() {
-            wire.flush(&mut wire.tx.lock());
+            wire.flush_until(Outbox::is_empty);
         }
     }
 }
