@@ -395,7 +395,7 @@ fn a_short_read_is_answered_again_when_its_region_and_its_queue_pair_have_ended(
 
 #[test]
 fn queue_pairs_that_have_ended_are_forgotten_when_there_are_many() {
-    let rig = Rig::new("127.0.0.126", "127.0.0.127");
+    let rig = Rig::new("127.0.0.100", "127.0.0.101");
     let wire = rig.device.wire().unwrap();
     rig.post_recv(1);
     rig.take(&rig.send(0));
