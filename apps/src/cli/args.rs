@@ -47,16 +47,16 @@ impl Args {
 
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum Command {
-    /// Show the devices that there are, those on the network that could be named, and what keeps more from
-    /// being used
+    /// List the devices, those on the network that could be named, and what keeps others from being used
     #[command(
         after_help = "roce:ADDRESS is a software device that speaks RoCE v2 over UDP port 4791 of an address \
         of this machine, without a card, a kernel module or root; at the other end is another one, or the \
         kernel's soft-RoCE. Each address is listed with its interface, the interface's MTU and the path \
-        MTU that it permits (4096 from an MTU of 4168 on, 1024 at 1500), and what has the port. Nothing is \
-        opened for that. Packets carry a checksum of their addresses: there must be no address translation \
-        in between.\n\n\
-        Options are behind the address: roce:10.0.0.1,loss=0.01,seed=7; docs/roce.md has all of them.\n\n\
+        MTU that it permits (over IPv4 4096 from an MTU of 4168 on, 1024 at 1500), and what has the port. No \
+        device is opened for that. Packets carry a checksum of their addresses: there must be no address \
+        translation between the ends.\n\n\
+        Options follow the address, each after a comma: roce:10.0.0.1,loss=0.01,seed=7; docs/roce.md has \
+        all of them.\n\n\
         Examples:\n  \
         rdma-conn devices\n  \
         rdma-conn devices --device roce:eth0   # opens it, and shows its limits\n  \
@@ -65,13 +65,13 @@ pub(crate) enum Command {
     Devices,
     /// Test what a device on the network needs: here, and on the path to a peer
     #[command(
-        after_help = "Each line says what was tested, what came of it, and what to do. Without PEER: the address, UDP port \
-        4791 and what has it, the MTU and the path MTU that it permits, the room that the kernel grants \
-        sockets, and offloads. With PEER, where `rdma-conn doctor roce:PEER --listen` runs, and nothing but UDP port \
-        4791 is open: whether packets come and go, whether addresses are translated on the way (the peer says \
-        where they came from, and whether their checksum fitted), the round trip of short packets, the \
-        longest packets that pass unfragmented, the loss of 1,000 packets, and messages of a reliable \
-        connection between both devices.\n\n\
+        after_help = "Each line has a test, its result, and what to do. Without PEER: the address, UDP port 4791 and what has \
+        it, the MTU and the path MTU that it permits, the buffers that the kernel grants sockets, and \
+        offloads. With PEER, at which `rdma-conn doctor roce:PEER --listen` runs, also: whether the peer \
+        answers, whether addresses are translated on the way (the peer reports where packets came from, and \
+        whether their checksum fitted), the round trip of short packets, the longest packets that pass \
+        unfragmented, the loss of 1,000 packets, and messages of a reliable connection between both devices. \
+        The tests with PEER need UDP port 4791 only, and no other program on it.\n\n\
         Exit status: 1 if a test has failed. A warning is no failure.\n\n\
         Examples:\n  \
         rdma-conn doctor roce:eth0\n  \
@@ -248,9 +248,9 @@ pub(crate) enum Command {
     Trace(Trace),
     /// Keep an address bound for programs of this user that have --device roce:ADDRESS
     #[command(
-        after_help = "Programs share an address without it, as long as one of them runs: none depends on another. This one \
-        runs when no other does, so that another user, or the kernel's soft-RoCE, does not get UDP port 4791. A \
-        signal ends it, with status 0 (SIGINT, SIGTERM, SIGHUP).\n\n\
+        after_help = "Programs share an address without roced, as long as one of them runs. roced keeps it bound while none \
+        runs, so that no other user, and not the kernel's soft-RoCE, gets UDP port 4791. SIGINT, SIGTERM or \
+        SIGHUP ends it, with status 0.\n\n\
         Examples:\n  \
         rdma-conn roced 10.0.0.1 &\n  \
         rdma-conn bench --device roce:10.0.0.1 --listen 10.0.0.1:7600\n\n\

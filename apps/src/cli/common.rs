@@ -13,10 +13,10 @@ use crate::pinning::Cpus;
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Common {
     /// Device to use (`rdma-conn devices` lists them); roce:ADDRESS or roce:INTERFACE speaks RoCE v2 over
-    /// UDP from there, and roce from the address of --listen or --connect; soft0@5us is like soft0, in
-    /// one process, with a network's round trip of 5 µs (or as many us or ns as you say);
-    /// soft0@card=connectx5 takes a card's time, as many times slower as this machine needs [default:
-    /// the first active card, else soft0]
+    /// UDP from an address of this machine, and roce from that of --listen, or the local one that
+    /// reaches --connect; soft0@5us is like soft0, in one process, with a network's round trip of 5 µs
+    /// (or as many us or ns as you say); soft0@card=connectx5 takes a card's time, as many times slower
+    /// as this machine needs [default: the first active card, else soft0]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Print one JSON object a line on standard output, and nothing else there

@@ -7,13 +7,13 @@ use super::common::refused;
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "cpu", "gid_index"]))]
 pub(crate) struct Doctor {
-    /// A device on the network: roce:ADDRESS or roce:INTERFACE, of this machine
+    /// Device on the network, of this machine: roce:ADDRESS or roce:INTERFACE
     #[arg(value_name = "DEVICE")]
     pub(crate) subject: String,
-    /// The address of another machine's device, at which `doctor --listen` runs; or its name
+    /// Address or host of the peer, at which `doctor --listen` runs, or its device, roce:ADDRESS
     #[arg(value_name = "PEER", conflicts_with = "listen")]
     pub(crate) peer: Option<String>,
-    /// Answer the other end's tests, of one session, and report what has come
+    /// Answer the tests of one session of the other end, and report what arrived
     #[arg(long)]
     pub(crate) listen: bool,
 }

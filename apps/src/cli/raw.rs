@@ -68,8 +68,8 @@ impl ValueEnum for Means {
         match self {
             Means::Verb(op) => op.to_possible_value(),
             Means::Udp => Some(PossibleValue::new("udp").help(
-                "No verb and no device: plain UDP datagrams, as long as a roce: device's packets, as \
-                 the baseline of one",
+                "No verb and no device: plain UDP datagrams, as long as the packets of a roce: device, \
+                 as its baseline",
             )),
         }
     }
