@@ -308,6 +308,13 @@ fn what_is_too_long_or_has_a_wrong_key_is_dropped_and_the_connection_goes_on() {
         assert_eq!(p.buf[1][1024..1032], [0; 8]);
     }
     post(W::IBV_WR_RDMA_WRITE, 8, good);
+    // On a network, what was sent before may come later than the next receive request is posted: not
+    // later than this.
+    // SAFETY: eight bytes of the buffer, which the device writes.
+    while unsafe { p.buf[1].as_ptr().add(1024).cast::<[u8; 8]>().read_volatile() } != *b"too long" {
+        assert!(p.net.poll_now(p.cq[1]).is_empty());
+        std::thread::yield_now();
+    }
     assert_eq!(post_recv(p.qp[1], 2, &mut []), 0);
     post(W::IBV_WR_RDMA_WRITE_WITH_IMM, 8, (good.0 + 8, good.1));
     assert_eq!(p.net.poll(p.cq[1], 1)[0].id, 2);
