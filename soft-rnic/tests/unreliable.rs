@@ -272,7 +272,8 @@ fn what_finds_no_receive_request_is_lost_and_the_sender_does_not_learn_it() {
         send(3);
         // A device that takes its time may still have the second one under way.
         let got = p.net.poll(p.cq[1], 1)[0].imm;
-        assert!(got == Some(3) || (!is_soft() && got == Some(2)), "{kind:?}: {got:?}");
+        let is_later = !is_soft() || is_wired();
+        assert!(got == Some(3) || (is_later && got == Some(2)), "{kind:?}: {got:?}");
         assert!(p.net.poll_now(p.cq[1]).is_empty());
         p.net.destroy_ah(ah);
         p.close();
