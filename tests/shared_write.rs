@@ -119,7 +119,8 @@ fn one_sender_can_use_the_whole_ring() {
             // The extent that is full is its own until it goes on in the next one.
             let own = u64::from(round > 0);
             let most = (EXTENTS - own) * PER_EXTENT;
-            assert_eq!(fill_with(&mut a.sender, most), most);
+            let sent = fill_with(&mut a.sender, most);
+            assert_eq!(sent, most);
             assert_eq!(a.sender.try_send(&[7; 100]).unwrap_err(), SendError::Full(Full::Extents));
             assert_eq!(drain(&mut b.receiver), sent);
         }
