@@ -5,7 +5,7 @@ use super::{Requester, SendSlot};
 use crate::headers::{Bth, Headers};
 use crate::request::{Kind, Outgoing, Part, WqeIndex, extend, rc_opcode};
 
-/// Packets of which one asks, where nobody waits for their completions.
+/// Packets of unsignaled requests of which one asks for an acknowledgement.
 const UNASKED: u32 = 8;
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
@@ -52,8 +52,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             || end - self.unacked >= u64::from(self.window.size())
     }
 
-    /// Nobody waits for the completion of a request without a signal: of many of them in a short time, only some ask.
-    /// (Of what does not ask, a probe finds out whether it has come.)
+    /// The program does not wait for the completion of an unsignaled request: of many in a short time,
+    /// only some ask. (A probe finds out whether the others have come.)
     fn end_asks(&self, slot: &SendSlot, now_ns: u64) -> bool {
         let is_repeated = self.next < self.sent;
         let is_late = now_ns.saturating_sub(self.recovery.active_ns) >= PROBE_FLOOR_NS;

@@ -1,8 +1,8 @@
 //! Queue pairs that have ended, whose peers may not have had the last acknowledgement, or response.
 //!
-//! A network may lose it, and the peer then sends its request again. Nobody would answer that: the peer
-//! would take a message for lost that the program has seen, because the program was done with it
-//! first. (TCP has its TIME-WAIT for that.) Of READs, the bytes are kept if there are few of them, as
+//! A network may lose it, and the peer then sends its request again. Without an answer, the peer
+//! would report a message as lost that this program has received, because the program destroyed its queue
+//! pair first. (TCP has its TIME-WAIT for that.) Of READs, the bytes are kept if there are few of them, as
 //! of those that look at a counter: the memory may go as soon as the queue pair has.
 
 use core::convert::Infallible;

@@ -121,7 +121,7 @@ pub(super) fn progress(
                 Heard::Request(qpn, Owed::Answer) => note(answering, qpn),
                 Heard::Request(qpn, Owed::Nak) => {
                     note(answering, qpn);
-                    // Whatever the peer sends until it knows is sent again.
+                    // All that the peer sends until it has the NAK is sent again.
                     if let Some(qp) = device.qps.get(qpn) {
                         qp.answer_peer(wire, &mut shared, &mut deferred);
                         wire.flush(&mut wire.tx.lock());
@@ -161,7 +161,7 @@ pub(super) fn progress(
     has_more
 }
 
-/// Answers peers, of whom those are left whose answers are long.
+/// Answers peers. Queue pairs that have more to send than one turn allows stay in the list.
 fn answer(
     device: &Device,
     wire: &Wire,
@@ -198,7 +198,7 @@ fn note(list: &mut Vec<u32>, qpn: u32) {
 }
 
 impl Device {
-    /// Takes one packet; `last` is whom the one before was for.
+    /// Takes one packet; `last` is the queue pair that the packet before was for.
     pub(super) fn take(
         &self,
         wire: &Wire,

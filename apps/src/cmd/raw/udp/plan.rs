@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::super::plan::Task;
 use super::super::report::Line;
 use crate::outcome::usage;
-use crate::session::ChannelOf;
+use crate::session::{self, ChannelOf};
 
 /// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.
 const AROUND: u32 = 16;
 /// Bytes that the kernel adds to a packet that it keeps, as the device reckons.
 const OVERHEAD: u32 = 1_024;
-/// Packets that answer nobody, at most, whatever the other end keeps.
+/// The largest window, in datagrams.
 const MOST_UNACKED: u32 = 1 << 16;
 
 /// The byte stream to the other end.
@@ -24,9 +24,9 @@ pub(super) type Control = ChannelOf<Note>;
 /// What the ends say to each other by it.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) enum Note {
-    /// What is to be measured, and the port of the one who says it.
+    /// The measurement, and the UDP port of the connecting end.
     Plan(Plan, u16),
-    /// The other one's port, and bytes that its kernel keeps.
+    /// The UDP port of the listening end, and the bytes of its receive buffer.
     Ready(u16, usize),
     /// So many datagrams were sent: there will be no more.
     Done(u64),
@@ -96,4 +96,14 @@ pub(super) struct Led {
     /// Datagrams that were sent (pingpong: and answered).
     pub(super) sent: u64,
     pub(super) latencies: Option<Histogram<u64>>,
+}
+
+/// Whether the connecting end has sent all; a signal ends the wait for it.
+pub(super) fn has_ended(control: &mut Control) -> Result<bool> {
+    control.end_at_signal()?;
+    match control.heard()? {
+        None => Ok(false),
+        Some(Note::Done(_)) => Ok(true),
+        Some(other) => session::unexpected(other),
+    }
 }

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::plan::{Control, Led, Note, Plan};
+use super::plan::{Control, Led, Plan, has_ended};
 use super::socket::{Socket, give_way};
 use crate::measure::EndOfLoad;
-use crate::session;
 
 /// How long what is under way may take until it counts as lost.
 const LOST: Duration = Duration::from_millis(100);
@@ -93,11 +92,8 @@ pub(super) fn receive(
         give_way(spins);
         if last.elapsed() > QUIET {
             last = Instant::now();
-            control.end_at_signal()?;
-            match control.heard()? {
-                None => {}
-                Some(Note::Done(_)) => return Ok(received),
-                Some(other) => return session::unexpected(other),
+            if has_ended(control)? {
+                return Ok(received);
             }
         }
     }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
-use super::plan::{Control, Led, Note, Plan};
+use super::plan::{Control, Led, Plan, has_ended};
 use super::socket::{Socket, came, give_way};
-use crate::session;
 
 /// How long an answer may take until it counts as lost.
 const LOST: Duration = Duration::from_millis(100);
@@ -92,11 +91,8 @@ pub(super) fn follow(
         give_way(spins);
         if last.elapsed() > QUIET {
             last = Instant::now();
-            control.end_at_signal()?;
-            match control.heard()? {
-                None => {}
-                Some(Note::Done(_)) => return Ok(answered),
-                Some(other) => return session::unexpected(other),
+            if has_ended(control)? {
+                return Ok(answered);
             }
         }
     }
