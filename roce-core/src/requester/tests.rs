@@ -9,6 +9,7 @@ use crate::request::{Kind, Outgoing};
 
 mod answers;
 mod changes;
+mod congestion;
 mod retries;
 
 const FIRST: u32 = 0xff_fffe;

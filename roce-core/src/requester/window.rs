@@ -76,4 +76,15 @@ impl Window {
             self.recovery_end = sent;
         }
     }
+
+    /// The path is congested by `alpha` parts of `one`: the window becomes smaller by half of that, and
+    /// grows slowly from there. Not after a loss among the same packets: it has been halved.
+    pub(super) fn on_congestion(&mut self, unacked: u64, alpha: u32, one: u32) {
+        if unacked >= self.recovery_end {
+            let cut = (u64::from(self.size) * u64::from(alpha)).div_ceil(2 * u64::from(one));
+            self.size = self.size.saturating_sub(cut as u32).max(1);
+            self.threshold = self.threshold.min(self.size);
+            self.acked = 0;
+        }
+    }
 }
