@@ -301,6 +301,8 @@ fn the_window_stays_within_its_bounds() {
         window.on_loss(loss, loss);
     }
     assert_eq!((window.size(), window.quarter()), (1, 1), "one packet may always go");
+    window.on_congestion(9, 1, 1);
+    assert_eq!(window.size(), 1);
     window.on_ack(1000);
     assert_eq!(window.size(), 4);
 }

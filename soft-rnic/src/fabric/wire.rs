@@ -9,6 +9,8 @@
 //!                                   └─> Responder ──> memory, receives; answers behind the batch
 //! ```
 //!
+//! A packet that the network has marked is answered with a congestion notification ([`congestion`]).
+//!
 //! Threads that poll take what has come; where none does, the device's thread waits for packets
 //! ([`progress`]). Deadlines are the timer's.
 //!
@@ -21,6 +23,7 @@
 //! counted would be dropped by the peer, again and again.
 
 pub(crate) mod changes;
+pub(crate) mod congestion;
 pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;

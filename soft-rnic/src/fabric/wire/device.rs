@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use roce_core::congestion::with_ect;
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
@@ -40,9 +41,9 @@ static OPENING: Mutex<BTreeMap<IpAddr, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::n
 /// A device that speaks RoCE v2 over UDP from an address of this machine.
 ///
 /// Its text is the address, or the interface that has it (of several addresses the first that leaves the
-/// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering` and
-/// `duplication`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
-/// source ports; `pcap`, a file.
+/// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering`,
+/// `duplication` and `congestion`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
+/// source ports; `ecn`, `on` or `off`; `pcap`, a file.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -64,6 +65,9 @@ pub struct Roce {
     pub pcap: Option<PathBuf>,
     /// UDP ports that it sends from: its own, and, from 2 on, free ones. Each queue pair keeps to one.
     pub sports: u8,
+    /// Its reliable connections send as ECN-capable (ECT(0)), unless the traffic class of their address vector has
+    /// ECN bits: switches may mark their packets instead of dropping them.
+    pub ecn: bool,
 }
 
 /// Why a device is not listed.
@@ -127,7 +131,8 @@ impl FromStr for Roce {
         let address = parts.next().unwrap_or_default();
         let ip = address.parse().or_else(|_| of_interface(address))?;
         let faults = NetworkFaults::default();
-        let mut roce = Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1 };
+        let mut roce =
+            Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1, ecn: false };
         for part in parts {
             roce.set(part)?;
         }
@@ -156,6 +161,14 @@ impl Roce {
                 self.sports = number.ok_or_else(|| wrong("source ports are from 1 to 64"))?;
                 return Ok(());
             }
+            "ecn" => {
+                self.ecn = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(wrong("it is on or off")),
+                };
+                return Ok(());
+            }
             "pcap" if !value.is_empty() => {
                 self.pcap = Some(value.into());
                 return Ok(());
@@ -164,10 +177,11 @@ impl Roce {
             "loss" => &mut self.faults.loss,
             "reordering" => &mut self.faults.reordering,
             "duplication" => &mut self.faults.duplication,
+            "congestion" => &mut self.faults.congestion,
             _ => {
-                let all =
-                    "there are loopback=wire, loss, reordering, duplication, seed, sports and pcap";
-                return Err(wrong(all));
+                return Err(wrong(
+                    "there are loopback=wire, loss, reordering, duplication, congestion, seed, sports, ecn and pcap",
+                ));
             }
         };
         let probability = value.parse().ok().filter(|p| (0.0..=1.0).contains(p));
@@ -242,6 +256,7 @@ impl Wire {
             mtu_code,
             mtu: 128 << mtu_code,
             loops: roce.loopback,
+            has_ecn: roce.ecn,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
             tx: Padded(Lock::new(Outbox::new(true))),
             is_stuck: AtomicBool::new(false),
@@ -334,7 +349,12 @@ impl Qp {
         // SAFETY: bytes, whichever member was written.
         let peer = ip_of(unsafe { &grh.dgid.raw });
         let hops = if grh.hop_limit == 0 { Marks::default().hops } else { grh.hop_limit };
-        let marks = Marks { class: grh.traffic_class, hops };
+        // An unreliable connection has no window that a notification could make smaller.
+        let class = match wire.has_ecn && self.transport.is_reliable() {
+            true => with_ect(grh.traffic_class),
+            false => grh.traffic_class,
+        };
+        let marks = Marks { class, hops };
         wire.path(peer, marks, (self.num, sq.requester.dest_qpn))
     }
 }

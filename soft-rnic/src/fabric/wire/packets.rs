@@ -81,11 +81,16 @@ impl Wire {
     }
 
     /// Sends a packet without a payload, behind what is in the outbox.
-    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+    pub(super) fn send_now(&self, path: &Path, headers: &Headers) {
         let mut tx = self.tx.lock();
         let nothing = |_: &mut [u8]| Ok::<(), core::convert::Infallible>(());
         let Ok(()) = self.put(&mut tx, path, (headers, 0), nothing);
         self.flush(&mut tx);
+    }
+
+    /// The same, of an answer that the peer waits for.
+    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+        self.send_now(path, headers);
         // Relaxed: of one of those that answer at once.
         self.answered_ns.store(clock::now(), Ordering::Relaxed);
     }

@@ -14,6 +14,7 @@ use crate::lock::Guard;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
+use super::congestion::has_met_congestion;
 use super::packets::add;
 use super::responder::{Answering, Owed};
 use super::state::{Late, PacketFaults, Path, Rx, Wire};
@@ -234,7 +235,17 @@ impl Device {
         if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {
             return count(&counts.bad_icrc);
         }
-        let owed = match codec::parse(datagram.bytes) {
+        let parsed = codec::parse(datagram.bytes);
+        if let Ok(packet) = &parsed
+            && has_met_congestion(datagram.marks, &packet.headers)
+        {
+            qp.note_congestion(wire);
+        }
+        let owed = match parsed {
+            Ok(packet) if packet.headers.bth.opcode == Opcode::Cnp => {
+                qp.heed_notification(wire, &packet.headers);
+                return Heard::Nothing;
+            }
             // Of an unreliable one the lock may be held for long; none has anything to hear.
             Ok(packet) if packet.headers.bth.opcode.is_response() && qp.transport.is_reliable() => {
                 qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
@@ -266,6 +277,7 @@ const OVERTAKE: u64 = 4;
 impl PacketFaults {
     /// Has `take` called for what the network lets through: not at all, once, twice, or later.
     fn strike(&mut self, datagram: &Datagram<'_>, take: &mut impl FnMut(&Datagram<'_>)) {
+        let datagram = &Datagram { marks: self.mark(datagram.marks), ..*datagram };
         let PacketFaults { network, random, late } = self;
         if random.strikes(network.loss) {
             return;

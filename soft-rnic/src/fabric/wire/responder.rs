@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use roce_core::codec::Packet;
+use roce_core::congestion::NotificationPoint;
 use roce_core::headers::{DEFAULT_PKEY, Headers, RnrTimer};
 use roce_core::psn::Psn;
 use roce_core::responder::{Config, Outcome, Refusal, Responder, ResponseSlot};
@@ -63,6 +64,7 @@ impl Qp {
                 path,
                 taken: None,
                 is_established: false,
+                point: NotificationPoint::new(),
                 kept: KeptReads::default(),
             })
         });

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
+use roce_core::congestion::NotificationPoint;
 use roce_core::icrc::Flow;
 use roce_core::requester::{Requester, SendSlot};
 use roce_core::responder::{Responder, ResponseSlot};
@@ -33,6 +34,8 @@ pub(crate) struct Wire {
     pub(crate) mtu_code: u32,
     /// The queue pairs of this device reach each other over the network as well.
     pub(crate) loops: bool,
+    /// Reliable connections tell the network that they heed congestion notifications.
+    pub(crate) has_ecn: bool,
     /// The largest path MTU, in bytes.
     pub(crate) mtu: u32,
     pub(crate) rx: Padded<Lock<Rx>>,
@@ -144,6 +147,12 @@ pub(crate) struct Counts {
     pub(crate) strangers: AtomicU64,
     /// They are no packets.
     pub(crate) malformed: AtomicU64,
+    /// They have met congestion.
+    pub(crate) ecn_marked: AtomicU64,
+    /// Notifications of that: sent, heeded, and ignored.
+    pub(crate) cnp_sent: AtomicU64,
+    pub(crate) cnp_handled: AtomicU64,
+    pub(crate) cnp_ignored: AtomicU64,
 }
 
 /// Where the packets of a connection go.
@@ -172,6 +181,7 @@ impl Wire {
         let Counts { received, sent, .. } = &self.counts;
         let Counts { duplicates, out_of_sequence, not_ready, .. } = &self.counts;
         let Counts { bad_icrc, strangers, malformed, .. } = &self.counts;
+        let Counts { ecn_marked, cnp_sent, cnp_handled, cnp_ignored, .. } = &self.counts;
         // Relaxed: statistics.
         let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PacketCounters {
@@ -184,6 +194,10 @@ impl Wire {
             strangers: value(strangers),
             malformed: value(malformed),
             overflowed: rx.inbox.dropped().into(),
+            np_ecn_marked_packets: value(ecn_marked),
+            np_cnp_sent: value(cnp_sent),
+            rp_cnp_handled: value(cnp_handled),
+            rp_cnp_ignored: value(cnp_ignored),
         }
     }
 }
@@ -236,6 +250,8 @@ pub(crate) struct WireRq {
     pub(crate) taken: Option<Taken>,
     /// A packet of the peer has come.
     pub(crate) is_established: bool,
+    /// When packets that have met congestion are answered.
+    pub(crate) point: NotificationPoint,
     pub(crate) kept: KeptReads,
 }
 

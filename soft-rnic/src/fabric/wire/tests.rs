@@ -1,9 +1,10 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
+mod congestion;
 mod room;
 
 use core::mem::zeroed;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::ptr::null_mut;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -95,9 +96,13 @@ impl Rig {
 
     /// Takes a packet of the peer.
     fn take(&self, headers: &Headers) {
+        self.take_from(self.peer.local_addr().unwrap(), 0, &self.packet(headers));
+    }
+
+    /// Takes bytes from an address, of a traffic class.
+    fn take_from(&self, from: SocketAddr, class: u8, bytes: &[u8]) {
         let wire = self.device.wire().unwrap();
-        let (from, bytes) = (self.peer.local_addr().unwrap(), &self.packet(headers)[..]);
-        let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
+        let datagram = Datagram { from, marks: Marks { class, ..Marks::default() }, bytes, nth: 0 };
         let mut deferred = DeferredWork::default();
         self.device.take(wire, &datagram, (&mut Answering::new(), &mut None), &mut deferred);
         deferred.run();
