@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sender ──┐
-//!            ├─> queue ── line ──> receivers, half a round trip away
+//!            ├─> queue ── line, or a processor ──> receivers ── answers, a round trip later ──> senders
 //!   sender ──┘
 //! ```
 //!
@@ -22,7 +22,7 @@ use crate::psn::Psn;
 use crate::request::{Kind, Request};
 use crate::requester::{self, Requester, SendSlot};
 use crate::responder::{
-    self, Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Responder,
+    self, Access, AtomicOp, Inaccessible, Outcome, ReceiveDone, ReceiveFault, Refusal, Responder,
     ResponseSlot, Target,
 };
 
@@ -42,6 +42,9 @@ pub struct Line {
     pub send_ns: u64,
     /// The time in which the line carries a packet.
     pub packet_ns: u64,
+    /// The same of a packet that its receiver discards, because one before it is missing. (It is less if
+    /// what limits the line is the receiver's processor.)
+    pub discard_ns: u64,
     /// The round trip of a packet that waits for no other.
     pub round_trip_ns: u64,
     /// The largest window of a sender, in packets.
@@ -61,6 +64,7 @@ impl Line {
             senders: 1,
             send_ns: packet_ns,
             packet_ns,
+            discard_ns: packet_ns,
             round_trip_ns,
             window: 816,
             loss_ppm: 0,
@@ -77,6 +81,8 @@ pub struct Report {
     pub messages: Vec<u64>,
     /// Packets that found the queue full.
     pub dropped: u64,
+    /// Packets that came, and were discarded because one before them was missing.
+    pub discarded: u64,
     /// Packets that were marked.
     pub marked: u64,
     /// Notifications that were sent.
@@ -101,10 +107,10 @@ impl Report {
     }
 }
 
-/// A packet that comes at a time.
+/// A packet in the queue.
 #[derive(Debug)]
-struct Coming {
-    at_ns: u64,
+struct Waiting {
+    sender: usize,
     headers: Headers,
     length: u32,
     is_marked: bool,
@@ -116,8 +122,8 @@ struct End {
     requester: Requester<Vec<SendSlot>>,
     responder: Responder<Vec<ResponseSlot>>,
     point: NotificationPoint,
-    there: VecDeque<Coming>,
-    back: VecDeque<Coming>,
+    /// Answers on their way.
+    back: VecDeque<(u64, Headers, u32)>,
     /// When the next packet may be put into the queue.
     free_ns: u64,
     /// Nothing is posted before.
@@ -129,8 +135,7 @@ struct End {
 pub struct Simulation {
     line: Line,
     ends: Vec<End>,
-    /// Packets that wait, and which sender's they are.
-    queue: VecDeque<(usize, Coming)>,
+    queue: VecDeque<Waiting>,
     /// When the line can carry the next one.
     free_ns: u64,
     now_ns: u64,
@@ -163,7 +168,7 @@ impl Simulation {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
             for sender in 0..self.ends.len() {
-                self.ends[sender].receive(self.now_ns, &self.line, &mut self.report);
+                self.ends[sender].hear(self.now_ns);
                 self.report.messages[sender] += self.ends[sender].complete(self.now_ns);
             }
             // In turns, so that none is always the first.
@@ -193,7 +198,7 @@ impl Simulation {
         let is_marked = self.queue.len() > self.line.mark_above;
         self.report.marked += u64::from(is_marked);
         let (headers, length) = (packet.headers, packet.length);
-        self.queue.push_back((sender, Coming { at_ns: end.free_ns, headers, length, is_marked }));
+        self.queue.push_back(Waiting { sender, headers, length, is_marked });
         self.report.longest = self.report.longest.max(self.queue.len());
         true
     }
@@ -201,11 +206,10 @@ impl Simulation {
     /// The line carries what waits, one packet at a time.
     fn carry(&mut self) {
         while self.free_ns <= self.now_ns
-            && let Some((sender, packet)) = self.queue.pop_front()
+            && let Some(packet) = self.queue.pop_front()
         {
-            self.free_ns = self.now_ns + self.line.packet_ns;
-            let at_ns = self.free_ns + self.line.round_trip_ns / 2;
-            self.ends[sender].there.push_back(Coming { at_ns, ..packet });
+            let (line, end) = (&self.line, &mut self.ends[packet.sender]);
+            self.free_ns = self.now_ns + end.receive(&packet, self.now_ns, line, &mut self.report);
         }
     }
 
@@ -240,30 +244,36 @@ impl End {
             requester: Requester::new(sends, config).expect("a configuration"),
             responder: Responder::new(responses, responds).expect("a configuration"),
             point: NotificationPoint::new(),
-            there: VecDeque::new(),
             back: VecDeque::new(),
             free_ns: starts_ns,
             starts_ns,
         }
     }
 
-    /// Both ends take what has come.
-    fn receive(&mut self, now_ns: u64, line: &Line, report: &mut Report) {
-        let back_ns = now_ns + line.round_trip_ns / 2;
-        let answer = |headers, length| Coming { at_ns: back_ns, headers, length, is_marked: false };
-        while let Some(packet) = self.there.pop_front_if(|packet| packet.at_ns <= now_ns) {
-            if packet.is_marked && self.point.on_marked(now_ns) {
-                report.notified += 1;
-                self.back.push_back(answer(cnp(1, DEFAULT_PKEY), 0));
-            }
-            let payload = &PAYLOAD[..packet.length as usize];
-            self.responder.on_request(&packet.headers, payload, &mut Sink);
-            while let Some(response) = self.responder.next_response(&mut Sink) {
-                self.back.push_back(answer(response.headers, response.length));
-            }
+    /// The receiver takes a packet from `now_ns` on; how long that takes.
+    fn receive(&mut self, packet: &Waiting, now_ns: u64, line: &Line, report: &mut Report) -> u64 {
+        let payload = &PAYLOAD[..packet.length as usize];
+        let outcome = self.responder.on_request(&packet.headers, payload, &mut Sink);
+        let is_discarded = outcome == Outcome::OutOfSequence;
+        let took_ns = if is_discarded { line.discard_ns } else { line.packet_ns };
+        let heard_ns = now_ns + took_ns + line.round_trip_ns;
+        if packet.is_marked && self.point.on_marked(now_ns) {
+            report.notified += 1;
+            self.back.push_back((heard_ns, cnp(1, DEFAULT_PKEY), 0));
         }
-        while let Some(packet) = self.back.pop_front_if(|packet| packet.at_ns <= now_ns) {
-            self.requester.on_response(&packet.headers, packet.length, now_ns);
+        while let Some(response) = self.responder.next_response(&mut Sink) {
+            self.back.push_back((heard_ns, response.headers, response.length));
+        }
+        report.discarded += u64::from(is_discarded);
+        took_ns
+    }
+
+    /// The sender takes answers that have come.
+    fn hear(&mut self, now_ns: u64) {
+        while let Some((_, headers, length)) =
+            self.back.pop_front_if(|(at_ns, ..)| *at_ns <= now_ns)
+        {
+            self.requester.on_response(&headers, length, now_ns);
         }
         if self.requester.deadline_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             self.requester.on_timer(now_ns);
@@ -280,9 +290,8 @@ impl End {
     }
 
     fn next_ns(&self) -> impl Iterator<Item = u64> {
-        let there_ns = self.there.front().map(|packet| packet.at_ns);
-        let back_ns = self.back.front().map(|packet| packet.at_ns);
-        let all = [there_ns, back_ns, self.requester.deadline_ns(), Some(self.free_ns)];
+        let back_ns = self.back.front().map(|(at_ns, ..)| *at_ns);
+        let all = [back_ns, self.requester.deadline_ns(), Some(self.free_ns)];
         all.into_iter().flatten()
     }
 }

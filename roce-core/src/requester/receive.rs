@@ -73,7 +73,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             self.on_loss(now_ns);
         } else if was_probe && self.unacked < self.next {
             // The responder had come no further: what was sent behind it is lost.
-            self.window.on_loss(self.unacked, self.sent);
+            self.window.on_loss(self.unacked, self.sent, &self.recovery.round_trip);
             self.go_back(now_ns);
         }
     }
@@ -93,7 +93,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
 
     /// `unacked` moves on within the request `oldest`, or to its end.
     fn advance(&mut self, slot: &SendSlot, to: u64, now_ns: u64) {
-        self.window.on_ack((to - self.unacked) as u32);
+        self.window.on_ack((to - self.unacked) as u32, &self.recovery.round_trip);
         self.unacked = to;
         self.congestion.on_progress(to, self.sent);
         self.oldest += u64::from(to == slot.end);
