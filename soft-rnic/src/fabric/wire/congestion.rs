@@ -8,7 +8,7 @@ use roce_core::requester::Received;
 use super::packets::add;
 use super::state::{Counts, PacketFaults, Path, Wire, WireRq, WireSq};
 use crate::clock;
-use crate::objects::state::Qp;
+use crate::objects::state::{Qp, Responder};
 use crate::udp::Marks;
 
 /// Whether a packet has met congestion: a switch says so in the IP header, or, if it is of InfiniBand's
@@ -20,19 +20,18 @@ pub(super) fn has_met_congestion(marks: Marks, headers: &Headers) -> bool {
 
 impl Qp {
     /// A packet of the peer has met congestion. It is counted, and the peer of a connection is notified. What
-    /// receives is locked.
+    /// receives is locked, and so is the receiving side.
     #[cold]
-    pub(super) fn note_congestion(&self, wire: &Wire) {
+    pub(super) fn note_congestion(&self, wire: &Wire, responder: &mut Responder) {
         add(&wire.counts.ecn_marked, 1);
-        let Some((path, dest_qpn)) = self.due_notification() else { return };
+        let Some((path, dest_qpn)) = self.due_notification(responder) else { return };
         let marks = Marks { class: without_ecn(path.marks.class), ..path.marks };
         wire.send_now(&Path { marks, ..path }, &cnp(dest_qpn, DEFAULT_PKEY));
         add(&wire.counts.cnp_sent, 1);
     }
 
     /// Where a notification goes, if one is due.
-    fn due_notification(&self) -> Option<(Path, u32)> {
-        let mut responder = self.responder.lock();
+    fn due_notification(&self, responder: &mut Responder) -> Option<(Path, u32)> {
         if !self.state().receives() {
             return None;
         }
@@ -50,7 +49,7 @@ impl Qp {
         let is_heeded = self.transport.is_reliable() && {
             let mut sq = self.sq.lock();
             match sq.wire.as_deref_mut() {
-                Some(WireSq::Reliable(sender)) if !self.state().flushes_sends() => {
+                Some(WireSq::Reliable(sender)) => {
                     sender.machine.on_response(headers, 0, clock::now()) != Received::Ignored
                 }
                 _ => false,
