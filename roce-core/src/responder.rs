@@ -169,6 +169,13 @@ pub trait Target {
     /// until it is completed or has failed.
     fn take_receive(&mut self) -> Option<u32>;
 
+    /// The receive request that was taken has room for so many bytes, and its message has more: at least
+    /// `needs`, or, if that `is_all`, so many. Called before the receive request fails, or the message is
+    /// dropped. For reports; nothing has to be done.
+    fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
+        let _ = (room, needs, is_all);
+    }
+
     /// The next bytes of a SEND, into the receive request that was taken.
     ///
     /// # Errors

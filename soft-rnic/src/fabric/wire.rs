@@ -21,6 +21,7 @@
 //! counted would be dropped by the peer, again and again.
 
 pub(crate) mod changes;
+mod checked;
 pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;

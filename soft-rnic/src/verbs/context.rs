@@ -70,11 +70,9 @@ impl Context {
         abi.context.ops.post_send = Some(post::post_send);
         abi.context.ops.post_recv = Some(post::post_recv);
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
-        // What goes over the network is neither traced nor checked yet.
-        let is_wired = device.wire().is_some();
-        let tracer = if is_wired { None } else { crate::trace::tracer::tracer() };
+        let tracer = crate::trace::tracer::tracer();
         // What its handler does at exit may end the process: that of others runs before.
-        let checker = if is_wired { None } else { crate::check::checker::checker() };
+        let checker = crate::check::checker::checker();
         // Other devices have faults of their own, or none.
         let injector = device.is_synchronous().then(injector).flatten();
         let is_watched = tracer.is_some() || checker.is_some();

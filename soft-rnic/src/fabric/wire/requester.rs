@@ -9,6 +9,7 @@ use roce_core::requester::{Completion, Config, MAX_WINDOW, Received, Requester, 
 use roce_core::uc;
 use verbs_sys::ibv_wc_status;
 
+use crate::check::packets::Packets;
 use crate::clock;
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
@@ -137,7 +138,9 @@ impl Qp {
         let slots = vec![SendSlot::new(); self.cap.max_send_wr.max(1) as usize];
         let machine = Requester::new(slots, config).ok();
         sq.wire = machine.map(|machine| {
-            let reliable = Reliable { machine, path, first: 0, lost: None, armed: None };
+            let packets = self.check().map(|_| Packets::new(window));
+            let (lost, armed, waits_at) = (None, None, None);
+            let reliable = Reliable { machine, path, first: 0, lost, armed, packets, waits_at };
             Box::new(WireSq::Reliable(reliable))
         });
     }
@@ -180,6 +183,7 @@ impl Qp {
         }
         deferred.append(execution.finish());
         self.arm_wire(wire);
+        self.trace_progress(sq);
         self.check_drained(sq);
     }
 
@@ -245,7 +249,13 @@ impl Qp {
                         &mut tx,
                         &wire.path,
                         (&packet.headers, packet.length as usize),
-                        |to| self.fill(parts, &request, &packet, to),
+                        |to| {
+                            self.fill(parts, &request, &packet, to)?;
+                            if let Some(packets) = &mut wire.packets {
+                                self.check_packet(packets, &packet, request.wqe, to);
+                            }
+                            Ok::<(), ibv_wc_status>(())
+                        },
                     )
                 });
                 if sent.is_err() {
@@ -294,16 +304,20 @@ impl Qp {
         payload: &[u8],
         deferred: &mut DeferredWork,
     ) {
-        let Sq { requester, pending, wire, counters, scratch, .. } = sq;
+        let Sq { requester, pending, wire, counters, scratch, .. } = &mut *sq;
         let Some(WireSq::Reliable(wire)) = wire.as_deref_mut() else { return };
         if self.state().flushes_sends() {
             return;
         }
+        let before = wire.machine.counts();
         let mut parts = SqParts { requester, counters, scratch };
         self.place_response((pending, wire), &mut parts, headers, payload);
         let mut execution = Execution::new();
         self.end_requests(&mut parts, &mut execution, (pending, wire));
         deferred.append(execution.finish());
+        if self.is_watched {
+            self.trace_retries(sq, before);
+        }
     }
 
     /// Tells the machine about a response, and puts its payload where it belongs.
@@ -362,7 +376,9 @@ impl Qp {
         wire.armed = None;
         let now = clock::now();
         if wire.machine.deadline_ns().is_some_and(|due| due <= now) {
+            let before = wire.machine.counts();
             wire.machine.on_timer(now);
+            self.trace_retries(sq, before);
         }
         self.run_wire(sq, deferred, false);
         true

@@ -60,7 +60,7 @@ impl Here<'_, '_> {
     }
 
     /// Bytes in front of the payload.
-    fn before(&self) -> u32 {
+    pub(super) fn before(&self) -> u32 {
         if self.datagram.is_some() { GRH_LEN } else { 0 }
     }
 
@@ -83,11 +83,24 @@ impl Here<'_, '_> {
             src_qp: self.datagram.map_or(self.dest_qpn, |(from, _)| from),
             solicited: done.is_solicited,
         };
+        if self.qp.is_watched {
+            self.check_arrived(status, done);
+        }
         self.writer.push(&self.qp.recv_cq, &completion, None, self.deferred);
+    }
+
+    /// What is taken of a request, and its room behind what precedes the payload; `None` if it has no
+    /// room for that: it stays.
+    fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+        let kept = keep(request, before);
+        if kept.is_none() && self.qp.is_watched {
+            self.check_short(request.wr_id(), (request.room(), before.into()), false);
+        }
+        kept
     }
 }
 
-/// What is taken of a request, and its room behind so many bytes; `None` if it has none for them: it stays.
+/// What is taken of a request, and its room behind so many bytes.
 fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
     let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
@@ -108,15 +121,21 @@ impl Target for Here<'_, '_> {
         let (taken, room) = match &self.qp.srq {
             None => {
                 let request = self.qp.rq.front(self.consumer)?;
-                let kept = keep(&request, before)?;
+                let kept = self.keep(&request, before)?;
                 self.qp.rq.pop(self.consumer);
+                if self.qp.is_watched {
+                    self.check_taken();
+                }
                 kept
             }
             Some(srq) => {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer)?;
-                let kept = keep(&request, before)?;
+                let kept = self.keep(&request, before)?;
                 srq.ring.pop(&mut taker.consumer);
+                if self.qp.is_watched {
+                    self.check_taken();
+                }
                 srq.check_limit(&mut taker);
                 kept
             }
@@ -125,7 +144,16 @@ impl Target for Here<'_, '_> {
         Some(room)
     }
 
+    fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
+        let Some(taken) = self.taken.as_ref().filter(|_| self.qp.is_watched) else { return };
+        let [room, needs] = [room, needs].map(|n| u64::from(n) + u64::from(self.before()));
+        self.check_short(taken.wr_id, (room, needs), is_all);
+    }
+
     fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
+        if self.qp.is_watched && offset == 0 {
+            self.check_filled();
+        }
         let Some(taken) = &*self.taken else { return Err(Inaccessible) };
         let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
         let before = self.before();
