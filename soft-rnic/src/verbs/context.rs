@@ -206,8 +206,7 @@ unsafe extern "C" fn query_device_ex(
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
     full.orig_attr = attributes(&context.device);
     // The first 32 are those of the older call.
-    let more = if context.device.wire().is_none() { limits::ATOMIC_WRITE } else { 0 };
-    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | more;
+    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | limits::ATOMIC_WRITE;
     // What is left 0 the device does not have: on-demand paging for all uses, segmentation, work
     // queues, pacing, raw packets, tag matching, moderated events, atomics on its bus.
     full.phys_port_cnt_ex = 1;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use roce_core::headers::{DEFAULT_PKEY, Headers};
 use roce_core::psn::Psn;
 use roce_core::request::Outgoing;
-use roce_core::requester::{Completion, Config, MAX_WINDOW, Received, Requester, SendSlot, Status};
+use roce_core::requester::{
+    Completion, Config, MAX_WINDOW, PostError, Received, Requester, SendSlot, Status,
+};
 use roce_core::uc;
 use verbs_sys::ibv_wc_status;
 
@@ -73,6 +75,11 @@ impl<'a> Link<'a> for WireLink<'_> {
                 requester.started = true;
                 Step::Sent
             }
+            // The peer would refuse it. A packet of another length is not sent: not all peers look at that.
+            Err(PostError::NotAWord(_)) => {
+                fails(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, self.sent())
+            }
+            Err(PostError::NoReads) => fails(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, self.sent()),
             // There is an entry for each request of the queue: the machine has failed, and the
             // queue is flushed.
             Err(_) => Step::Later,

@@ -1,6 +1,6 @@
 //! What requests of a peer act on: receive requests, regions and windows.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use roce_core::responder::{
@@ -112,6 +112,7 @@ fn op_of(access: Access) -> Op {
         Access::Read => Op::Read,
         Access::Write => Op::Write,
         Access::Atomic => Op::FetchAdd,
+        Access::AtomicWrite => Op::AtomicWrite,
     }
 }
 
@@ -255,6 +256,15 @@ impl Target for Here<'_, '_> {
         let wqe = Wqe::atomic(kind, compare_add, swap);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
         Ok(place::exchange(unsafe { AtomicU64::from_ptr(word.ptr().cast()) }, &wqe))
+    }
+
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+        let word = self.span(Op::AtomicWrite, rkey, va, 8)?;
+        // SAFETY: eight bytes that were just checked, at a multiple of eight.
+        let word = unsafe { AtomicU64::from_ptr(word.ptr().cast()) };
+        // Release: a reader that sees the word sees what was written before it.
+        word.store(u64::from_ne_bytes(bytes), Ordering::Release);
+        Ok(())
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {
