@@ -232,6 +232,9 @@ const WIRED: &[(&str, &str)] = &[
     ("ib_send_bw -F -n 1000", "65536      1000"),
     ("ib_write_bw -F -n 1000", "65536      1000"),
     ("ib_read_bw -F -n 1000", "65536      1000"),
+    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
+    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
+    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
     ("ib_send_lat -F -n 1000 -e", "2       1000"),
     ("ib_atomic_bw -F -n 200", "8          200"),
 ];

@@ -217,8 +217,9 @@ unsafe extern "C" fn query_device_ex(
         max_cq_count: limits::MAX_CQ_COUNT,
         max_cq_period: limits::MAX_CQ_PERIOD_US,
     };
-    if context.device.wire().is_none() {
-        (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
+    (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
+    if context.device.wire().is_some() {
+        full.xrc_odp_caps = 0;
     }
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };

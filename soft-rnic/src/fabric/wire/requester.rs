@@ -9,6 +9,7 @@ use roce_core::requester::{
     Completion, Config, MAX_WINDOW, PostError, Received, Requester, SendSlot, Status,
 };
 use roce_core::uc;
+use rustix::io::Errno;
 use verbs_sys::ibv_wc_status;
 
 use crate::check::packets::Packets;
@@ -16,6 +17,7 @@ use crate::clock;
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
+use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, copy_pieces};
@@ -109,6 +111,27 @@ fn status_of(status: Status) -> ibv_wc_status {
         Status::RemoteOperation => ibv_wc_status::IBV_WC_REM_OP_ERR,
         Status::RetryExceeded => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
         Status::RnrRetryExceeded => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
+    }
+}
+
+/// Copies bytes of a request, which may have gone if they are on demand.
+///
+/// # Safety
+/// Both were checked; programs access them atomically only.
+unsafe fn copy<'m>(
+    on_demand: bool,
+    to: impl Iterator<Item = Span<'m>>,
+    from: impl Iterator<Item = Span<'m>>,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match on_demand {
+            true => on_demand::copy_pieces(to, from),
+            false => {
+                copy_pieces(to, from, Copying::Shared);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -292,12 +315,11 @@ impl Qp {
             return Ok(());
         }
         let SqParts { requester, scratch, .. } = parts;
-        let local = self.local(requester, request, request.len(), &mut scratch.local)?;
+        let local = self.local_again(requester, request, &mut scratch.local)?;
         let from = behind(local.as_slice(), packet.offset as usize);
-        // SAFETY: the list was checked, and the lock of the send queue is held; programs access it
-        // atomically only.
-        unsafe { copy_pieces(core::iter::once(Span::of(to)), from, Copying::Shared) };
-        Ok(())
+        // SAFETY: the list was checked, and the lock of the send queue is held.
+        let copied = unsafe { copy(local.on_demand, core::iter::once(Span::of(to)), from) };
+        copied.map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)
     }
 
     /// A response has come. What it completes is complete before the packets behind it are looked at.
@@ -346,11 +368,10 @@ impl Qp {
             Received::Ignored | Received::Noted => return,
         };
         let landed = pending.nth((index.0 - wire.first) as u32).and_then(|request| {
-            let local = self.local(requester, &request, request.len(), &mut scratch.local).ok()?;
+            let local = self.local_again(requester, &request, &mut scratch.local).ok()?;
             let to = behind(local.as_slice(), offset);
             // SAFETY: as in `fill`; a landing place may be polled.
-            unsafe { copy_pieces(to, core::iter::once(from), Copying::Shared) };
-            Some(())
+            unsafe { copy(local.on_demand, to, core::iter::once(from)) }.ok()
         });
         if landed.is_none() {
             wire.lost.get_or_insert(index.0);
