@@ -9,18 +9,18 @@ use roce_core::requester::{
     Completion, Config, MAX_WINDOW, PostError, Received, Requester, SendSlot, Status,
 };
 use roce_core::uc;
-use rustix::io::Errno;
 use verbs_sys::ibv_wc_status;
 
 use crate::check::packets::Packets;
 use crate::clock;
+use crate::copy::sum;
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
 use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;
-use crate::objects::span::{Copying, Span, copy_pieces};
+use crate::objects::span::{Copying, Span, copy_pieces, copy_summed};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 
@@ -111,27 +111,6 @@ fn status_of(status: Status) -> ibv_wc_status {
         Status::RemoteOperation => ibv_wc_status::IBV_WC_REM_OP_ERR,
         Status::RetryExceeded => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
         Status::RnrRetryExceeded => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
-    }
-}
-
-/// Copies bytes of a request, which may have gone if they are on demand.
-///
-/// # Safety
-/// Both were checked; programs access them atomically only.
-unsafe fn copy<'m>(
-    on_demand: bool,
-    to: impl Iterator<Item = Span<'m>>,
-    from: impl Iterator<Item = Span<'m>>,
-) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match on_demand {
-            true => on_demand::copy_pieces(to, from),
-            false => {
-                copy_pieces(to, from, Copying::Shared);
-                Ok(())
-            }
-        }
     }
 }
 
@@ -279,12 +258,12 @@ impl Qp {
                         &mut tx,
                         &wire.path,
                         (&packet.headers, packet.length as usize),
-                        |to| {
-                            self.fill(parts, &request, &packet, to)?;
+                        |to, crc| {
+                            let crc = self.fill(parts, &request, &packet, (to, crc))?;
                             if let Some(packets) = &mut wire.packets {
                                 self.check_packet(packets, &packet, request.wqe, to);
                             }
-                            Ok::<(), ibv_wc_status>(())
+                            Ok::<u32, ibv_wc_status>(crc)
                         },
                     )
                 });
@@ -303,23 +282,30 @@ impl Qp {
         }
     }
 
-    /// Copies the payload of a packet out of the memory of its request, if that is still there.
+    /// Copies the payload of a packet out of the memory of its request, if that is still there. The CRC-32
+    /// behind it.
     pub(super) fn fill(
         &self,
         parts: &mut SqParts<'_>,
         request: &wqe::Request<'_>,
         packet: &Outgoing,
-        to: &mut [u8],
-    ) -> Result<(), ibv_wc_status> {
+        (to, crc): (&mut [u8], u32),
+    ) -> Result<u32, ibv_wc_status> {
         if to.is_empty() {
-            return Ok(());
+            return Ok(crc);
         }
         let SqParts { requester, scratch, .. } = parts;
         let local = self.local_again(requester, request, &mut scratch.local)?;
         let from = behind(local.as_slice(), packet.offset as usize);
-        // SAFETY: the list was checked, and the lock of the send queue is held.
-        let copied = unsafe { copy(local.on_demand, core::iter::once(Span::of(to)), from) };
-        copied.map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+        if local.on_demand {
+            // SAFETY: the list was checked, and the lock of the send queue is held.
+            unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
+                .map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)?;
+            return Ok(sum(to, crc));
+        }
+        // SAFETY: the list was checked, and the lock of the send queue is held; programs access it
+        // atomically only.
+        Ok(unsafe { copy_summed(to, from, crc) })
     }
 
     /// A response has come. What it completes is complete before the packets behind it are looked at.
@@ -370,8 +356,17 @@ impl Qp {
         let landed = pending.nth((index.0 - wire.first) as u32).and_then(|request| {
             let local = self.local_again(requester, &request, &mut scratch.local).ok()?;
             let to = behind(local.as_slice(), offset);
+            let from = core::iter::once(from);
             // SAFETY: as in `fill`; a landing place may be polled.
-            unsafe { copy(local.on_demand, to, core::iter::once(from)) }.ok()
+            unsafe {
+                match local.on_demand {
+                    true => on_demand::copy_pieces(to, from).ok(),
+                    false => {
+                        copy_pieces(to, from, Copying::Shared);
+                        Some(())
+                    }
+                }
+            }
         });
         if landed.is_none() {
             wire.lost.get_or_insert(index.0);
