@@ -374,6 +374,21 @@ fn the_status_is_the_programs_unless_another_one_is_asked_for() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("test result: ok"));
 }
 
+/// The process ends within its handlers: those of others have run before.
+#[test]
+fn a_capture_is_whole_although_there_are_findings() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("check.pcap");
+    let device = format!("roce:127.31.9.4,loopback=wire,pcap={}", path.display());
+    let environment = [(VARIABLE, "fail"), ("RDMA_CONN_DEVICE", &*device)];
+    let output = play("the_other_process", "reuse", &environment);
+    assert_eq!(output.status.code(), Some(STATUS), "{output:?}");
+    // Each packet is there twice: the message, its RNR NAK, the message again, its acknowledgement. And the
+    // header of the file, and of each packet.
+    let bytes = std::fs::read(&path).unwrap().len();
+    assert!(bytes > 24 + 8 * 16 + 4 * 1000, "{bytes} bytes");
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn a_process_that_is_not_checked_says_nothing() {
     for off in ["", "0"] {
