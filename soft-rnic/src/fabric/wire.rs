@@ -24,6 +24,7 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod changes;
+mod checked;
 pub(crate) mod congestion;
 pub(crate) mod departed;
 pub(crate) mod device;
