@@ -83,7 +83,7 @@ impl Window {
     /// The packet at position `unacked` was lost; `sent` is the end of what was sent.
     pub(super) fn on_loss(&mut self, unacked: u64, sent: u64, round_trip: &RoundTrip) {
         if unacked >= self.recovery_end {
-            let fits = round_trip.without_queue(self.size).max(self.size / 2).max(FEW);
+            let fits = round_trip.without_queue(self.size).max(FEW);
             self.threshold = fits.min(self.size - self.size / 8);
             self.size = (self.size / 2).max(1);
             self.acked = 0;
