@@ -42,7 +42,7 @@ static OPENING: Mutex<BTreeMap<IpAddr, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::n
 /// Its text is the address, or the interface that has it (of several addresses the first that leaves the
 /// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering` and
 /// `duplication`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
-/// source ports; `pcap`, a file.
+/// source ports; `pcap`, a file; `gso`, `on` or `off`.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -64,6 +64,9 @@ pub struct Roce {
     pub pcap: Option<PathBuf>,
     /// UDP ports that it sends from: its own, and, from 2 on, free ones. Each queue pair keeps to one.
     pub sports: u8,
+    /// Equal packets to one destination leave as one run, which the kernel or the card cuts (generic
+    /// segmentation offload).
+    pub gso: bool,
 }
 
 /// Why a device is not listed.
@@ -127,7 +130,8 @@ impl FromStr for Roce {
         let address = parts.next().unwrap_or_default();
         let ip = address.parse().or_else(|_| of_interface(address))?;
         let faults = NetworkFaults::default();
-        let mut roce = Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1 };
+        let mut roce =
+            Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1, gso: true };
         for part in parts {
             roce.set(part)?;
         }
@@ -156,6 +160,14 @@ impl Roce {
                 self.sports = number.ok_or_else(|| wrong("source ports are from 1 to 64"))?;
                 return Ok(());
             }
+            "gso" => {
+                self.gso = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(wrong("it is on or off")),
+                };
+                return Ok(());
+            }
             "pcap" if !value.is_empty() => {
                 self.pcap = Some(value.into());
                 return Ok(());
@@ -165,9 +177,9 @@ impl Roce {
             "reordering" => &mut self.faults.reordering,
             "duplication" => &mut self.faults.duplication,
             _ => {
-                let all =
-                    "there are loopback=wire, loss, reordering, duplication, seed, sports and pcap";
-                return Err(wrong(all));
+                return Err(wrong(
+                    "there are loopback=wire, loss, reordering, duplication, seed, sports, gso and pcap",
+                ));
             }
         };
         let probability = value.parse().ok().filter(|p| (0.0..=1.0).contains(p));
@@ -243,7 +255,7 @@ impl Wire {
             mtu: 128 << mtu_code,
             loops: roce.loopback,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
-            tx: Padded(Lock::new(Outbox::new(true))),
+            tx: Padded(Lock::new(Outbox::new(roce.gso))),
             is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),

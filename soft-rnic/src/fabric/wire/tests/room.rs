@@ -182,3 +182,20 @@ fn others_send_while_a_long_message_of_an_unreliable_connection_goes() {
     });
     assert!(found, "the outbox is another's until all packets have gone");
 }
+
+/// Packets of one run count from 0; one that goes by itself is the first one.
+#[test]
+fn without_segmentation_each_packet_goes_by_itself() {
+    for (text, expected) in [
+        ("127.0.0.147", [0, 1, 2]),
+        ("127.0.0.148,gso=on", [0, 1, 2]),
+        ("127.0.0.149,gso=off", [0, 0, 0]),
+    ] {
+        let roce: Roce = text.parse().unwrap();
+        let name = roce.list().unwrap();
+        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        let mut tx = device.wire().unwrap().tx.lock();
+        let mut push = || tx.push(SocketAddr::new(roce.ip, 9), Marks::default(), 1_000).unwrap().0;
+        assert_eq!([(); 3].map(|()| push()), expected, "{text}");
+    }
+}
