@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use roce_core::icrc::Flow;
-use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
 
 use crate::fabric::process::peer_processes::random;
@@ -28,6 +27,8 @@ use crate::udp::{
 };
 
 use super::members::join;
+use super::network_changes;
+use super::port_state::{PortState, mtu_code_of};
 use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
@@ -205,6 +206,7 @@ impl Roce {
         if !is_listed() {
             let device = self.open(&name)?;
             DEVICES.lock().push(device);
+            network_changes::begin();
         }
         Ok(name)
     }
@@ -241,7 +243,7 @@ impl Roce {
 impl Wire {
     fn new(roce: &Roce, ports: (Port, SendPorts), capture: Option<Capture>) -> Wire {
         let (port, send_ports) = ports;
-        let mtu_code = mtu_code(&port);
+        let port_state = PortState::new(mtu_code(&port));
         let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
             network: roce.faults,
             random: Random::new(roce.seed),
@@ -251,8 +253,8 @@ impl Wire {
             port,
             send_ports,
             gid: gid_of(roce.ip),
-            mtu_code,
-            mtu: 128 << mtu_code,
+            port_state,
+            namespace: network_changes::network_namespace(),
             loops: roce.loopback,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
             tx: Padded(Lock::new(Outbox::new(roce.gso))),
@@ -293,15 +295,8 @@ fn of_interface(name: &str) -> Result<IpAddr, RoceError> {
     })
 }
 
-/// The code of the largest path MTU whose packets the interface takes whole.
 fn mtu_code(port: &Port) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
-}
-
-fn mtu_code_of(ip: IpAddr, mtu: usize) -> u32 {
-    let headers = if ip.is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
-    let room = mtu.saturating_sub(headers);
-    (1..=5).rev().find(|code| 128_usize << code <= room).unwrap_or(1)
 }
 
 impl Qp {

@@ -1,5 +1,6 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
+mod port;
 mod room;
 
 use core::mem::zeroed;
