@@ -38,8 +38,8 @@ impl Full {
             while let Ok(written) = stream.write(&[0; 1 << 16]) {
                 full.written += written;
             }
-            // What is acknowledged late makes room again.
-            let is_writable = port.wait_for_room(Duration::from_millis(50)).unwrap();
+            // What is acknowledged late makes room again: after 200 ms at most (TCP_DELACK_MAX).
+            let is_writable = port.wait_for_room(Duration::from_millis(250)).unwrap();
             if !is_writable && full.written == before {
                 return full;
             }
