@@ -24,6 +24,7 @@ pub(crate) mod changes;
 pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;
+pub(crate) mod handover;
 pub(crate) mod members;
 pub(crate) mod network_changes;
 pub(crate) mod packets;

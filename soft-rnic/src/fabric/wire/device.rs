@@ -224,7 +224,11 @@ impl Roce {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let kind = Kind::Wired(Box::new(Wire::new(self, (joined.port, send_ports), capture)));
+        let kind = Kind::Wired(Box::new(Wire::new(
+            self,
+            (joined.port, joined.place, send_ports),
+            capture,
+        )));
         let device = Device::with_peers(name, ordinal, kind, joined.peers);
         // A process that had the place before has had other numbers, most likely.
         device.qps.begin_anywhere(random()[0]);
@@ -241,8 +245,11 @@ impl Roce {
 }
 
 impl Wire {
-    fn new(roce: &Roce, ports: (Port, SendPorts), capture: Option<Capture>) -> Wire {
-        let (port, send_ports) = ports;
+    fn new(
+        roce: &Roce,
+        (port, place, send_ports): (Port, Option<u32>, SendPorts),
+        capture: Option<Capture>,
+    ) -> Wire {
         let port_state = PortState::new(mtu_code(&port));
         let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
             network: roce.faults,
@@ -251,6 +258,7 @@ impl Wire {
         });
         Wire {
             port,
+            place,
             send_ports,
             gid: gid_of(roce.ip),
             port_state,

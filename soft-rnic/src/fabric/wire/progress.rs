@@ -132,6 +132,7 @@ pub(super) fn progress(
         };
         let mut came = 0;
         for datagram in inbox.datagrams() {
+            let datagram = wire.handed_over(&datagram).unwrap_or(datagram);
             came += 1;
             if wire.capture.is_some() {
                 wire.capture_received(&datagram);
@@ -218,7 +219,9 @@ impl Device {
             *last = self.qps.get(peek.dest_qpn);
         }
         let Some(qp) = last else {
-            if wire.answer_departed(datagram, peek.dest_qpn) {
+            if wire.hand_over(datagram, peek.dest_qpn)
+                || wire.answer_departed(datagram, peek.dest_qpn)
+            {
                 return Heard::Nothing;
             }
             return count(&counts.strangers);

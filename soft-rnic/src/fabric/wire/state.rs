@@ -27,6 +27,8 @@ use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) port: Port,
+    /// Which of the processes on the address this is, if there can be others.
+    pub(crate) place: Option<u32>,
     /// Further source ports.
     pub(crate) send_ports: SendPorts,
     pub(crate) gid: Gid,
