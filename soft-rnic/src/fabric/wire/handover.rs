@@ -58,18 +58,17 @@ impl Wire {
         true
     }
 
-    /// The packet in a datagram that another process of the address has handed over, if it is one.
-    #[inline]
-    pub(super) fn handed_over<'d>(&self, datagram: &Datagram<'d>) -> Option<Datagram<'d>> {
-        let is_one = datagram.bytes.first() == Some(&OPCODE);
-        if is_one { self.unwrap(datagram) } else { None }
+    /// Whether a datagram may have been handed over by another process of the address.
+    pub(super) fn may_be_handed_over(&self, datagram: &Datagram<'_>) -> bool {
+        datagram.from == self.port.local() && self.place.is_some()
     }
+}
 
-    #[cold]
-    fn unwrap<'d>(&self, datagram: &Datagram<'d>) -> Option<Datagram<'d>> {
-        let is_ours = datagram.from == self.port.local() && self.place.is_some();
-        parse(datagram.bytes).filter(|_| is_ours)
-    }
+/// The packet in a datagram that another process of the address has handed over, if it is one. (Processes
+/// may also reach each other over the network: `loopback=wire`.)
+#[cold]
+pub(super) fn handed_over(datagram: Datagram<'_>) -> Datagram<'_> {
+    parse(datagram.bytes).unwrap_or(datagram)
 }
 
 fn header_of(place: u32, datagram: &Datagram<'_>) -> [u8; HEADER] {

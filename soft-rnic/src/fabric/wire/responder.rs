@@ -19,6 +19,7 @@ use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
+use super::arrivals::Held;
 use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
@@ -89,8 +90,9 @@ impl Qp {
     }
 
     /// A request has come.
-    pub(super) fn serve(
-        self: &Arc<Qp>,
+    pub(super) fn serve<'q>(
+        self: &'q Arc<Qp>,
+        held: &mut Held<'q>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
         answering: &mut Answering,
@@ -98,7 +100,7 @@ impl Qp {
     ) -> Owed {
         let headers = &packet.headers;
         if self.state() == State::Err {
-            self.serve_late(headers);
+            self.serve_late(held, headers);
             return Owed::Nothing;
         }
         let header = headers.deth.map(|deth| {
@@ -110,26 +112,31 @@ impl Qp {
             };
             (deth.src_qpn, route.header(packet.payload.len() as u64, headers.imm.is_some()))
         });
-        self.with_machine(answering, deferred, header, |machine, qkey, here| match machine {
-            Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Datagrams(machine) => {
-                if headers.deth.is_none_or(|deth| deth.qkey != qkey) {
-                    // Relaxed: a statistic.
-                    let violations = &here.qp.pd.context.device.qkey_violations;
-                    violations.fetch_add(1, Ordering::Relaxed);
-                    return Outcome::Dropped;
+        self.with_machine(
+            held,
+            (answering, deferred),
+            header,
+            |machine, qkey, here| match machine {
+                Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
+                Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
+                Machine::Datagrams(machine) => {
+                    if headers.deth.is_none_or(|deth| deth.qkey != qkey) {
+                        // Relaxed: a statistic.
+                        let violations = &here.qp.pd.context.device.qkey_violations;
+                        violations.fetch_add(1, Ordering::Relaxed);
+                        return Outcome::Dropped;
+                    }
+                    machine.on_request(headers, packet.payload, here)
                 }
-                machine.on_request(headers, packet.payload, here)
-            }
-        })
+            },
+        )
     }
 
     /// A request has come although the queue pair is in the error state.
     #[cold]
-    fn serve_late(&self, headers: &Headers) {
+    fn serve_late<'q>(&'q self, held: &mut Held<'q>, headers: &Headers) {
         let Some(device) = self.pd.context.device.wire() else { return };
-        let responder = self.responder.lock();
+        let responder = held.get_or_insert_with(|| self.responder.lock());
         if let Some(WireRq { machine: Machine::Reliable(machine), path: Some(path), .. }) =
             responder.wire.as_deref()
             && let Some(answer) = machine.answer_late(headers)
@@ -139,30 +146,31 @@ impl Qp {
     }
 
     /// A packet that breaks the rules has come, for the next request.
-    pub(super) fn serve_malformed(
-        self: &Arc<Qp>,
+    pub(super) fn serve_malformed<'q>(
+        self: &'q Arc<Qp>,
+        held: &mut Held<'q>,
         psn: Psn,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
-        self.with_machine(answering, deferred, None, |machine, _, here| match machine {
+        self.with_machine(held, (answering, deferred), None, |machine, _, here| match machine {
             Machine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
         })
     }
 
-    fn with_machine(
-        self: &Arc<Qp>,
-        answering: &mut Answering,
-        deferred: &mut DeferredWork,
+    fn with_machine<'q>(
+        self: &'q Arc<Qp>,
+        held: &mut Held<'q>,
+        (answering, deferred): (&mut Answering, &mut DeferredWork),
         datagram: Option<(u32, Grh)>,
         act: impl FnOnce(&mut Machine, u32, &mut Here<'_, '_>) -> Outcome,
     ) -> Owed {
-        let mut guard = self.responder.lock();
+        let guard = held.get_or_insert_with(|| self.responder.lock());
         if !self.state().receives() {
             return Owed::Nothing;
         }
-        let Some((machine, mut here)) = self.here(&mut guard, answering, deferred) else {
+        let Some((machine, mut here)) = self.here(guard, answering, deferred) else {
             return Owed::Nothing;
         };
         here.datagram = datagram;
@@ -187,11 +195,12 @@ impl Qp {
                 .wire
                 .as_mut()
                 .is_some_and(|wire| !core::mem::replace(&mut wire.is_established, true));
-        drop(guard);
         if is_first && self.state() == State::Rtr && self.transport != Transport::Ud {
+            *held = None;
             self.raise(ibv_event_type::IBV_EVENT_COMM_EST);
         }
         if let Outcome::Failed(refusal) = outcome {
+            *held = None;
             self.end_refused(refusal, deferred);
         }
         owed
