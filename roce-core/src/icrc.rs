@@ -363,6 +363,15 @@ impl Icrc {
         self.0.update(bytes);
     }
 
+    /// Goes on with bytes of which the caller computes the CRC-32: from what it is before them to what it
+    /// is behind them.
+    #[inline]
+    pub fn update_by<E>(&mut self, crc32: impl FnOnce(u32) -> Result<u32, E>) -> Result<(), E> {
+        let behind = crc32(self.0.clone().finalize())?;
+        self.0 = Hasher::new_with_initial(behind);
+        Ok(())
+    }
+
     /// The four bytes at the end of the packet.
     #[inline]
     pub fn finish(self) -> [u8; ICRC] {

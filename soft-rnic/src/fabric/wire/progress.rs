@@ -21,8 +21,10 @@ const ROUNDS: u32 = 4;
 const PATIENCE: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
 const DRAIN: u32 = 256;
-/// How long the device's thread stays away from a device that is polled.
+/// How long the device's thread stays away from a device that is polled, at first, and after it has
+/// been polled each time.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
+pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
 
 /// The first step of a poll.
 #[cold]

@@ -11,6 +11,7 @@ use roce_core::{uc, ud};
 use verbs_sys::*;
 
 use crate::clock;
+use crate::copy::summed_bytes;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
 use crate::objects::cq::CqWriter;
@@ -288,9 +289,8 @@ impl Qp {
             let len = response.length as usize;
             // The completion queue's lock, which `here` may hold, comes before this one.
             let mut tx = device.tx.lock();
-            let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to| {
-                to.copy_from_slice(&here.payload[..len]);
-                Ok::<(), core::convert::Infallible>(())
+            let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to, crc| {
+                Ok::<u32, core::convert::Infallible>(summed_bytes(to, &here.payload[..len], crc))
             });
         }
         if left < RESPONSES {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::network_changes::Attention;
-use super::progress::{AWAY, progress};
+use super::progress::{AWAY, LONGEST_AWAY, progress};
 use super::state::Wire;
 use crate::clock;
 use crate::objects::device::DEVICES;
@@ -57,7 +57,7 @@ impl Wire {
 }
 
 fn run(device: &Weak<Device>) {
-    let mut seen = 0;
+    let (mut seen, mut away) = (0, AWAY);
     let mut changes = Attention::default();
     while let Some(device) = device.upgrade() {
         let Some(wire) = device.wire() else { return };
@@ -74,9 +74,11 @@ fn run(device: &Weak<Device>) {
             seen = polls;
             // Relaxed, as below: only this thread sets it, and clears it under the lock.
             wire.is_watched.store(true, Ordering::Relaxed);
-            std::thread::sleep(AWAY);
+            std::thread::sleep(away);
+            away = LONGEST_AWAY.min(2 * away);
             continue;
         };
+        away = AWAY;
         wire.is_watched.store(false, Ordering::Relaxed);
         let wake = wire.thread.get().and_then(Option::as_ref);
         // What is left from here on asks again.
