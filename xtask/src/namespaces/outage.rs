@@ -12,11 +12,11 @@ use anyhow::{Context, Result, ensure};
 use super::cases::Case;
 use super::end::{Built, End};
 use super::network::Network;
-use super::runner::{LIMIT, Runner};
+use super::runner::Runner;
 
 /// How long the network is away: less than the retries of a connection take.
 const OUTAGE: Duration = Duration::from_millis(300);
-/// Packets by which a connection is at work, and how long it may take until then.
+/// Packets by which a connection is at work, and how long that, or an event, may take.
 const AT_WORK: u64 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -84,7 +84,7 @@ pub(super) fn run(
 
 /// The second end's device tells of an outage, and of its end.
 fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Result<()> {
-    let mut watch = Watch::start(&end.alone("ibv_asyncwatch -d {name}", built, LIMIT))?;
+    let mut watch = Watch::start(&end.alone("ibv_asyncwatch -d {name}", built, PATIENCE))?;
     // The device is open.
     watch.next("async event FD")?;
     for (line, events) in [&outage.away, &outage.back].into_iter().zip(&outage.events) {
