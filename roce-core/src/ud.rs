@@ -114,11 +114,13 @@ impl Receiver {
             return Outcome::Dropped;
         }
         self.held = self.held.or_else(|| target.take_receive());
-        let fitting = u32::try_from(payload.len()).ok();
-        let Some(length) = fitting.filter(|length| self.held.is_some_and(|room| *length <= room))
-        else {
+        let (Some(room), Ok(length)) = (self.held, u32::try_from(payload.len())) else {
             return Outcome::Dropped;
         };
+        if length > room {
+            target.note_short(room, length, true);
+            return Outcome::Dropped;
+        }
         self.held = None;
         if target.place(0, payload).is_err() {
             target.fail_receive(ReceiveFault::Protection);
