@@ -379,4 +379,21 @@ mod tests {
         let (_, nths) = exchanged(HERE[0], &[64, 64, 64], false);
         assert_eq!(nths, [0, 0, 0]);
     }
+
+    /// What has no connection with runs says nothing about them.
+    #[test]
+    fn an_error_of_another_kind_does_not_end_runs() {
+        let a = port("127.0.0.1:0");
+        let everyone = "255.255.255.255:9".parse().unwrap();
+        let mut outbox = Outbox::new(true);
+        for _ in 0..2 {
+            for nth in [0, 1] {
+                let pushed = outbox.push(everyone, Marks::default(), 64);
+                assert_eq!(pushed.map(|(nth, _)| nth), Some(nth));
+            }
+            // The socket may not broadcast.
+            assert_eq!(outbox.send(&a), Err(Errno::ACCESS));
+            assert!(outbox.is_empty());
+        }
+    }
 }

@@ -94,7 +94,7 @@ impl Port {
     }
 
     /// A socket that is bound, and has the options of a port.
-    pub(super) fn of(socket: OwnedFd) -> Result<Port, Errno> {
+    pub(crate) fn of(socket: OwnedFd) -> Result<Port, Errno> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
         Ok(Port { socket, local, buffer, dropped_before: 0 })
@@ -125,23 +125,26 @@ impl Port {
     /// # Errors
     /// What the system says.
     pub fn wait(&self, full: Option<&Port>, timeout: Duration) -> Result<bool, Errno> {
-        self.wait_or(full, None, timeout)
+        match full {
+            None => wait_for(&mut [self.input()], timeout),
+            Some(full) => wait_for(&mut [self.input(), full.room()], timeout),
+        }
     }
 
-    /// [`wait`](Self::wait), or until something can be read from `or_else`.
+    /// [`wait`](Self::wait), or until something can be read from one of the others.
     pub(crate) fn wait_or(
         &self,
         full: Option<&Port>,
-        or_else: Option<&OwnedFd>,
+        others: [Option<&OwnedFd>; 2],
         timeout: Duration,
     ) -> Result<bool, Errno> {
-        let input = PollFd::new(&self.socket, PollFlags::IN);
-        let other = or_else.map(|other| PollFd::new(other, PollFlags::IN));
-        match (full.map(Port::room), other) {
-            (None, None) => wait_for(&mut [input], timeout),
-            (Some(one), None) | (None, Some(one)) => wait_for(&mut [input, one], timeout),
-            (Some(full), Some(other)) => wait_for(&mut [input, full, other], timeout),
-        }
+        // In the place of what is not given, this port stands once more.
+        let of = |other: Option<_>| {
+            other.map_or_else(|| self.input(), |other| PollFd::new(other, PollFlags::IN))
+        };
+        let [one, other] = others.map(of);
+        let full = full.map_or_else(|| self.input(), Port::room);
+        wait_for(&mut [self.input(), full, one, other], timeout)
     }
 
     /// Waits until there is room to send, or for so long; whether that is so.
@@ -150,6 +153,10 @@ impl Port {
     /// What the system says.
     pub fn wait_for_room(&self, timeout: Duration) -> Result<bool, Errno> {
         wait_for(&mut [self.room()], timeout)
+    }
+
+    fn input(&self) -> PollFd<'_> {
+        PollFd::new(&self.socket, PollFlags::IN)
     }
 
     fn room(&self) -> PollFd<'_> {

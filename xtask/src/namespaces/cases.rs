@@ -69,6 +69,12 @@ impl Case {
         Case { name: arguments.to_owned(), lines, prints: "" }
     }
 
+    /// Some seconds of it, for what happens meanwhile.
+    pub(super) fn long(arguments: &str, name: &str) -> Case {
+        let case = Case::sized(arguments, "--seconds 3", "--size 65536 --rounds 1");
+        Case { name: name.to_owned(), ..case }
+    }
+
     fn verbs(line: &str, prints: &'static str) -> Case {
         Case { name: line.to_owned(), lines: Lines::verbs(line), prints }
     }

@@ -110,6 +110,12 @@ impl Lines {
 }
 
 impl End<'_> {
+    /// The words that run a line here which meets no other end, for as long as `limit`.
+    pub(super) fn alone(&self, line: &str, built: &Built, limit: Duration) -> Vec<String> {
+        let at = At { socket: SocketAddr::new(self.address, 0), host: self.host };
+        self.words(line, built, at, limit)
+    }
+
     /// The words that run a line here, for as long as `limit` also if this process has gone.
     fn words(&self, line: &str, built: &Built, at: At, limit: Duration) -> Vec<String> {
         let mut words = self.namespace.enter();

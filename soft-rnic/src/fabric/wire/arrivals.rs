@@ -48,7 +48,8 @@ impl Arrivals<'_> {
                 continue;
             };
             let Some(qp) = self.device.qps.get(qpn) else {
-                if !self.wire.answer_departed(merged.current(), qpn) {
+                let (wire, datagram) = (self.wire, merged.current());
+                if !wire.hand_over(datagram, qpn) && !wire.answer_departed(datagram, qpn) {
                     self.count(&self.wire.counts.strangers);
                 }
                 merged.advance();

@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use roce_core::congestion::with_ect;
 use roce_core::icrc::Flow;
-use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
 
 use crate::check::checker;
@@ -30,6 +29,8 @@ use crate::udp::{
 };
 
 use super::members::join;
+use super::network_changes;
+use super::port_state::{PortState, mtu_code_of};
 use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
@@ -44,7 +45,7 @@ static OPENING: Mutex<BTreeMap<IpAddr, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::n
 /// Its text is the address, or the interface that has it (of several addresses the first that leaves the
 /// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering`,
 /// `duplication` and `congestion`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
-/// source ports; `ecn`, `on` or `off`; `pcap`, a file.
+/// source ports; `pcap`, a file; `ecn` and `gso`, `on` or `off`.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -69,6 +70,9 @@ pub struct Roce {
     /// Its reliable connections send as ECN-capable (ECT(0)), unless the traffic class of their address vector has
     /// ECN bits: switches may mark their packets instead of dropping them.
     pub ecn: bool,
+    /// Equal packets to one destination leave as one run, which the kernel or the card cuts (generic
+    /// segmentation offload).
+    pub gso: bool,
 }
 
 /// Why a device is not listed.
@@ -132,8 +136,16 @@ impl FromStr for Roce {
         let address = parts.next().unwrap_or_default();
         let ip = address.parse().or_else(|_| of_interface(address))?;
         let faults = NetworkFaults::default();
-        let mut roce =
-            Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1, ecn: false };
+        let mut roce = Roce {
+            ip,
+            loopback: false,
+            faults,
+            seed: 0,
+            pcap: None,
+            sports: 1,
+            ecn: false,
+            gso: true,
+        };
         for part in parts {
             roce.set(part)?;
         }
@@ -162,12 +174,16 @@ impl Roce {
                 self.sports = number.ok_or_else(|| wrong("source ports are from 1 to 64"))?;
                 return Ok(());
             }
-            "ecn" => {
-                self.ecn = match value {
+            "ecn" | "gso" => {
+                let is_on = match value {
                     "on" => true,
                     "off" => false,
                     _ => return Err(wrong("it is on or off")),
                 };
+                match name {
+                    "ecn" => self.ecn = is_on,
+                    _ => self.gso = is_on,
+                }
                 return Ok(());
             }
             "pcap" if !value.is_empty() => {
@@ -181,7 +197,7 @@ impl Roce {
             "congestion" => &mut self.faults.congestion,
             _ => {
                 return Err(wrong(
-                    "there are loopback=wire, loss, reordering, duplication, congestion, seed, sports, ecn and pcap",
+                    "there are loopback=wire, loss, reordering, duplication, congestion, seed, sports, ecn, gso and pcap",
                 ));
             }
         };
@@ -208,6 +224,7 @@ impl Roce {
         if !is_listed() {
             let device = self.open(&name)?;
             DEVICES.lock().push(device);
+            network_changes::begin();
         }
         Ok(name)
     }
@@ -227,7 +244,11 @@ impl Roce {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let kind = Kind::Wired(Box::new(Wire::new(self, (joined.port, send_ports), capture)));
+        let kind = Kind::Wired(Box::new(Wire::new(
+            self,
+            (joined.port, joined.place, send_ports),
+            capture,
+        )));
         let device = Device::with_peers(name, ordinal, kind, joined.peers);
         // A process that had the place before has had other numbers, most likely.
         device.qps.begin_anywhere(random()[0]);
@@ -244,9 +265,12 @@ impl Roce {
 }
 
 impl Wire {
-    fn new(roce: &Roce, ports: (Port, SendPorts), capture: Option<Capture>) -> Wire {
-        let (port, send_ports) = ports;
-        let mtu_code = mtu_code(&port);
+    fn new(
+        roce: &Roce,
+        (port, place, send_ports): (Port, Option<u32>, SendPorts),
+        capture: Option<Capture>,
+    ) -> Wire {
+        let port_state = PortState::new(mtu_code(&port));
         let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
             network: roce.faults,
             random: Random::new(roce.seed),
@@ -254,14 +278,15 @@ impl Wire {
         });
         Wire {
             port,
+            place,
             send_ports,
             gid: gid_of(roce.ip),
-            mtu_code,
-            mtu: 128 << mtu_code,
+            port_state,
+            namespace: network_changes::network_namespace(),
             loops: roce.loopback,
             has_ecn: roce.ecn,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
-            tx: Padded(Lock::new(Outbox::new(true))),
+            tx: Padded(Lock::new(Outbox::new(roce.gso))),
             is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),
@@ -299,15 +324,8 @@ fn of_interface(name: &str) -> Result<IpAddr, RoceError> {
     })
 }
 
-/// The code of the largest path MTU whose packets the interface takes whole.
 fn mtu_code(port: &Port) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
-}
-
-fn mtu_code_of(ip: IpAddr, mtu: usize) -> u32 {
-    let headers = if ip.is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
-    let room = mtu.saturating_sub(headers);
-    (1..=5).rev().find(|code| 128_usize << code <= room).unwrap_or(1)
 }
 
 impl Qp {

@@ -10,6 +10,7 @@ use crate::objects::state::Device;
 use crate::udp::{Datagram, Merged};
 
 use super::arrivals::Arrivals;
+use super::handover::handed_over;
 use super::packets::add;
 use super::responder::Answering;
 use super::state::{Late, PacketFaults, Rx, Wire};
@@ -121,9 +122,7 @@ pub(super) fn progress(
             shared: &mut shared,
             deferred: &mut deferred,
         };
-        let mut came = 0;
-        for merged in inbox.merged() {
-            came += merged.len() as u64;
+        let mut arrive = |merged: Merged<'_>| {
             if wire.capture.is_some() {
                 merged.for_each(|datagram| wire.capture_received(&datagram));
             }
@@ -132,6 +131,14 @@ pub(super) fn progress(
                 Some(faults) => merged.for_each(|datagram| {
                     faults.strike(&datagram, &mut |one| arrivals.take_all(Merged::from(*one)));
                 }),
+            }
+        };
+        let mut came = 0;
+        for merged in inbox.merged() {
+            came += merged.len() as u64;
+            match wire.may_be_handed_over(merged.current()) {
+                false => arrive(merged),
+                true => merged.for_each(|datagram| arrive(handed_over(datagram).into())),
             }
         }
         add(&wire.counts.received, came);

@@ -16,6 +16,7 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
+use super::port_state::PortState;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
@@ -29,17 +30,18 @@ use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) port: Port,
+    /// Which of the processes on the address this is, if there can be others.
+    pub(crate) place: Option<u32>,
     /// Further source ports.
     pub(crate) send_ports: SendPorts,
     pub(crate) gid: Gid,
-    /// The path MTU's code that the interface's MTU permits (`ibv_mtu`).
-    pub(crate) mtu_code: u32,
+    pub(crate) port_state: PortState,
+    /// The network namespace that the address is in.
+    pub(crate) namespace: Option<(u64, u64)>,
     /// The queue pairs of this device reach each other over the network as well.
     pub(crate) loops: bool,
     /// Reliable connections tell the network that they heed congestion notifications.
     pub(crate) has_ecn: bool,
-    /// The largest path MTU, in bytes.
-    pub(crate) mtu: u32,
     pub(crate) rx: Padded<Lock<Rx>>,
     pub(crate) tx: Padded<Lock<Outbox>>,
     /// A thread has waited for room to send in vain, and nothing was sent since. It is written under the lock
