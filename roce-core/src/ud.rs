@@ -100,9 +100,9 @@ impl Receiver {
         Self { held: None }
     }
 
-    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`] or
-    /// [`Outcome::Dropped`], or the memory of its receive request is not accessible: [`Outcome::Failed`].
-    /// Then the queue pair fails.
+    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`], or it is dropped
+    /// ([`Outcome::NotReady`] if there is no receive request, else [`Outcome::Dropped`]), or the memory of its
+    /// receive request is not accessible: [`Outcome::Failed`]. Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,
@@ -114,9 +114,9 @@ impl Receiver {
             return Outcome::Dropped;
         }
         self.held = self.held.or_else(|| target.take_receive());
+        let Some(room) = self.held else { return Outcome::NotReady };
         let fitting = u32::try_from(payload.len()).ok();
-        let Some(length) = fitting.filter(|length| self.held.is_some_and(|room| *length <= room))
-        else {
+        let Some(length) = fitting.filter(|length| *length <= room) else {
             return Outcome::Dropped;
         };
         self.held = None;

@@ -83,10 +83,10 @@ impl Device {
         self.groups.read().members.get(gid).cloned().unwrap_or_default()
     }
 
-    /// Tells other processes whether there are members here of a group, or of one that the filter
+    /// On `soft0`, tells other processes whether there are members here of a group, or of one that the filter
     /// cannot tell from it.
     fn publish_group(&self, groups: &Groups, gid: &Gid) {
-        let Some(peers) = &self.peers else { return };
+        let Some(peers) = self.peers.as_ref().filter(|_| self.wire().is_none()) else { return };
         let bit = GroupBit::of(gid);
         let is_there = groups.members.contains_key(gid)
             || groups.members.keys().any(|other| GroupBit::of(other) == bit);
@@ -134,10 +134,13 @@ impl Qp {
     pub(crate) fn leave_groups(&self) {
         if self.transport == Transport::Ud {
             let device = &self.pd.context.device;
-            let mut groups = device.groups.write();
-            for gid in groups.forget(self.num) {
-                device.publish_group(&groups, &gid);
-            }
+            let left = {
+                let mut groups = device.groups.write();
+                let left = groups.forget(self.num);
+                left.iter().for_each(|gid| device.publish_group(&groups, gid));
+                left
+            };
+            self.leave_on_wire(&left);
         }
     }
 }

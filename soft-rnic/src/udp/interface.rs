@@ -11,6 +11,23 @@ use super::errors::last_error;
 
 /// Bytes of the longest IP packet that the interface with this address takes.
 pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
+    of_interface_with(ip, |name| mtu_of(&socket, name))
+}
+
+/// The number of the interface with this address.
+pub(super) fn index(ip: IpAddr) -> Result<u32, Errno> {
+    of_interface_with(ip, |name| {
+        // SAFETY: a name that ends with zero.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        if index == 0 { Err(last_error()) } else { Ok(index) }
+    })
+}
+
+/// Something of the interface with this address, by its name.
+fn of_interface_with<T>(
+    ip: IpAddr,
+    what: impl FnOnce(&CStr) -> Result<T, Errno>,
+) -> Result<T, Errno> {
     let mut list = core::ptr::null_mut();
     // SAFETY: a place for the list.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -25,7 +42,7 @@ pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
         // SAFETY: null, or an address of its family.
         if is_loopback || unsafe { address(entry.ifa_addr) } == Some(ip) {
             // SAFETY: a name that ends with zero.
-            found = mtu_of(&socket, unsafe { CStr::from_ptr(entry.ifa_name) });
+            found = what(unsafe { CStr::from_ptr(entry.ifa_name) });
             break;
         }
     }

@@ -28,7 +28,7 @@ use crate::udp::{
 };
 
 use super::members::join;
-use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+use super::state::{Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
@@ -230,11 +230,12 @@ impl Wire {
     fn new(roce: &Roce, ports: (Port, SendPorts), capture: Option<Capture>) -> Wire {
         let (port, send_ports) = ports;
         let mtu_code = mtu_code(&port);
-        let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
-            network: roce.faults,
-            random: Random::new(roce.seed),
-            late: None,
-        });
+        for from in send_ports.others().iter().chain([&port]) {
+            // Where that fails, groups are where the routes say.
+            let _ = from.send_groups_by_own_interface();
+        }
+        let faults = (roce.faults != NetworkFaults::default())
+            .then(|| PacketFaults { network: roce.faults, random: Random::new(roce.seed) });
         Wire {
             port,
             send_ports,
@@ -253,6 +254,7 @@ impl Wire {
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
             counts: Counts::default(),
+            memberships: Memberships::default(),
             symptoms: Symptoms::default(),
             capture,
         }

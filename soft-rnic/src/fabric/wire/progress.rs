@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roce_core::codec;
-use roce_core::headers::DEFAULT_PKEY;
 use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
@@ -14,7 +13,8 @@ use crate::lock::Guard;
 use crate::objects::state::{Device, Qp};
 use crate::udp::Datagram;
 
-use super::packets::add;
+use super::groups::take_from_groups;
+use super::packets::{add, is_of_partition};
 use super::responder::{Answering, Owed};
 use super::state::{Late, PacketFaults, Path, Rx, Wire};
 
@@ -106,7 +106,7 @@ pub(super) fn progress(
     mut rx: Guard<'_, Rx>,
     may_defer: bool,
 ) -> bool {
-    let Rx { inbox, answering, resuming, faults, .. } = &mut *rx;
+    let Rx { inbox, groups, answering, resuming, faults, late } = &mut *rx;
     let mut deferred = DeferredWork::default();
     let (mut shared, mut last) = (Answering::new(), None);
     let mut has_more = true;
@@ -134,11 +134,11 @@ pub(super) fn progress(
         for datagram in inbox.datagrams() {
             came += 1;
             if wire.capture.is_some() {
-                wire.capture_received(&datagram);
+                wire.capture_received(&datagram, wire.port.local());
             }
             match faults {
                 None => take(&datagram),
-                Some(faults) => faults.strike(&datagram, &mut take),
+                Some(faults) => faults.strike(late, &datagram, &mut take),
             }
         }
         add(&wire.counts.received, came);
@@ -151,6 +151,8 @@ pub(super) fn progress(
             break;
         }
     }
+    let of_groups = (&mut shared, &mut deferred);
+    has_more |= take_from_groups(device, wire, groups, (inbox, faults), of_groups);
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
             qp.run_wire(&mut qp.sq.lock(), &mut deferred, false);
@@ -175,9 +177,6 @@ fn answer(
     });
     wire.flush(&mut wire.tx.lock());
 }
-
-/// All of a partition key but whether its holder is a full member.
-const MEMBERS: u16 = 0x7fff;
 
 fn is_response(opcode: u8) -> bool {
     Opcode::from_u8(opcode).is_some_and(Opcode::is_response)
@@ -227,7 +226,7 @@ impl Device {
             wire.symptoms.note_foreign(datagram.from.ip());
             return count(&counts.strangers);
         }
-        if peek.pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
+        if !is_of_partition(peek.pkey) {
             return count(&counts.strangers);
         }
         let flow = Flow::new(datagram.from, wire.port.local());
@@ -240,7 +239,7 @@ impl Device {
                 qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
                 return Heard::Response(peek.dest_qpn);
             }
-            Ok(packet) => qp.serve(&packet, datagram, shared, deferred),
+            Ok(packet) => qp.serve(&packet, datagram, wire.gid, shared, deferred),
             Err(error) if error.is_invalid_request() && !is_response(peek.opcode) => {
                 qp.serve_malformed(peek.psn, shared, deferred)
             }
@@ -264,9 +263,15 @@ impl Qp {
 const OVERTAKE: u64 = 4;
 
 impl PacketFaults {
-    /// Has `take` called for what the network lets through: not at all, once, twice, or later.
-    fn strike(&mut self, datagram: &Datagram<'_>, take: &mut impl FnMut(&Datagram<'_>)) {
-        let PacketFaults { network, random, late } = self;
+    /// Has `take` called for what the network lets through: not at all, once, twice, or later. Packets to
+    /// one address overtake each other.
+    pub(super) fn strike(
+        &mut self,
+        late: &mut Option<(Late, u32)>,
+        datagram: &Datagram<'_>,
+        take: &mut impl FnMut(&Datagram<'_>),
+    ) {
+        let PacketFaults { network, random } = self;
         if random.strikes(network.loss) {
             return;
         }

@@ -13,6 +13,7 @@ use verbs_sys::*;
 use crate::clock;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
+use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::SpanBuf;
@@ -88,11 +89,12 @@ impl Qp {
         })
     }
 
-    /// A request has come.
+    /// A request has come, to an address of this device or of a group.
     pub(super) fn serve(
         self: &Arc<Qp>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
+        destination: Gid,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
@@ -104,7 +106,7 @@ impl Qp {
         let header = headers.deth.map(|deth| {
             let route = Route {
                 source: gid_of(datagram.from.ip()),
-                destination: self.pd.context.device.gid(),
+                destination,
                 class: datagram.marks.class,
                 hops: datagram.marks.hops,
             };
