@@ -83,10 +83,10 @@ impl Device {
         self.groups.read().members.get(gid).cloned().unwrap_or_default()
     }
 
-    /// On `soft0`, tells other processes whether there are members here of a group, or of one that the filter
+    /// Tells other processes whether there are members here of a group, or of one that the filter
     /// cannot tell from it.
     fn publish_group(&self, groups: &Groups, gid: &Gid) {
-        let Some(peers) = self.peers.as_ref().filter(|_| self.wire().is_none()) else { return };
+        let Some(peers) = &self.peers else { return };
         let bit = GroupBit::of(gid);
         let is_there = groups.members.contains_key(gid)
             || groups.members.keys().any(|other| GroupBit::of(other) == bit);

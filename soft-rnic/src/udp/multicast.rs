@@ -5,10 +5,11 @@
 //! copy (`SO_REUSEADDR`), so that each process and each device that has joined gets one, the sender's
 //! among them (`IP_MULTICAST_LOOP`, which is on unless it is switched off).
 
-use core::net::{IpAddr, SocketAddr, SocketAddrV6};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
 use libc::{in_addr, in6_addr, ip_mreqn, ipv6_mreq};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_multicast_if;
 
 use super::interface;
 use super::port::{Port, set};
@@ -63,27 +64,22 @@ impl Port {
         };
     }
 
-    /// Sends packets to groups by the interface that has the socket's address, whatever the routes say.
+    /// Sends packets to groups by the interface that has the socket's address, whatever the routes say. (Over
+    /// IPv4 that is so for a socket that is bound to an address.)
     ///
     /// # Errors
     /// What the system says.
     pub fn send_groups_by_own_interface(&self) -> Result<(), Errno> {
         match self.local().ip() {
-            IpAddr::V4(local) => {
-                let request = on_interface(core::net::Ipv4Addr::UNSPECIFIED, local);
-                set(self, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, request)
-            }
-            local @ IpAddr::V6(_) => {
-                let index = interface::index(local)?.cast_signed();
-                set(self, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, index)
-            }
+            IpAddr::V4(_) => Ok(()),
+            local @ IpAddr::V6(_) => set_ipv6_multicast_if(self, interface::index(local)?),
         }
     }
 }
 
 /// A group on the interface that has an address. (Those of 127.0.0.0/8 are all the loopback interface's.)
-fn on_interface(group: core::net::Ipv4Addr, local: core::net::Ipv4Addr) -> ip_mreqn {
-    let of = |ip: core::net::Ipv4Addr| in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+fn on_interface(group: Ipv4Addr, local: Ipv4Addr) -> ip_mreqn {
+    let of = |ip: Ipv4Addr| in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
     ip_mreqn { imr_multiaddr: of(group), imr_address: of(local), imr_ifindex: 0 }
 }
 
@@ -141,6 +137,15 @@ mod tests {
         assert_eq!(come(&apart, 1), [(b"apart".to_vec(), marks)]);
         // What is sent comes to all sockets before the call returns.
         assert_eq!(two.wait(None, Duration::ZERO), Ok(false), "it has left");
+    }
+
+    #[test]
+    fn a_socket_sends_to_groups_by_the_interface_of_its_address() {
+        let port = Port::bind("[::1]:0".parse().unwrap()).unwrap();
+        port.send_groups_by_own_interface().unwrap();
+        // SAFETY: a name that ends with zero.
+        let loopback = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
+        assert_eq!(rustix::net::sockopt::ipv6_multicast_if(&port), Ok(loopback));
     }
 
     #[test]
