@@ -126,17 +126,69 @@ pub enum Checked {
     V6,
 }
 
-/// Where packets come from and go to: the IP and UDP headers of all of them, with ones where the
-/// ICRC has ones.
+/// Where packets come from and go to: what the IP and UDP headers of all of them make of the CRC, with
+/// ones where the ICRC has ones. Flows that are equal have the same ICRCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow(Pseudo);
+pub struct Flow(Start);
 
-/// With lengths of 0, and in IPv4 with id 0 and "don't fragment".
+/// The CRC behind the headers with lengths of 0, and in IPv4 with id 0 and "don't fragment".
+///
+/// A CRC is linear: what the other lengths and the other identification change of it does not depend
+/// on the rest of the headers, and is in tables. The reserved byte of a packet is undone in the same way,
+/// so that the packet's bytes are read once, where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pseudo {
-    V4([u8; V4]),
-    V6([u8; V6]),
+enum Start {
+    V4(u32),
+    V6(u32),
 }
+
+/// What 16 bits at some place change of a CRC, by the value of each four of them, the lowest first.
+type Field = [[u32; 16]; 4];
+
+/// IPv4: total length, identification, and UDP's length.
+static V4_LEN: Field = field(2, V4);
+static V4_ID: Field = field(4, V4);
+static V4_UDP_LEN: Field = field(24, V4);
+/// IPv6: the length of the payload, which is UDP's.
+static V6_LEN: Field = {
+    let (payload, udp) = (field(4, V6), field(44, V6));
+    let mut both = payload;
+    let mut at = 0;
+    while at < 64 {
+        both[at / 16][at % 16] ^= udp[at / 16][at % 16];
+        at += 1;
+    }
+    both
+};
+
+/// Of 16 bits, the higher eight first, `at` bytes from the start of headers of `len` bytes.
+const fn field(at: usize, len: usize) -> Field {
+    let mut changes = [[0; 16]; 4];
+    let mut n = 0;
+    while n < 64 {
+        let (nibble, value) = (n / 16, n as u32 % 16);
+        let byte = value << (nibble % 2 * 4);
+        changes[nibble][n % 16] = polynomial::pass_bytes(byte, len - at - 1 + nibble / 2);
+        n += 1;
+    }
+    changes
+}
+
+#[inline]
+fn change(of: &Field, value: u16) -> u32 {
+    let value = usize::from(value);
+    of[0][value & 15] ^ of[1][value >> 4 & 15] ^ of[2][value >> 8 & 15] ^ of[3][value >> 12]
+}
+
+/// What a CRC has to be changed by for a packet's reserved byte to count as ones.
+static AS_ONES: [u32; 256] = {
+    let (mut changes, mut byte) = ([0; 256], 0);
+    while byte < 256 {
+        changes[byte] = polynomial::take_bytes(byte as u32 ^ 0xff, RESERVED);
+        byte += 1;
+    }
+    changes
+};
 
 impl Flow {
     /// The flow between two sockets. IPv4-mapped IPv6 addresses are IPv4 addresses, as on the
@@ -145,10 +197,10 @@ impl Flow {
         let udp = udp_header(source.port(), dest.port());
         match (source.ip().to_canonical(), dest.ip().to_canonical()) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
-                Some(Self(Pseudo::V4(v4_headers(source, dest, udp))))
+                Some(Self(Start::V4(behind(&v4_headers(source, dest, udp)))))
             }
             (IpAddr::V6(source), IpAddr::V6(dest)) => {
-                Some(Self(Pseudo::V6(v6_headers(source, dest, udp))))
+                Some(Self(Start::V6(behind(&v6_headers(source, dest, udp)))))
             }
             _ => None,
         }
@@ -188,11 +240,11 @@ impl Flow {
         let difference = u32::from_le_bytes(self.icrc(likely_id, packet)?)
             ^ packet.last_chunk().map_or(0, |icrc| u32::from_le_bytes(*icrc));
         match self.0 {
-            Pseudo::V4(_) => {
+            Start::V4(_) => {
                 identify(difference, likely_id, packet.len()).ok_or(CheckError::Mismatch)
             }
-            Pseudo::V6(_) if difference == 0 => Ok(Checked::V6),
-            Pseudo::V6(_) => Err(CheckError::Mismatch),
+            Start::V6(_) if difference == 0 => Ok(Checked::V6),
+            Start::V6(_) => Err(CheckError::Mismatch),
         }
     }
 
@@ -200,12 +252,19 @@ impl Flow {
     #[inline]
     fn icrc(&self, id: u16, packet: &[u8]) -> Result<[u8; ICRC], LenError> {
         let len = check_len(packet.len())?;
-        let (bth, rest) = packet.split_first_chunk().ok_or(LenError { len })?;
-        let (body, _icrc) = rest.split_last_chunk::<ICRC>().ok_or(LenError { len })?;
-        let mut icrc = Icrc::new(self, id, len, bth)?;
-        icrc.update(body);
+        let (packet, _icrc) = packet.split_last_chunk::<ICRC>().ok_or(LenError { len })?;
+        let reserved = packet.get(RESERVED).ok_or(LenError { len })?;
+        let mut icrc = Icrc::before(self, id, len as u16, *reserved);
+        icrc.update(packet);
         Ok(icrc.finish())
     }
+}
+
+/// The CRC of headers, behind the ones.
+fn behind(headers: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(AFTER_ONES);
+    hasher.update(headers);
+    hasher.finalize()
 }
 
 /// The length, if a packet can have it.
@@ -226,7 +285,8 @@ fn v4_headers(source: Ipv4Addr, dest: Ipv4Addr, udp: [u8; UDP]) -> [u8; V4] {
     let mut bytes = [0xff; V4];
     // Version and length of the header; the type of service stays.
     bytes[0] = 0x45;
-    bytes[4..6].fill(0);
+    // Total length, and identification.
+    bytes[2..6].fill(0);
     bytes[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
     // Behind the time to live; the checksum stays.
     bytes[9] = PROTOCOL_UDP;
@@ -240,6 +300,8 @@ fn v6_headers(source: Ipv6Addr, dest: Ipv6Addr, udp: [u8; UDP]) -> [u8; V6] {
     let mut bytes = [0xff; V6];
     // The version, before the first half of the traffic class.
     bytes[0] = 0x6f;
+    // The length of the payload.
+    bytes[4..6].fill(0);
     bytes[6] = PROTOCOL_UDP;
     bytes[8..24].copy_from_slice(&source.octets());
     bytes[24..40].copy_from_slice(&dest.octets());
@@ -275,39 +337,39 @@ impl Icrc {
         len: usize,
         bth: &[u8; lengths::BTH],
     ) -> Result<Self, LenError> {
-        let len = check_len(len)? as u16;
-        let mut hasher = Hasher::new_with_initial(AFTER_ONES);
-        match &flow.0 {
-            Pseudo::V4(headers) => {
-                let mut bytes = [0; V4 + lengths::BTH];
-                let (start, end) = bytes.split_at_mut(V4);
-                start.copy_from_slice(headers);
-                start[2..4].copy_from_slice(&(len + V4 as u16).to_be_bytes());
-                start[4..6].copy_from_slice(&id.to_be_bytes());
-                start[24..26].copy_from_slice(&(len + UDP as u16).to_be_bytes());
-                end.copy_from_slice(bth);
-                end[RESERVED] = 0xff;
-                hasher.update(&bytes);
+        let mut icrc = Self::before(flow, id, check_len(len)? as u16, bth[RESERVED]);
+        icrc.update(bth);
+        Ok(icrc)
+    }
+
+    /// Before the first byte of a packet that has this reserved byte.
+    #[inline]
+    fn before(flow: &Flow, id: u16, len: u16, reserved: u8) -> Self {
+        let start = match flow.0 {
+            Start::V4(start) => {
+                start
+                    ^ change(&V4_LEN, len + V4 as u16)
+                    ^ change(&V4_ID, id)
+                    ^ change(&V4_UDP_LEN, len + UDP as u16)
             }
-            Pseudo::V6(headers) => {
-                let mut bytes = [0; V6 + lengths::BTH];
-                let (start, end) = bytes.split_at_mut(V6);
-                start.copy_from_slice(headers);
-                let len = (len + UDP as u16).to_be_bytes();
-                start[4..6].copy_from_slice(&len);
-                start[44..46].copy_from_slice(&len);
-                end.copy_from_slice(bth);
-                end[RESERVED] = 0xff;
-                hasher.update(&bytes);
-            }
-        }
-        Ok(Self(hasher))
+            Start::V6(start) => start ^ change(&V6_LEN, len + UDP as u16),
+        };
+        Self(Hasher::new_with_initial(start ^ AS_ONES[usize::from(reserved)]))
     }
 
     /// Goes on with more of the packet: further headers, payload, padding.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
+    }
+
+    /// Goes on with bytes of which the caller computes the CRC-32: from what it is before them to what it
+    /// is behind them.
+    #[inline]
+    pub fn update_by<E>(&mut self, crc32: impl FnOnce(u32) -> Result<u32, E>) -> Result<(), E> {
+        let behind = crc32(self.0.clone().finalize())?;
+        self.0 = Hasher::new_with_initial(behind);
+        Ok(())
     }
 
     /// The four bytes at the end of the packet.

@@ -16,8 +16,10 @@
 //! rule, so that [`in_order`] does not use them. Long copies store as many bytes at a time as the
 //! processor stores in one piece ([`Width`]).
 
+mod summed;
 mod width;
 
+pub(crate) use summed::{summed, summed_bytes};
 use width::Width;
 
 /// Says that a cache line will be read soon. A hint: any address is fine.

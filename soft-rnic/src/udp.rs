@@ -34,7 +34,7 @@ pub use abilities::{Abilities, abilities};
 pub use addresses::{LocalAddress, address_of, local_addresses};
 pub use capture::{CAPTURE, Capture, Captured, write_captures};
 pub use holders::{PortHolder, port_holders};
-pub use inbox::{BATCH, Datagram, Inbox};
+pub use inbox::{BATCH, Datagram, Inbox, Merged};
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
 pub use send_ports::{MAX_SEND_PORTS, SendPorts};

@@ -39,6 +39,26 @@ pub(super) fn divide_by_words(value: u32, words: usize) -> Option<u32> {
     Some(times(times(value, INVERSE_WORDS[words % STEPS]), *upper))
 }
 
+/// What so many bytes of zero make of a CRC.
+pub(super) const fn pass_bytes(mut crc: u32, bytes: usize) -> u32 {
+    let mut bits = 8 * bytes;
+    while bits > 0 {
+        crc = times_x(crc);
+        bits -= 1;
+    }
+    crc
+}
+
+/// What so many bytes of zero make this CRC of.
+pub(super) const fn take_bytes(mut crc: u32, bytes: usize) -> u32 {
+    let mut bits = 8 * bytes;
+    while bits > 0 {
+        crc = divide_by_x(crc);
+        bits -= 1;
+    }
+    crc
+}
+
 const fn powers(of: u32) -> [u32; STEPS] {
     let (mut table, mut at) = ([ONE; STEPS], 1);
     while at < STEPS {
@@ -100,6 +120,13 @@ mod tests {
             }
             prop_assert_eq!(divide_by_words(value, words), Some(expected));
         }
+    }
+
+    #[test]
+    fn bytes_are_eight_bits() {
+        assert_eq!(pass_bytes(1 << 31, 3), 1 << 7);
+        assert_eq!(take_bytes(1 << 7, 3), 1 << 31);
+        assert_eq!(take_bytes(pass_bytes(0x1234_5678, 44), 44), 0x1234_5678);
     }
 
     #[test]

@@ -247,6 +247,26 @@ pub(crate) unsafe fn copy_with_header(to: &[Span<'_>], header: Span<'_>, from: &
     unsafe { copy_pieces(to.iter().copied(), from, Copying::Owned) }
 }
 
+/// Copies pieces one behind the other. The CRC-32 behind them, if that before them is `crc`.
+///
+/// # Safety
+/// Threads of the program access the pieces with atomic operations only.
+pub(crate) unsafe fn copy_summed<'m>(
+    to: &mut [u8],
+    from: impl Iterator<Item = Span<'m>>,
+    mut crc: u32,
+) -> u32 {
+    let mut left = to;
+    for piece in from {
+        let n = piece.len.min(left.len());
+        let (to, rest) = left.split_at_mut(n);
+        // SAFETY: the piece has as many bytes, which stay mapped; and the caller's promise.
+        crc = unsafe { copy::summed(to, piece.ptr, crc) };
+        left = rest;
+    }
+    crc
+}
+
 /// # Safety
 /// As [`copy_spans`].
 pub(crate) unsafe fn copy_pieces<'m>(

@@ -59,6 +59,65 @@ pub struct Datagram<'i> {
     pub nth: u16,
 }
 
+/// Datagrams of one sender that the kernel has merged, or one: a look at one after the other. It changes in
+/// its place, because to move a [`Datagram`] for each takes as long as its checksum.
+#[derive(Debug, Clone, Copy)]
+pub struct Merged<'i> {
+    current: Datagram<'i>,
+    /// From the current one on.
+    bytes: &'i [u8],
+    /// Bytes of each but the last.
+    segment: usize,
+}
+
+impl<'i> From<Datagram<'i>> for Merged<'i> {
+    fn from(current: Datagram<'i>) -> Merged<'i> {
+        Merged { current, bytes: current.bytes, segment: current.bytes.len().max(1) }
+    }
+}
+
+impl<'i> Merged<'i> {
+    fn new(all: Datagram<'i>, segment: usize) -> Merged<'i> {
+        let bytes = &all.bytes[..segment.min(all.bytes.len())];
+        Merged { current: Datagram { bytes, ..all }, bytes: all.bytes, segment }
+    }
+
+    /// How many there are from the current one on.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len().div_ceil(self.segment)
+    }
+
+    /// Whether there are no more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The current one; without a byte behind the last.
+    #[must_use]
+    pub fn current(&self) -> &Datagram<'i> {
+        &self.current
+    }
+
+    /// Goes on to the next one.
+    pub fn advance(&mut self) {
+        self.bytes = self.bytes.get(self.segment..).unwrap_or_default();
+        self.current.bytes = &self.bytes[..self.segment.min(self.bytes.len())];
+        self.current.nth = self.current.nth.wrapping_add(1);
+    }
+}
+
+impl<'i> Iterator for Merged<'i> {
+    type Item = Datagram<'i>;
+
+    fn next(&mut self) -> Option<Datagram<'i>> {
+        let next = (!self.is_empty()).then_some(self.current);
+        self.advance();
+        next
+    }
+}
+
 impl Default for Inbox {
     fn default() -> Inbox {
         let no_sender = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -156,11 +215,15 @@ impl Inbox {
 
     /// What the last call has taken, but for datagrams without a byte.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
-        self.runs[..self.filled].iter().enumerate().flat_map(|(at, run)| {
+        self.merged().flatten()
+    }
+
+    /// [`datagrams`](Self::datagrams), as the kernel has merged them.
+    pub fn merged(&self) -> impl Iterator<Item = Merged<'_>> {
+        self.runs[..self.filled].iter().enumerate().map(|(at, run)| {
             let bytes = &self.bytes[at * ROOM..][..run.len];
-            let (from, marks) = (run.from, run.marks);
-            let all = (0..).zip(bytes.chunks(run.segment));
-            all.map(move |(nth, bytes)| Datagram { from, marks, bytes, nth })
+            let &Run { from, marks, segment, .. } = run;
+            Merged::new(Datagram { from, marks, bytes, nth: 0 }, segment)
         })
     }
 

@@ -18,6 +18,7 @@ use roce_core::responder::{
 use super::responder::Answering;
 use super::state::{Departed, KeptRead, Machine, Wire, WireRq};
 use crate::clock;
+use crate::copy::summed_bytes;
 use crate::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
@@ -115,9 +116,8 @@ impl Wire {
         let mut tx = self.tx.lock();
         while let Some(response) = machine.next_response(&mut kept) {
             let len = response.length as usize;
-            let Ok(()) = self.put(&mut tx, path, (&response.headers, len), |to| {
-                to.copy_from_slice(&kept.found[..len]);
-                Ok::<(), Infallible>(())
+            let Ok(()) = self.put(&mut tx, path, (&response.headers, len), |to, crc| {
+                Ok::<u32, Infallible>(summed_bytes(to, &kept.found[..len], crc))
             });
         }
         self.flush(&mut tx);

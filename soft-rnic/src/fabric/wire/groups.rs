@@ -237,7 +237,10 @@ impl Device {
         let is_own = gid_of(datagram.from.ip()) == wire.gid;
         for member in group.members {
             if !(is_own && member.blocks(from)) {
-                let _nothing = member.serve(&packet, datagram, group.gid, shared, deferred);
+                // The locks of members are taken one after the other.
+                let mut held = None;
+                let _nothing =
+                    member.serve(&mut held, &packet, datagram, group.gid, shared, deferred);
             }
         }
     }

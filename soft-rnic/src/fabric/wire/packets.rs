@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use roce_core::codec;
 use roce_core::headers::{DEFAULT_PKEY, Headers};
-use roce_core::icrc::{Checked, Flow};
-use roce_core::lengths::{ICRC, MAX_HEADERS, MAX_PACKET};
+use roce_core::icrc::{Checked, Flow, Icrc};
+use roce_core::lengths::{BTH, ICRC, MAX_HEADERS, MAX_PACKET};
 
 use super::state::{Path, Wire};
 use crate::clock;
@@ -21,14 +21,15 @@ const WAITS: u32 = 10;
 const A_WAIT: Duration = Duration::from_millis(1);
 
 impl Wire {
-    /// Puts a packet into the outbox, whose payload `fill` writes. It is lost if there is no room
-    /// although what was there has been sent.
+    /// Puts a packet into the outbox, whose payload `fill` writes; it is given the CRC-32 before the payload,
+    /// and says that behind it. The packet is lost if there is no room although what was there has been
+    /// sent.
     pub(super) fn put<E>(
         &self,
         tx: &mut Outbox,
         path: &Path,
         (headers, len): (&Headers, usize),
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(&mut [u8], u32) -> Result<u32, E>,
     ) -> Result<(), E> {
         let mut bytes = [0; MAX_HEADERS];
         // The machines make no headers that cannot be written.
@@ -40,22 +41,29 @@ impl Wire {
             self.flush(tx);
         }
         let Some((nth, packet)) = tx.push(path.peer, path.marks, total) else { return Ok(()) };
-        packet[..before].copy_from_slice(&bytes[..before]);
-        // Padding, and the place of the checksum.
-        packet[before + len..].fill(0);
-        let filled = fill(&mut packet[before..before + len]);
-        match &filled {
-            Ok(()) => {
-                // The machines make no packets of a wrong length.
-                let _ = path.flow.seal(nth, packet);
-                if let Some(capture) = &self.capture {
-                    let (from, to, marks) = (self.source(path.source), path.peer, path.marks);
-                    capture.record(&Captured { from, to, marks, id: (nth, true), bytes: packet });
-                }
-            }
-            Err(_) => tx.withdraw(),
+        let (start, rest) = packet.split_at_mut(before);
+        let (payload, end) = rest.split_at_mut(len);
+        start.copy_from_slice(&bytes[..before]);
+        let begun = bytes.first_chunk().map(|bth| Icrc::new(&path.flow, nth, total, bth));
+        // The machines make no packets of a wrong length.
+        let Some(Ok(mut icrc)) = begun else {
+            tx.withdraw();
+            return Ok(());
+        };
+        icrc.update(&bytes[BTH..before]);
+        if let Err(error) = icrc.update_by(|crc| fill(payload, crc)) {
+            tx.withdraw();
+            return Err(error);
         }
-        filled
+        let (padding, place) = end.split_at_mut(headers.bth.pad.into());
+        padding.fill(0);
+        icrc.update(padding);
+        place.copy_from_slice(&icrc.finish());
+        if let Some(capture) = &self.capture {
+            let (from, to, marks) = (self.source(path.source), path.peer, path.marks);
+            capture.record(&Captured { from, to, marks, id: (nth, true), bytes: packet });
+        }
+        Ok(())
     }
 
     /// Captures a packet that has come, if that was asked for: with the identification that its ICRC fits.
@@ -83,7 +91,7 @@ impl Wire {
     /// Sends a packet without a payload, behind what is in the outbox.
     pub(super) fn say(&self, path: &Path, headers: &Headers) {
         let mut tx = self.tx.lock();
-        let nothing = |_: &mut [u8]| Ok::<(), core::convert::Infallible>(());
+        let nothing = |_: &mut [u8], crc| Ok::<u32, core::convert::Infallible>(crc);
         let Ok(()) = self.put(&mut tx, path, (headers, 0), nothing);
         self.flush(&mut tx);
         // Relaxed: of one of those that answer at once.

@@ -4,19 +4,16 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_core::codec;
-use roce_core::icrc::Flow;
-use roce_core::opcode::Opcode;
-
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
-use crate::objects::state::{Device, Qp};
-use crate::udp::Datagram;
+use crate::objects::state::Device;
+use crate::udp::{Datagram, Merged};
 
+use super::arrivals::Arrivals;
 use super::groups::take_from_groups;
-use super::packets::{add, is_of_partition};
-use super::responder::{Answering, Owed};
-use super::state::{Late, PacketFaults, Path, Rx, Wire};
+use super::packets::add;
+use super::responder::Answering;
+use super::state::{Late, PacketFaults, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
 const ROUNDS: u32 = 4;
@@ -24,8 +21,10 @@ const ROUNDS: u32 = 4;
 const PATIENCE: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
 const DRAIN: u32 = 256;
-/// How long the device's thread stays away from a device that is polled.
+/// How long the device's thread stays away from a device that is polled, at first, and after it has
+/// been polled each time.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
+pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
 
 /// The first step of a poll.
 #[cold]
@@ -108,37 +107,34 @@ pub(super) fn progress(
 ) -> bool {
     let Rx { inbox, groups, answering, resuming, faults, late } = &mut *rx;
     let mut deferred = DeferredWork::default();
-    let (mut shared, mut last) = (Answering::new(), None);
+    let mut shared = Answering::new();
     let mut has_more = true;
     // What was left, unless the program has sent it; and what the socket had no room for.
     answer(device, wire, answering, &mut shared, &mut deferred);
     for _ in 0..ROUNDS {
         // After an error, which an earlier packet has met, the next call is about the next one.
         let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
-        let mut take = |datagram: &Datagram<'_>| {
-            match device.take(wire, datagram, (&mut shared, &mut last), &mut deferred) {
-                Heard::Nothing | Heard::Request(_, Owed::Nothing) => {}
-                Heard::Request(qpn, Owed::Answer) => note(answering, qpn),
-                Heard::Request(qpn, Owed::Nak) => {
-                    note(answering, qpn);
-                    // All that the peer sends until it has the NAK is sent again.
-                    if let Some(qp) = device.qps.get(qpn) {
-                        qp.answer_peer(wire, &mut shared, &mut deferred);
-                        wire.flush(&mut wire.tx.lock());
-                    }
-                }
-                Heard::Response(qpn) => note(resuming, qpn),
-            }
+        let mut arrivals = Arrivals {
+            device,
+            wire,
+            answering: &mut *answering,
+            resuming: &mut *resuming,
+            shared: &mut shared,
+            deferred: &mut deferred,
         };
         let mut came = 0;
-        for datagram in inbox.datagrams() {
-            came += 1;
+        for merged in inbox.merged() {
+            came += merged.len() as u64;
             if wire.capture.is_some() {
-                wire.capture_received(&datagram, wire.port.local());
+                let to = wire.port.local();
+                merged.for_each(|datagram| wire.capture_received(&datagram, to));
             }
             match faults {
-                None => take(&datagram),
-                Some(faults) => faults.strike(late, &datagram, &mut take),
+                None => arrivals.take_all(merged),
+                Some(faults) => merged.for_each(|datagram| {
+                    let mut take = |one: &Datagram<'_>| arrivals.take_all(Merged::from(*one));
+                    faults.strike(late, &datagram, &mut take);
+                }),
             }
         }
         add(&wire.counts.received, came);
@@ -176,87 +172,6 @@ fn answer(
         qp.is_some_and(|qp| qp.answer_peer(wire, shared, deferred))
     });
     wire.flush(&mut wire.tx.lock());
-}
-
-fn is_response(opcode: u8) -> bool {
-    Opcode::from_u8(opcode).is_some_and(Opcode::is_response)
-}
-
-/// What a packet was.
-pub(super) enum Heard {
-    Nothing,
-    Request(u32, Owed),
-    Response(u32),
-}
-
-/// Notes a queue pair once, mostly: there are few in a batch.
-fn note(list: &mut Vec<u32>, qpn: u32) {
-    if !list.contains(&qpn) {
-        list.push(qpn);
-    }
-}
-
-impl Device {
-    /// Takes one packet; `last` is the queue pair that the packet before was for.
-    pub(super) fn take(
-        &self,
-        wire: &Wire,
-        datagram: &Datagram<'_>,
-        (shared, last): (&mut Answering, &mut Option<Arc<Qp>>),
-        deferred: &mut DeferredWork,
-    ) -> Heard {
-        let counts = &wire.counts;
-        // Relaxed: statistics.
-        let count = |which: &core::sync::atomic::AtomicU64| {
-            which.fetch_add(1, Ordering::Relaxed);
-            Heard::Nothing
-        };
-        let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
-        // Packets come in runs for the same queue pair.
-        if last.as_ref().is_none_or(|last| last.num != peek.dest_qpn) {
-            *last = self.qps.get(peek.dest_qpn);
-        }
-        let Some(qp) = last else {
-            if wire.answer_departed(datagram, peek.dest_qpn) {
-                return Heard::Nothing;
-            }
-            return count(&counts.strangers);
-        };
-        if !qp.hears(datagram) {
-            wire.symptoms.note_foreign(datagram.from.ip());
-            return count(&counts.strangers);
-        }
-        if !is_of_partition(peek.pkey) {
-            return count(&counts.strangers);
-        }
-        let flow = Flow::new(datagram.from, wire.port.local());
-        if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {
-            return count(&counts.bad_icrc);
-        }
-        let owed = match codec::parse(datagram.bytes) {
-            // Of an unreliable one the lock may be held for long; none has anything to hear.
-            Ok(packet) if packet.headers.bth.opcode.is_response() && qp.transport.is_reliable() => {
-                qp.hear(&mut qp.sq.lock(), &packet.headers, packet.payload, deferred);
-                return Heard::Response(peek.dest_qpn);
-            }
-            Ok(packet) => qp.serve(&packet, datagram, wire.gid, shared, deferred),
-            Err(error) if error.is_invalid_request() && !is_response(peek.opcode) => {
-                qp.serve_malformed(peek.psn, shared, deferred)
-            }
-            Err(_) => return count(&counts.malformed),
-        };
-        Heard::Request(peek.dest_qpn, owed)
-    }
-}
-
-impl Qp {
-    /// Whether a packet comes from this queue pair's peer, as far as its address says.
-    fn hears(&self, datagram: &Datagram<'_>) -> bool {
-        let responder = self.responder.lock();
-        let Some(wire) = &responder.wire else { return false };
-        let is_peer = |path: Path| path.peer.ip() == datagram.from.ip().to_canonical();
-        wire.path.is_none_or(is_peer)
-    }
 }
 
 /// Packets that overtake one that is late, at most.

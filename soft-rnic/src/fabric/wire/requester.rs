@@ -15,7 +15,7 @@ use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
 use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;
-use crate::objects::span::{Copying, Span, copy_pieces};
+use crate::objects::span::{Copying, Span, copy_pieces, copy_summed};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 
@@ -245,7 +245,7 @@ impl Qp {
                         &mut tx,
                         &wire.path,
                         (&packet.headers, packet.length as usize),
-                        |to| self.fill(parts, &request, &packet, to),
+                        |to, crc| self.fill(parts, &request, &packet, (to, crc)),
                     )
                 });
                 if sent.is_err() {
@@ -263,24 +263,24 @@ impl Qp {
         }
     }
 
-    /// Copies the payload of a packet out of the memory of its request, if that is still there.
+    /// Copies the payload of a packet out of the memory of its request, if that is still there. The CRC-32
+    /// behind it.
     pub(super) fn fill(
         &self,
         parts: &mut SqParts<'_>,
         request: &wqe::Request<'_>,
         packet: &Outgoing,
-        to: &mut [u8],
-    ) -> Result<(), ibv_wc_status> {
+        (to, crc): (&mut [u8], u32),
+    ) -> Result<u32, ibv_wc_status> {
         if to.is_empty() {
-            return Ok(());
+            return Ok(crc);
         }
         let SqParts { requester, scratch, .. } = parts;
         let local = self.local(requester, request, request.len(), &mut scratch.local)?;
         let from = behind(local.as_slice(), packet.offset as usize);
         // SAFETY: the list was checked, and the lock of the send queue is held; programs access it
         // atomically only.
-        unsafe { copy_pieces(core::iter::once(Span::of(to)), from, Copying::Shared) };
-        Ok(())
+        Ok(unsafe { copy_summed(to, from, crc) })
     }
 
     /// A response has come. What it completes is complete before the packets behind it are looked at.

@@ -11,6 +11,7 @@ use roce_core::{uc, ud};
 use verbs_sys::*;
 
 use crate::clock;
+use crate::copy::summed_bytes;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
 use crate::objects::address::Gid;
@@ -20,6 +21,7 @@ use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
+use super::arrivals::Held;
 use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
@@ -90,8 +92,9 @@ impl Qp {
     }
 
     /// A request has come, to an address of this device or of a group.
-    pub(super) fn serve(
-        self: &Arc<Qp>,
+    pub(super) fn serve<'q>(
+        self: &'q Arc<Qp>,
+        held: &mut Held<'q>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
         destination: Gid,
@@ -100,7 +103,7 @@ impl Qp {
     ) -> Owed {
         let headers = &packet.headers;
         if self.state() == State::Err {
-            self.serve_late(headers);
+            self.serve_late(held, headers);
             return Owed::Nothing;
         }
         let header = headers.deth.map(|deth| {
@@ -112,26 +115,31 @@ impl Qp {
             };
             (deth.src_qpn, route.header(packet.payload.len() as u64, headers.imm.is_some()))
         });
-        self.with_machine(answering, deferred, header, |machine, qkey, here| match machine {
-            Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Datagrams(machine) => {
-                if headers.deth.is_none_or(|deth| deth.qkey != qkey) {
-                    // Relaxed: a statistic.
-                    let violations = &here.qp.pd.context.device.qkey_violations;
-                    violations.fetch_add(1, Ordering::Relaxed);
-                    return Outcome::Dropped;
+        self.with_machine(
+            held,
+            (answering, deferred),
+            header,
+            |machine, qkey, here| match machine {
+                Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
+                Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
+                Machine::Datagrams(machine) => {
+                    if headers.deth.is_none_or(|deth| deth.qkey != qkey) {
+                        // Relaxed: a statistic.
+                        let violations = &here.qp.pd.context.device.qkey_violations;
+                        violations.fetch_add(1, Ordering::Relaxed);
+                        return Outcome::Dropped;
+                    }
+                    machine.on_request(headers, packet.payload, here)
                 }
-                machine.on_request(headers, packet.payload, here)
-            }
-        })
+            },
+        )
     }
 
     /// A request has come although the queue pair is in the error state.
     #[cold]
-    fn serve_late(&self, headers: &Headers) {
+    fn serve_late<'q>(&'q self, held: &mut Held<'q>, headers: &Headers) {
         let Some(device) = self.pd.context.device.wire() else { return };
-        let responder = self.responder.lock();
+        let responder = held.get_or_insert_with(|| self.responder.lock());
         if let Some(WireRq { machine: Machine::Reliable(machine), path: Some(path), .. }) =
             responder.wire.as_deref()
             && let Some(answer) = machine.answer_late(headers)
@@ -141,30 +149,31 @@ impl Qp {
     }
 
     /// A packet that breaks the rules has come, for the next request.
-    pub(super) fn serve_malformed(
-        self: &Arc<Qp>,
+    pub(super) fn serve_malformed<'q>(
+        self: &'q Arc<Qp>,
+        held: &mut Held<'q>,
         psn: Psn,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
-        self.with_machine(answering, deferred, None, |machine, _, here| match machine {
+        self.with_machine(held, (answering, deferred), None, |machine, _, here| match machine {
             Machine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
         })
     }
 
-    fn with_machine(
-        self: &Arc<Qp>,
-        answering: &mut Answering,
-        deferred: &mut DeferredWork,
+    fn with_machine<'q>(
+        self: &'q Arc<Qp>,
+        held: &mut Held<'q>,
+        (answering, deferred): (&mut Answering, &mut DeferredWork),
         datagram: Option<(u32, Grh)>,
         act: impl FnOnce(&mut Machine, u32, &mut Here<'_, '_>) -> Outcome,
     ) -> Owed {
-        let mut guard = self.responder.lock();
+        let guard = held.get_or_insert_with(|| self.responder.lock());
         if !self.state().receives() {
             return Owed::Nothing;
         }
-        let Some((machine, mut here)) = self.here(&mut guard, answering, deferred) else {
+        let Some((machine, mut here)) = self.here(guard, answering, deferred) else {
             return Owed::Nothing;
         };
         here.datagram = datagram;
@@ -189,11 +198,12 @@ impl Qp {
                 .wire
                 .as_mut()
                 .is_some_and(|wire| !core::mem::replace(&mut wire.is_established, true));
-        drop(guard);
         if is_first && self.state() == State::Rtr && self.transport != Transport::Ud {
+            *held = None;
             self.raise(ibv_event_type::IBV_EVENT_COMM_EST);
         }
         if let Outcome::Failed(refusal) = outcome {
+            *held = None;
             self.end_refused(refusal, deferred);
         }
         owed
@@ -281,9 +291,8 @@ impl Qp {
             let len = response.length as usize;
             // The completion queue's lock, which `here` may hold, comes before this one.
             let mut tx = device.tx.lock();
-            let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to| {
-                to.copy_from_slice(&here.payload[..len]);
-                Ok::<(), core::convert::Infallible>(())
+            let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to, crc| {
+                Ok::<u32, core::convert::Infallible>(summed_bytes(to, &here.payload[..len], crc))
             });
         }
         if left < RESPONSES {

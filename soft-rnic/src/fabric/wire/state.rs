@@ -44,7 +44,7 @@ pub(crate) struct Wire {
     pub(crate) polls: AtomicU64,
     /// Counts polls that found another thread at it.
     pub(crate) missed: AtomicU32,
-    /// The device's thread looks again within [`AWAY`](super::progress::AWAY). It is cleared under the lock
+    /// The device's thread looks again within [`LONGEST_AWAY`](super::progress::LONGEST_AWAY). It is cleared under the lock
     /// of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.

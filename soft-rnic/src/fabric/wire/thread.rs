@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::progress::{AWAY, progress};
+use super::progress::{AWAY, LONGEST_AWAY, progress};
 use super::state::Wire;
 use crate::clock;
 use crate::objects::device::DEVICES;
@@ -56,7 +56,7 @@ impl Wire {
 }
 
 fn run(device: &Weak<Device>) {
-    let mut seen = 0;
+    let (mut seen, mut away) = (0, AWAY);
     while let Some(device) = device.upgrade() {
         let Some(wire) = device.wire() else { return };
         // Acquire: of a thread that exits.
@@ -71,9 +71,11 @@ fn run(device: &Weak<Device>) {
             seen = polls;
             // Relaxed, as below: only this thread sets it, and clears it under the lock.
             wire.is_watched.store(true, Ordering::Relaxed);
-            std::thread::sleep(AWAY);
+            std::thread::sleep(away);
+            away = LONGEST_AWAY.min(2 * away);
             continue;
         };
+        away = AWAY;
         wire.is_watched.store(false, Ordering::Relaxed);
         // It is there once the thread that has started this one has said so: soon.
         let wake = wire.thread.wait().as_ref();

@@ -14,7 +14,7 @@ use crate::fabric::link::{Link, Step};
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::span::{Copying, Span, copy_pieces};
+use crate::objects::span::{Span, copy_summed};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Request};
 use crate::udp::{Marks, Outbox};
@@ -56,8 +56,8 @@ impl UnreliableLink<'_> {
             }
             tx = device.make_room(tx, writer);
             let len = packet.length as usize;
-            let put = device.put(&mut tx, self.path, (&packet.headers, len), |to| {
-                qp.fill(parts, request, &packet, to)
+            let put = device.put(&mut tx, self.path, (&packet.headers, len), |to, crc| {
+                qp.fill(parts, request, &packet, (to, crc))
             });
             sent = sent.and(put);
         }
@@ -134,12 +134,11 @@ impl Qp {
         };
         let mut tx = wire.make_room(wire.tx.lock(), writer);
         let len = packet.length as usize;
-        let Ok(()) = wire.put(&mut tx, &path, (&packet.headers, len), |to| {
+        let Ok(()) = wire.put(&mut tx, &path, (&packet.headers, len), |to, crc| {
             let from = local.iter().copied();
             // SAFETY: the list was checked, and the lock of the send queue is held; programs access
             // it atomically only.
-            unsafe { copy_pieces(core::iter::once(Span::of(to)), from, Copying::Shared) };
-            Ok::<(), core::convert::Infallible>(())
+            Ok::<u32, core::convert::Infallible>(unsafe { copy_summed(to, from, crc) })
         });
         requester.advance_psn(1);
         Outcome::Done

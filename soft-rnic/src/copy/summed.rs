@@ -1,0 +1,233 @@
+//! A copy that computes the CRC-32 of what it copies.
+//!
+//! Each byte is loaded once: what is stored is what was counted, also while other threads write to the
+//! source. Blocks of 256 bytes stay in registers, and each is multiplied onto the next one (Gopal et al.,
+//! "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009). What
+//! remains is 256 bytes with the same CRC as all, which crc32fast computes.
+
+use core::mem::MaybeUninit;
+
+use crc32fast::Hasher;
+
+use super::{Direction, in_order_to};
+
+/// Bytes of one step.
+const BLOCK: usize = 256;
+/// x^(n+32) and x^(n-32) modulo the polynomial, for the n = 2,048 bits of a block: what the lower and the
+/// upper half of 16 bytes are multiplied by to stand for bytes of the next block. (Bits are reflected, one
+/// place higher than in a CRC.)
+static ONTO_NEXT: [u64; 2] = [0x1_1542_778a, 0x1_322d_1430];
+
+/// The same for each 32 bytes of a block.
+macro_rules! each_of_block {
+    ($before:literal, $between:literal, $after:literal) => {
+        concat!(
+            $before, "0", $between, "0", $after, "\n", $before, "1", $between, "32", $after, "\n",
+            $before, "2", $between, "64", $after, "\n", $before, "3", $between, "96", $after, "\n",
+            $before, "4", $between, "128", $after, "\n", $before, "5", $between, "160", $after,
+            "\n", $before, "6", $between, "192", $after, "\n", $before, "7", $between, "224",
+            $after
+        )
+    };
+    (store $before:literal, $between:literal) => {
+        concat!(
+            $before, "0", $between, "0\n", $before, "32", $between, "1\n", $before, "64", $between,
+            "2\n", $before, "96", $between, "3\n", $before, "128", $between, "4\n", $before, "160",
+            $between, "5\n", $before, "192", $between, "6\n", $before, "224", $between, "7"
+        )
+    };
+}
+
+/// Multiplies 32 bytes onto those of the next block, which are stored on their way.
+macro_rules! fold_step {
+    ($register:literal, $offset:literal) => {
+        concat!(
+            "vpclmulqdq ymm8, ymm",
+            $register,
+            ", ymm11, 0x00\n",
+            "vpclmulqdq ymm9, ymm",
+            $register,
+            ", ymm11, 0x11\n",
+            "vmovdqu ymm10, [{f} + ",
+            $offset,
+            "]\n",
+            "vmovdqu [{t} + ",
+            $offset,
+            "], ymm10\n",
+            "vpxor ymm8, ymm8, ymm9\n",
+            "vpxor ymm",
+            $register,
+            ", ymm8, ymm10"
+        )
+    };
+}
+
+/// The sixteen registers of 32 bytes: eight for a block, two for products, one for what is stored, and the
+/// constant.
+macro_rules! fold_blocks {
+    ($to:expr, $from:expr, $len:expr, $register:expr, $folded:expr) => {
+        core::arch::asm!(
+            "vbroadcasti128 ymm11, [{k}]",
+            "vmovd xmm8, {r:e}",
+            each_of_block!("vmovdqu ymm", ", [{f} + ", "]"),
+            each_of_block!(store "vmovdqu [{t} + ", "], ymm"),
+            // What precedes the first bytes counts with them.
+            "vpxor ymm0, ymm0, ymm8",
+            "jmp 3f",
+            "2:",
+            fold_step!(0, 0),
+            fold_step!(1, 32),
+            fold_step!(2, 64),
+            fold_step!(3, 96),
+            fold_step!(4, 128),
+            fold_step!(5, 160),
+            fold_step!(6, 192),
+            fold_step!(7, 224),
+            "3:",
+            "add {f}, 256",
+            "add {t}, 256",
+            "sub {n}, 256",
+            "jnz 2b",
+            each_of_block!(store "vmovdqu [{d} + ", "], ymm"),
+            "vzeroupper",
+            k = in(reg) &raw const ONTO_NEXT,
+            r = in(reg) $register,
+            d = in(reg) $folded,
+            f = inout(reg) $from => _,
+            t = inout(reg) $to => _,
+            n = inout(reg) $len => _,
+            out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+            out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+            out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+            out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+            options(nostack),
+        )
+    };
+}
+
+/// Whether the processor has the instructions.
+fn folds() -> bool {
+    std::is_x86_feature_detected!("vpclmulqdq") && std::is_x86_feature_detected!("avx2")
+}
+
+/// Copies `to.len()` bytes. The CRC-32 behind them, if that before them is `crc`.
+///
+/// # Safety
+/// As many bytes can be read from `from` on; other threads write to them with atomic operations only.
+pub(crate) unsafe fn summed(to: &mut [u8], from: *const u8, crc: u32) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { summed_by(to, from, crc, folds()) }
+}
+
+/// [`summed`] of bytes of the device, of which there are as many.
+pub(crate) fn summed_bytes(to: &mut [u8], from: &[u8], crc: u32) -> u32 {
+    let to = &mut to[..from.len()];
+    // SAFETY: borrowed, and as long.
+    unsafe { summed(to, from.as_ptr(), crc) }
+}
+
+/// As [`summed`], by this means.
+///
+/// # Safety
+/// As [`summed`]; and the processor has the instructions, if it `folds`.
+unsafe fn summed_by(to: &mut [u8], from: *const u8, mut crc: u32, folds: bool) -> u32 {
+    let whole = if folds { to.len() / BLOCK * BLOCK } else { 0 };
+    let (blocks, rest) = to.split_at_mut(whole);
+    if whole > 0 {
+        // SAFETY: the caller's promise, for the first part.
+        let folded = unsafe { fold(blocks, from, crc) };
+        // What precedes it counts as nothing.
+        crc = go_on(u32::MAX, &folded);
+    }
+    if rest.is_empty() {
+        return crc;
+    }
+    // SAFETY: the caller's promise, for the second part; it is not longer than `to`.
+    unsafe { in_order_to(rest.as_mut_ptr(), from.add(whole), rest.len(), Direction::Pull) };
+    go_on(crc, rest)
+}
+
+fn go_on(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Copies whole blocks, at least one. A block with their CRC.
+///
+/// # Safety
+/// As [`summed`]; the processor has the instructions.
+unsafe fn fold(to: &mut [u8], from: *const u8, crc: u32) -> [u8; BLOCK] {
+    let mut folded = MaybeUninit::<[u8; BLOCK]>::uninit();
+    // SAFETY: the caller's promise. The loop moves by whole blocks, of which there are as many as it
+    // counts; all of `folded` is written; all registers that change are declared.
+    unsafe {
+        fold_blocks!(to.as_mut_ptr(), from, to.len(), !crc, folded.as_mut_ptr());
+        folded.assume_init()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// All ways of this processor.
+    fn ways() -> impl Iterator<Item = bool> {
+        [false, true].into_iter().filter(|folds| !folds || super::folds())
+    }
+
+    fn check(bytes: &[u8], shift: usize, crc: u32) {
+        for folds in ways() {
+            let mut room = vec![0x5a; bytes.len() + shift + 64];
+            let to = &mut room[shift..][..bytes.len()];
+            // SAFETY: as many bytes as the target has.
+            let sum = unsafe { summed_by(to, bytes.as_ptr(), crc, folds) };
+            assert_eq!(to, bytes);
+            assert_eq!(sum, go_on(crc, bytes), "{} bytes, {folds}", bytes.len());
+            room.drain(shift..shift + bytes.len());
+            assert!(room.iter().all(|byte| *byte == 0x5a), "something else was written");
+        }
+    }
+
+    #[test]
+    fn a_copy_of_each_length_has_its_checksum() {
+        let bytes: Vec<u8> = (0..1_600_u32).map(|n| ((n * n) >> 3) as u8).collect();
+        (0..bytes.len()).for_each(|len| check(&bytes[..len], len % 33, 0x1234_5678));
+    }
+
+    #[test]
+    fn a_copy_of_any_bytes_has_its_checksum() {
+        let mut random = Random::new(24);
+        for _ in 0..2_000 {
+            let bytes: Vec<u8> =
+                (0..random.below(3_000)).map(|_| random.below(256) as u8).collect();
+            check(&bytes, random.below(64) as usize, random.below(1 << 32) as u32);
+        }
+    }
+
+    /// An optimised build keeps a value in its register, if the assembly does not declare that it changes it.
+    #[test]
+    fn a_copy_declares_the_registers_that_it_changes() {
+        #[target_feature(enable = "avx")]
+        fn keeps() {
+            use core::arch::{asm, x86_64::__m256i};
+            let (bytes, mut kept) = ([1_u8; 32], [0_u8; 32]);
+            let (source, mut target) = ([2_u8; BLOCK], [0_u8; BLOCK]);
+            // SAFETY: as many bytes as the arrays have.
+            let folded = unsafe {
+                let value: __m256i;
+                asm!("vmovdqu ymm10, [{p}]", p = in(reg) &bytes, out("ymm10") value);
+                let folded = fold(&mut target, source.as_ptr(), 0);
+                asm!("vmovdqu [{p}], ymm10", p = in(reg) &mut kept, in("ymm10") value);
+                folded
+            };
+            assert_eq!((kept, target), (bytes, source));
+            assert_eq!(go_on(u32::MAX, &folded), go_on(0, &source));
+        }
+        if folds() {
+            // SAFETY: the processor has the instructions.
+            unsafe { keeps() }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Packets that have come: each to the machine that it is for.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use roce_core::codec;
+use roce_core::icrc::Flow;
+use roce_core::opcode::Opcode;
+
+use crate::deferred_work::DeferredWork;
+use crate::lock::Guard;
+use crate::objects::state::{Device, Qp, Responder};
+use crate::udp::{Datagram, Merged};
+
+use super::packets::is_of_partition;
+use super::responder::{Answering, Owed};
+use super::state::{Path, Wire};
+
+/// What the packets of one look share; the lock of what receives is held.
+pub(super) struct Arrivals<'l> {
+    pub(super) device: &'l Device,
+    pub(super) wire: &'l Wire,
+    /// Queue pairs whose peers are to be answered.
+    pub(super) answering: &'l mut Vec<u32>,
+    /// Queue pairs whose requesters have heard something.
+    pub(super) resuming: &'l mut Vec<u32>,
+    pub(super) shared: &'l mut Answering,
+    pub(super) deferred: &'l mut DeferredWork,
+}
+
+/// The receiving side of a queue pair, from the first request of a run on. To take the lock for each
+/// packet would cost more than the packet: an atomic exchange waits until the bytes before it, which were
+/// copied to memory that is in no cache, are there.
+pub(super) type Held<'q> = Option<Guard<'q, Responder>>;
+
+/// What a packet was.
+enum Heard {
+    Nothing,
+    Request(Owed),
+    Response,
+}
+
+impl Arrivals<'_> {
+    pub(super) fn take_all(&mut self, mut merged: Merged<'_>) {
+        let flow = Flow::new(merged.current().from, self.wire.port.local());
+        while !merged.is_empty() {
+            let Some(qpn) = dest_of(merged.current()) else {
+                self.count(&self.wire.counts.malformed);
+                merged.advance();
+                continue;
+            };
+            let Some(qp) = self.device.qps.get(qpn) else {
+                if !self.wire.answer_departed(merged.current(), qpn) {
+                    self.count(&self.wire.counts.strangers);
+                }
+                merged.advance();
+                continue;
+            };
+            let mut held = None;
+            while dest_of(merged.current()) == Some(qpn) {
+                let heard = self.take(&qp, &mut held, (merged.current(), &flow));
+                self.note(&qp, &mut held, &heard);
+                merged.advance();
+            }
+        }
+    }
+
+    fn note(&mut self, qp: &Arc<Qp>, held: &mut Held<'_>, heard: &Heard) {
+        match heard {
+            Heard::Nothing | Heard::Request(Owed::Nothing) => {}
+            Heard::Request(Owed::Answer) => note(self.answering, qp.num),
+            Heard::Request(Owed::Nak) => {
+                *held = None;
+                note(self.answering, qp.num);
+                // All that the peer sends until it has the NAK is sent again.
+                qp.answer_peer(self.wire, self.shared, self.deferred);
+                self.wire.flush(&mut self.wire.tx.lock());
+            }
+            Heard::Response => note(self.resuming, qp.num),
+        }
+    }
+
+    fn take<'q>(
+        &mut self,
+        qp: &'q Arc<Qp>,
+        held: &mut Held<'q>,
+        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+    ) -> Heard {
+        let counts = &self.wire.counts;
+        let Some(peek) = codec::peek(datagram.bytes) else { return self.count(&counts.malformed) };
+        // Of an unreliable one the lock may be held for long; none has anything to hear.
+        if is_response(peek.opcode) && qp.transport.is_reliable() {
+            *held = None;
+            return self.take_response(qp, (datagram, flow), peek.pkey);
+        }
+        let responder = held.get_or_insert_with(|| qp.responder.lock());
+        let Some(connection) = &responder.wire else { return self.count(&counts.strangers) };
+        let is_from_peer = connection.path.is_none_or(|path| is_from(datagram, &path));
+        if let Err(heard) = self.check((datagram, flow), is_from_peer, peek.pkey) {
+            return heard;
+        }
+        Heard::Request(match codec::parse(datagram.bytes) {
+            Ok(packet) => {
+                let own = self.wire.gid;
+                qp.serve(held, &packet, datagram, own, self.shared, self.deferred)
+            }
+            Err(error) if error.is_invalid_request() && !is_response(peek.opcode) => {
+                qp.serve_malformed(held, peek.psn, self.shared, self.deferred)
+            }
+            Err(_) => return self.count(&counts.malformed),
+        })
+    }
+
+    fn take_response(
+        &mut self,
+        qp: &Arc<Qp>,
+        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        pkey: u16,
+    ) -> Heard {
+        let counts = &self.wire.counts;
+        let mut sq = qp.sq.lock();
+        let Some(connection) = &mut sq.wire else { return self.count(&counts.strangers) };
+        let is_from_peer = is_from(datagram, connection.path());
+        if let Err(heard) = self.check((datagram, flow), is_from_peer, pkey) {
+            return heard;
+        }
+        let Ok(packet) = codec::parse(datagram.bytes) else { return self.count(&counts.malformed) };
+        qp.hear(&mut sq, &packet.headers, packet.payload, self.deferred);
+        Heard::Response
+    }
+
+    /// What a packet has to be before it is parsed.
+    fn check(
+        &self,
+        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        is_from_peer: bool,
+        pkey: u16,
+    ) -> Result<(), Heard> {
+        let counts = &self.wire.counts;
+        if !is_from_peer {
+            self.wire.symptoms.note_foreign(datagram.from.ip());
+            return Err(self.count(&counts.strangers));
+        }
+        if !is_of_partition(pkey) {
+            return Err(self.count(&counts.strangers));
+        }
+        if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {
+            return Err(self.count(&counts.bad_icrc));
+        }
+        Ok(())
+    }
+
+    fn count(&self, which: &AtomicU64) -> Heard {
+        // Relaxed: a statistic.
+        which.fetch_add(1, Ordering::Relaxed);
+        Heard::Nothing
+    }
+}
+
+fn dest_of(datagram: &Datagram<'_>) -> Option<u32> {
+    codec::peek(datagram.bytes).map(|peek| peek.dest_qpn)
+}
+
+/// Whether a packet comes from the peer, as far as its address says.
+fn is_from(datagram: &Datagram<'_>, path: &Path) -> bool {
+    path.peer.ip() == datagram.from.ip().to_canonical()
+}
+
+fn is_response(opcode: u8) -> bool {
+    Opcode::from_u8(opcode).is_some_and(Opcode::is_response)
+}
+
+/// Notes a queue pair once, mostly: there are few in a batch.
+fn note(list: &mut Vec<u32>, qpn: u32) {
+    if !list.contains(&qpn) {
+        list.push(qpn);
+    }
+}
