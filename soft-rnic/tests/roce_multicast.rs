@@ -230,6 +230,13 @@ fn packets_to_a_group_that_are_no_datagrams_for_it_are_dropped() {
     net.close();
 }
 
+/// Whether a socket of this machine has joined a group, as the system lists it.
+fn is_joined(group: ibv_gid) -> bool {
+    let address = u32::from_ne_bytes(raw(&group)[12..].try_into().unwrap());
+    let all = std::fs::read_to_string("/proc/self/net/igmp").unwrap();
+    all.split_whitespace().any(|word| word == format!("{address:08X}"))
+}
+
 #[test]
 fn a_process_joins_as_many_groups_as_the_device_says() {
     let net = device("127.45.0.9");
@@ -251,7 +258,9 @@ fn a_process_joins_as_many_groups_as_the_device_says() {
     assert_eq!(detach(&net, two.qp, group(first), 0), EINVAL);
     assert_eq!(attach(&net, one.qp, group(first + groups), 0), 0);
     for n in 1..=groups {
+        assert!(is_joined(group(first + n)));
         assert_eq!(detach(&net, one.qp, group(first + n), 0), 0);
+        assert!(!is_joined(group(first + n)), "it is left with its last member");
     }
     assert_eq!(attach(&net, two.qp, group_v6(1), 0), EINVAL, "of another family");
     [one, two].into_iter().for_each(|member| member.close(&net));
