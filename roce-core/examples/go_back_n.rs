@@ -60,6 +60,10 @@ impl Target for Sink {
         Ok(0)
     }
 
+    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), Refusal> {
+        Err(Refusal::Operation)
+    }
+
     fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {
         Ok(())
     }

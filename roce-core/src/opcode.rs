@@ -343,6 +343,12 @@ impl Opcode {
         self.has_any(ATOMIC)
     }
 
+    /// A request that is answered by a response of its own, which the responder remembers.
+    #[inline]
+    pub fn has_response(self) -> bool {
+        self.has_any(READ_REQUEST | ATOMIC | ATOMIC_WRITE)
+    }
+
     /// An ATOMIC WRITE.
     #[inline]
     pub fn is_atomic_write(self) -> bool {

@@ -28,7 +28,7 @@ pub const MAX_LENGTH: u32 = 2048;
 /// A request to be posted. All numbers are taken modulo what is possible.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Draft {
-    /// Which of the eight operations.
+    /// Which of the nine operations.
     pub kind: u8,
     /// Its length.
     pub length: u16,

@@ -39,6 +39,8 @@ pub enum Kind {
         /// What is added.
         add: u64,
     },
+    /// Eight bytes, which are stored in the peer's memory at once.
+    AtomicWrite,
 }
 
 impl Kind {
@@ -48,10 +50,11 @@ impl Kind {
         matches!(self, Self::CmpSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// It is answered by data, and not by an acknowledgement that may cover several requests.
+    /// It is answered by a response of its own, and not by an acknowledgement that may cover several
+    /// requests.
     #[inline]
     pub const fn has_response(self) -> bool {
-        matches!(self, Self::Read) || self.is_atomic()
+        matches!(self, Self::Read | Self::AtomicWrite) || self.is_atomic()
     }
 
     /// It takes a receive request of the peer.
@@ -71,7 +74,7 @@ impl Kind {
 pub struct Request {
     /// The operation.
     pub kind: Kind,
-    /// Bytes to send, write or read. Of an atomic, it is not used.
+    /// Bytes to send, write or read. Of an atomic, it is not used; of an ATOMIC WRITE, it is 8.
     pub length: u32,
     /// Where the peer's memory begins; not used by SENDs.
     pub remote_addr: u64,
@@ -155,6 +158,7 @@ pub(crate) const fn rc_opcode(kind: Kind, part: Part) -> Opcode {
         (Kind::Read, _) => Opcode::RcReadRequest,
         (Kind::CmpSwap { .. }, _) => Opcode::RcCmpSwap,
         (Kind::FetchAdd { .. }, _) => Opcode::RcFetchAdd,
+        (Kind::AtomicWrite, _) => Opcode::RcAtomicWrite,
         (Kind::Write | Kind::WriteImm(_), Part::First) => Opcode::RcWriteFirst,
         (Kind::Write | Kind::WriteImm(_), Part::Middle) => Opcode::RcWriteMiddle,
         (Kind::Write, Part::Last) => Opcode::RcWriteLast,
@@ -183,7 +187,7 @@ pub(crate) fn extend(
     let va = request.remote_addr.wrapping_add(offset.into());
     let rkey = request.rkey;
     match request.kind {
-        Kind::Read => headers.reth = Some(Reth { va, rkey, len: length }),
+        Kind::Read | Kind::AtomicWrite => headers.reth = Some(Reth { va, rkey, len: length }),
         Kind::CmpSwap { compare, swap } => {
             headers.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
         }

@@ -70,9 +70,9 @@ use window::Window;
 
 pub use window::MAX_WINDOW;
 
-use crate::lengths::PATH_MTUS;
+use crate::lengths::{ATOMIC_WRITE, PATH_MTUS};
 use crate::psn::Psn;
-use crate::request::{MAX_MESSAGE, Request, WqeIndex};
+use crate::request::{Kind, MAX_MESSAGE, Request, WqeIndex};
 
 /// An `rnr_retry` that never ends.
 pub const RNR_RETRY_FOREVER: u8 = 7;
@@ -169,7 +169,9 @@ pub enum PostError {
     Full,
     /// It is longer than [`MAX_MESSAGE`].
     TooLong(u32),
-    /// A READ or an atomic, and `max_rd_atomic` is 0.
+    /// An ATOMIC WRITE that is not of eight bytes.
+    NotAWord(u32),
+    /// A READ, an atomic or an ATOMIC WRITE, and `max_rd_atomic` is 0.
     NoReads,
     /// A request has failed: all later ones are flushed by the caller.
     Failed,
@@ -181,6 +183,9 @@ impl fmt::Display for PostError {
             Self::Full => f.write_str("the send queue is full"),
             Self::TooLong(length) => {
                 write!(f, "length ({length}) must be at most {MAX_MESSAGE} bytes")
+            }
+            Self::NotAWord(length) => {
+                write!(f, "length ({length}) of an ATOMIC WRITE must be {ATOMIC_WRITE} bytes")
             }
             Self::NoReads => f.write_str("max_rd_atomic is 0: no READ or atomic can be sent"),
             Self::Failed => f.write_str("an earlier request has failed"),
@@ -267,7 +272,7 @@ pub struct SendSlot {
 impl SendSlot {
     /// An entry that is not used yet.
     pub const fn new() -> Self {
-        let request = Request::new(crate::request::Kind::Send, 0, 0, 0);
+        let request = Request::new(Kind::Send, 0, 0, 0);
         Self { request, first: 0, end: 0 }
     }
 }
@@ -459,6 +464,9 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         if request.length > MAX_MESSAGE && !request.kind.is_atomic() {
             return Err(PostError::TooLong(request.length));
         }
+        if request.kind == Kind::AtomicWrite && request.length != ATOMIC_WRITE as u32 {
+            return Err(PostError::NotAWord(request.length));
+        }
         if request.kind.has_response() && self.config.max_rd_atomic == 0 {
             return Err(PostError::NoReads);
         }
@@ -497,7 +505,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// The position behind the packets that the one at `position` stands for: of a READ, those of
     /// the rest of its part.
     fn span_end(&self, slot: &SendSlot, position: u64) -> u64 {
-        if slot.request.kind != crate::request::Kind::Read {
+        if slot.request.kind != Kind::Read {
             return position + 1;
         }
         let part = u64::from(self.config.read_packets);

@@ -26,7 +26,7 @@
 //! The last READs and atomics, as many as `max_dest_rd_atomic`. A READ that is repeated is read
 //! again, from where the repetition begins, and its key is checked again: if it is not valid, the
 //! requester gets a NAK, and the responder goes on, because it may be a late copy. An atomic that
-//! is repeated is answered with what it found the first time. WRITEs and SENDs that are repeated
+//! is repeated is answered with what it found the first time, and an ATOMIC WRITE is not executed again. WRITEs and SENDs that are repeated
 //! are only acknowledged. Nothing else grows, whatever the peer sends: a packet makes the responder
 //! do the work of one packet, and a READ that of its responses, which are sent one by one when the
 //! caller asks for them.
@@ -53,7 +53,7 @@ pub use slots::ResponseSlot;
 use slots::Slots;
 
 use crate::headers::{NakCode, RnrTimer};
-use crate::lengths::PATH_MTUS;
+use crate::lengths::{ATOMIC_WRITE, PATH_MTUS};
 use crate::message::Message;
 use crate::psn::Psn;
 
@@ -93,6 +93,8 @@ pub enum Access {
     Write,
     /// `IBV_ACCESS_REMOTE_ATOMIC`
     Atomic,
+    /// `IBV_ACCESS_REMOTE_WRITE`, of eight bytes at a multiple of eight.
+    AtomicWrite,
 }
 
 /// An atomic operation on eight bytes.
@@ -169,6 +171,13 @@ pub trait Target {
     /// until it is completed or has failed.
     fn take_receive(&mut self) -> Option<u32>;
 
+    /// The receive request that was taken has room for so many bytes, and its message has more: at least
+    /// `needs`, or, if that `is_all`, so many. Called before the receive request fails, or the message is
+    /// dropped. For reports; nothing has to be done.
+    fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
+        let _ = (room, needs, is_all);
+    }
+
     /// The next bytes of a SEND, into the receive request that was taken.
     ///
     /// # Errors
@@ -206,6 +215,18 @@ pub trait Target {
     /// # Errors
     /// [`Refusal`]
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal>;
+
+    /// Stores eight bytes at a multiple of eight, at once: a reader that sees them sees all that was stored
+    /// before. The key was checked.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    fn atomic_write(
+        &mut self,
+        rkey: u32,
+        va: u64,
+        bytes: [u8; ATOMIC_WRITE],
+    ) -> Result<(), Refusal>;
 
     /// Invalidates a key for the peer.
     ///

@@ -115,10 +115,13 @@ impl Receiver {
         }
         self.held = self.held.or_else(|| target.take_receive());
         let Some(room) = self.held else { return Outcome::NotReady };
-        let fitting = u32::try_from(payload.len()).ok();
-        let Some(length) = fitting.filter(|length| *length <= room) else {
+        let Ok(length) = u32::try_from(payload.len()) else {
             return Outcome::Dropped;
         };
+        if length > room {
+            target.note_short(room, length, true);
+            return Outcome::Dropped;
+        }
         self.held = None;
         if target.place(0, payload).is_err() {
             target.fail_receive(ReceiveFault::Protection);

@@ -12,7 +12,8 @@
 //!    reports at exit;
 //! 2. the device tells of each request: at its post a `fingerprint` of its buffer is taken, which
 //!    is compared when it is executed, and when its completion is polled (`queue` keeps what is
-//!    outstanding until then);
+//!    outstanding until then); over the network, a packet that is sent again has to carry what it has
+//!    carried before (`packets`);
 //! 3. `claims` knows which bytes belong to the device meanwhile: where it writes to bytes that
 //!    another request names, too, a change tells nothing;
 //! 4. `completions` counts what could come to a completion queue;
@@ -23,6 +24,7 @@ pub(crate) mod checker;
 pub(crate) mod claims;
 pub(crate) mod completions;
 pub(crate) mod fingerprint;
+pub(crate) mod packets;
 pub(crate) mod queue;
 mod record;
 pub(crate) mod report;

@@ -19,7 +19,7 @@
 mod summed;
 mod width;
 
-pub(crate) use summed::{summed, summed_bytes};
+pub(crate) use summed::{sum, summed, summed_bytes};
 use width::Width;
 
 /// Says that a cache line will be read soon. A hint: any address is fine.

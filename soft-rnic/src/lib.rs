@@ -36,7 +36,7 @@
 //! | `IGNORE_OVERRUN`, `SINGLE_THREADED` | completions without room are dropped, and the queue lives; changes nothing |
 //! | `ibv_modify_cq` | `IBV_CQ_ATTR_MODERATE`: an event comes when as many completions have come as `cq_count` says, or `cq_period` after the first of them; 0 is no limit, both 0 is no moderation |
 //! | `ibv_create_qp_ex` with `SEND_OPS_FLAGS` | every function of an `ibv_qp_ex` is there; those of operations that the queue pair was not created for make the batch fail, with `EOPNOTSUPP` |
-//! | `ibv_wr_atomic_write`, `IBV_WR_ATOMIC_WRITE` | of reliable connections, XRC included: eight bytes that are stored at once, at a multiple of 8 (else, or of another length: `REM_INV_REQ`), with `IBV_ACCESS_REMOTE_WRITE`. `device_cap_flags_ex` has bit 40, as the kernel's has; rdma-core 44 has no name for it |
+//! | `ibv_wr_atomic_write`, `IBV_WR_ATOMIC_WRITE` | of reliable connections, XRC included: eight bytes that are stored at once, at a multiple of 8 (else, or of another length: `REM_INV_REQ`), with `IBV_ACCESS_REMOTE_WRITE`; over the network with `max_rd_atomic` and `max_dest_rd_atomic`, too. `device_cap_flags_ex` has bit 40, as the kernel's has; rdma-core 44 has no name for it |
 //! | `ibv_wr_complete` | posts all requests of the batch, or none and gives the first error |
 //! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues and those of XRC, each with a number; tag matching is `EOPNOTSUPP` |
 //! | `ibv_open_xrcd`, `ibv_close_xrcd`, `ibv_open_qp` | see [XRC](#xrc) |

@@ -146,8 +146,35 @@ fn every_operation(texts: [&str; 2]) {
         assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
         assert_eq!(a.bytes[8..16], (5 + 3 * n as u64).to_ne_bytes(), "each is executed once");
     }
+    write_words([&mut a, &mut b]);
     a.close();
     b.close();
+}
+
+/// Atomic writes to one word, several under way: the last one of a list is there at its end, as the READ
+/// behind it finds it.
+fn write_words([a, b]: [&mut Side; 2]) {
+    const WORDS: u64 = 3;
+    for n in 0..100 {
+        let mut lists: Vec<_> = (0..WORDS).map(|i| a.local(8 * i as usize, 8)).collect();
+        let (mut read, to) = (a.local(64, 8), b.bytes.as_ptr() as u64);
+        // SAFETY: the region is alive.
+        let rkey = unsafe { (*b.mr).rkey };
+        let all = lists.iter_mut().map(|sges| atomic_write::request(sges, to, rkey));
+        let mut all: Vec<_> = all.collect();
+        all.push(send_wr(2, ibv_wr_opcode::IBV_WR_RDMA_READ, &mut read, SIGNALED));
+        remote(&mut all[WORDS as usize], b, 0);
+        for i in 0..WORDS {
+            let word = WORDS * n + i;
+            a.bytes[8 * i as usize..][..8].copy_from_slice(&word.to_ne_bytes());
+            all[i as usize].next = &raw mut all[i as usize + 1];
+        }
+        assert_eq!(post_send(a.qp, &mut all[0]), 0);
+        let done = a.net.poll(a.cq, WORDS as usize + 1);
+        assert!(done.iter().all(|wc| wc.status == "SUCCESS"), "{done:?}");
+        let last = (WORDS * n + WORDS - 1).to_ne_bytes();
+        assert_eq!((&a.bytes[64..72], &b.bytes[..8]), (&last[..], &last[..]), "round {n}");
+    }
 }
 
 #[test]

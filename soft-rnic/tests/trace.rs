@@ -31,9 +31,28 @@ fn remove(scene: &str, process: i32) {
     std::fs::remove_file(prefix(scene).with_extension(process.to_string())).unwrap();
 }
 
-/// Plays a scene until it has posted all, kills it, and reads its trace.
+const WIRED: &str = "roce:127.31.9.2,loopback=wire";
+/// In one process on soft0, and over the network.
+const DEVICES: [&str; 2] = ["soft0", WIRED];
+
+/// How far a request is that the receiver has not taken: over the network it was sent.
+fn untaken(device: &str) -> Stage {
+    if device == WIRED { Stage::Sent } else { Stage::Queued }
+}
+
+/// [`killed_on`] soft0, of what it alone has.
 fn killed(scene: &str) -> Trace {
-    let mut other = Other::start("the_other_process", scene);
+    killed_on("soft0", scene)
+}
+
+/// [`killed_on`] each device.
+fn each_killed(scene: &str) -> [(&'static str, Trace); 2] {
+    DEVICES.map(|device| (device, killed_on(device, scene)))
+}
+
+/// Plays a scene until it has posted all, kills it, and reads its trace.
+fn killed_on(device: &str, scene: &str) -> Trace {
+    let mut other = Other::start_on("the_other_process", scene, Some(device));
     assert_eq!(other.hear(), "posted");
     other.signal(libc::SIGKILL);
     let _ = other.wait();
@@ -68,7 +87,14 @@ fn the_other_process() {
 }
 
 fn net() -> Net {
-    Net::on(soft_rnic::table(), "soft0")
+    Net::new()
+}
+
+/// Waits until the device has counted that; on soft0 it has when the post returns.
+fn has_counted(what: impl Fn(soft_rnic::Counters) -> bool) {
+    while !what(soft_rnic::counters_of(&provider().1).unwrap()) {
+        std::thread::yield_now();
+    }
 }
 
 fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) -> i32 {
@@ -100,21 +126,26 @@ fn no_receive_request() {
     let p = Pair::with(net(), config, config);
     assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
     assert_eq!(post(&p, 2, W::IBV_WR_RDMA_WRITE, UNSIGNALLED), 0);
+    has_counted(|counters| counters.rnr_naks > 0);
     keep(p);
 }
 
 #[test]
 fn a_message_waits_for_a_receive_request() {
-    let trace = killed("receiver");
-    assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued), (2, Stage::Queued)]);
-    let pair = &trace.queue_pairs[0];
-    let waiting = pair.waiting.unwrap();
-    assert_eq!((waiting.reason, pair.rnr_retry, pair.state), (Wait::Receiver, 7, "RTS"));
-    assert!(waiting.tries > 0);
-    assert_eq!(pair.peer, Some(trace.queue_pairs[1].number));
-    assert_eq!((pair.sends[0].operation, pair.sends[1].operation), ("SEND", "WRITE"));
-    assert_eq!((pair.sends[0].is_signaled, pair.sends[1].is_signaled), (true, false));
-    assert_eq!((pair.sends[0].len, pair.sends[0].index), (64, 0));
+    for (device, trace) in each_killed("receiver") {
+        let stage = untaken(device);
+        assert_eq!(outstanding(&trace, 0).0, [(1, stage), (2, stage)]);
+        let pair = &trace.queue_pairs[0];
+        let waiting = pair.waiting.unwrap();
+        assert_eq!((waiting.reason, pair.rnr_retry, pair.state), (Wait::Receiver, 7, "RTS"));
+        assert!(waiting.tries > 0);
+        assert_eq!(pair.peer, Some(trace.queue_pairs[1].number));
+        let address = (device == WIRED).then(|| "127.31.9.2".parse().unwrap());
+        assert_eq!(pair.peer_address, address);
+        assert_eq!((pair.sends[0].operation, pair.sends[1].operation), ("SEND", "WRITE"));
+        assert_eq!((pair.sends[0].is_signaled, pair.sends[1].is_signaled), (true, false));
+        assert_eq!((pair.sends[0].len, pair.sends[0].index), (64, 0));
+    }
 }
 
 /// A request that waits for a fault, for ever or for long.
@@ -143,36 +174,42 @@ fn an_injected_fault_is_said_to_be_one() {
 /// Each try is counted, of the one request that waits.
 #[test]
 fn a_trace_is_read_while_the_process_runs() {
-    let mut other = Other::start("the_other_process", "receiver");
-    assert_eq!(other.hear(), "posted");
-    let tries = || {
-        let trace = read("receiver", other.pid()).expect("a trace");
-        trace.queue_pairs[0].waiting.map_or(0, |waiting| waiting.tries)
-    };
-    while tries() < 3 {
-        std::thread::yield_now();
+    for device in DEVICES {
+        let mut other = Other::start_on("the_other_process", "receiver", Some(device));
+        assert_eq!(other.hear(), "posted");
+        let tries = || {
+            let trace = read("receiver", other.pid()).expect("a trace");
+            trace.queue_pairs[0].waiting.map_or(0, |waiting| waiting.tries)
+        };
+        while tries() < 3 {
+            std::thread::yield_now();
+        }
+        other.signal(libc::SIGKILL);
+        let _ = other.wait();
+        remove("receiver", other.pid());
     }
-    other.signal(libc::SIGKILL);
-    let _ = other.wait();
-    remove("receiver", other.pid());
 }
 
 fn no_response() {
-    let config = Config { timeout: 21, retry_cnt: 7, ..Config::default() };
+    // Over the network a response is missing when it has been waited for.
+    let timeout = if is_wired() { 14 } else { 21 };
+    let config = Config { timeout, retry_cnt: 7, ..Config::default() };
     let p = Pair::unconnected(ibv_qp_type::IBV_QPT_RC, net());
     // Its own peer is not connected.
     p.net.connect(p.qp[0], p.num(1), config);
     assert_eq!(post(&p, 1, W::IBV_WR_RDMA_READ, SIGNALED), 0);
     assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
+    has_counted(|counters| counters.retries > 0 || !is_wired());
     keep(p);
 }
 
 #[test]
 fn a_request_waits_for_a_response() {
-    let trace = killed("response");
-    assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
-    assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, Wait::Response);
-    assert_eq!(trace.queue_pairs[1].state, "RESET");
+    for (device, trace) in each_killed("response") {
+        assert_eq!(outstanding(&trace, 0).0, [(1, untaken(device))]);
+        assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, Wait::Response);
+        assert_eq!(trace.queue_pairs[1].state, "RESET");
+    }
 }
 
 fn nothing_polled() {
@@ -188,22 +225,24 @@ fn nothing_polled() {
     assert_eq!(post(&p, 5, W::IBV_WR_SEND, UNSIGNALLED), 0);
     // What is refused is not there.
     assert_ne!(post(&p, 6, W::IBV_WR_TSO, SIGNALED), 0);
+    has_counted(|counters| counters.requests == 5);
     keep(p);
 }
 
 #[test]
 fn what_was_done_waits_for_the_program() {
-    let trace = killed("unpolled");
-    let done = [(3, Stage::Completed("SUCCESS")), (4, Stage::Executed), (5, Stage::Executed)];
-    assert_eq!(outstanding(&trace, 0).0, done);
-    assert_eq!(outstanding(&trace, 1).1, [11, 12, 13]);
-    let unpolled: Vec<u32> = trace.completion_queues.iter().map(|cq| cq.unpolled).collect();
-    assert_eq!(unpolled, [1, 1]);
-    let polls = trace.events.iter().filter(|event| event.what == "poll");
-    assert_eq!(
-        polls.map(|event| (event.wr_id, event.status)).collect::<Vec<_>>(),
-        [(1, Some("SUCCESS"))]
-    );
+    for (_, trace) in each_killed("unpolled") {
+        let done = [(3, Stage::Completed("SUCCESS")), (4, Stage::Executed), (5, Stage::Executed)];
+        assert_eq!(outstanding(&trace, 0).0, done);
+        assert_eq!(outstanding(&trace, 1).1, [11, 12, 13]);
+        let unpolled: Vec<u32> = trace.completion_queues.iter().map(|cq| cq.unpolled).collect();
+        assert_eq!(unpolled, [1, 1]);
+        let polls = trace.events.iter().filter(|event| event.what == "poll");
+        assert_eq!(
+            polls.map(|event| (event.wr_id, event.status)).collect::<Vec<_>>(),
+            [(1, Some("SUCCESS"))]
+        );
+    }
 }
 
 fn shared_queue() {
@@ -230,11 +269,12 @@ fn shared_queue() {
 
 #[test]
 fn a_shared_queue_has_requests_of_its_own() {
-    let trace = killed("shared");
-    let ids: Vec<u64> = trace.shared_queues[0].receives.iter().map(|r| r.wr_id).collect();
-    assert_eq!(ids, [1, 2]);
-    assert_eq!(trace.queue_pairs[1].srq, Some(trace.shared_queues[0].number));
-    assert_eq!(outstanding(&trace, 0), (vec![], vec![]));
+    for (_, trace) in each_killed("shared") {
+        let ids: Vec<u64> = trace.shared_queues[0].receives.iter().map(|r| r.wr_id).collect();
+        assert_eq!(ids, [1, 2]);
+        assert_eq!(trace.queue_pairs[1].srq, Some(trace.shared_queues[0].number));
+        assert_eq!(outstanding(&trace, 0), (vec![], vec![]));
+    }
 }
 
 fn drained() {
@@ -249,14 +289,15 @@ fn drained() {
 
 #[test]
 fn states_are_kept_and_what_is_flushed_is_over() {
-    let trace = killed("drained");
-    assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
-    assert_eq!((trace.queue_pairs[0].state, trace.queue_pairs[1].state), ("SQD", "ERR"));
-    assert_eq!(outstanding(&trace, 1).1, []);
-    let states = trace.events.iter().filter(|event| event.what == "state");
-    let states: Vec<_> = states.filter_map(|event| event.status).collect();
-    let steps = ["INIT", "RTR", "RTS", "INIT", "RTR", "RTS", "SQD", "ERR"];
-    assert_eq!(states, steps);
+    for (_, trace) in each_killed("drained") {
+        assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
+        assert_eq!((trace.queue_pairs[0].state, trace.queue_pairs[1].state), ("SQD", "ERR"));
+        assert_eq!(outstanding(&trace, 1).1, []);
+        let states = trace.events.iter().filter(|event| event.what == "state");
+        let states: Vec<_> = states.filter_map(|event| event.status).collect();
+        let steps = ["INIT", "RTR", "RTS", "INIT", "RTR", "RTS", "SQD", "ERR"];
+        assert_eq!(states, steps);
+    }
 }
 
 /// Posts by the newer interface, with a list that is refused as a whole.
@@ -280,7 +321,8 @@ fn batch() {
     let number = unsafe { (*qp).qp_num };
     net.connect(qp, number, Config { rnr_retry: 7, ..Config::default() });
     let ex = soft_rnic::qp_to_qp_ex;
-    for ids in [&[1_u64, 2, 3][..], &[4, 5]] {
+    let too_many: Vec<u64> = (10..11 + u64::from(attr.cap.max_send_wr)).collect();
+    for ids in [&too_many[..], &[4, 5]] {
         // SAFETY: as above; the functions are those of the newer interface.
         unsafe {
             let ex = ex(qp);
@@ -298,8 +340,10 @@ fn batch() {
 
 #[test]
 fn a_batch_is_there_as_a_whole() {
-    let trace = killed("batch");
-    assert_eq!(outstanding(&trace, 0).0, [(4, Stage::Queued), (5, Stage::Queued)]);
+    for (device, trace) in each_killed("batch") {
+        let stage = untaken(device);
+        assert_eq!(outstanding(&trace, 0).0, [(4, stage), (5, stage)]);
+    }
 }
 
 /// Completions of a round, and rounds.
@@ -339,11 +383,12 @@ fn two_pollers() {
 
 #[test]
 fn what_two_threads_poll_from_one_queue_is_over() {
-    let trace = killed("pollers");
-    let polls = trace.events.iter().filter(|event| event.what == "poll");
-    let mut ids: Vec<u64> = polls.map(|event| event.wr_id).collect();
-    ids.sort_unstable();
-    assert_eq!(ids, (0..ROUNDS * ROUND).collect::<Vec<_>>(), "each once");
+    for (_, trace) in each_killed("pollers") {
+        let polls = trace.events.iter().filter(|event| event.what == "poll");
+        let mut ids: Vec<u64> = polls.map(|event| event.wr_id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..ROUNDS * ROUND).collect::<Vec<_>>(), "each once");
+    }
 }
 
 /// Queue pairs that a child makes of its parent's context, and the bytes that each takes up in a trace

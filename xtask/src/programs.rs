@@ -232,6 +232,9 @@ const WIRED: &[(&str, &str)] = &[
     ("ib_send_bw -F -n 1000", "65536      1000"),
     ("ib_write_bw -F -n 1000", "65536      1000"),
     ("ib_read_bw -F -n 1000", "65536      1000"),
+    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
+    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
+    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
     ("ib_send_lat -F -n 1000 -e", "2       1000"),
     ("ib_atomic_bw -F -n 200", "8          200"),
 ];
@@ -295,16 +298,18 @@ pub(crate) fn run() -> Result<()> {
     }
     for (line, expected) in WIRED {
         let name = format!("{line}, over UDP");
-        over_udp(&built, WIRES, line, expected).with_context(|| name.clone())?;
+        let run = |flags| over_udp(&built, flags, WIRES, line, expected);
+        run(CHECKED).with_context(|| format!("{name}, checked"))?;
+        run(&[]).with_context(|| name.clone())?;
         println!("{name}");
     }
     let (line, expected) = WIRED[0];
-    over_udp(&built, LOSSES, line, expected).context("with lost packets")?;
+    over_udp(&built, CHECKED, LOSSES, line, expected).context("with lost packets")?;
     println!("{line}, over UDP, with lost packets");
     for (line, expected) in WIRED.iter().filter(|(line, _)| SHARED.contains(line)) {
         for devices in SHARES {
             let name = format!("{line}, twice on {}", devices[0]);
-            over_udp(&built, devices, line, expected).with_context(|| name.clone())?;
+            over_udp(&built, &[], devices, line, expected).with_context(|| name.clone())?;
             println!("{name}");
         }
     }
@@ -393,14 +398,20 @@ fn as_the_library(built: &Path) -> Result<()> {
 }
 
 /// Runs each end on a device of these, which may be on one address.
-fn over_udp(built: &Path, devices: [&str; 2], line: &str, expected: &str) -> Result<()> {
+fn over_udp(
+    built: &Path,
+    flags: &[&str],
+    devices: [&str; 2],
+    line: &str,
+    expected: &str,
+) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let number = port.to_string();
     let [listener, mut connector] = devices.map(|device| {
         let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
         let words: Vec<&str> = line.split(' ').chain(["-d", &name, "-p", &number]).collect();
         let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
-        environment.into_iter().chain(soft(built, &[], &words)).collect::<Vec<String>>()
+        environment.into_iter().chain(soft(built, flags, &words)).collect::<Vec<String>>()
     });
     connector.push("127.0.0.1".to_owned());
     let printed = pair::run(&Pair { listener, connector }, port)?;

@@ -80,6 +80,10 @@ impl Target for Memory {
         Ok(before)
     }
 
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+        self.write(rkey, va, &bytes)
+    }
+
     fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {
         Err(Refusal::Access)
     }

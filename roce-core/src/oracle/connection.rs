@@ -362,7 +362,7 @@ fn byte(index: u64, at: usize) -> u8 {
 
 fn request(index: u64, draft: Draft) -> Request {
     let number = index as u32;
-    let kind = match draft.kind % 8 {
+    let kind = match draft.kind % 9 {
         0 => Kind::Send,
         1 => Kind::SendImm(number),
         2 => Kind::SendInv(INVALIDATED + number),
@@ -370,17 +370,16 @@ fn request(index: u64, draft: Draft) -> Request {
         4 => Kind::WriteImm(number),
         5 => Kind::Read,
         6 => Kind::CmpSwap { compare: index / 2 % 3, swap: index % 3 },
-        _ => Kind::FetchAdd { add: 1 + index },
+        7 => Kind::FetchAdd { add: 1 + index },
+        _ => Kind::AtomicWrite,
     };
-    let length = if kind.is_atomic() { 8 } else { u32::from(draft.length) % (MAX_LENGTH + 1) };
+    let is_word = kind.is_atomic() || kind == Kind::AtomicWrite;
+    let length = if is_word { 8 } else { u32::from(draft.length) % (MAX_LENGTH + 1) };
     let room = MEMORY - length as usize;
     let offset = usize::from(draft.offset) % (room + 1);
     // Atomics meet each other in a few words.
-    let offset = if kind.is_atomic() {
-        (BASE.next_multiple_of(8) - BASE) as usize + offset % 4 * 8
-    } else {
-        offset
-    };
+    let offset =
+        if is_word { (BASE.next_multiple_of(8) - BASE) as usize + offset % 4 * 8 } else { offset };
     Request {
         is_solicited: draft.is_solicited && kind.takes_receive(),
         is_signaled: draft.is_signaled,

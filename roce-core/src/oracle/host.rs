@@ -125,6 +125,11 @@ impl Target for Host {
         Ok(before)
     }
 
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+        assert!(va.is_multiple_of(8), "an ATOMIC WRITE is of a word");
+        self.write(rkey, va, &bytes)
+    }
+
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {
         if rkey >= INVALIDATED { Ok(()) } else { Err(Refusal::Access) }
     }

@@ -57,7 +57,9 @@ impl Model {
             self.receive(request, data);
         }
         match request.kind {
-            Kind::Write | Kind::WriteImm(_) => self.store(index, place(request), data),
+            Kind::Write | Kind::WriteImm(_) | Kind::AtomicWrite => {
+                self.store(index, place(request), data);
+            }
             Kind::CmpSwap { .. } | Kind::FetchAdd { .. } => {
                 return Some(self.atomic(index, place(request), request.kind));
             }

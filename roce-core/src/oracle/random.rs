@@ -89,7 +89,7 @@ pub(super) fn draft(random: &mut Random) -> Draft {
         _ => random.below(MAX_LENGTH.into()),
     };
     Draft {
-        kind: random.below(8) as u8,
+        kind: random.below(9) as u8,
         length: length as u16,
         offset: random.below(4096) as u16,
         is_signaled: random.percent(50),

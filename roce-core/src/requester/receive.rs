@@ -118,6 +118,9 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
         let (index, slot) = (self.oldest, self.slot(self.oldest));
         let end = self.span_end(&slot, position);
+        if slot.request.kind == Kind::AtomicWrite && is_last {
+            return self.on_atomic_write_response(&slot, length, now_ns);
+        }
         if slot.request.kind != Kind::Read || is_last != (position + 1 == end) {
             self.fail(Status::BadResponse);
             return Received::Noted;
@@ -129,6 +132,16 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
         self.finish_read(&slot, position + 1, end, now_ns);
         Received::Place { index: WqeIndex(index), offset, length }
+    }
+
+    /// An ATOMIC WRITE is answered as a READ of no bytes.
+    fn on_atomic_write_response(&mut self, slot: &SendSlot, length: u32, now_ns: u64) -> Received {
+        if length == 0 {
+            self.finish_read(slot, slot.end, slot.end, now_ns);
+        } else {
+            self.fail(Status::LocalLength);
+        }
+        Received::Noted
     }
 
     fn on_atomic_ack(&mut self, position: u64, value: u64, now_ns: u64) -> Received {

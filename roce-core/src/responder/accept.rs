@@ -92,7 +92,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         self.expected += u64::from(packets);
         self.is_gap_reported = false;
         let opcode = headers.bth.opcode;
-        if opcode.is_read_request() || opcode.is_atomic() {
+        if opcode.has_response() {
             // Its response acknowledges all before it.
             self.due = Due::Nothing;
         } else if headers.bth.ack_req || self.due != Due::Nothing {
@@ -118,6 +118,9 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             opcode if opcode.is_write() => self.accept_write(headers, payload, target),
             opcode if opcode.is_read_request() => self.accept_read(headers, target),
             opcode if opcode.is_atomic() => self.accept_atomic(headers, target),
+            opcode if opcode.is_atomic_write() => {
+                self.accept_atomic_write(headers, payload, target)
+            }
             _ => Err(Refusal::Invalid.into()),
         }
     }

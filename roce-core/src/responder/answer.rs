@@ -24,6 +24,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if let Some(answered) = self.slots.next_response() {
             match answered.answer {
                 Answer::Atomic { original } => return Some(self.atomic_ack(&answered, original)),
+                Answer::AtomicWrite => return Some(self.atomic_write_response(&answered)),
                 Answer::Read { rkey, va, until, .. } => {
                     if let Some(response) = self.read_response(&answered, (rkey, va, until), target)
                     {
@@ -81,6 +82,13 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let mut headers = self.headers(Opcode::RcAtomicAck, answered.next);
         headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
         headers.atomic_ack = Some(AtomicAckEth { original });
+        Response { headers, length: 0 }
+    }
+
+    /// What an ATOMIC WRITE is answered by: a READ's response of no bytes.
+    pub(super) fn atomic_write_response(&self, answered: &Remembered) -> Response {
+        let mut headers = self.headers(Opcode::RcReadResponseOnly, answered.next);
+        headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
         Response { headers, length: 0 }
     }
 

@@ -1,4 +1,4 @@
-//! WRITEs, READs and atomics: memory that the requester names.
+//! WRITEs, READs, atomics and ATOMIC WRITEs: memory that the requester names.
 
 use super::accept::Stop;
 use super::slots::{Answer, Remembered};
@@ -6,6 +6,7 @@ use super::{
     Access, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
 };
 use crate::headers::{Headers, Reth};
+use crate::lengths::ATOMIC_WRITE;
 use crate::message::{Message, fits_write, immediate};
 use crate::opcode::Opcode;
 use crate::request::{MAX_MESSAGE, packets};
@@ -126,6 +127,28 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         self.complete_message();
         let answer = Answer::Atomic { original };
         self.slots.push(Remembered::new(self.expected, 1, answer, self.msn));
+        Ok(1)
+    }
+
+    /// The expected packet of an ATOMIC WRITE.
+    pub(super) fn accept_atomic_write<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Result<u32, Stop> {
+        let Reth { rkey, va, len } = headers.reth.ok_or(Refusal::Invalid)?;
+        let bytes: [u8; ATOMIC_WRITE] = payload.try_into().map_err(|_| Refusal::Invalid)?;
+        if !self.slots.has_room() || len as usize != ATOMIC_WRITE {
+            return Err(Refusal::Invalid.into());
+        }
+        target.check(Access::AtomicWrite, rkey, va, len)?;
+        if !va.is_multiple_of(8) {
+            return Err(Refusal::Invalid.into());
+        }
+        target.atomic_write(rkey, va, bytes)?;
+        self.complete_message();
+        self.slots.push(Remembered::new(self.expected, 1, Answer::AtomicWrite, self.msn));
         Ok(1)
     }
 }

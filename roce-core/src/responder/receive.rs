@@ -21,6 +21,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         self.message = Message::Send { capacity, received };
         let length = payload.len() as u32; // at most the MTU
         if length > capacity - received {
+            let is_all = headers.bth.opcode.ends_message();
+            target.note_short(capacity, received.saturating_add(length), is_all);
             return Err(Stop::Refused(Refusal::Invalid, ReceiveFault::Length));
         }
         target

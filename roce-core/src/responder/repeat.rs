@@ -3,7 +3,7 @@
 use super::slots::{Answer, Remembered};
 use super::{Due, Outcome, Responder, ResponseSlot};
 use crate::headers::{Headers, Reth, Syndrome};
-use crate::opcode::Transport;
+use crate::opcode::{Opcode, Transport};
 use crate::request::packets;
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
@@ -18,8 +18,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let is_remembered = if opcode.is_read_request() {
             let reth = headers.reth;
             reth.is_some_and(|reth| self.repeat_read(position, &reth))
-        } else if opcode.is_atomic() {
-            self.repeat_atomic(position)
+        } else if opcode.has_response() {
+            self.repeat_atomic(position, opcode)
         } else {
             if self.due == Due::Nothing {
                 self.due = Due::Ack;
@@ -51,7 +51,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     pub fn answered_reads(&self) -> impl Iterator<Item = (u32, u64, u32)> {
         self.slots.all().filter_map(|old| match old.answer {
             Answer::Read { rkey, va, length, .. } => Some((rkey, va, length)),
-            Answer::Atomic { .. } => None,
+            Answer::Atomic { .. } | Answer::AtomicWrite => None,
         })
     }
 
@@ -72,20 +72,26 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if self.has_failed || opcode.is_read_request() || !is_again {
             return None;
         }
-        if !opcode.is_atomic() {
+        if !opcode.has_response() {
             return Some(self.acknowledge(Syndrome::ACK, self.expected - 1));
         }
         let behind = self.expected_psn().since(headers.bth.psn).unsigned_abs();
         let position = self.expected - u64::from(behind);
         let answered = *self.slots.find(position)?;
-        let Answer::Atomic { original } = answered.answer else { return None };
-        let answered = Remembered { next: position, ..answered };
-        Some(self.atomic_ack(&answered, original).headers)
+        let again = Remembered { next: position, ..answered };
+        let response = match answered.answer {
+            _ if !answered.answer.is_of(opcode) => return None,
+            Answer::Read { .. } => return None,
+            Answer::Atomic { original } => self.atomic_ack(&again, original),
+            Answer::AtomicWrite => self.atomic_write_response(&again),
+        };
+        Some(response.headers)
     }
 
-    fn repeat_atomic(&mut self, position: u64) -> bool {
+    /// An atomic, or an ATOMIC WRITE.
+    fn repeat_atomic(&mut self, position: u64, opcode: Opcode) -> bool {
         self.slots.repeat(position, |old| {
-            if !matches!(old.answer, Answer::Atomic { .. }) {
+            if !old.answer.is_of(opcode) {
                 return false;
             }
             (old.start, old.next, old.end) = (position, position, position + 1);

@@ -1,6 +1,8 @@
-//! The last READs and atomics, and what is still to be sent of them.
+//! The last READs, atomics and ATOMIC WRITEs, and what is still to be sent of them.
 
-/// A READ or an atomic that the responder remembers: storage of a
+use crate::opcode::Opcode;
+
+/// A READ, an atomic or an ATOMIC WRITE that the responder remembers: storage of a
 /// [`Responder`](super::Responder).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseSlot(pub(super) Option<Remembered>);
@@ -38,6 +40,19 @@ pub(super) enum Answer {
     Read { rkey: u32, va: u64, length: u32, until: u32 },
     /// What an atomic found.
     Atomic { original: u64 },
+    /// An ATOMIC WRITE was executed.
+    AtomicWrite,
+}
+
+impl Answer {
+    /// Whether it answers requests with this opcode.
+    pub(super) fn is_of(&self, opcode: Opcode) -> bool {
+        match self {
+            Self::Read { .. } => opcode.is_read_request(),
+            Self::Atomic { .. } => opcode.is_atomic(),
+            Self::AtomicWrite => opcode.is_atomic_write(),
+        }
+    }
 }
 
 impl Remembered {

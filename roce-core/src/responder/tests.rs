@@ -101,6 +101,13 @@ fn fetch_add(number: u32, va: u64) -> Headers {
     Headers { atomic, ..packet(Opcode::RcFetchAdd, number) }
 }
 
+/// A word of the target's memory.
+const WORD: u64 = BASE.next_multiple_of(8);
+
+fn atomic_write(number: u32) -> Headers {
+    with_memory(Opcode::RcAtomicWrite, number, WORD - BASE, 8)
+}
+
 fn ack(number: i32, msn: u32) -> Answer {
     (Opcode::RcAck, number, Some(Syndrome::ACK), Some(msn), vec![])
 }

@@ -72,6 +72,8 @@ impl Receiver {
         };
         let length = payload.len() as u32; // at most the MTU
         if length > capacity - received {
+            let is_all = headers.bth.opcode.ends_message();
+            target.note_short(capacity, received.saturating_add(length), is_all);
             return Err(Outcome::Dropped);
         }
         if target.place(received, payload).is_err() {

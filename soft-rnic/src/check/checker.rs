@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 
 use parking_lot::Mutex;
 
@@ -114,11 +114,7 @@ pub(crate) fn checker() -> Option<Arc<Checker>> {
     if let Some((_, checker)) = known.as_ref().filter(|(of, _)| *of == process) {
         return Some(Arc::clone(checker));
     }
-    // A child of fork has its parent's handler.
-    if known.is_none() {
-        // SAFETY: the function stays: the library is never unloaded.
-        let _ = unsafe { libc::atexit(at_exit) };
-    }
+    act_at_exit();
     let checker = Arc::new(Checker::new(fails, Record::named()));
     if let Some(value) = std::env::var_os(super::VARIABLE).filter(|value| !is_known(value)) {
         let advice = "write report, fail or strict, or 0 for no check";
@@ -127,6 +123,21 @@ pub(crate) fn checker() -> Option<Arc<Checker>> {
     }
     *known = Some((process, Arc::clone(&checker)));
     Some(checker)
+}
+
+/// Reserves a handler for the end of the process, if its environment asks for checks. Handlers that are
+/// registered later run before it, as they have to: it may end the process.
+pub(crate) fn reserve_exit() {
+    if wanted().is_some() {
+        act_at_exit();
+    }
+}
+
+fn act_at_exit() {
+    // A child of fork has its parent's handler.
+    static REGISTERED: Once = Once::new();
+    // SAFETY: the function stays: the library is never unloaded.
+    REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
 /// What the environment asks for; nothing where the program has rights that its user has not.

@@ -60,6 +60,11 @@ impl Fingerprint {
     }
 }
 
+/// A hash of bytes that are this process's own.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    mix(0, bytes)
+}
+
 /// Adds bytes to a hash. Each step maps hashes one to one, and so does each word: a difference in
 /// one word is never lost.
 fn mix(mut hash: u64, bytes: &[u8]) -> u64 {

@@ -212,6 +212,11 @@ impl Queue {
         }
     }
 
+    /// A request of the queue pair, as it is called in reports.
+    pub(crate) fn name_of(&self, posted: &Posted) -> String {
+        format!("{} wr_id {:#x} on QP {:#x}", posted.operation, posted.wr_id, self.number)
+    }
+
     /// A request is posted to the send queue, whose lock is held.
     pub(crate) fn post_send(&self, posted: Posted) {
         let overlaps = self.checker.claim(&posted.claims, posted.writes);

@@ -13,6 +13,7 @@ pub(crate) const LINES: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     ChangedBeforeExecution,
+    ChangedBeforeResend,
     ChangedBeforePoll,
     WrittenWhilePosted,
     ChangedAfterArrival,
@@ -31,6 +32,7 @@ pub(crate) enum Kind {
 const KINDS: usize = Kind::Leak as usize + 1;
 const ALL: [Kind; KINDS] = [
     Kind::ChangedBeforeExecution,
+    Kind::ChangedBeforeResend,
     Kind::ChangedBeforePoll,
     Kind::WrittenWhilePosted,
     Kind::ChangedAfterArrival,
@@ -59,6 +61,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::ChangedBeforeExecution => "buffers changed before the execution",
+            Kind::ChangedBeforeResend => "buffers changed before a packet was sent again",
             Kind::ChangedBeforePoll => "buffers changed before the completion was polled",
             Kind::WrittenWhilePosted => "receive buffers written to while posted",
             Kind::ChangedAfterArrival => "messages changed before their completion was polled",

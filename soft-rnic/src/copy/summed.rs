@@ -137,17 +137,18 @@ unsafe fn summed_by(to: &mut [u8], from: *const u8, mut crc: u32, folds: bool) -
         // SAFETY: the caller's promise, for the first part.
         let folded = unsafe { fold(blocks, from, crc) };
         // What precedes it counts as nothing.
-        crc = go_on(u32::MAX, &folded);
+        crc = sum(&folded, u32::MAX);
     }
     if rest.is_empty() {
         return crc;
     }
     // SAFETY: the caller's promise, for the second part; it is not longer than `to`.
     unsafe { in_order_to(rest.as_mut_ptr(), from.add(whole), rest.len(), Direction::Pull) };
-    go_on(crc, rest)
+    sum(rest, crc)
 }
 
-fn go_on(crc: u32, bytes: &[u8]) -> u32 {
+/// The CRC-32 behind bytes, if that before them is `crc`.
+pub(crate) fn sum(bytes: &[u8], crc: u32) -> u32 {
     let mut hasher = Hasher::new_with_initial(crc);
     hasher.update(bytes);
     hasher.finalize()
@@ -182,9 +183,9 @@ mod tests {
             let mut room = vec![0x5a; bytes.len() + shift + 64];
             let to = &mut room[shift..][..bytes.len()];
             // SAFETY: as many bytes as the target has.
-            let sum = unsafe { summed_by(to, bytes.as_ptr(), crc, folds) };
+            let found = unsafe { summed_by(to, bytes.as_ptr(), crc, folds) };
             assert_eq!(to, bytes);
-            assert_eq!(sum, go_on(crc, bytes), "{} bytes, {folds}", bytes.len());
+            assert_eq!(found, sum(bytes, crc), "{} bytes, {folds}", bytes.len());
             room.drain(shift..shift + bytes.len());
             assert!(room.iter().all(|byte| *byte == 0x5a), "something else was written");
         }
@@ -223,7 +224,7 @@ mod tests {
                 folded
             };
             assert_eq!((kept, target), (bytes, source));
-            assert_eq!(go_on(u32::MAX, &folded), go_on(0, &source));
+            assert_eq!(sum(&folded, u32::MAX), sum(&source, 0));
         }
         if folds() {
             // SAFETY: the processor has the instructions.

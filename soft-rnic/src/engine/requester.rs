@@ -109,8 +109,7 @@ impl Qp {
         mut spans: Spans<'s>,
     ) -> Result<Spans<'s>, ibv_wc_status> {
         let gone = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
-        let (mrs, list) = (&self.pd.context.device.mrs, request.sges.iter().copied());
-        resolve_any(mrs, self.pd.id, list, len, access, &mut spans).ok_or(gone)?;
+        self.find_on_demand(request, access, len, &mut spans)?;
         let is_response = request.wqe.op.is_response();
         if !bring(spans.as_slice(), is_response) {
             return Err(gone);
@@ -119,6 +118,32 @@ impl Qp {
             spans.stage().map_err(|_gone| gone)?;
         }
         Ok(spans)
+    }
+
+    /// [`local`](Self::local) of a request that is under way: the pages of its memory were brought before.
+    pub(crate) fn local_again<'s>(
+        &self,
+        requester: &Requester,
+        request: &'s Request<'_>,
+        room: &'s mut SpanBuf,
+    ) -> Result<Spans<'s>, ibv_wc_status> {
+        let len = request.len();
+        self.local_unless(requester, request, len, room, |access, mut spans| {
+            self.find_on_demand(request, access, len, &mut spans).map(|()| spans)
+        })
+    }
+
+    #[cold]
+    fn find_on_demand(
+        &self,
+        request: &Request<'_>,
+        access: u32,
+        len: u64,
+        spans: &mut Spans<'_>,
+    ) -> Result<(), ibv_wc_status> {
+        let (mrs, list) = (&self.pd.context.device.mrs, request.sges.iter().copied());
+        let found = resolve_any(mrs, self.pd.id, list, len, access, spans);
+        found.ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
     }
 
     /// Goes on after an execution: completes the request, or lets it wait.

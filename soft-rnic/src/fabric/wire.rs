@@ -22,6 +22,7 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod changes;
+mod checked;
 pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;

@@ -1,5 +1,6 @@
 //! What the objects of a checked process tell of themselves.
 
+use core::ops::Range;
 use std::sync::Arc;
 
 use verbs_sys::*;
@@ -318,19 +319,35 @@ impl Qp {
         });
     }
 
+    /// A packet with these bytes of the request of this position is sent again, and they were others before.
+    #[cold]
+    pub(crate) fn check_resent(&self, position: u32, bytes: Range<usize>) {
+        let Some(check) = self.check() else { return };
+        check.with_send(position, |posted| {
+            if posted.print.is_none() {
+                return;
+            }
+            let kind = Kind::ChangedBeforeResend;
+            self.compare(check, posted, kind);
+            // Otherwise they are again what they were when the request was posted.
+            if posted.print.take().is_some() && !check.checker.is_contested(&posted.claims) {
+                let (of, at) = (check.name_of(posted), posted.location(&bytes));
+                let text = || format!("the buffer of {of} {}: {at}", what(kind));
+                check.checker.report.say(kind, text);
+            }
+        });
+    }
+
     /// Reports if the bytes that a request names have changed. (Where other requests write to them,
     /// that is known before they do.)
     pub(crate) fn compare(&self, check: &Queue, posted: &mut Posted, kind: Kind) {
         let Some(print) = &posted.print else { return };
         let checker = &check.checker;
-        let of = |posted: &Posted| {
-            format!("{} wr_id {:#x} on QP {:#x}", posted.operation, posted.wr_id, check.number)
-        };
         let Some(now) = self.pd.context.device.print(posted, print.len()) else {
             // A request that is still to be executed has a status that says so.
             if kind == Kind::ChangedBeforePoll || kind == Kind::ChangedAfterArrival {
                 checker.report.say(Kind::Deregistered, || {
-                    let of = of(posted);
+                    let of = check.name_of(posted);
                     format!("the buffer of {of} was deregistered before its completion was polled")
                 });
             }
@@ -341,7 +358,8 @@ impl Qp {
         let is_exposed = || posted.writes && checker.is_exposed(&posted.claims);
         if !checker.is_contested(&posted.claims) && !is_exposed() {
             checker.report.say(kind, || {
-                format!("the buffer of {} {}: {}", of(posted), what(kind), posted.location(&bytes))
+                let of = check.name_of(posted);
+                format!("the buffer of {of} {}: {}", what(kind), posted.location(&bytes))
             });
         }
         posted.print = None;
@@ -410,6 +428,7 @@ fn name(op: Op) -> &'static str {
 fn what(kind: Kind) -> &'static str {
     match kind {
         Kind::ChangedBeforeExecution => "was changed between its post and its execution",
+        Kind::ChangedBeforeResend => "was changed before a packet of it was sent again",
         Kind::WrittenWhilePosted => "was written to while it was posted",
         Kind::ChangedAfterArrival => {
             "was changed between the arrival of its message and the poll of its completion"

@@ -262,9 +262,6 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
     // SAFETY: NULL, or a domain of ours.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         let access = validate(addr, length, iova, access)?;
-        if access & ON_DEMAND != 0 && pd.context.device.wire().is_some() {
-            return Err(errno::EOPNOTSUPP);
-        }
         let region = Region {
             pd: pd.id,
             addr: addr.expose_provenance() as u64,

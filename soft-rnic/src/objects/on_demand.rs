@@ -41,8 +41,20 @@ pub(crate) unsafe fn copy<'m>(
     to: &[Span<'m>],
     from: impl Iterator<Item = Span<'m>>,
 ) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { copy_pieces(to.iter().copied(), from) }
+}
+
+/// [`copy`] to pieces that are in no list.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn copy_pieces<'m>(
+    to: impl Iterator<Item = Span<'m>>,
+    from: impl Iterator<Item = Span<'m>>,
+) -> Result<(), Errno> {
     let pid = std::process::id().cast_signed();
-    in_pairs(to.iter().copied(), from, |to, from, n| {
+    in_pairs(to, from, |to, from, n| {
         // SAFETY: the caller's promise; the kernel checks what is mapped.
         unsafe { attach(pid, Way::Into, &[from.first(n)], to.ptr().addr() as u64, n) }
     })

@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use roce_core::requester::Counts;
+
+use crate::fabric::wire::state::WireSq;
 use crate::faults::queue::QueueFaults;
+use crate::objects::pending::Wait;
 use crate::objects::qp::Parts;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Cq, Qp, Sq};
@@ -52,6 +56,23 @@ impl Qp {
         }
     }
 
+    /// Traces that packets of the oldest request are to be sent again, if that is so since `before`. The send
+    /// queue's lock is held.
+    pub(crate) fn trace_retries(&self, sq: &mut Sq, before: Counts) {
+        let (Some(trace), Some(WireSq::Reliable(wire))) = (self.trace(), sq.wire.as_deref_mut())
+        else {
+            return;
+        };
+        let (Some(head), now) = (sq.pending.front(), wire.machine.counts()) else { return };
+        let wait = match () {
+            () if now.rnr_naks > before.rnr_naks => Wait::Rnr,
+            () if now.retries > before.retries => Wait::Response,
+            () => return,
+        };
+        wire.waits_at = Some(wire.machine.unacked_psn());
+        trace.waits(head.wqe.position, wait.reason(), head.wqe.wr_id);
+    }
+
     /// Traces that the queue pair is destroyed.
     pub(crate) fn trace_end(&self) {
         if let (Some(trace), Some(tracer)) = (self.trace(), &self.pd.context.tracer) {
@@ -64,8 +85,12 @@ impl Qp {
     pub(crate) fn trace_progress(&self, sq: &Sq) {
         if let Some(trace) = self.trace() {
             let executed = sq.requester.posted.wrapping_sub(sq.pending.len());
-            let sent = sq.remote.as_ref().map_or(0, |remote| remote.sent);
-            trace.progress(executed, sent, sq.requester.waits.is_some());
+            let (sent, waits) = match (&sq.remote, sq.wire.as_deref()) {
+                (_, Some(WireSq::Reliable(wire))) => wire.progress(),
+                (Some(remote), _) => (remote.sent, false),
+                (None, _) => (0, false),
+            };
+            trace.progress(executed, sent, waits || sq.requester.waits.is_some());
         }
     }
 }

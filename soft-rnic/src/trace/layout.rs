@@ -7,7 +7,7 @@
 /// The first eight bytes of a trace.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAtrac");
 /// Of the format: it changes with every change of this file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes that a trace may have. Only what is used takes up room on the disk; queues for which
 /// none is left are not traced.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -80,6 +80,9 @@ pub(crate) mod object {
     pub(crate) const CONSUMED: usize = 18;
     /// Whether the CQ has overrun.
     pub(crate) const OVERRUN: usize = 19;
+    /// The address of the other end's device as an IPv6 address, if it is on a network: its first eight
+    /// bytes, and the others.
+    pub(crate) const PEER_ADDRESS: [usize; 2] = [20, 21];
 }
 
 /// Words of a request.

@@ -3,6 +3,7 @@
 //! The caller of each function says which lock orders it with the others of its kind; where none
 //! does, the queue has one of its own.
 
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
@@ -93,11 +94,23 @@ impl Queue {
     }
 
     /// The connection's attributes; both sides' locks are held.
-    pub(crate) fn connection(&self, peer: u32, [timeout, retry_cnt, rnr_retry]: [u8; 3]) {
+    pub(crate) fn connection(
+        &self,
+        (peer, address): (u32, Option<IpAddr>),
+        [timeout, retry_cnt, rnr_retry]: [u8; 3],
+    ) {
         let state = low(self.block.get(object::STATE));
         self.block.set(object::STATE, pair(state, peer));
         let retries = [timeout, retry_cnt, rnr_retry, 0, 0, 0, 0, 0];
         self.block.set(object::RETRIES, u64::from_le_bytes(retries));
+        let address = match address {
+            Some(IpAddr::V4(address)) => address.to_ipv6_mapped().to_bits(),
+            Some(IpAddr::V6(address)) => address.to_bits(),
+            None => 0,
+        };
+        let [first, other] = object::PEER_ADDRESS;
+        self.block.set(first, (address >> 64) as u64);
+        self.block.set(other, address as u64);
     }
 
     /// All requests are forgotten; both sides' locks are held.

@@ -70,11 +70,9 @@ impl Context {
         abi.context.ops.post_send = Some(post::post_send);
         abi.context.ops.post_recv = Some(post::post_recv);
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
-        // What goes over the network is neither traced nor checked yet.
-        let is_wired = device.wire().is_some();
-        let tracer = if is_wired { None } else { crate::trace::tracer::tracer() };
+        let tracer = crate::trace::tracer::tracer();
         // What its handler does at exit may end the process: that of others runs before.
-        let checker = if is_wired { None } else { crate::check::checker::checker() };
+        let checker = crate::check::checker::checker();
         // Other devices have faults of their own, or none.
         let injector = device.is_synchronous().then(injector).flatten();
         let is_watched = tracer.is_some() || checker.is_some();
@@ -207,8 +205,7 @@ unsafe extern "C" fn query_device_ex(
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
     full.orig_attr = attributes(&context.device);
     // The first 32 are those of the older call.
-    let more = if context.device.wire().is_none() { limits::ATOMIC_WRITE } else { 0 };
-    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | more;
+    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | limits::ATOMIC_WRITE;
     // What is left 0 the device does not have: on-demand paging for all uses, segmentation, work
     // queues, pacing, raw packets, tag matching, moderated events, atomics on its bus.
     full.phys_port_cnt_ex = 1;
@@ -219,8 +216,9 @@ unsafe extern "C" fn query_device_ex(
         max_cq_count: limits::MAX_CQ_COUNT,
         max_cq_period: limits::MAX_CQ_PERIOD_US,
     };
-    if context.device.wire().is_none() {
-        (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
+    (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
+    if context.device.wire().is_some() {
+        full.xrc_odp_caps = 0;
     }
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };

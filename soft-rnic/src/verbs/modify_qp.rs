@@ -201,7 +201,7 @@ impl Qp {
         if let Some(trace) = self.trace() {
             let requester = &sq.requester;
             let retries = [requester.timeout, requester.retry_cnt, requester.rnr_retry];
-            trace.connection(requester.dest_qpn, retries);
+            trace.connection((requester.dest_qpn, self.peer_address(&sq)), retries);
         }
         self.enter(from, to, &mut sq, &mut responder, deferred);
         drop(responder);

@@ -31,7 +31,7 @@ pub struct Ends {
 
 impl Ends {
     pub fn new() -> Ends {
-        Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 16)
+        Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
     }
 
     pub fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> Ends {
@@ -46,6 +46,12 @@ impl Ends {
         let mut buf = [vec![1; 4096], vec![2; 4096]];
         let mr = [net.mr(&mut buf[0], LOCAL), net.mr(&mut buf[1], LOCAL)];
         Ends { net, cq, qp, mr, buf }
+    }
+
+    /// Entries of either completion queue.
+    pub fn cqe(&self) -> u64 {
+        // SAFETY: it is alive.
+        unsafe { (*self.cq[1]).cqe as u64 }
     }
 
     pub fn send(&self, id: u64, len: u32, flags: ibv_send_flags) {

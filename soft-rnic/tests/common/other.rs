@@ -65,9 +65,15 @@ impl Drop for Other {
 impl Other {
     /// Starts the test `entry` of this program again, to play a role.
     pub fn start(entry: &str, role: &str) -> Other {
+        Other::start_on(entry, role, None)
+    }
+
+    /// [`start`](Self::start), on another device than this process's.
+    pub fn start_on(entry: &str, role: &str, device: Option<&str>) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", entry, "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
+            .envs(device.map(|device| ("RDMA_CONN_DEVICE", device)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

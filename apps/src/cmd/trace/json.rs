@@ -1,5 +1,7 @@
 //! A report as a line of JSON.
 
+use std::net::IpAddr;
+
 use serde::{Serialize, Serializer};
 use soft_rnic::trace::{CompletionQueue, Event, Stage};
 
@@ -37,6 +39,8 @@ enum Name {
         state: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         peer: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer_address: Option<IpAddr>,
         send_cq: u32,
         recv_cq: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,6 +125,7 @@ fn queue<'a>(queue: &'a Queue<'a>) -> Queued<'a> {
             transport: pair.transport,
             state: pair.state,
             peer: pair.peer,
+            peer_address: pair.peer_address,
             send_cq: pair.send_cq,
             recv_cq: pair.recv_cq,
             srq: pair.srq,

@@ -65,7 +65,8 @@ fn print_queue(queue: &Queue<'_>, shown: usize) {
     match &queue.of {
         Of::Pair(pair) => {
             let peer = pair.peer.map(|peer| format!(", peer {peer:#08x}")).unwrap_or_default();
-            say!("  QP {:#08x}: {}, {}{peer}", pair.number, pair.transport, pair.state);
+            let at = pair.peer_address.map(|at| format!(" at {at}")).unwrap_or_default();
+            say!("  QP {:#08x}: {}, {}{peer}{at}", pair.number, pair.transport, pair.state);
         }
         Of::Shared(shared) => say!("  SRQ {}", shared.number),
     }

@@ -191,7 +191,13 @@ fn send_reason(
             "done; unsignalled: the next signalled request completes it".into()
         }
         Stage::Executed => done_without_completion(trace, pair),
-        Stage::Sent => format!("sent; {} has not answered", name(pair.peer)),
+        Stage::Sent => match (&pair.waiting, oldest) {
+            // Over the network what is sent stays so while it waits.
+            (Some(waiting), Some(oldest)) if oldest.index == request.index => {
+                waits(pair, request, waiting)
+            }
+            _ => format!("sent; {} has not answered", name(pair)),
+        },
         _ if pair.state != "RTS" && !is_tried(pair, request, oldest) => {
             format!("the queue pair is in {}: requests wait for RTS", pair.state)
         }
@@ -214,7 +220,7 @@ fn is_tried(pair: &QueuePair, request: &Request, oldest: Option<&Request>) -> bo
 fn untried(pair: &QueuePair) -> String {
     match pair.transport {
         "UD" => "the device has not sent it yet".into(),
-        _ => format!("the device has not sent it to {} yet", name(pair.peer)),
+        _ => format!("the device has not sent it to {} yet", name(pair)),
     }
 }
 
@@ -243,7 +249,7 @@ fn done_without_completion(trace: &Numbers<'_>, pair: &QueuePair) -> String {
 /// What the device has noted.
 fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
     let peer = match request.to {
-        0 => name(pair.peer),
+        0 => name(pair),
         to if pair.transport == "XRC_SEND" => format!("shared receive queue {to} of the peer"),
         to => format!("QP {to:#08x}"),
     };
@@ -294,15 +300,17 @@ fn receive_reason(trace: &Numbers<'_>, pair: &QueuePair) -> String {
         }
         "ERR" => "the queue pair is in ERR: its requests are being flushed".into(),
         _ => match pair.peer {
-            Some(number) => format!("nothing has arrived from QP {number:#08x}"),
+            Some(_) => format!("nothing has arrived from {}", name(pair)),
             None => "nothing has arrived".into(),
         },
     }
 }
 
-/// A queue pair's name in a sentence.
-fn name(number: Option<u32>) -> String {
-    number.map_or_else(|| "the peer".into(), |number| format!("QP {number:#08x}"))
+/// The name of a queue pair's peer in a sentence.
+fn name(pair: &QueuePair) -> String {
+    let at = pair.peer_address.map(|address| format!(" at {address}")).unwrap_or_default();
+    let number = |number| format!("QP {number:#08x}");
+    format!("{}{at}", pair.peer.map_or_else(|| "the peer".into(), number))
 }
 
 /// As `--check` has it: many programs put addresses there.

@@ -82,6 +82,40 @@ fn an_atomic_gives_what_it_found_once() {
     assert_eq!(completions(&mut requester), [(0, Status::Success)]);
 }
 
+/// It is answered as a READ of no bytes; an acknowledgement alone says that the response is lost.
+#[test]
+fn an_atomic_write_waits_for_its_own_response() {
+    let write = Request::new(Kind::AtomicWrite, 8, 16, 5);
+    for length in [0, 7, 9, MTU] {
+        let mut requester = machine(CONFIG);
+        let before = requester.clone();
+        let posted = requester.post(Request { length, ..write });
+        assert_eq!(posted, Err(PostError::NotAWord(length)));
+        assert_eq!(requester, before);
+    }
+    let mut none = machine(Config { max_rd_atomic: 0, ..CONFIG });
+    assert_eq!(none.post(write), Err(PostError::NoReads));
+
+    let mut requester = machine(CONFIG);
+    requester.post(write).unwrap();
+    requester.post(send(1)).unwrap();
+    let packet = requester.next_packet(0).unwrap();
+    assert_eq!(packet.headers.bth.opcode, Opcode::RcAtomicWrite);
+    assert_eq!(packet.headers.reth, Some(Reth { va: 16, rkey: 5, len: 8 }));
+    assert_eq!((packet.offset, packet.length), (0, 8));
+    requester.next_packet(0).unwrap();
+    assert_eq!(requester.on_response(&ack(1), 0, 1), Received::Noted);
+    assert_eq!(completions(&mut requester), []);
+    assert_eq!(requester.next_packet(1).unwrap().headers.bth, packet.headers.bth, "again");
+    requester.next_packet(1).unwrap();
+    let answer = read_response(Opcode::RcReadResponseOnly, 0);
+    assert_eq!(requester.on_response(&answer, 0, 2), Received::Noted);
+    assert_eq!(requester.on_response(&answer, 0, 2), Received::Ignored);
+    assert_eq!(completions(&mut requester), [(0, Status::Success)]);
+    requester.on_response(&ack(1), 0, 3);
+    assert_eq!(completions(&mut requester), [(1, Status::Success)]);
+}
+
 #[test]
 fn a_nak_ends_the_request_that_it_names() {
     for (code, status) in [
@@ -107,6 +141,7 @@ fn a_nak_ends_the_request_that_it_names() {
 fn a_response_that_does_not_fit_ends_the_request() {
     use Opcode::*;
     let atomic = Request::new(Kind::FetchAdd { add: 1 }, 0, 0, 0);
+    let write = Request::new(Kind::AtomicWrite, 8, 0, 0);
     for (request, opcode, number, length, status) in [
         (read(2 * MTU), RcReadResponseFirst, 0, MTU - 1, Status::LocalLength),
         (read(2 * MTU), RcReadResponseFirst, 0, MTU + 1, Status::LocalLength),
@@ -116,6 +151,9 @@ fn a_response_that_does_not_fit_ends_the_request() {
         (read(MTU), RcReadResponseFirst, 0, MTU, Status::BadResponse),
         (send(1), RcReadResponseOnly, 0, 1, Status::BadResponse),
         (atomic, RcReadResponseOnly, 0, 8, Status::BadResponse),
+        (write, RcReadResponseOnly, 0, 8, Status::LocalLength),
+        (write, RcReadResponseFirst, 0, 0, Status::BadResponse),
+        (write, RcAtomicAck, 0, 0, Status::BadResponse),
         (send(1), RcAtomicAck, 0, 0, Status::BadResponse),
         (read(1), RcAtomicAck, 0, 0, Status::BadResponse),
     ] {

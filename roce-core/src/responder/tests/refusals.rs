@@ -187,11 +187,36 @@ fn more_reads_than_the_requester_may_have_are_refused() {
     assert_eq!(answers, [(only, 0), (only, 1), (Opcode::RcAck, 2)], "the others are answered");
 }
 
+/// An ATOMIC WRITE has eight bytes, says so, and writes to a word of memory that it may write to.
 #[test]
-fn an_atomic_write_is_not_supported() {
-    let mut end = End::new();
-    let outcome = end.take(with_memory(Opcode::RcAtomicWrite, 0, 0, 8), &[1; 8]);
+fn what_is_no_atomic_write_is_refused() {
+    let bad_key = Some(Reth { va: WORD, rkey: RKEY + 1, len: 8 });
+    let good = atomic_write(0);
+    for (headers, payload, refusal) in [
+        (with_memory(Opcode::RcAtomicWrite, 0, WORD - BASE, 7), &[1; 8][..], Refusal::Invalid),
+        (with_memory(Opcode::RcAtomicWrite, 0, WORD - BASE, 0), &[1; 8], Refusal::Invalid),
+        (with_memory(Opcode::RcAtomicWrite, 0, WORD - BASE, u32::MAX), &[1; 8], Refusal::Invalid),
+        (with_memory(Opcode::RcAtomicWrite, 0, WORD - BASE + 4, 8), &[1; 8], Refusal::Invalid),
+        (good, &[1; 7], Refusal::Invalid),
+        (good, &[], Refusal::Invalid),
+        (good, &[1; 16], Refusal::Invalid),
+        (Headers { reth: None, ..good }, &[1; 8], Refusal::Invalid),
+        (Headers { reth: bad_key, ..good }, &[1; 8], Refusal::Access),
+    ] {
+        let mut end = End::new();
+        let outcome = end.take(headers, payload);
+        end.assert_refused(outcome, refusal, 0);
+        assert_eq!(end.host.stored, 0, "{headers:?}");
+    }
+    // One more than there is room for, and one within another message.
+    let mut end = End::with(0);
+    let outcome = end.take(good, &[1; 8]);
     end.assert_refused(outcome, Refusal::Invalid, 0);
+    let mut end = End::new();
+    end.host.receives = 1;
+    end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]);
+    let outcome = end.take(atomic_write(1), &[1; 8]);
+    end.assert_refused(outcome, Refusal::Invalid, 1);
 }
 
 #[test]

@@ -127,6 +127,51 @@ fn an_atomic_is_executed_once_and_answered_again() {
 }
 
 #[test]
+fn an_atomic_write_is_executed_once_and_answered_again() {
+    let mut end = End::new();
+    let at = (WORD - BASE) as usize;
+    let response =
+        |number, msn| (Opcode::RcReadResponseOnly, number, Some(Syndrome::ACK), Some(msn), vec![]);
+    for number in 0..3 {
+        let payload = [number as u8; 8];
+        assert_eq!(end.take(atomic_write(number), &payload), Outcome::Accepted);
+        assert_eq!(end.host.memory[at..at + 8], payload);
+        assert_eq!(end.answers(), [response(number as i32, number + 1)]);
+    }
+    end.host.memory[at] = 77;
+    for number in [1, 2, 1] {
+        assert_eq!(end.take(atomic_write(number), &[9; 8]), Outcome::Duplicate);
+        assert_eq!(end.answers(), [response(number as i32, number + 1)]);
+    }
+    assert_eq!(end.take(atomic_write(0), &[9; 8]), Outcome::Dropped, "only two are remembered");
+    assert_eq!(end.take(read(1, 0, 8), &[]), Outcome::Dropped, "it was no READ");
+    assert_eq!(end.take(fetch_add(1, WORD), &[]), Outcome::Dropped, "and no atomic");
+    assert_eq!((end.host.memory[at], end.answers()), (77, vec![]));
+    // What comes when all is over.
+    let late = |headers: &Headers| end.responder.answer_late(headers).map(|late| late.bth);
+    let answer = late(&atomic_write(1)).unwrap();
+    let number = answer.psn.since(Psn::new(FIRST));
+    assert_eq!((answer.opcode, number), (Opcode::RcReadResponseOnly, 1));
+    assert_eq!(late(&fetch_add(1, WORD)), None, "that was no atomic");
+}
+
+/// It is answered behind what was asked for before, and acknowledges that.
+#[test]
+fn an_atomic_write_has_its_place_among_responses() {
+    let mut end = End::new();
+    end.host.receives = 1;
+    end.take(only(0), &[1]);
+    end.take(read(1, 0, 2 * MTU as u32), &[]);
+    end.take(atomic_write(3), &[1; 8]);
+    let numbers: Vec<_> = end.answers().iter().map(|answer| (answer.0, answer.1)).collect();
+    use Opcode::*;
+    assert_eq!(
+        numbers,
+        [(RcReadResponseFirst, 1), (RcReadResponseLast, 2), (RcReadResponseOnly, 3)]
+    );
+}
+
+#[test]
 fn a_late_copy_does_not_keep_a_new_read_out() {
     let mut end = End::new();
     for number in 0..2 {

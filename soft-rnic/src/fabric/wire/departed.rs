@@ -162,6 +162,10 @@ impl Target for Kept<'_> {
         Err(Refusal::Access)
     }
 
+    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), Refusal> {
+        Err(Refusal::Access)
+    }
+
     fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {
         Err(Refusal::Access)
     }

@@ -15,6 +15,7 @@ use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
 
+use crate::check::checker;
 use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
@@ -205,6 +206,8 @@ impl Roce {
 
     fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
         let addr = SocketAddr::new(self.ip, UDP_PORT);
+        // Its handler may end the process, and has to run behind the capture's.
+        checker::reserve_exit();
         let (capture, send_ports) = (self.capture()?, SendPorts::bind(self.ip, self.sports)?);
         let joined = join(addr)?;
         let mut hasher = DefaultHasher::new();
@@ -325,6 +328,14 @@ impl Qp {
         let peer = ip_of(unsafe { &to.grh.dgid.raw });
         let device = &self.pd.context.device;
         device.wire().is_none_or(|wire| wire.path(peer, Marks::default(), (0, 0)).is_some())
+    }
+
+    /// The address of its peer's device, if the device is on a network.
+    pub(crate) fn peer_address(&self, sq: &Sq) -> Option<IpAddr> {
+        self.pd.context.device.wire()?;
+        // SAFETY: bytes, whichever member was written.
+        let gid = unsafe { &sq.attr.ah_attr.grh.dgid.raw };
+        Some(ip_of(gid)).filter(|address| !address.is_unspecified())
     }
 
     /// Where its packets go, if they go over the network.

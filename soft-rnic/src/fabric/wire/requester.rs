@@ -5,14 +5,19 @@ use std::sync::Arc;
 use roce_core::headers::{DEFAULT_PKEY, Headers};
 use roce_core::psn::Psn;
 use roce_core::request::Outgoing;
-use roce_core::requester::{Completion, Config, MAX_WINDOW, Received, Requester, SendSlot, Status};
+use roce_core::requester::{
+    Completion, Config, MAX_WINDOW, PostError, Received, Requester, SendSlot, Status,
+};
 use roce_core::uc;
 use verbs_sys::ibv_wc_status;
 
+use crate::check::packets::Packets;
 use crate::clock;
+use crate::copy::sum;
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
+use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, copy_pieces, copy_summed};
@@ -72,6 +77,11 @@ impl<'a> Link<'a> for WireLink<'_> {
                 requester.started = true;
                 Step::Sent
             }
+            // The peer would refuse it. A packet of another length is not sent: not all peers look at that.
+            Err(PostError::NotAWord(_)) => {
+                fails(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, self.sent())
+            }
+            Err(PostError::NoReads) => fails(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, self.sent()),
             // There is an entry for each request of the queue: the machine has failed, and the
             // queue is flushed.
             Err(_) => Step::Later,
@@ -137,7 +147,9 @@ impl Qp {
         let slots = vec![SendSlot::new(); self.cap.max_send_wr.max(1) as usize];
         let machine = Requester::new(slots, config).ok();
         sq.wire = machine.map(|machine| {
-            let reliable = Reliable { machine, path, first: 0, lost: None, armed: None };
+            let packets = self.check().map(|_| Packets::new(window));
+            let (lost, armed, waits_at) = (None, None, None);
+            let reliable = Reliable { machine, path, first: 0, lost, armed, packets, waits_at };
             Box::new(WireSq::Reliable(reliable))
         });
     }
@@ -180,6 +192,7 @@ impl Qp {
         }
         deferred.append(execution.finish());
         self.arm_wire(wire);
+        self.trace_progress(sq);
         self.check_drained(sq);
     }
 
@@ -245,7 +258,13 @@ impl Qp {
                         &mut tx,
                         &wire.path,
                         (&packet.headers, packet.length as usize),
-                        |to, crc| self.fill(parts, &request, &packet, (to, crc)),
+                        |to, crc| {
+                            let crc = self.fill(parts, &request, &packet, (to, crc))?;
+                            if let Some(packets) = &mut wire.packets {
+                                self.check_packet(packets, &packet, request.wqe, to);
+                            }
+                            Ok::<u32, ibv_wc_status>(crc)
+                        },
                     )
                 });
                 if sent.is_err() {
@@ -276,8 +295,14 @@ impl Qp {
             return Ok(crc);
         }
         let SqParts { requester, scratch, .. } = parts;
-        let local = self.local(requester, request, request.len(), &mut scratch.local)?;
+        let local = self.local_again(requester, request, &mut scratch.local)?;
         let from = behind(local.as_slice(), packet.offset as usize);
+        if local.on_demand {
+            // SAFETY: the list was checked, and the lock of the send queue is held.
+            unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
+                .map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)?;
+            return Ok(sum(to, crc));
+        }
         // SAFETY: the list was checked, and the lock of the send queue is held; programs access it
         // atomically only.
         Ok(unsafe { copy_summed(to, from, crc) })
@@ -294,16 +319,20 @@ impl Qp {
         payload: &[u8],
         deferred: &mut DeferredWork,
     ) {
-        let Sq { requester, pending, wire, counters, scratch, .. } = sq;
+        let Sq { requester, pending, wire, counters, scratch, .. } = &mut *sq;
         let Some(WireSq::Reliable(wire)) = wire.as_deref_mut() else { return };
         if self.state().flushes_sends() {
             return;
         }
+        let before = wire.machine.counts();
         let mut parts = SqParts { requester, counters, scratch };
         self.place_response((pending, wire), &mut parts, headers, payload);
         let mut execution = Execution::new();
         self.end_requests(&mut parts, &mut execution, (pending, wire));
         deferred.append(execution.finish());
+        if self.is_watched {
+            self.trace_retries(sq, before);
+        }
     }
 
     /// Tells the machine about a response, and puts its payload where it belongs.
@@ -325,11 +354,19 @@ impl Qp {
             Received::Ignored | Received::Noted => return,
         };
         let landed = pending.nth((index.0 - wire.first) as u32).and_then(|request| {
-            let local = self.local(requester, &request, request.len(), &mut scratch.local).ok()?;
+            let local = self.local_again(requester, &request, &mut scratch.local).ok()?;
             let to = behind(local.as_slice(), offset);
+            let from = core::iter::once(from);
             // SAFETY: as in `fill`; a landing place may be polled.
-            unsafe { copy_pieces(to, core::iter::once(from), Copying::Shared) };
-            Some(())
+            unsafe {
+                match local.on_demand {
+                    true => on_demand::copy_pieces(to, from).ok(),
+                    false => {
+                        copy_pieces(to, from, Copying::Shared);
+                        Some(())
+                    }
+                }
+            }
         });
         if landed.is_none() {
             wire.lost.get_or_insert(index.0);
@@ -362,7 +399,9 @@ impl Qp {
         wire.armed = None;
         let now = clock::now();
         if wire.machine.deadline_ns().is_some_and(|due| due <= now) {
+            let before = wire.machine.counts();
             wire.machine.on_timer(now);
+            self.trace_retries(sq, before);
         }
         self.run_wire(sq, deferred, false);
         true

@@ -25,7 +25,8 @@ fn kind_of(wqe: &wqe::Wqe) -> Option<Kind> {
         (Op::Read, _) => Kind::Read,
         (Op::CompareSwap, _) => Kind::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
         (Op::FetchAdd, _) => Kind::FetchAdd { add: wqe.compare_add },
-        (Op::AtomicWrite | Op::BindMw | Op::LocalInv, _) => return None,
+        (Op::AtomicWrite, _) => Kind::AtomicWrite,
+        (Op::BindMw | Op::LocalInv, _) => return None,
     })
 }
 

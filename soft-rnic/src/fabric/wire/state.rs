@@ -9,12 +9,14 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 
 use roce_core::icrc::Flow;
+use roce_core::psn::Psn;
 use roce_core::requester::{Requester, SendSlot};
 use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
 use super::symptoms::Symptoms;
+use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
@@ -254,6 +256,18 @@ pub(crate) struct Reliable {
     pub(crate) lost: Option<u64>,
     /// The deadline that is armed: its token, and when.
     pub(crate) armed: Option<(u64, u64)>,
+    /// What packets have carried, if the process is checked.
+    pub(crate) packets: Option<Packets>,
+    /// The oldest packet without an answer when some were last to be sent again, if the process is traced.
+    pub(crate) waits_at: Option<Psn>,
+}
+
+impl Reliable {
+    /// For a trace: how many requests are on their way, and whether one of them is sent again.
+    pub(crate) fn progress(&self) -> (u32, bool) {
+        let sent = self.machine.outstanding() as u32;
+        (sent, sent > 0 && self.waits_at == Some(self.machine.unacked_psn()))
+    }
 }
 
 /// What receives.

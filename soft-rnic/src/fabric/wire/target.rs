@@ -1,6 +1,6 @@
 //! What requests of a peer act on: receive requests, regions and windows.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use roce_core::responder::{
@@ -14,8 +14,9 @@ use crate::engine::responder::datagram::{GRH_LEN, Grh};
 use crate::engine::responder::place;
 use crate::limits;
 use crate::objects::cq::{Completion, CqWriter};
-use crate::objects::memory::resolve;
-use crate::objects::mr_table::LOCAL_WRITE;
+use crate::objects::memory::{resolve, resolve_any};
+use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::objects::on_demand::{self, Piece, bring};
 use crate::objects::recv_ring::{Consumer, RecvRequest};
 use crate::objects::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::state::Qp;
@@ -43,24 +44,96 @@ pub(super) struct Here<'h, 'a> {
     pub(super) datagram: Option<(u32, Grh)>,
 }
 
+/// The memory that a request names, if it may access it so, and whether that may have gone.
+fn find<'s>(
+    qp: &Qp,
+    room: &'s SpanBuf,
+    op: Op,
+    (rkey, va, len): (u32, u64, u64),
+) -> Result<Piece<'s>, Refusal> {
+    let (mrs, pd) = (&qp.pd.context.device.mrs, qp.pd.id);
+    match mrs.check(room.hold(), rkey, pd, va, len, op.remote_access()) {
+        Some(span) => Ok((span, false)),
+        None => find_rare(qp, room, op, (rkey, va, len)),
+    }
+}
+
+/// [`find`] of a key that may be that of an on-demand region, or of a memory window.
+#[cold]
+fn find_rare<'s>(
+    qp: &Qp,
+    room: &'s SpanBuf,
+    op: Op,
+    (rkey, va, len): (u32, u64, u64),
+) -> Result<Piece<'s>, Refusal> {
+    let (mrs, pd, access) = (&qp.pd.context.device.mrs, qp.pd.id, op.remote_access());
+    if let Some(span) = mrs.check(room.hold(), rkey, pd, va, len, access | ON_DEMAND) {
+        return Ok((span, true));
+    }
+    let asked = (pd, qp.num);
+    mrs.check_mw(room.hold(), rkey, asked, (va, len), access).ok_or(Refusal::Access)
+}
+
+/// Copies between memory of ours and what a request names.
+///
+/// # Safety
+/// What the request names was checked, under a lock that deregistration waits for; programs access it
+/// atomically only.
+unsafe fn copy(may_be_gone: bool, to: Span<'_>, from: Span<'_>) -> Result<(), Refusal> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match may_be_gone {
+            true => on_demand::copy(&[to], core::iter::once(from)).map_err(|_gone| Refusal::Access),
+            false => {
+                copy_spans(&[to], &[from], Copying::Shared);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Changes a word that a request names; what was there.
+///
+/// # Safety
+/// As [`copy`]; it is at a multiple of eight.
+unsafe fn change(
+    may_be_gone: bool,
+    word: Span<'_>,
+    change: impl FnOnce(&AtomicU64) -> u64,
+) -> Result<u64, Refusal> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match may_be_gone {
+            true => on_demand::exchange(word, change).map_err(|_gone| Refusal::Access),
+            false => Ok(change(AtomicU64::from_ptr(word.ptr().cast()))),
+        }
+    }
+}
+
 impl Here<'_, '_> {
-    /// The memory that a request names, if it may access it so.
-    fn span(&mut self, op: Op, rkey: u32, va: u64, len: u64) -> Result<Span<'_>, Refusal> {
+    /// [`place`](Target::place) where buffers may have gone, of which the message ends at `end`.
+    #[cold]
+    fn place_on_demand(
+        &mut self,
+        (offset, end): (u32, u64),
+        payload: &[u8],
+    ) -> Result<(), Inaccessible> {
+        let Some(taken) = &*self.taken else { return Err(Inaccessible) };
         let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
-        let (hold, access) = (self.room.hold(), op.remote_access());
-        if let Some(span) = mrs.check(hold, rkey, pd, va, len, access) {
-            return Ok(span);
-        }
-        let asked = (pd, self.qp.num);
-        match mrs.check_mw(self.room.hold(), rkey, asked, (va, len), access) {
-            // On-demand memory is not reached from the network yet.
-            Some((span, false)) => Ok(span),
-            _ => Err(Refusal::Access),
-        }
+        let mut spans = self.room.start();
+        let list = taken.sges.iter().copied();
+        resolve_any(mrs, pd, list, end, LOCAL_WRITE, &mut spans).ok_or(Inaccessible)?;
+        let to = behind(spans.as_slice(), offset as usize);
+        // Others should not wait for the completion queue while the copy waits for pages.
+        self.writer.release();
+        let header = self.datagram.as_mut().map(|(_, header)| Span::of(header));
+        let from = header.into_iter().chain(core::iter::once(span_of(payload)));
+        // SAFETY: the list was checked; the buffers are the device's until they complete.
+        unsafe { on_demand::copy_pieces(to, from) }.map_err(|_gone| Inaccessible)
     }
 
     /// Bytes in front of the payload.
-    fn before(&self) -> u32 {
+    pub(super) fn before(&self) -> u32 {
         if self.datagram.is_some() { GRH_LEN } else { 0 }
     }
 
@@ -83,11 +156,24 @@ impl Here<'_, '_> {
             src_qp: self.datagram.map_or(self.dest_qpn, |(from, _)| from),
             solicited: done.is_solicited,
         };
+        if self.qp.is_watched {
+            self.check_arrived(status, done);
+        }
         self.writer.push(&self.qp.recv_cq, &completion, None, self.deferred);
+    }
+
+    /// What is taken of a request, and its room behind what precedes the payload; `None` if it has no
+    /// room for that: it stays.
+    fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+        let kept = keep(request, before);
+        if kept.is_none() && self.qp.is_watched {
+            self.check_short(request.wr_id(), (request.room(), before.into()), false);
+        }
+        kept
     }
 }
 
-/// What is taken of a request, and its room behind so many bytes; `None` if it has none for them: it stays.
+/// What is taken of a request, and its room behind so many bytes.
 fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
     let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
@@ -99,6 +185,7 @@ fn op_of(access: Access) -> Op {
         Access::Read => Op::Read,
         Access::Write => Op::Write,
         Access::Atomic => Op::FetchAdd,
+        Access::AtomicWrite => Op::AtomicWrite,
     }
 }
 
@@ -108,15 +195,21 @@ impl Target for Here<'_, '_> {
         let (taken, room) = match &self.qp.srq {
             None => {
                 let request = self.qp.rq.front(self.consumer)?;
-                let kept = keep(&request, before)?;
+                let kept = self.keep(&request, before)?;
                 self.qp.rq.pop(self.consumer);
+                if self.qp.is_watched {
+                    self.check_taken();
+                }
                 kept
             }
             Some(srq) => {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer)?;
-                let kept = keep(&request, before)?;
+                let kept = self.keep(&request, before)?;
                 srq.ring.pop(&mut taker.consumer);
+                if self.qp.is_watched {
+                    self.check_taken();
+                }
                 srq.check_limit(&mut taker);
                 kept
             }
@@ -125,14 +218,25 @@ impl Target for Here<'_, '_> {
         Some(room)
     }
 
+    fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
+        let Some(taken) = self.taken.as_ref().filter(|_| self.qp.is_watched) else { return };
+        let [room, needs] = [room, needs].map(|n| u64::from(n) + u64::from(self.before()));
+        self.check_short(taken.wr_id, (room, needs), is_all);
+    }
+
     fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
+        if self.qp.is_watched && offset == 0 {
+            self.check_filled();
+        }
         let Some(taken) = &*self.taken else { return Err(Inaccessible) };
         let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
         let before = self.before();
         let end = u64::from(before) + u64::from(offset) + payload.len() as u64;
         let mut spans = self.room.start();
-        resolve(mrs, pd, taken.sges.iter().copied(), end, LOCAL_WRITE, &mut spans)
-            .ok_or(Inaccessible)?;
+        let list = taken.sges.iter().copied();
+        if resolve(mrs, pd, list, end, LOCAL_WRITE, &mut spans).is_none() {
+            return self.place_on_demand((offset, end), payload);
+        }
         let payload = span_of(payload);
         // SAFETY: the list was checked; the buffers are the device's until they complete.
         unsafe {
@@ -180,28 +284,35 @@ impl Target for Here<'_, '_> {
         if len > limits::MAX_MESSAGE || !permits(rights, reads, op, asked) {
             return Err(Refusal::Invalid);
         }
-        let span = self.span(op, rkey, va, len)?;
+        let (span, may_be_gone) = find(self.qp, self.room, op, (rkey, va, len))?;
         if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
             return Err(Refusal::Invalid);
+        }
+        if may_be_gone {
+            // Others should not wait for the completion queue meanwhile.
+            self.writer.release();
+            if !bring(&[span], op != Op::Read) {
+                return Err(Refusal::Access);
+            }
         }
         Ok(())
     }
 
     fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal> {
-        let to = self.span(Op::Write, rkey, va, payload.len() as u64)?;
+        let asked = (rkey, va, payload.len() as u64);
+        let (to, may_be_gone) = find(self.qp, self.room, Op::Write, asked)?;
         // SAFETY: it was just checked, under the lock that deregistration waits for; programs access
         // it atomically only.
-        unsafe { copy_spans(&[to], &[span_of(payload)], Copying::Shared) };
-        Ok(())
+        unsafe { copy(may_be_gone, to, span_of(payload)) }
     }
 
     fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
         let mut payload = core::mem::take(self.payload);
         payload.resize(length as usize, 0);
-        let from = self.span(Op::Read, rkey, va, length.into());
-        let read = from.map(|from| {
+        let from = find(self.qp, self.room, Op::Read, (rkey, va, length.into()));
+        let read = from.and_then(|(from, may_be_gone)| {
             // SAFETY: as in `write`.
-            unsafe { copy_spans(&[Span::of(&mut payload)], &[from], Copying::Shared) };
+            unsafe { copy(may_be_gone, Span::of(&mut payload), from) }
         });
         // A READ that is new was checked when it came: this is one that is asked for again.
         let read = match (read, self.kept.find(rkey, va, length)) {
@@ -219,14 +330,22 @@ impl Target for Here<'_, '_> {
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal> {
-        let word = self.span(Op::FetchAdd, rkey, va, 8)?;
+        let (word, may_be_gone) = find(self.qp, self.room, Op::FetchAdd, (rkey, va, 8))?;
         let (kind, compare_add, swap) = match op {
             AtomicOp::CmpSwap { compare, swap } => (Op::CompareSwap, compare, swap),
             AtomicOp::FetchAdd { add } => (Op::FetchAdd, add, 0),
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
-        Ok(place::exchange(unsafe { AtomicU64::from_ptr(word.ptr().cast()) }, &wqe))
+        unsafe { change(may_be_gone, word, |word| place::exchange(word, &wqe)) }
+    }
+
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+        let (word, may_be_gone) = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
+        // AcqRel: a reader that sees the word sees what was written before it.
+        let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
+        // SAFETY: eight bytes that were just checked, at a multiple of eight.
+        unsafe { change(may_be_gone, word, store) }.map(drop)
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {

@@ -1,5 +1,7 @@
 //! The objects of a trace.
 
+use core::net::{IpAddr, Ipv6Addr};
+
 use crate::trace::layout::{
     ENTRY, HEADER, OPERATIONS, RECV, STATES, TRANSPORTS, checksum, entry, fate, flag, high, low,
     object, wait,
@@ -21,6 +23,8 @@ pub struct QueuePair {
     pub state_since_ns: u64,
     /// The queue pair at the other end, once that is known.
     pub peer: Option<u32>,
+    /// The address of the device that has that queue pair, if it is on a network.
+    pub peer_address: Option<IpAddr>,
     /// The completion queue of its sends, by its number in the trace; 0 if that has none.
     pub send_cq: u32,
     /// That of its receives.
@@ -96,7 +100,7 @@ pub struct Request {
 pub enum Stage {
     /// In its queue.
     Queued,
-    /// Sent to another process, which has not answered.
+    /// Sent to another process, or over the network, and not answered.
     Sent,
     /// Done; it completes with a later one, or its completion was lost.
     Executed,
@@ -173,6 +177,7 @@ impl<'w, 'a> Table<'w, 'a> {
             state: name(&STATES, low(state)),
             state_since_ns: self.get(object::STATE_SINCE),
             peer: some(high(state)),
+            peer_address: self.peer_address(),
             send_cq: low(cqs),
             recv_cq: high(cqs),
             srq: some(low(self.get(object::SRQ))),
@@ -186,6 +191,12 @@ impl<'w, 'a> Table<'w, 'a> {
 
     pub(super) fn shared_queue(&self, torn: &mut u64) -> SharedQueue {
         SharedQueue { number: low(self.get(object::NUMBER)), receives: self.receives(torn) }
+    }
+
+    fn peer_address(&self) -> Option<IpAddr> {
+        let [first, other] = object::PEER_ADDRESS.map(|word| u128::from(self.get(word)));
+        let address = Ipv6Addr::from_bits(first << 64 | other);
+        (!address.is_unspecified()).then(|| IpAddr::V6(address).to_canonical())
     }
 
     fn waiting(&self) -> Option<Waiting> {

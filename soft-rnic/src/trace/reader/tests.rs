@@ -1,6 +1,7 @@
 //! The format: what is written is read, and what is not is not believed.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +12,9 @@ use crate::trace::completions::Completions;
 use crate::trace::layout::{ENTRY, Kind, entry, flag, wait};
 use crate::trace::queue::{Posting, Queue, Shape};
 use crate::trace::tracer::Tracer;
+
+/// Of the other end.
+const ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7));
 
 /// A file that goes with the value.
 struct Scratch(PathBuf);
@@ -70,7 +74,7 @@ fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
     let tracer = file.tracer();
     let cq = Completions::new(&tracer, 4).unwrap();
     let queue = tracer.pair(&SHAPE, None).unwrap();
-    queue.connection(0x42, [14, 5, 6]);
+    queue.connection((0x42, Some(ADDRESS)), [14, 5, 6]);
     queue.state(3);
     for (position, flags) in [(1, 0), (2, flag::SIGNALED), (3, 0), (4, flag::SIGNALED)] {
         queue.posted(position, &posting(100 + u64::from(position), flags));
@@ -146,6 +150,7 @@ fn what_is_outstanding_is_read_back() {
     let [pair] = &trace.queue_pairs[..] else { panic!("{trace:?}") };
     assert_eq!((pair.number, pair.transport, pair.state), (0x41, "RC", "RTS"));
     assert_eq!((pair.peer, pair.retry_cnt, pair.rnr_retry), (Some(0x42), 5, 6));
+    assert_eq!(pair.peer_address, Some(ADDRESS));
     assert_eq!(ids(&pair.sends), [102, 103, 104]);
     let stages: Vec<Stage> = pair.sends.iter().map(|request| request.stage).collect();
     assert_eq!(stages, [Stage::Completed("SUCCESS"), Stage::Executed, Stage::Queued]);

@@ -1,0 +1,92 @@
+//! What a checked process is told of its buffers by a device on the network.
+
+use roce_core::request::Outgoing;
+use roce_core::responder::ReceiveDone;
+use verbs_sys::ibv_wc_status;
+
+use crate::check::packets::Packets;
+use crate::check::report::{Kind, number};
+use crate::engine::responder::datagram::GRH_LEN;
+use crate::objects::state::Qp;
+use crate::objects::wqe::Wqe;
+
+use super::target::Here;
+
+impl Here<'_, '_> {
+    /// A receive request has been taken; nothing was written to its buffer yet. A shared queue's lock is
+    /// held.
+    #[cold]
+    pub(super) fn check_taken(&self) {
+        if let Some(check) = self.qp.check()
+            && let Some(posted) = check.receives.take()
+        {
+            // It is looked at when a SEND begins: the buffer of one that a WRITE takes is the program's.
+            check.arrive(posted);
+        }
+    }
+
+    /// A message is going to be put into the buffer of the receive request that was taken.
+    #[cold]
+    pub(super) fn check_filled(&self) {
+        let Some(check) = self.qp.check() else { return };
+        check.with_last(|posted| {
+            self.qp.compare(check, posted, Kind::WrittenWhilePosted);
+            // What lies there from now on is the message's, or a part of one that was lost.
+            posted.print = None;
+        });
+    }
+
+    /// The receive request that was taken completes: what its message has brought is there.
+    #[cold]
+    pub(super) fn check_arrived(&self, status: ibv_wc_status, done: &ReceiveDone) {
+        let Some(check) = self.qp.check() else { return };
+        check.with_last(|posted| {
+            (posted.completes, posted.print) = (true, None);
+            if status == ibv_wc_status::IBV_WC_SUCCESS && !done.is_write {
+                self.qp.print_message(posted, u64::from(done.length + self.before()));
+            }
+        });
+    }
+
+    /// A receive request has room for so many bytes, and its message has `needs`, or more unless that
+    /// `is_all`.
+    #[cold]
+    pub(super) fn check_short(&self, wr_id: u64, (room, needs): (u64, u64), is_all: bool) {
+        let Some(check) = self.qp.check() else { return };
+        let (least, more) = if is_all { ("", "") } else { ("at least ", " or more") };
+        let (header, from) = match self.datagram {
+            Some((from, _)) => (format!(" ({GRH_LEN} of them the header in front)"), from),
+            None => (String::new(), self.dest_qpn),
+        };
+        let dropped = match self.qp.transport.is_reliable() {
+            true => "",
+            false => "; the message is dropped",
+        };
+        check.checker.report.say(Kind::TooSmall, || {
+            format!(
+                "RECV wr_id {wr_id:#x} on QP {:#x} is too small by {least}{}: it has room for {room}, \
+                 and a message from QP {from:#x} has {needs}{more}{header}{dropped}",
+                check.number,
+                number(needs - room, "byte"),
+            )
+        });
+    }
+}
+
+impl Qp {
+    /// A packet carries these bytes of a request.
+    #[cold]
+    pub(super) fn check_packet(
+        &self,
+        packets: &mut Packets,
+        packet: &Outgoing,
+        wqe: &Wqe,
+        bytes: &[u8],
+    ) {
+        let (psn, of) = (packet.headers.bth.psn.get(), (packet.index.0, packet.offset));
+        if !bytes.is_empty() && packets.differs(psn, of, bytes) {
+            let from = packet.offset as usize;
+            self.check_resent(wqe.position, from..from + bytes.len());
+        }
+    }
+}
