@@ -8,12 +8,11 @@ use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
 use crate::deferred_work::DeferredWork;
-use crate::lock::Guard;
-use crate::objects::state::{Device, Qp, Responder};
+use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 
 use super::packets::is_of_partition;
-use super::responder::{Answering, Owed};
+use super::responder::{Answering, Held, Owed};
 use super::state::{Path, Wire};
 
 /// What the packets of one look share; the lock of what receives is held.
@@ -27,11 +26,6 @@ pub(super) struct Arrivals<'l> {
     pub(super) shared: &'l mut Answering,
     pub(super) deferred: &'l mut DeferredWork,
 }
-
-/// The receiving side of a queue pair, from the first request of a run on. To take the lock for each
-/// packet would cost more than the packet: an atomic exchange waits until the bytes before it, which were
-/// copied to memory that is in no cache, are there.
-pub(super) type Held<'q> = Option<Guard<'q, Responder>>;
 
 /// What a packet was.
 enum Heard {

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::copy::summed_bytes;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
+use crate::lock::Guard;
 use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::qp_state::{State, Transport};
@@ -21,7 +22,6 @@ use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
-use super::arrivals::Held;
 use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
@@ -37,6 +37,11 @@ pub(super) enum Owed {
     /// At once: the peer loses time until it knows.
     Nak,
 }
+
+/// The receiving side of a queue pair, from the first request of a run on. To take the lock for each
+/// packet would cost more than the packet: an atomic exchange waits until the bytes before it, which were
+/// copied to memory that is in no cache, are there.
+pub(super) type Held<'q> = Option<Guard<'q, state::Responder>>;
 
 /// What the requests of one batch share.
 pub(super) struct Answering {
