@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Threads that poll take what has come; where none does, the device's thread waits for packets
-//! ([`progress`]). Deadlines are the timer's.
+//! ([`progress`]). Deadlines are the timer's. Multicast groups have sockets of their own ([`groups`]).
 //!
 //! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). A
 //! packet for which the socket has no room waits in the outbox for those that come later; where that
@@ -26,6 +26,7 @@ mod checked;
 pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;
+pub(crate) mod groups;
 pub(crate) mod handover;
 pub(crate) mod members;
 pub(crate) mod network_changes;
