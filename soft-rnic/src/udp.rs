@@ -9,6 +9,8 @@
 //!   packet, packet, … ──> Outbox ── sendmmsg ──> network ── recvmmsg ──> Inbox ──> datagrams
 //! ```
 //!
+//! Each multicast group has a socket of its own ([`Port::join`]).
+//!
 //! A [`Capture`] writes packets to a file for Wireshark; [`local_addresses`] and [`port_holders`] say what
 //! there is to bind, and what has it.
 //!
@@ -24,6 +26,7 @@ mod group;
 mod holders;
 mod inbox;
 mod interface;
+mod multicast;
 mod network_watch;
 mod outbox;
 mod port;

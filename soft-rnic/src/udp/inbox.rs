@@ -149,6 +149,18 @@ impl Inbox {
         Ok(came > 0)
     }
 
+    /// [`receive`](Self::receive) from a port other than the usual one, with that port's own count of
+    /// datagrams that the kernel had no room for.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_apart(&mut self, port: &Port, dropped: &mut u32) -> Result<bool, Errno> {
+        core::mem::swap(&mut self.dropped, dropped);
+        let received = self.receive(port);
+        core::mem::swap(&mut self.dropped, dropped);
+        received
+    }
+
     /// Whether there may be more: the last call has got as much as it has asked for.
     #[must_use]
     pub fn is_full(&self) -> bool {

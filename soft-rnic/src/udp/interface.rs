@@ -56,9 +56,19 @@ pub(super) fn listed() -> Result<Vec<Listed>, Errno> {
 
 /// Bytes of the longest IP packet that the interface with this address takes.
 pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
-    let all = listed()?;
-    let found = all.iter().find(|listed| listed.is_of(ip)).ok_or(Errno::ADDRNOTAVAIL)?;
-    mtu_of(socket, &found.name)
+    mtu_of(socket, &with_address(ip)?.name)
+}
+
+/// The number of the interface with this address.
+pub(super) fn index(ip: IpAddr) -> Result<u32, Errno> {
+    let found = with_address(ip)?;
+    // SAFETY: a name that ends with zero.
+    let index = unsafe { libc::if_nametoindex(found.name.as_ptr()) };
+    if index == 0 { Err(last_error()) } else { Ok(index) }
+}
+
+fn with_address(ip: IpAddr) -> Result<Listed, Errno> {
+    listed()?.into_iter().find(|listed| listed.is_of(ip)).ok_or(Errno::ADDRNOTAVAIL)
 }
 
 /// # Safety

@@ -174,7 +174,7 @@ pub(crate) unsafe extern "C" fn query_device(
     0
 }
 
-/// What `ibv_query_device` says of a device: on the network there are neither XRC nor groups.
+/// What `ibv_query_device` says of a device: on the network there are fewer groups, and no XRC.
 fn attributes(device: &Device) -> ibv_device_attr {
     let all = limits::device_attr(device.guid);
     if device.wire().is_none() {
@@ -182,9 +182,8 @@ fn attributes(device: &Device) -> ibv_device_attr {
     }
     ibv_device_attr {
         device_cap_flags: all.device_cap_flags & !ibv_device_cap_flags::IBV_DEVICE_XRC.0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
+        max_mcast_grp: limits::MAX_WIRE_GROUPS as c_int,
+        max_total_mcast_qp_attach: limits::MAX_WIRE_GROUPS as c_int * all.max_mcast_qp_attach,
         ..all
     }
 }

@@ -4,7 +4,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use roce_core::codec;
-use roce_core::headers::DEFAULT_PKEY;
 use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
@@ -13,11 +12,9 @@ use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 
 use super::congestion::has_met_congestion;
+use super::packets::is_of_partition;
 use super::responder::{Answering, Held, Owed};
 use super::state::{Path, Wire};
-
-/// All of a partition key but whether its holder is a full member.
-const MEMBERS: u16 = 0x7fff;
 
 /// What the packets of one look share; the lock of what receives is held.
 pub(super) struct Arrivals<'l> {
@@ -107,7 +104,8 @@ impl Arrivals<'_> {
                 if has_met_congestion(datagram.marks, &packet.headers) {
                     qp.note_congestion(self.wire, responder);
                 }
-                qp.serve(held, &packet, datagram, self.shared, self.deferred)
+                let own = self.wire.gid;
+                qp.serve(held, &packet, datagram, own, self.shared, self.deferred)
             }
             Err(error) if error.is_invalid_request() && !is_response(peek.opcode) => {
                 qp.serve_malformed(held, peek.psn, self.shared, self.deferred)
@@ -169,7 +167,7 @@ impl Arrivals<'_> {
             self.wire.symptoms.note_foreign(datagram.from.ip());
             return Err(self.count(&counts.strangers));
         }
-        if pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
+        if !is_of_partition(pkey) {
             return Err(self.count(&counts.strangers));
         }
         if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {

@@ -31,7 +31,7 @@ use crate::udp::{
 use super::members::join;
 use super::network_changes;
 use super::port_state::{PortState, mtu_code_of};
-use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+use super::state::{Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
@@ -271,11 +271,12 @@ impl Wire {
         capture: Option<Capture>,
     ) -> Wire {
         let port_state = PortState::new(mtu_code(&port));
-        let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
-            network: roce.faults,
-            random: Random::new(roce.seed),
-            late: None,
-        });
+        for from in send_ports.others().iter().chain([&port]) {
+            // Where that fails, groups are where the routes say.
+            let _ = from.send_groups_by_own_interface();
+        }
+        let faults = (roce.faults != NetworkFaults::default())
+            .then(|| PacketFaults { network: roce.faults, random: Random::new(roce.seed) });
         Wire {
             port,
             place,
@@ -296,6 +297,7 @@ impl Wire {
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
             counts: Counts::default(),
+            memberships: Memberships::default(),
             symptoms: Symptoms::default(),
             capture,
         }

@@ -16,6 +16,7 @@ use crate::copy::summed_bytes;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
 use crate::lock::Guard;
+use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::SpanBuf;
@@ -97,12 +98,13 @@ impl Qp {
         })
     }
 
-    /// A request has come.
+    /// A request has come, to an address of this device or of a group.
     pub(super) fn serve<'q>(
         self: &'q Arc<Qp>,
         held: &mut Held<'q>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
+        destination: Gid,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
@@ -114,7 +116,7 @@ impl Qp {
         let header = headers.deth.map(|deth| {
             let route = Route {
                 source: gid_of(datagram.from.ip()),
-                destination: self.pd.context.device.gid(),
+                destination,
                 class: datagram.marks.class,
                 hops: datagram.marks.hops,
             };

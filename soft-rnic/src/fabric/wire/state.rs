@@ -62,6 +62,7 @@ pub(crate) struct Wire {
     /// Queue pairs that have ended, the oldest first.
     pub(crate) departed: Mutex<VecDeque<Departed>>,
     pub(crate) counts: Counts,
+    pub(crate) memberships: Memberships,
     /// What speaks for the reason if a peer does not answer.
     pub(crate) symptoms: Symptoms,
     /// Where its packets are written to, if that was asked for.
@@ -106,6 +107,7 @@ impl KeptRead {
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
     pub(crate) inbox: Inbox,
+    pub(crate) groups: GroupSockets,
     /// Queue pairs whose responders have something to say: behind the batch, or, if the device's thread
     /// watches, with what the program sends next, or at its next poll.
     pub(crate) answering: Vec<u32>,
@@ -113,6 +115,44 @@ pub(crate) struct Rx {
     pub(crate) resuming: Vec<u32>,
     /// What the network does to packets that come, if it is to do something.
     pub(crate) faults: Option<PacketFaults>,
+    /// A packet that others overtake, and how many will.
+    pub(crate) late: Option<(Late, u32)>,
+}
+
+/// The memberships of this process in multicast groups.
+#[derive(Debug, Default)]
+pub(crate) struct Memberships {
+    /// Held while one begins or ends.
+    pub(crate) changing: Mutex<()>,
+    /// Readable while a socket of a group is: made for the first one.
+    pub(crate) ready: OnceLock<OwnedFd>,
+}
+
+/// The sockets of groups.
+#[derive(Debug, Default)]
+pub(crate) struct GroupSockets {
+    /// At most [`MAX_WIRE_GROUPS`](crate::limits::MAX_WIRE_GROUPS).
+    pub(crate) all: Vec<GroupSocket>,
+    /// What sockets that are closed had no room for.
+    pub(crate) dropped: u32,
+}
+
+/// The socket of a group.
+#[derive(Debug)]
+pub(crate) struct GroupSocket {
+    pub(crate) gid: Gid,
+    pub(crate) port: Port,
+    /// Packets that it had no room for.
+    pub(crate) dropped: u32,
+    /// A packet to the group that others overtake, and how many will.
+    pub(crate) late: Option<(Late, u32)>,
+}
+
+impl GroupSockets {
+    /// Packets that the sockets had no room for; it wraps.
+    fn dropped(&self) -> u32 {
+        self.all.iter().fold(self.dropped, |sum, socket| sum.wrapping_add(socket.dropped))
+    }
 }
 
 /// What the network does to packets, drawn from a seed.
@@ -120,8 +160,6 @@ pub(crate) struct Rx {
 pub(crate) struct PacketFaults {
     pub(crate) network: NetworkFaults,
     pub(crate) random: Random,
-    /// A packet that others overtake, and how many will.
-    pub(crate) late: Option<(Late, u32)>,
 }
 
 /// A packet that was set aside.
@@ -197,7 +235,7 @@ impl Wire {
             bad_icrc: value(bad_icrc),
             strangers: value(strangers),
             malformed: value(malformed),
-            overflowed: rx.inbox.dropped().into(),
+            overflowed: rx.inbox.dropped().wrapping_add(rx.groups.dropped()).into(),
             np_ecn_marked_packets: value(ecn_marked),
             np_cnp_sent: value(cnp_sent),
             rp_cnp_handled: value(cnp_handled),

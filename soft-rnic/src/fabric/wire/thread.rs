@@ -49,7 +49,7 @@ impl Wire {
         }
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         if let Some(Some(wake)) = self.thread.get() {
             let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
         }
@@ -80,13 +80,16 @@ fn run(device: &Weak<Device>) {
         };
         away = AWAY;
         wire.is_watched.store(false, Ordering::Relaxed);
-        let wake = wire.thread.get().and_then(Option::as_ref);
+        // It is there once the thread that has started this one has said so: soon.
+        let wake = wire.thread.wait().as_ref();
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
         let has_more = progress(&device, wire, rx, false);
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {
-            let _ = wire.port.wait_or(full, [wake, watched], changes.wait(WAIT));
+            // One that is made after this wakes.
+            let groups = wire.memberships.ready.get();
+            let _ = wire.port.wait_or(full, [wake, watched, groups], changes.wait(WAIT));
         }
     }
 }
