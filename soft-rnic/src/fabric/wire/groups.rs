@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::deferred_work::DeferredWork;
 use crate::objects::address::{Gid, MULTICAST_QPN};
 use crate::objects::state::{Device, Qp};
-use crate::udp::{Datagram, Inbox, Port};
+use crate::udp::{Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
 
 use super::device::UDP_PORT;
@@ -31,12 +31,28 @@ use super::packets::{add, is_of_partition};
 use super::responder::Answering;
 use super::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
 
-/// Groups whose sockets one look takes a batch of before others have their turn.
+/// Batches that one look takes, each of the group that has waited longest.
 const READY: usize = 8;
+/// Copies for members that one look makes before it leaves the rest in the sockets. The batch that reaches
+/// this number is still taken as a whole: a run of packets, or some if there are few members.
+pub(super) const COPIES: usize = 4_096;
+/// Members of a group up to which one batch is [`FEW`] runs: the kernel merges up to 64 packets in each.
+const FEW_MEMBERS: usize = COPIES / (64 * FEW);
 
 impl GroupSockets {
     fn has(&self, gid: &Gid) -> bool {
         self.all.iter().any(|socket| socket.gid == *gid)
+    }
+
+    /// A socket that packets wait in, if there is one. The kernel is asked for one at a time, because it
+    /// then puts that one behind all others that are ready: each gets its turn, however few a look takes.
+    fn next_ready(&mut self, wire: &Wire) -> Option<&mut GroupSocket> {
+        let ready = wire.memberships.ready.get().filter(|_| !self.all.is_empty())?;
+        let mut events = [MaybeUninit::<Event>::uninit()];
+        let at_once = Timespec::default();
+        let (events, _) = epoll::wait(ready, &mut events, Some(&at_once)).ok()?;
+        let data = events.first()?.data.u64();
+        self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
     }
 
     fn remove(&mut self, gid: &Gid) -> Option<Port> {
@@ -155,50 +171,60 @@ impl Qp {
 /// What takes packets: the inbox, and what the network does to them.
 pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
 
-/// Takes what has come to groups; whether there may be more. Without groups there is nothing to look at.
+/// Takes what has come to groups, up to a number of [copies](COPIES); whether there may be more. `before` is
+/// called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
     wire: &Wire,
     groups: &mut GroupSockets,
-    intake: Intake<'_>,
+    (inbox, faults): Intake<'_>,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
+    before: impl FnOnce(&mut Answering, &mut DeferredWork),
 ) -> bool {
-    let Some(ready) = wire.memberships.ready.get().filter(|_| !groups.all.is_empty()) else {
-        return false;
-    };
-    let (inbox, faults) = intake;
-    let mut events = [MaybeUninit::<Event>::uninit(); READY];
-    let at_once = Timespec::default();
-    let Ok((events, _)) = epoll::wait(ready, &mut events, Some(&at_once)) else { return false };
-    let mut has_more = events.len() == READY;
-    for event in events {
-        let data = event.data.u64();
-        let Some(socket) = groups.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
-        else {
-            continue;
-        };
-        // After an error, which an earlier packet has met, the next call is about the next one.
-        let received = inbox.receive_apart(&socket.port, &mut socket.dropped);
-        has_more |= received.is_ok() && inbox.is_full();
-        let members = device.members(&socket.gid);
-        let group = Group { members: &members, gid: socket.gid, port: &socket.port };
-        let mut take = |datagram: &Datagram<'_>| {
-            device.take_for_group(wire, &group, datagram, (&mut *shared, &mut *deferred));
-        };
-        let mut came = 0;
-        for datagram in inbox.datagrams() {
-            came += 1;
-            if wire.capture.is_some() {
-                wire.capture_received(&datagram, socket.port.local());
-            }
-            match faults {
-                None => take(&datagram),
-                Some(faults) => faults.strike(&mut socket.late, &datagram, &mut take),
-            }
+    let (mut copies, mut before) = (0, Some(before));
+    for _ in 0..READY {
+        let Some(socket) = groups.next_ready(wire) else { return false };
+        if let Some(before) = before.take() {
+            before(shared, deferred);
         }
-        add(&wire.counts.received, came);
+        copies += take_batch(device, wire, socket, (inbox, faults), (shared, deferred));
+        if copies >= COPIES {
+            break;
+        }
     }
-    has_more
+    true
+}
+
+/// Takes a batch of packets to one group; how many copies that made, or packets that had none.
+fn take_batch(
+    device: &Device,
+    wire: &Wire,
+    socket: &mut GroupSocket,
+    (inbox, faults): Intake<'_>,
+    (shared, deferred): (&mut Answering, &mut DeferredWork),
+) -> usize {
+    let members = device.members(&socket.gid);
+    let is_short = members.len() > FEW_MEMBERS;
+    // After an error, which an earlier packet has met, the next call is about the next one.
+    let _ = inbox.receive_apart(&socket.port, is_short, &mut socket.dropped);
+    let group = Group { members: &members, gid: socket.gid, port: &socket.port };
+    let (mut came, mut copies) = (0, 0);
+    let mut take = |datagram: &Datagram<'_>| {
+        let made = device.take_for_group(wire, &group, datagram, (&mut *shared, &mut *deferred));
+        copies += made.max(1);
+    };
+    for datagram in inbox.datagrams() {
+        came += 1;
+        if wire.capture.is_some() {
+            wire.capture_received(&datagram, socket.port.local());
+        }
+        match faults {
+            None => take(&datagram),
+            Some(faults) => faults.strike(&mut socket.late, &datagram, &mut take),
+        }
+    }
+    add(&wire.counts.received, came);
+    copies
 }
 
 /// A group that packets have come to.
@@ -209,18 +235,19 @@ struct Group<'g> {
 }
 
 impl Device {
-    /// Takes one packet to a group: each member that may have it gets a copy.
+    /// Takes one packet to a group: each member that may have it gets a copy. How many were tried.
     fn take_for_group(
         &self,
         wire: &Wire,
         group: &Group<'_>,
         datagram: &Datagram<'_>,
         (shared, deferred): (&mut Answering, &mut DeferredWork),
-    ) {
+    ) -> usize {
         let counts = &wire.counts;
         // Relaxed: statistics.
         let count = |which: &AtomicU64| {
             which.fetch_add(1, Ordering::Relaxed);
+            0
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
         // Also one that names a queue pair, whichever its transport: it is not that one's address.
@@ -243,5 +270,6 @@ impl Device {
                     member.serve(&mut held, &packet, datagram, group.gid, shared, deferred);
             }
         }
+        group.members.len()
     }
 }

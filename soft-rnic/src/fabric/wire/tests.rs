@@ -1,6 +1,7 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
 mod congestion;
+mod groups;
 mod port;
 mod room;
 

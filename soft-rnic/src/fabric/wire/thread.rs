@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::network_changes::Attention;
-use super::progress::{AWAY, LONGEST_AWAY, progress};
+use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
 use super::state::Wire;
 use crate::clock;
 use crate::objects::device::DEVICES;
@@ -84,7 +84,7 @@ fn run(device: &Weak<Device>) {
         let wake = wire.thread.wait().as_ref();
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
-        let has_more = progress(&device, wire, rx, false);
+        let has_more = progress(&device, wire, rx, Look::Whole { may_defer: false });
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {
             // One that is made after this wakes.
@@ -98,7 +98,7 @@ fn run(device: &Weak<Device>) {
 fn linger(device: &Arc<Device>, wire: &Wire) {
     let begun = clock::now();
     loop {
-        progress(device, wire, wire.rx.lock(), false);
+        progress(device, wire, wire.rx.lock(), Look::Own);
         // Relaxed: this thread has stored it, or one before it.
         let answered = wire.answered_ns.load(Ordering::Relaxed);
         let now = clock::now();
