@@ -283,6 +283,7 @@ impl Wire {
             send_ports,
             gid: gid_of(roce.ip),
             port_state,
+            process: std::process::id(),
             namespace: network_changes::network_namespace(),
             loops: roce.loopback,
             has_ecn: roce.ecn,

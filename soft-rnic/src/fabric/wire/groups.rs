@@ -6,6 +6,8 @@
 //!
 //! **Locks**: `changing` while a queue pair is attached or detached, then what receives, or the table of
 //! groups; the latter also under what receives.
+//!
+//! A child of fork shares the sockets, and what they have joined, with its parent: it changes neither.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -137,6 +139,9 @@ impl Qp {
         lid: u16,
     ) -> Result<(), c_int> {
         self.can_attach_to(&gid)?;
+        if wire.is_inherited() {
+            return Err(errno::EPERM);
+        }
         let _changing = wire.memberships.changing.lock();
         wire.join(&gid)?;
         let attached = self.attach_to_group(gid, lid);
@@ -146,8 +151,12 @@ impl Qp {
         attached.map(drop)
     }
 
-    /// Ends an attachment to a group of the network.
+    /// Ends an attachment to a group of the network. In a child of fork that is an attachment of the child's
+    /// copy: the membership is its parent's.
     pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), c_int> {
+        if wire.is_inherited() {
+            return self.detach_from_group(gid, lid);
+        }
         let _changing = wire.memberships.changing.lock();
         self.detach_from_group(gid, lid)?;
         wire.leave_unused(&self.pd.context.device, &gid);
@@ -158,6 +167,9 @@ impl Qp {
     pub(crate) fn leave_on_wire(&self, groups: &[Gid]) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire().filter(|_| !groups.is_empty()) else { return };
+        if wire.is_inherited() {
+            return;
+        }
         let _changing = wire.memberships.changing.lock();
         groups.iter().for_each(|gid| wire.leave_unused(device, gid));
     }

@@ -85,7 +85,8 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
 /// lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
-    let Some(wire) = device.wire() else { return };
+    // What comes to a child of fork is its parent's.
+    let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) else { return };
     for _ in 0..DRAIN {
         if !progress(device, wire, wire.rx.lock(), Look::Own) {
             return;
@@ -97,7 +98,8 @@ pub(crate) fn drain(device: &Arc<Device>) {
 /// that it was lost.
 #[cold]
 pub(crate) fn settle(device: &Arc<Device>) {
-    if let Some(wire) = device.wire() {
+    // A child of fork would answer in its parent's name, which answers as well.
+    if let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) {
         settle_with(device, wire, wire.rx.lock());
     }
 }

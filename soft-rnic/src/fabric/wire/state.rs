@@ -36,6 +36,8 @@ pub(crate) struct Wire {
     pub(crate) send_ports: SendPorts,
     pub(crate) gid: Gid,
     pub(crate) port_state: PortState,
+    /// The process that has opened it.
+    pub(crate) process: u32,
     /// The network namespace that the address is in.
     pub(crate) namespace: Option<(u64, u64)>,
     /// The queue pairs of this device reach each other over the network as well.
@@ -217,6 +219,12 @@ pub(crate) enum WireSq {
 }
 
 impl Wire {
+    /// Whether this process is a child of fork: it shares the sockets with the one that has opened the device,
+    /// whose threads may have held any lock at the fork. It leaves both alone.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     pub(crate) fn packet_counters(&self) -> PacketCounters {
         // With both, what a packet has caused is not seen before it is counted.
         let (rx, _tx) = (self.rx.lock(), self.tx.lock());

@@ -1,7 +1,7 @@
 //! Packets to groups beside everything else: how much one look takes, and in which order.
 
 use super::super::groups::COPIES;
-use super::super::progress::{Look, catch_up, progress};
+use super::super::progress::{Look, catch_up, progress, settle};
 use super::*;
 use crate::testing::{queue_pair_of, queue_pair_on};
 use crate::udp::{Outbox, Port};
@@ -169,4 +169,36 @@ fn connections_are_answered_before_groups_have_their_turn() {
     // What it owes may be left to what the program sends next, unless a group has its turn.
     assert!(!progress(&rig.device, wire, wire.rx.lock(), Look::Whole { may_defer: true }));
     assert_eq!(rig.sent(), Opcode::RcAck);
+}
+
+/// Of two groups the child detaches from one, and destroys the member of the other, while a thread of the
+/// parent may hold what receives.
+#[test]
+fn a_child_of_fork_leaves_the_groups_to_its_parent() {
+    let mut groups = Groups::new("127.0.0.239", "127.0.0.240");
+    [1, 2].iter().for_each(|group| groups.attach(*group, 1));
+    let (wire, member) = (groups.device.wire().unwrap(), &groups.members[0]);
+    let gid = |group| gid_of(groups.address(group).ip());
+    let mut status = 0;
+    {
+        let _held = wire.rx.lock();
+        // SAFETY: no other thread uses the device, so that the child finds its other locks free.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a child that waits for ever ends, too.
+            unsafe { libc::alarm(20) };
+            let refused = member.attach_on_wire(wire, gid(3), 0) == Err(libc::EPERM);
+            let detached = member.detach_on_wire(wire, gid(1), 0) == Ok(());
+            groups.members[1].leave_groups();
+            settle(&groups.device);
+            drain(&groups.device);
+            // SAFETY: it ends here.
+            unsafe { libc::_exit(i32::from(!(refused && detached))) };
+        }
+        // SAFETY: a child of ours that was not waited for.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    }
+    assert_eq!(status, 0);
+    [1, 2].iter().for_each(|group| groups.send(*group, &[1]));
+    assert_eq!(groups.look(ALL), (false, 2, 2));
 }
