@@ -57,6 +57,8 @@ pub struct Datagram<'i> {
     /// Which one it is of the run that the kernel has merged: its identification, if the sender's
     /// kernel has cut that run.
     pub nth: u16,
+    /// Another process of the address had it, and has handed it over.
+    pub was_handed_over: bool,
 }
 
 /// Datagrams of one sender that the kernel has merged, or one: a look at one after the other. It changes in
@@ -231,7 +233,8 @@ impl Inbox {
         self.runs[..self.filled].iter().enumerate().map(|(at, run)| {
             let bytes = &self.bytes[at * ROOM..][..run.len];
             let &Run { from, marks, segment, .. } = run;
-            Merged::new(Datagram { from, marks, bytes, nth: 0 }, segment)
+            let was_handed_over = false;
+            Merged::new(Datagram { from, marks, bytes, nth: 0, was_handed_over }, segment)
         })
     }
 

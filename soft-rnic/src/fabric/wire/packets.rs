@@ -69,7 +69,7 @@ impl Wire {
     /// Captures a packet that has come, if that was asked for: with the identification that its ICRC fits.
     pub(super) fn capture_received(&self, datagram: &Datagram<'_>, to: SocketAddr) {
         let Some(capture) = &self.capture else { return };
-        let &Datagram { from, marks, bytes, nth } = datagram;
+        let &Datagram { from, marks, bytes, nth, .. } = datagram;
         let checked = Flow::new(from, to).and_then(|flow| flow.check(nth, bytes).ok());
         let id = match checked {
             Some(Checked::V4 { id, dont_fragment }) => (id, dont_fragment),

@@ -236,8 +236,8 @@ impl PacketFaults {
             return;
         }
         if late.is_none() && random.strikes(network.reordering) {
-            let &Datagram { from, marks, bytes, nth } = datagram;
-            let set_aside = Late { from, marks, bytes: bytes.to_vec(), nth };
+            let &Datagram { from, marks, bytes, nth, was_handed_over } = datagram;
+            let set_aside = Late { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
             *late = Some((set_aside, 1 + random.below(OVERTAKE) as u32));
             return;
         }
@@ -245,11 +245,11 @@ impl PacketFaults {
         if random.strikes(network.duplication) {
             take(datagram);
         }
-        if let Some((Late { from, marks, bytes, nth }, 0)) = late
+        if let Some((Late { from, marks, bytes, nth, was_handed_over }, 0)) = late
             .take_if(|(_, left)| core::mem::replace(left, left.saturating_sub(1)) <= 1)
             .map(|(late, _)| (late, 0))
         {
-            take(&Datagram { from, marks, bytes: &bytes, nth });
+            take(&Datagram { from, marks, bytes: &bytes, nth, was_handed_over });
         }
     }
 }

@@ -171,6 +171,7 @@ pub(crate) struct Late {
     pub(crate) marks: Marks,
     pub(crate) bytes: Vec<u8>,
     pub(crate) nth: u16,
+    pub(crate) was_handed_over: bool,
 }
 
 /// Packets. What is counted for each has one writer at a time, which holds the lock of what receives, or

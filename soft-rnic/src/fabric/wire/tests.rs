@@ -106,7 +106,8 @@ impl Rig {
     /// Takes bytes from an address, of a traffic class.
     fn take_from(&self, from: SocketAddr, class: u8, bytes: &[u8]) {
         let wire = self.device.wire().unwrap();
-        let datagram = Datagram { from, marks: Marks { class, ..Marks::default() }, bytes, nth: 0 };
+        let marks = Marks { class, ..Marks::default() };
+        let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over: false };
         let mut deferred = DeferredWork::default();
         Arrivals {
             device: &self.device,
