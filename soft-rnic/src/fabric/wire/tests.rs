@@ -218,6 +218,26 @@ fn connect(qp: *mut ibv_qp, peer: IpAddr) {
     }
 }
 
+const QKEY: u32 = 0x11;
+
+/// Ready to send and receive datagrams.
+fn be_ready_for_datagrams(qp: *mut ibv_qp) {
+    use ibv_qp_attr_mask as Mask;
+    let mut attr = none();
+    (attr.port_num, attr.qkey) = (1, QKEY);
+    let init = Mask::IBV_QP_PKEY_INDEX | Mask::IBV_QP_PORT | Mask::IBV_QP_QKEY;
+    for (state, mask) in [
+        (ibv_qp_state::IBV_QPS_INIT, init),
+        (ibv_qp_state::IBV_QPS_RTR, Mask::IBV_QP_STATE),
+        (ibv_qp_state::IBV_QPS_RTS, Mask::IBV_QP_SQ_PSN),
+    ] {
+        attr.qp_state = state;
+        let mask = (mask | Mask::IBV_QP_STATE).0.cast_signed();
+        // SAFETY: the queue pair is alive.
+        assert_eq!(unsafe { (crate::table().modify_qp)(qp, &mut attr, mask) }, 0);
+    }
+}
+
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
 /// The group's number is that of no queue pair: a packet to it has to come to a group.

@@ -6,7 +6,6 @@ use super::*;
 use crate::testing::{queue_pair_of, queue_pair_on};
 use crate::udp::{Outbox, Port};
 
-const QKEY: u32 = 0x11;
 const ALL: Look = Look::Whole { may_defer: false };
 
 /// A device without a thread: packets are taken by the test alone.
@@ -32,7 +31,7 @@ impl Groups {
         let wire = self.device.wire().unwrap();
         for _ in 0..n {
             let qp = queue_pair_of(&self.device, ibv_qp_type::IBV_QPT_UD);
-            listen(qp);
+            be_ready_for_datagrams(qp);
             // SAFETY: the queue pair is alive.
             let qp = unsafe { Qp::from_abi(qp) }.unwrap().keep();
             qp.attach_on_wire(wire, gid_of(self.address(group).ip()), 0).unwrap();
@@ -80,22 +79,6 @@ impl Groups {
         let has_more = progress(&self.device, wire, wire.rx.lock(), look);
         let after = counts();
         (has_more, after.0 - before.0, after.1 - before.1)
-    }
-}
-
-/// Ready to receive datagrams.
-fn listen(qp: *mut ibv_qp) {
-    use ibv_qp_attr_mask as Mask;
-    let mut attr = none();
-    (attr.port_num, attr.qkey) = (1, QKEY);
-    let init = Mask::IBV_QP_PKEY_INDEX | Mask::IBV_QP_PORT | Mask::IBV_QP_QKEY;
-    for (state, mask) in
-        [(ibv_qp_state::IBV_QPS_INIT, init), (ibv_qp_state::IBV_QPS_RTR, Mask::IBV_QP_STATE)]
-    {
-        attr.qp_state = state;
-        let mask = (mask | Mask::IBV_QP_STATE).0.cast_signed();
-        // SAFETY: the queue pair is alive.
-        assert_eq!(unsafe { (crate::table().modify_qp)(qp, &mut attr, mask) }, 0);
     }
 }
 
