@@ -15,7 +15,7 @@ use roce_core::psn::Psn;
 use roce_core::request::{Kind, Request};
 use roce_core::requester::{self, Requester, SendSlot};
 use roce_core::responder::{
-    self, Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Responder,
+    self, Access, AccessError, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Responder,
     ResponseSlot, Target,
 };
 
@@ -36,7 +36,7 @@ impl Target for Sink {
         Some(MESSAGE)
     }
 
-    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), Inaccessible> {
+    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), AccessError> {
         Ok(())
     }
 
@@ -44,24 +44,24 @@ impl Target for Sink {
 
     fn fail_receive(&mut self, _: ReceiveFault) {}
 
-    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), Refusal> {
+    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn read(&mut self, _: u32, _: u64, _: u32) -> Result<(), Refusal> {
+    fn read(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Refusal> {
+    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
         Ok(0)
     }
 
-    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), Refusal> {
-        Err(Refusal::Operation)
+    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), AccessError> {
+        Err(Refusal::Operation.into())
     }
 
     fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {

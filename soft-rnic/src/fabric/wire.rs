@@ -28,6 +28,7 @@ pub(crate) mod device;
 pub(crate) mod diagnosis;
 pub(crate) mod members;
 pub(crate) mod packets;
+pub(crate) mod paging;
 pub(crate) mod progress;
 pub(crate) mod requester;
 pub(crate) mod requests;

@@ -32,7 +32,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    fn of(pieces: &[Span<'_>], is_written: bool) -> Needed {
+    pub(crate) fn of(pieces: &[Span<'_>], is_written: bool) -> Needed {
         let pieces = pieces.iter().map(|piece| (piece.ptr().addr(), piece.len()));
         Needed { pieces: pieces.collect(), is_written }
     }

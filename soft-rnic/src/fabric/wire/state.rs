@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -15,9 +15,11 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
+use super::paging::Asked;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
+use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::random::Random;
@@ -52,6 +54,8 @@ pub(crate) struct Wire {
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
     pub(crate) exit: Exit,
+    /// Threads that wait for pages which requests of peers need.
+    pub(crate) workers: Arc<Workers>,
     /// When a peer was answered last.
     pub(crate) answered_ns: AtomicU64,
     /// Queue pairs that have ended, the oldest first.
@@ -251,6 +255,8 @@ pub(crate) struct WireRq {
     /// A packet of the peer has come.
     pub(crate) is_established: bool,
     pub(crate) kept: KeptReads,
+    /// Pages that a thread brings for the next request, or has brought.
+    pub(crate) asked: Option<Arc<Asked>>,
 }
 
 /// The last short READs of a peer. It may ask again when the response was lost, and their region have
