@@ -198,6 +198,88 @@ fn a_peer_gives_up_after_its_retries_and_what_it_has_met_can_end() {
     });
 }
 
+/// Neither the post nor what takes acknowledgements waits; requests keep their order.
+#[test]
+fn a_requester_sends_when_its_own_pages_are_there() {
+    within_time(|| {
+        for op in ALL {
+            let ends = ["127.31.5.7", "127.31.5.8"].map(End::new);
+            let [a, b] = ends.each_ref();
+            let (pages, len) = (Pages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
+            let Some(held_back) = hold_back(&pages) else { return };
+            let mut bytes = vec![3; len as usize + 8];
+            let (mr, there) = (explicit(&a.net, &pages, RW), b.net.mr(&mut bytes, RW));
+            let (slow, quick) = (pair([a, b], RC, FOR_EVER), pair([a, b], RC, FOR_EVER));
+            let start = bytes.as_ptr().align_offset(8);
+            let mut to = sge(there, start, len);
+            // SAFETY: the region is alive.
+            to.lkey = unsafe { (*there).rkey };
+            (0..3).for_each(|id| assert_eq!(post_recv(slow[1], id, &mut [to]), 0));
+            let mut from = [piece(&pages, mr, PAGE / 2 + 8, len)];
+            let mut wr = rdma_wr(op, &mut from, to);
+            let mut before = send_wr(0, W::IBV_WR_SEND, &mut [], SIGNALED);
+            let mut behind = send_wr(2, W::IBV_WR_SEND, &mut [], SIGNALED);
+            (before.next, wr.next) = (&mut wr, &mut behind);
+            assert_eq!(post_send(slow[0], &mut before), 0);
+            assert_eq!(statuses(&a.net.poll(a.cq, 1)), [(0, "SUCCESS")]);
+            assert_eq!(statuses(&b.net.poll(b.cq, 1)), [(0, "SUCCESS")]);
+            others_go_on([a, b], quick);
+            others_go_on([b, a], [quick[1], quick[0]]);
+            drop(held_back);
+            let done = statuses(&a.net.poll(a.cq, 2));
+            assert_eq!(done, [(1, "SUCCESS"), (2, "SUCCESS")], "{op:?}");
+            let here = pages.bytes(PAGE / 2 + 8, len as usize);
+            match op {
+                W::IBV_WR_RDMA_READ => assert_eq!(here, vec![3; len as usize]),
+                W::IBV_WR_ATOMIC_FETCH_AND_ADD => assert_eq!(here, [3; 8]),
+                _ => assert_eq!(bytes[start..][..len as usize], here),
+            }
+            slow.into_iter().chain(quick).zip([a, b, a, b]).for_each(|(qp, end)| {
+                end.net.destroy_qp(qp);
+            });
+            a.net.dereg(mr);
+            b.net.dereg(there);
+            ends.into_iter().for_each(End::close);
+        }
+    });
+}
+
+/// A response to a page that has gone since its READ was sent is dropped, and asked for again.
+#[test]
+fn a_response_waits_for_the_page_that_it_goes_to() {
+    within_time(|| {
+        let ends = ["127.31.5.9", "127.31.5.10"].map(End::new);
+        let [a, b] = ends.each_ref();
+        let (pages, far) = (Pages::new(1), Pages::new(1));
+        let Some(far_held_back) = hold_back(&far) else { return };
+        pages.fill(0, PAGE, 1);
+        let (mr, there) = (explicit(&a.net, &pages, RW), explicit(&b.net, &far, RW));
+        let (slow, quick) = (pair([a, b], RC, FOR_EVER), pair([a, b], RC, FOR_EVER));
+        let (mut to, from) = ([piece(&pages, mr, 0, 64)], piece(&far, there, 0, 64));
+        let before = b.not_ready();
+        let mut wr = rdma_wr(W::IBV_WR_RDMA_READ, &mut to, from);
+        assert_eq!(post_send(slow[0], &mut wr), 0);
+        until(|| b.not_ready() > before, [a, b]);
+        // It was sent. Now its landing place goes, and what it reads comes.
+        pages.map(0);
+        let Some(held_back) = hold_back(&pages) else { return };
+        drop(far_held_back);
+        far.fill(0, 64, 7);
+        // The response has been dropped when it is asked for again.
+        until(|| soft_rnic::packet_counters_of(&b.name).unwrap().duplicates > 0, [a, b]);
+        others_go_on([a, b], quick);
+        drop(held_back);
+        assert_eq!(statuses(&a.net.poll(a.cq, 1)), [(1, "SUCCESS")]);
+        assert_eq!(pages.bytes(0, 64), [7; 64]);
+        slow.into_iter().chain(quick).zip([a, b, a, b]).for_each(|(qp, end)| {
+            end.net.destroy_qp(qp);
+        });
+        a.net.dereg(mr);
+        b.net.dereg(there);
+        ends.into_iter().for_each(End::close);
+    });
+}
+
 /// Messages without acknowledgements are lost while a page is not there; the queue pair goes on.
 #[test]
 fn unreliable_messages_to_pages_that_are_not_there_are_dropped() {

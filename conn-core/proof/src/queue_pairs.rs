@@ -55,7 +55,8 @@ impl Target for Memory {
     fn fail_receive(&mut self, _: ReceiveFault) {}
 
     fn check(&mut self, _: Access, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
-        self.range(rkey, va, length as usize).map(|_| ())
+        self.range(rkey, va, length as usize)?;
+        Ok(())
     }
 
     fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError> {

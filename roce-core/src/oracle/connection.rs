@@ -226,8 +226,10 @@ impl Connection {
 
     fn on_response(&mut self, packet: &Packet) {
         let length = packet.payload.len() as u32;
+        let landing = self.requester.landing(&packet.headers);
         match self.requester.on_response(&packet.headers, length, self.now_ns) {
             Received::Place { index, offset, length } => {
+                assert_eq!(landing, Some((index, offset, length)), "where it was said to go");
                 let posted = &mut self.posted[index.0 as usize];
                 assert_eq!(posted.arrived, offset, "a READ's bytes come in order, and once");
                 assert_eq!(length as usize, packet.payload.len());
@@ -236,6 +238,7 @@ impl Connection {
                 posted.arrived += length;
             }
             Received::Original { index, value } => {
+                assert_eq!(landing, Some((index, 0, 8)), "where it was said to go");
                 let posted = &mut self.posted[index.0 as usize];
                 assert_eq!(posted.found.replace(value), None, "an atomic was answered twice");
             }

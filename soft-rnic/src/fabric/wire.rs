@@ -27,6 +27,7 @@ pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;
 pub(crate) mod members;
+pub(crate) mod own_pages;
 pub(crate) mod packets;
 pub(crate) mod paging;
 pub(crate) mod progress;

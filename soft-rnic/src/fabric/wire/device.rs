@@ -254,6 +254,7 @@ impl Wire {
             thread: OnceLock::new(),
             exit: Exit::default(),
             workers: Arc::default(),
+            own_workers: Arc::default(),
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
             counts: Counts::default(),

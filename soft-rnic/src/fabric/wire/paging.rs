@@ -12,12 +12,13 @@
 //! [`BROUGHT_AT_ONCE`]: crate::objects::paging::BROUGHT_AT_ONCE
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::fabric::process::workers::Workers;
-use crate::objects::paging::{Needed, Presence};
+use crate::objects::paging::{Asked, Needed, Presence};
 use crate::objects::residency::are_present;
 use crate::objects::span::Span;
+use crate::objects::state::Device;
 
 use super::state::Path;
 
@@ -26,14 +27,6 @@ use super::state::Path;
 /// packet.
 pub(super) const LOOKED_AT: usize = 4 << 20;
 
-/// Pages that another thread brings for a request.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    needed: Needed,
-    /// When it is over: whether they are all there.
-    is_there: OnceLock<bool>,
-}
-
 /// Which pages a queue pair's peer may access, and having others brought.
 #[derive(Debug)]
 pub(super) struct Paging<'p> {
@@ -41,6 +34,8 @@ pub(super) struct Paging<'p> {
     pub(super) workers: &'p Arc<Workers>,
     /// The peer that threads are reserved for: see [`peer_of`].
     pub(super) peer: i32,
+    /// A queue pair that goes on when the pages were brought, or have gone.
+    pub(super) resumes: Option<(Weak<Device>, u32)>,
 }
 
 /// A number for a peer's address. (Those of two may be equal: then they have two threads together, as all have
@@ -91,7 +86,15 @@ impl Paging<'_> {
             let is_there = theirs.needed.bring(|| Arc::strong_count(&theirs) > 1);
             let _ = theirs.is_there.set(is_there);
         };
-        *self.asked = reservation.run(bring, || ()).then_some(asked);
+        let resumes = self.resumes.take();
+        let resume = move || {
+            if let Some((device, qpn)) = resumes
+                && let Some(qp) = device.upgrade().and_then(|device| device.qps.get(qpn))
+            {
+                qp.resume_wire();
+            }
+        };
+        *self.asked = reservation.run(bring, resume).then_some(asked);
     }
 }
 
@@ -135,8 +138,9 @@ mod tests {
         let (workers, mut asked) = (Arc::<Workers>::default(), None);
         let occupied: Vec<_> = core::iter::from_fn(|| workers.reserve(1)).collect();
         let page = page();
-        let look =
-            |asked: &mut _, peer| Paging { asked, workers: &workers, peer }.look(&[page], true);
+        let look = |asked: &mut _, peer| {
+            Paging { asked, workers: &workers, peer, resumes: None }.look(&[page], true)
+        };
         assert_eq!((look(&mut asked, 1), asked.is_none()), (Presence::Unknown, true));
         // Another one's are.
         let mut others = None;
@@ -155,7 +159,7 @@ mod tests {
         let (first, second) = (page(), page());
         let never = Needed::of(&[first], true);
         asked.replace(Arc::new(Asked { needed: never, is_there: OnceLock::new() }));
-        let mut paging = Paging { asked: &mut asked, workers: &workers, peer: 1 };
+        let mut paging = Paging { asked: &mut asked, workers: &workers, peer: 1, resumes: None };
         assert_eq!(paging.look(&[second], true), Presence::Unknown);
         assert_eq!((workers.threads(), asked.is_some()), (0, true));
     }

@@ -250,7 +250,7 @@ impl Qp {
             writer: CqWriter::default(),
             deferred,
             payload: &mut answering.payload,
-            paging: Paging { asked, workers, peer: peer_of(path.as_ref()) },
+            paging: Paging { asked, workers, peer: peer_of(path.as_ref()), resumes: None },
             datagram: None,
         };
         Some((machine, here))

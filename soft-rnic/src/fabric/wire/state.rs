@@ -15,13 +15,13 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
-use super::paging::Asked;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
 use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
+use crate::objects::paging::Asked;
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
@@ -56,6 +56,8 @@ pub(crate) struct Wire {
     pub(crate) exit: Exit,
     /// Threads that wait for pages which requests of peers need.
     pub(crate) workers: Arc<Workers>,
+    /// Threads that wait for pages of requesters' own memory.
+    pub(crate) own_workers: Arc<Workers>,
     /// When a peer was answered last.
     pub(crate) answered_ns: AtomicU64,
     /// Queue pairs that have ended, the oldest first.
@@ -211,6 +213,16 @@ impl WireSq {
     }
 }
 
+/// What a send queue knows of its requests' pages.
+#[derive(Debug, Default)]
+pub(crate) struct OwnPages {
+    pub(crate) asked: Option<Arc<Asked>>,
+    /// Some request has had on-demand memory.
+    pub(crate) are_used: bool,
+    /// No thread was free for a request that waits.
+    pub(crate) looks_again: bool,
+}
+
 /// The requester of a reliable connection.
 #[derive(Debug)]
 pub(crate) struct Reliable {
@@ -222,6 +234,7 @@ pub(crate) struct Reliable {
     pub(crate) lost: Option<u64>,
     /// The deadline that is armed: its token, and when.
     pub(crate) armed: Option<(u64, u64)>,
+    pub(crate) own: OwnPages,
     /// What packets have carried, if the process is checked.
     pub(crate) packets: Option<Packets>,
     /// The oldest packet without an answer when some were last to be sent again, if the process is traced.
