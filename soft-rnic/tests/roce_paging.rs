@@ -209,7 +209,9 @@ fn a_requester_sends_when_its_own_pages_are_there() {
             let Some(held_back) = hold_back(&pages) else { return };
             let mut bytes = vec![3; len as usize + 8];
             let (mr, there) = (explicit(&a.net, &pages, RW), b.net.mr(&mut bytes, RW));
-            let (slow, quick) = (pair([a, b], RC, FOR_EVER), pair([a, b], RC, FOR_EVER));
+            // No timer has the queue looked at again.
+            let slow = pair([a, b], RC, Config { timeout: 0, ..FOR_EVER });
+            let quick = pair([a, b], RC, FOR_EVER);
             let start = bytes.as_ptr().align_offset(8);
             let mut to = sge(there, start, len);
             // SAFETY: the region is alive.

@@ -125,6 +125,11 @@ impl Connection {
         packets.map(u64::from).sum()
     }
 
+    /// So many of the responder's next accesses to memory find that it is not there.
+    pub fn hold_back(&mut self, accesses: u32) {
+        self.host.absent = accesses;
+    }
+
     /// Lets an operation happen, and panics where something is wrong.
     pub fn apply(&mut self, op: Op) {
         match op {

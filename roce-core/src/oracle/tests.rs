@@ -41,8 +41,14 @@ fn all_complete_when_receive_requests_come_late() {
 }
 
 #[test]
+fn all_complete_when_memory_is_not_there_at_times() {
+    runs(Faults { absent: 10, ..Faults::default() });
+    runs(Faults { absent: 10, loss: 10, ..Faults::default() });
+}
+
+#[test]
 fn all_complete_when_everything_goes_wrong() {
-    runs(Faults { loss: 10, duplication: 10, reordering: 10, late_receives: 60 });
+    runs(Faults { loss: 10, duplication: 10, reordering: 10, late_receives: 60, absent: 20 });
 }
 
 #[test]
