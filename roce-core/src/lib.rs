@@ -11,6 +11,7 @@
 //! | [`request`] | what a program asks of a send queue, and how it is cut into packets |
 //! | [`requester`] | reliable connection: which packet goes next, which requests are complete |
 //! | [`responder`] | reliable connection: what a request does, and what answers it |
+//! | [`congestion`] | marks of the network, and the notifications that answer them |
 //! | [`uc`] | both ends of an unreliable connection |
 //! | [`ud`] | datagrams |
 //!
@@ -26,8 +27,10 @@
 //! 3. [`codec::parse`]; an error that [is an invalid
 //!    request](codec::ParseError::is_invalid_request) is answered by a NAK, other packets are
 //!    dropped.
-//! 4. Headers and payload are for the [`requester`] if the opcode is a response, else for the
-//!    [`responder`].
+//! 4. Headers and payload are for the [`requester`] if the opcode is a response or a
+//!    [congestion notification](congestion), else for the [`responder`].
+//! 5. If the IP header says that the packet met congestion, and it is no notification itself, ask the queue
+//!    pair's [`NotificationPoint`](congestion::NotificationPoint) whether to answer with one.
 //!
 //! At the sender:
 //!
@@ -83,6 +86,7 @@
 extern crate std;
 
 pub mod codec;
+pub mod congestion;
 pub mod headers;
 pub mod icrc;
 pub mod lengths;

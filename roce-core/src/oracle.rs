@@ -1,7 +1,8 @@
 //! The operations on a connection, its two ends over a bad network, and what must hold.
 //!
 //! A requester sends to a responder whose memory is 4 KiB. Packets wait on the network
-//! until an operation delivers one, in any order, twice, or not at all. A model executes each
+//! until an operation delivers one, in any order, twice, or not at all. Marked packets are answered with
+//! congestion notifications, which the model does not notice. A model executes each
 //! request when it is posted: receives have to come as in the model, atomics to find what they find
 //! there, memory to end as it does there, and a READ to give, of each byte, a value that it had
 //! between the READ and the next request that is fenced.
@@ -9,6 +10,7 @@
 mod connection;
 mod forged;
 pub(crate) mod host;
+pub mod line;
 mod model;
 mod random;
 #[cfg(test)]
@@ -72,6 +74,8 @@ pub enum Op {
     Pass(u16),
     /// The program takes what is complete.
     Poll,
+    /// A packet is marked: the network is congested.
+    Mark(Way, u8),
     /// A packet arrives that no peer has sent. From then on, only the invariants are looked at.
     Forge(Way, Forged),
 }

@@ -50,9 +50,14 @@
 //! | no answer within two round trips: a probe, the packet at `unacked` alone | no | no |
 //! | the probe is acknowledged, and nothing behind it | no | yes |
 //!
+//! A [congestion notification](crate::congestion) repeats nothing, and makes the window smaller by as much as the
+//! path was congested before: by half at most, once in a round trip, and never to less than one packet.
+//!
 //! Progress of any kind restores both retry counts. The time until a probe doubles with each one
 //! that follows without progress.
 
+mod config;
+mod congestion;
 #[cfg(any(test, feature = "oracle"))]
 mod invariants;
 mod receive;
@@ -65,101 +70,16 @@ mod window;
 
 use core::fmt;
 
+use congestion::Congestion;
 use round_trip::RoundTrip;
 use window::Window;
 
+pub use config::{Changeable, Config, ConfigError, RNR_RETRY_FOREVER};
 pub use window::MAX_WINDOW;
 
-use crate::lengths::{ATOMIC_WRITE, PATH_MTUS};
+use crate::lengths::ATOMIC_WRITE;
 use crate::psn::Psn;
 use crate::request::{Kind, MAX_MESSAGE, Request, WqeIndex};
-
-/// An `rnr_retry` that never ends.
-pub const RNR_RETRY_FOREVER: u8 = 7;
-
-/// The attributes of the queue pair that the requester obeys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// The path MTU: 256, 512, 1024, 2048 or 4096 bytes.
-    pub mtu: u32,
-    /// The peer's queue pair.
-    pub dest_qpn: u32,
-    /// Partition key of all packets.
-    pub pkey: u16,
-    /// The number of the first packet (`sq_psn`).
-    pub first_psn: Psn,
-    /// The timeout is 4.096 µs times 2 to this power; 0 means never. At most 31.
-    pub timeout: u8,
-    /// How often packets are repeated without progress before the request fails.
-    pub retry_cnt: u8,
-    /// The same after RNR NAKs; [`RNR_RETRY_FOREVER`] sets no limit.
-    pub rnr_retry: u8,
-    /// READs (or parts of them) and atomics under way at once.
-    pub max_rd_atomic: u8,
-    /// Packets under way at once, at most [`MAX_WINDOW`].
-    pub max_window: u32,
-    /// Packets of a READ's response that are asked for at once, at most [`MAX_WINDOW`]. More than
-    /// the window are asked for when nothing else is under way.
-    pub read_packets: u32,
-}
-
-/// The attributes that may change while the connection works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Changeable {
-    /// As [`Config::timeout`].
-    pub timeout: u8,
-    /// As [`Config::retry_cnt`].
-    pub retry_cnt: u8,
-    /// As [`Config::rnr_retry`].
-    pub rnr_retry: u8,
-    /// As [`Config::max_rd_atomic`].
-    pub max_rd_atomic: u8,
-}
-
-/// A configuration that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The path MTU is none of the five.
-    Mtu(u32),
-    /// The timeout is over 31.
-    Timeout(u8),
-    /// A window or a part of a READ of 0 or of more than [`MAX_WINDOW`] packets.
-    Window(u32),
-    /// The send queue has no entries.
-    NoSlots,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mtu(mtu) => write!(f, "mtu ({mtu}) must be 256, 512, 1024, 2048 or 4096"),
-            Self::Timeout(timeout) => write!(f, "timeout ({timeout}) must be at most 31"),
-            Self::Window(packets) => {
-                write!(f, "window ({packets}) must be from 1 to {MAX_WINDOW} packets")
-            }
-            Self::NoSlots => f.write_str("the send queue must have an entry"),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
-impl Config {
-    fn check(&self) -> Result<(), ConfigError> {
-        if !PATH_MTUS.contains(&(self.mtu as usize)) {
-            return Err(ConfigError::Mtu(self.mtu));
-        }
-        if self.timeout > 31 {
-            return Err(ConfigError::Timeout(self.timeout));
-        }
-        let wrong = |packets: &u32| *packets == 0 || *packets > MAX_WINDOW;
-        match [self.max_window, self.read_packets].into_iter().find(wrong) {
-            Some(packets) => Err(ConfigError::Window(packets)),
-            None => Ok(()),
-        }
-    }
-}
 
 /// A request that was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +228,7 @@ pub struct Requester<S> {
     /// Packets since the last one that asks for an acknowledgement.
     unasked: u32,
     window: Window,
+    congestion: Congestion,
     recovery: Recovery,
     counts: Counts,
     /// Why the request `oldest` failed.
@@ -443,6 +364,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             reads: 0,
             unasked: 0,
             window: Window::new(config.max_window),
+            congestion: Congestion::new(),
             recovery: Recovery::new(&config),
             counts: Counts::default(),
             failure: None,

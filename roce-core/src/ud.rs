@@ -100,9 +100,9 @@ impl Receiver {
         Self { held: None }
     }
 
-    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`] or
-    /// [`Outcome::Dropped`], or the memory of its receive request is not accessible: [`Outcome::Failed`].
-    /// Then the queue pair fails.
+    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`], or it is dropped
+    /// ([`Outcome::NotReady`] if there is no receive request, else [`Outcome::Dropped`]), or the memory of its
+    /// receive request is not accessible: [`Outcome::Failed`]. Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,
@@ -114,7 +114,8 @@ impl Receiver {
             return Outcome::Dropped;
         }
         self.held = self.held.or_else(|| target.take_receive());
-        let (Some(room), Ok(length)) = (self.held, u32::try_from(payload.len())) else {
+        let Some(room) = self.held else { return Outcome::NotReady };
+        let Ok(length) = u32::try_from(payload.len()) else {
             return Outcome::Dropped;
         };
         if length > room {

@@ -2,7 +2,9 @@
 
 use core::ffi::c_int;
 
-pub(crate) use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENODEV, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
+pub(crate) use libc::{
+    EAGAIN, EBUSY, EFAULT, EINVAL, ENODATA, ENODEV, ENOENT, ENOMEM, EOPNOTSUPP, EPERM,
+};
 
 /// What a function that returns an errno gives: 0 or the error.
 #[inline]

@@ -90,6 +90,20 @@ impl<T> EventQueue<T> {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
+    /// [`push`](Self::push) of one of those events of which at most so many wait: the oldest of them makes room.
+    pub(crate) fn push_latest(&self, event: T, most: usize, is_one: impl Fn(&T) -> bool) {
+        let mut state = self.state.lock();
+        let waiting = state.queue.iter().filter(|event| is_one(event)).count();
+        if waiting >= most
+            && let Some(oldest) = state.queue.iter().position(is_one)
+        {
+            state.queue.remove(oldest);
+            state.stale += 1;
+        }
+        drop(state);
+        self.push(event);
+    }
+
     /// Takes the oldest event, as the descriptor's flags say: blocking or not.
     /// `on_take` runs before another thread can remove the event's object.
     pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, c_int> {
@@ -199,5 +213,24 @@ impl Acks {
         while counts.0 != counts.1 {
             self.all_acked.wait(&mut counts);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_a_kind_makes_room_and_its_token_is_used() {
+        let queue = EventQueue::new().unwrap();
+        let is_even = |event: &u32| event.is_multiple_of(2);
+        queue.push(1);
+        for event in [2, 4, 6, 8] {
+            queue.push_latest(event, 2, is_even);
+        }
+        assert_eq!([(); 3].map(|()| queue.take(|_| {})), [Ok(1), Ok(6), Ok(8)]);
+        assert!(queue.is_empty());
+        let mut input = [PollFd::new(&queue.fd, PollFlags::IN)];
+        assert_eq!(poll(&mut input, Some(&rustix::time::Timespec::default())), Ok(0));
     }
 }

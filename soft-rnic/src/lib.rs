@@ -159,6 +159,10 @@
 //! `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`. The header in front of the data names the group; it is one
 //! of IPv6 if the group's address is.
 //!
+//! On a device on the network a group is one of IP, of the family of the device's address (another is `EINVAL`),
+//! and each copy comes from there, also to the same process; an attachment may be refused as the system refuses
+//! to join (`fabric::wire::groups`).
+//!
 //! A queue pair that is attached is `EBUSY`, in any state. Groups, members of a group, and
 //! attachments of a queue pair are limited (`ENOMEM`). A faulty network loses, delays and repeats a
 //! message for all members alike.

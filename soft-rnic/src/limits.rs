@@ -33,6 +33,8 @@ pub(crate) const MAX_AH: usize = 65_536;
 pub(crate) const MAX_MCAST_GRP: usize = 8_192;
 /// Queue pairs of one group, which each message to it is copied to: as many as ConnectX takes.
 pub(crate) const MAX_MCAST_QP_ATTACH: usize = 240;
+/// Multicast groups that a process joins on a network device: a socket each.
+pub(crate) const MAX_WIRE_GROUPS: usize = 64;
 /// Attachments of one queue pair.
 pub(crate) const MAX_ATTACH_PER_QP: usize = 1_024;
 /// Attachments of all queue pairs.

@@ -9,6 +9,8 @@
 //!   packet, packet, … ──> Outbox ── sendmmsg ──> network ── recvmmsg ──> Inbox ──> datagrams
 //! ```
 //!
+//! Each multicast group has a socket of its own ([`Port::join`]).
+//!
 //! A [`Capture`] writes packets to a file for Wireshark; [`local_addresses`] and [`port_holders`] say what
 //! there is to bind, and what has it.
 //!
@@ -16,6 +18,7 @@
 //! kernel keeps by the socket's buffer; what that has no room for is counted ([`Inbox::dropped`]).
 
 mod abilities;
+mod address_state;
 mod addresses;
 mod capture;
 mod errors;
@@ -23,15 +26,19 @@ mod group;
 mod holders;
 mod inbox;
 mod interface;
+mod multicast;
+mod network_watch;
 mod outbox;
 mod port;
 mod send_ports;
 
 pub use abilities::{Abilities, abilities};
+pub(crate) use address_state::{AddressState, Interfaces};
 pub use addresses::{LocalAddress, address_of, local_addresses};
 pub use capture::{CAPTURE, Capture, Captured, write_captures};
 pub use holders::{PortHolder, port_holders};
 pub use inbox::{BATCH, Datagram, Inbox, Merged};
+pub(crate) use network_watch::NetworkWatch;
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
 pub use send_ports::{MAX_SEND_PORTS, SendPorts};

@@ -181,6 +181,7 @@ fn write_words([a, b]: [&mut Side; 2]) {
 fn every_operation_goes_over_udp() {
     every_operation(["127.0.0.81", "127.0.0.82"]);
     every_operation(["::1,loopback=wire"; 2]);
+    every_operation(["127.0.0.150,gso=off", "127.0.0.151,gso=off"]);
 }
 
 #[test]
@@ -484,7 +485,9 @@ fn an_address_has_one_device() {
     let nobodys: soft_rnic::Roce = "192.0.2.1".parse().unwrap();
     let error = nobodys.list().unwrap_err().to_string();
     assert!(error.contains("no interface here"), "{error}");
-    for wrong in ["", "here", "127.0.0.1:4791", "127.0.0.1,loss", "127.0.0.1,loss=2", "::1,x=1"] {
+    for wrong in
+        ["", "here", "127.0.0.1:4791", "127.0.0.1,loss", "127.0.0.1,loss=2", "::1,x=1", "::1,gso=1"]
+    {
         assert!(wrong.parse::<soft_rnic::Roce>().is_err(), "{wrong}");
     }
 }

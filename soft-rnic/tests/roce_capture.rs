@@ -5,6 +5,7 @@ mod common;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use common::multicast::*;
 use common::*;
 use roce_core::icrc::{Checked, Flow};
 use verbs_sys::*;
@@ -251,4 +252,29 @@ fn files_that_cannot_be_captures_are_refused_with_the_reason() {
     assert!(error(&text(7)).unwrap().is_ok());
     let refused = error(&text(8)).unwrap().unwrap_err().to_string();
     assert!(refused.contains("%p"), "{refused}");
+}
+
+#[test]
+fn a_packet_to_a_group_is_captured_with_the_groups_address_both_ways() {
+    let path = file("group");
+    let net = open(&format!("127.45.0.14,pcap={}", path.display()));
+    let (to, member) = (ah(&net, group(1)), Member::new(&net));
+    assert_eq!(attach(&net, member.qp, group(1), 0), 0);
+    member.post_recvs(1);
+    member.post(to, 8, None);
+    // What it has sent, and its own copy.
+    assert_eq!(net.poll(member.cq, 2).len(), 2);
+    let packets = read(&path);
+    let ip = <[u8; 4]>::try_from(&raw(&group(1))[12..]).unwrap();
+    assert_eq!(packets.len(), 2);
+    for packet in packets {
+        packet.check();
+        assert_eq!(packet.from, "127.45.0.14:4791".parse().unwrap());
+        assert_eq!(packet.to, SocketAddr::new(ip.into(), 4_791));
+        assert_eq!((packet.class, packet.hops), (0x5a, 1));
+    }
+    assert_eq!(detach(&net, member.qp, group(1), 0), 0);
+    member.close(&net);
+    net.destroy_ah(to);
+    net.close();
 }

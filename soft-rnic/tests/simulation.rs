@@ -154,6 +154,7 @@ fn faults(seed: u64) -> Faults {
             loss: on(1, 0.2),
             reordering: on(2, 0.2),
             duplication: on(4, 0.2),
+            ..NetworkFaults::default()
         },
     }
 }

@@ -6,8 +6,10 @@ use super::host::{BASE, Host, INVALIDATED, RKEY};
 use super::model::Model;
 use super::{Draft, Forged, MAX_LENGTH, MEMORY, Op, Way};
 use crate::codec;
+use crate::congestion::{NotificationPoint, cnp};
 use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer};
 use crate::lengths;
+use crate::opcode::Opcode;
 use crate::psn::Psn;
 use crate::request::{Kind, Request, WqeIndex};
 use crate::requester::{self, Received, Requester, SendSlot, Status};
@@ -38,6 +40,8 @@ pub struct Terms {
 struct Packet {
     headers: Headers,
     payload: Vec<u8>,
+    /// The network was congested where it was.
+    is_marked: bool,
 }
 
 /// What is known of a request that was posted.
@@ -64,6 +68,8 @@ pub struct Connection {
     model: Model,
     posted: Vec<Posted>,
     completed: u64,
+    /// Of the responder's end, and of the requester's.
+    points: [NotificationPoint; 2],
     to_responder: Vec<Packet>,
     to_requester: Vec<Packet>,
     now_ns: u64,
@@ -101,6 +107,7 @@ impl Connection {
             model: Model::new(),
             posted: Vec::new(),
             completed: 0,
+            points: [NotificationPoint::new(); 2],
             to_responder: Vec::new(),
             to_requester: Vec::new(),
             now_ns: 0,
@@ -144,6 +151,7 @@ impl Connection {
             Op::Duplicate(way, which) => self.duplicate(way, which),
             Op::Pass(quarters) => self.pass(u64::from(quarters) * 250),
             Op::Poll => self.poll(),
+            Op::Mark(way, which) => self.mark(way, which),
             Op::Forge(way, forged) => self.forge(way, forged),
         }
         self.requester.assert_invariants();
@@ -214,14 +222,40 @@ impl Connection {
         }
     }
 
+    fn mark(&mut self, way: Way, which: u8) {
+        let queue = self.queue(way);
+        if !queue.is_empty() {
+            let at = usize::from(which) % queue.len();
+            // A notification is not ECN-capable.
+            queue[at].is_marked = queue[at].headers.bth.opcode != Opcode::Cnp;
+        }
+    }
+
     fn deliver(&mut self, way: Way, which: u8) -> bool {
         let Some(packet) = self.take(way, which) else { return false };
         self.arrive(way, &packet);
         true
     }
 
+    /// The end that a packet has come to answers a mark.
+    fn notify(&mut self, way: Way) {
+        let (point, back, dest_qpn) = match way {
+            Way::ToResponder => (&mut self.points[0], Way::ToRequester, 1),
+            Way::ToRequester => (&mut self.points[1], Way::ToResponder, 2),
+        };
+        if point.on_marked(self.now_ns) && self.queue(back).len() < NETWORK {
+            let notification = over_the_wire(cnp(dest_qpn, DEFAULT_PKEY), Vec::new());
+            self.queue(back).push(notification);
+        }
+    }
+
     fn arrive(&mut self, way: Way, packet: &Packet) {
+        if packet.is_marked {
+            self.notify(way);
+        }
         match way {
+            // There is no requester at that end.
+            Way::ToResponder if packet.headers.bth.opcode == Opcode::Cnp && !self.is_forged => {}
             Way::ToResponder => {
                 self.responder.on_request(&packet.headers, &packet.payload, &mut self.host);
             }
@@ -286,7 +320,10 @@ impl Connection {
             Way::ToRequester => self.requester.unacked_psn(),
         };
         let payload = vec![0xf0; usize::from(forged.payload) % 4200];
-        self.arrive(way, &Packet { headers: forged.headers(expected), payload });
+        self.arrive(
+            way,
+            &Packet { headers: forged.headers(expected), payload, is_marked: forged.is_marked() },
+        );
     }
 
     fn compare_receives(&mut self) {
@@ -359,7 +396,7 @@ fn over_the_wire(headers: Headers, payload: Vec<u8>) -> Packet {
     bytes.resize(bytes.len() + usize::from(headers.bth.pad) + lengths::ICRC, 0);
     let received = codec::parse(&bytes).expect("a packet");
     assert_eq!((received.headers, received.payload), (headers, &payload[..]));
-    Packet { headers, payload }
+    Packet { headers, payload, is_marked: false }
 }
 
 /// A byte of a request's data.

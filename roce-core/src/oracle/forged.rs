@@ -24,8 +24,8 @@ pub struct Forged {
     pub length: u32,
     /// Where, beyond the memory's beginning.
     pub offset: u16,
-    /// Its key is that of the memory, it asks for an acknowledgement, and it has the headers of its
-    /// opcode only: one bit each.
+    /// Its key is that of the memory, it asks for an acknowledgement, it has the headers of its
+    /// opcode only, it has met congestion, and it says so of the other direction (BECN): one bit each.
     pub flags: u8,
 }
 
@@ -34,7 +34,8 @@ impl Forged {
     pub(super) fn headers(&self, expected: Psn) -> Headers {
         let opcode = opcode::ALL[usize::from(self.opcode) % opcode::ALL.len()];
         let psn = Psn::new(expected.get().wrapping_add_signed(self.ahead.into()));
-        let bth = Bth { ack_req: self.flags & 2 != 0, ..Bth::new(opcode, 1, psn) };
+        let (ack_req, becn) = (self.flags & 2 != 0, self.flags & 16 != 0);
+        let bth = Bth { ack_req, becn, ..Bth::new(opcode, 1, psn) };
         let (va, rkey) = (BASE.wrapping_add(self.offset.into()), RKEY ^ u32::from(self.flags & 1));
         let keeps = |has: bool| has || self.flags & 4 != 0;
         let aeth = Aeth { syndrome: self.syndrome(), msn: self.length & 0xff_ffff };
@@ -48,6 +49,10 @@ impl Forged {
             ieth: keeps(opcode.has_ieth()).then_some(Ieth { rkey: self.length }),
             ..Headers::new(bth)
         }
+    }
+
+    pub(super) fn is_marked(&self) -> bool {
+        self.flags & 8 != 0
     }
 
     fn syndrome(&self) -> Syndrome {

@@ -34,6 +34,8 @@ pub struct Faults {
     pub duplication: u8,
     /// Packets that others overtake.
     pub reordering: u8,
+    /// Packets that are marked.
+    pub congestion: u8,
     /// How often the peer has no receive request.
     pub late_receives: u8,
     /// How often memory of the peer is not there for a while.
@@ -80,6 +82,9 @@ fn carry(connection: &mut Connection, random: &mut Random, faults: Faults, way: 
         let which = if random.percent(faults.reordering) { random.below(5) as u8 } else { 0 };
         if random.percent(faults.duplication) {
             connection.apply(Op::Duplicate(way, which));
+        }
+        if faults.congestion > 0 && random.percent(faults.congestion) {
+            connection.apply(Op::Mark(way, which));
         }
         let is_lost = random.percent(faults.loss);
         connection.apply(if is_lost { Op::Lose(way, which) } else { Op::Deliver(way, which) });

@@ -47,8 +47,16 @@ fn all_complete_when_memory_is_not_there_at_times() {
 }
 
 #[test]
+fn all_complete_when_the_network_is_congested() {
+    runs(Faults { congestion: 5, ..Faults::default() });
+    runs(Faults { congestion: 100, loss: 5, ..Faults::default() });
+}
+
+#[test]
 fn all_complete_when_everything_goes_wrong() {
-    runs(Faults { loss: 10, duplication: 10, reordering: 10, late_receives: 60, absent: 20 });
+    let (congestion, absent) = (10, 20);
+    let late_receives = 60;
+    runs(Faults { loss: 10, duplication: 10, reordering: 10, congestion, late_receives, absent });
 }
 
 #[test]
@@ -179,7 +187,9 @@ fn op() -> impl Strategy<Value = Op> {
         16 => way().prop_map(|way| Deliver(way, 0)),
         4 => (way(), 0..9u8).prop_map(|(way, which)| Deliver(way, which)),
         2 => (way(), 0..9u8).prop_map(|(way, which)| Lose(way, which)),
-        2 => (way(), 0..9u8).prop_map(|(way, which)| Duplicate(way, which)),
+        4 => (way(), 0..9u8, any::<bool>()).prop_map(|(way, which, is_marked)| {
+            if is_marked { Mark(way, which) } else { Duplicate(way, which) }
+        }),
         3 => (0..400u16).prop_map(Pass),
         2 => Just(Poll),
     ]

@@ -15,6 +15,9 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         let window = self.window.size();
         assert!((1..=self.config.max_window).contains(&window));
         let most = u64::from(window.max(self.config.read_packets));
+        // What was sent before a notification is not called back.
+        let is_old = self.next <= self.congestion.cut_end();
+        let most = if is_old { most.max(self.config.max_window.into()) } else { most };
         assert!(self.next - self.unacked <= most, "more is under way than the window");
         if self.failure.is_none() && self.unacked < self.next {
             let recovery = &self.recovery;

@@ -1,16 +1,26 @@
 //! What a response means.
 
 use super::{RNR_RETRY_FOREVER, Received, Requester, SendSlot, Status};
-use crate::headers::{Headers, NakCode, Syndrome};
+use crate::headers::{Bth, Headers, NakCode, Syndrome};
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 use crate::request::{Kind, WqeIndex};
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
-    /// A response has come: an acknowledgement, a packet of what a READ has read, or what an atomic
-    /// has found. `length` is that of its payload, without padding.
+    /// A response has come: an acknowledgement, a packet of what a READ has read, what an atomic
+    /// has found, or a congestion notification. `length` is that of its payload, without padding.
     pub fn on_response(&mut self, headers: &Headers, length: u32, now_ns: u64) -> Received {
-        if self.failure.is_some() || !headers.bth.opcode.is_response() {
+        let Bth { opcode, becn, .. } = headers.bth;
+        if self.failure.is_some() {
+            return Received::Ignored;
+        }
+        if opcode == Opcode::Cnp || becn && opcode.is_response() {
+            self.on_congestion();
+        }
+        if opcode == Opcode::Cnp {
+            return Received::Noted;
+        }
+        if !opcode.is_response() {
             return Received::Ignored;
         }
         let Some(position) = self.position(headers.bth.psn) else { return Received::Ignored };
@@ -56,6 +66,13 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
     }
 
+    /// Packets of this requester met congestion. If none is under way, it is over.
+    fn on_congestion(&mut self) {
+        if self.unacked < self.sent {
+            self.congestion.on_notification(self.unacked, self.sent, &mut self.window);
+        }
+    }
+
     /// The position that a response names, unless it was acknowledged before or never sent.
     fn position(&self, psn: Psn) -> Option<u64> {
         let ahead = u64::try_from(psn.since(Self::psn(self.unacked))).ok()?;
@@ -84,7 +101,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             self.on_loss(now_ns);
         } else if was_probe && self.unacked < self.next {
             // The responder had come no further: what was sent behind it is lost.
-            self.window.on_loss(self.unacked, self.sent);
+            self.window.on_loss(self.unacked, self.sent, &self.recovery.round_trip);
             self.go_back(now_ns);
         }
     }
@@ -104,8 +121,9 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
 
     /// `unacked` moves on within the request `oldest`, or to its end.
     fn advance(&mut self, slot: &SendSlot, to: u64, now_ns: u64) {
-        self.window.on_ack((to - self.unacked) as u32);
+        self.window.on_ack((to - self.unacked) as u32, &self.recovery.round_trip);
         self.unacked = to;
+        self.congestion.on_progress(to, self.sent);
         self.oldest += u64::from(to == slot.end);
         if self.next < to {
             // It was to be sent again, and needs not be. No READ lies in between.

@@ -82,7 +82,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             None => return self.fail(Status::RetryExceeded),
         }
         self.counts.retries += 1;
-        self.window.on_loss(self.unacked, self.sent);
+        self.window.on_loss(self.unacked, self.sent, &self.recovery.round_trip);
         self.go_back(now_ns);
     }
 

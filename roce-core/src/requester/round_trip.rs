@@ -1,10 +1,18 @@
 //! How long a round trip takes.
 
+/// Round trips may take so much longer than the shortest, and a quarter, without a queue: both ends work on batches.
+const NOISE_NS: u64 = 30_000;
+/// The shortest one is taken for longer by one part of so many with each one that is measured: the path may have
+/// changed. (Faster, and of two senders in one queue the second takes the queue for the path.)
+const FORGETS: u64 = 8_192;
+
 /// The smoothed time of round trips, and the one that is being measured. Of a packet that was sent
 /// twice, it is not known which one was answered: it is not measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RoundTrip {
     smoothed_ns: Option<u64>,
+    /// About the shortest of late, 0 before the first.
+    shortest_ns: u64,
     /// A position, and when its packet was sent.
     sample: Option<(u64, u64)>,
 }
@@ -14,6 +22,15 @@ impl RoundTrip {
     #[inline]
     pub(super) const fn smoothed_ns(&self) -> Option<u64> {
         self.smoothed_ns
+    }
+
+    /// How many of so many packets under way find no queue: as many as are acknowledged in a time that is little
+    /// longer than the shortest round trip. All, if none was measured.
+    pub(super) fn without_queue(&self, packets: u32) -> u32 {
+        let Some(smoothed_ns) = self.smoothed_ns else { return packets };
+        let short_ns = self.shortest_ns + self.shortest_ns / 4 + NOISE_NS;
+        let fits = u64::from(packets) * short_ns / smoothed_ns.max(1);
+        fits.min(packets.into()) as u32
     }
 
     /// A packet that asks for an answer is sent for the first time.
@@ -34,6 +51,10 @@ impl RoundTrip {
                 Some(before_ns) => before_ns - before_ns / 8 + took_ns / 8,
                 None => took_ns,
             });
+            self.shortest_ns = match self.shortest_ns {
+                0 => took_ns,
+                before_ns => took_ns.min(before_ns + before_ns.div_ceil(FORGETS)),
+            };
             self.sample = None;
         }
     }
@@ -41,5 +62,38 @@ impl RoundTrip {
     /// What is under way is sent again.
     pub(super) fn on_repeat(&mut self) {
         self.sample = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Round trips of these times, one after the other.
+    fn measured(times_ns: impl IntoIterator<Item = u64>) -> RoundTrip {
+        let mut round_trip = RoundTrip::default();
+        for took_ns in times_ns {
+            round_trip.on_send(7, 1_000);
+            round_trip.on_progress(8, 1_000 + took_ns);
+        }
+        round_trip
+    }
+
+    #[test]
+    fn what_waits_in_a_queue_is_what_makes_round_trips_longer() {
+        assert_eq!(RoundTrip::default().without_queue(100), 100);
+        assert_eq!(measured([40_000]).without_queue(100), 100);
+        // 40 and a quarter, and 30.
+        let long = measured([40_000].into_iter().chain([160_000; 200]));
+        assert!((49..=51).contains(&long.without_queue(100)), "{long:?}");
+        assert_eq!(measured([40_000].into_iter().chain([79_000; 200])).without_queue(100), 100);
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_is_no_queue_for_ever() {
+        let longer = measured([40_000].into_iter().chain([400_000; 30_000]));
+        assert_eq!(longer.without_queue(100), 100);
+        let early = measured([40_000].into_iter().chain([400_000; 1_000]));
+        assert!(early.without_queue(100) < 30, "{early:?}");
     }
 }

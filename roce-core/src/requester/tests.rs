@@ -9,6 +9,7 @@ use crate::request::{Kind, Outgoing};
 
 mod answers;
 mod changes;
+mod congestion;
 mod retries;
 
 const FIRST: u32 = 0xff_fffe;
@@ -295,11 +296,39 @@ fn what_makes_no_requester_is_refused() {
 
 #[test]
 fn the_window_stays_within_its_bounds() {
-    let mut window = Window::new(4);
+    let (mut window, round_trip) = (Window::new(4), RoundTrip::default());
     for loss in 0..5 {
-        window.on_loss(loss, loss);
+        window.on_loss(loss, loss, &round_trip);
     }
     assert_eq!((window.size(), window.quarter()), (1, 1), "one packet may always go");
-    window.on_ack(1000);
+    window.on_congestion(9, 1, 1);
+    assert_eq!(window.size(), 1);
+    window.on_ack(1000, &round_trip);
     assert_eq!(window.size(), 4);
+}
+
+/// A round trip of 10 µs, and later of 100 µs, 42.5 of which are taken for no queue.
+#[test]
+fn where_packets_wait_in_a_queue_the_window_stays_smaller_after_a_loss() {
+    let mut round_trip = RoundTrip::default();
+    for took_ns in [10_000].into_iter().chain([100_000; 200]) {
+        round_trip.on_send(0, 0);
+        round_trip.on_progress(1, took_ns);
+    }
+    let mut window = Window::new(200);
+    window.on_loss(0, 200, &round_trip);
+    window.on_ack(1, &round_trip);
+    window.on_ack(500, &round_trip);
+    // 100 were half of it; then one in a round trip.
+    assert_eq!(window.size(), 104);
+    window.on_loss(200, 400, &round_trip);
+    window.on_loss(400, 600, &round_trip);
+    assert_eq!(window.size(), 26);
+    // As many as both ends need for a batch it has soon.
+    window.on_ack(20, &round_trip);
+    assert_eq!(window.size(), 46);
+    (0..30).for_each(|_| window.on_ack(4, &round_trip));
+    assert_eq!(window.size(), 64);
+    (0..32).for_each(|_| window.on_ack(4, &round_trip));
+    assert_eq!(window.size(), 66);
 }

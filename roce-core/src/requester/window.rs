@@ -1,14 +1,24 @@
 //! How many packets may be on their way.
 
+use super::round_trip::RoundTrip;
+
 /// The largest window, in packets: a small part of the 2^24 sequence numbers, so that an old
 /// acknowledgement is never taken for a new one.
 pub const MAX_WINDOW: u32 = 1 << 16;
 
+/// Packets that may be under way whether they wait in a queue or not: 256 KiB at the largest MTU, so that both ends
+/// can work on batches.
+const FEW: u32 = 64;
+
 /// A window that halves when packets are lost. It grows by each packet that is acknowledged up to
-/// seven eighths of what it was, and beyond that by one for each eighth of a window, eight in a round trip:
-/// losses that repeat make it small, and one that was an accident costs a round trip. (At one for
+/// a threshold, and beyond that by one for each eighth of a window, eight in a round trip. (At one for
 /// each window, one lost packet of a hundred kept it at a third of what a round trip within one
 /// machine holds.)
+///
+/// All that is under way behind a lost packet is sent in vain. So what only waits in a queue is not worth having where
+/// packets are lost: the threshold is the part of the window that finds no queue, but at least a half and at most seven
+/// eighths of it, and where there is a queue it grows by one in a round trip. As long as nothing is lost, the window is
+/// the largest, and a queue does no harm.
 // Invariant: 1 <= size <= max; threshold <= max; acked < step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
@@ -18,13 +28,15 @@ pub(super) struct Window {
     threshold: u32,
     /// Packets that were acknowledged since it grew by one.
     acked: u32,
+    /// Packets wait in a queue.
+    has_queue: bool,
     /// The end of what was sent when it was halved: what was lost before is the same loss.
     recovery_end: u64,
 }
 
 impl Window {
     pub(super) const fn new(max: u32) -> Self {
-        Self { size: max, max, threshold: max, acked: 0, recovery_end: 0 }
+        Self { size: max, max, threshold: max, acked: 0, has_queue: false, recovery_end: 0 }
     }
 
     #[inline]
@@ -42,14 +54,15 @@ impl Window {
     /// Packets whose acknowledgement lets it grow by one, beyond the threshold.
     #[inline]
     const fn step(&self) -> u32 {
-        let step = self.size / 8;
+        let step = if self.has_queue { self.size } else { self.size / 8 };
         if step == 0 { 1 } else { step }
     }
 
     /// So many packets were acknowledged.
     #[inline]
-    pub(super) fn on_ack(&mut self, packets: u32) {
+    pub(super) fn on_ack(&mut self, packets: u32, round_trip: &RoundTrip) {
         if self.size < self.max {
+            self.has_queue = self.size >= FEW && round_trip.without_queue(self.size) < self.size;
             self.grow(packets);
         }
     }
@@ -68,12 +81,24 @@ impl Window {
     }
 
     /// The packet at position `unacked` was lost; `sent` is the end of what was sent.
-    pub(super) fn on_loss(&mut self, unacked: u64, sent: u64) {
+    pub(super) fn on_loss(&mut self, unacked: u64, sent: u64, round_trip: &RoundTrip) {
         if unacked >= self.recovery_end {
-            self.threshold = self.size - self.size / 8;
+            let fits = round_trip.without_queue(self.size).max(FEW);
+            self.threshold = fits.min(self.size - self.size / 8);
             self.size = (self.size / 2).max(1);
             self.acked = 0;
             self.recovery_end = sent;
+        }
+    }
+
+    /// The path is congested by `alpha` parts of `one`: the window becomes smaller by half of that, and
+    /// grows slowly from there. Not after a loss among the same packets: it has been halved.
+    pub(super) fn on_congestion(&mut self, unacked: u64, alpha: u32, one: u32) {
+        if unacked >= self.recovery_end {
+            let cut = (u64::from(self.size) * u64::from(alpha)).div_ceil(2 * u64::from(one));
+            self.size = self.size.saturating_sub(cut as u32).max(1);
+            self.threshold = self.threshold.min(self.size);
+            self.acked = 0;
         }
     }
 }

@@ -44,12 +44,12 @@ fn a_receive_request_serves_the_next_datagram_that_fits() {
     let mut sender = Sender::new(4096, 8, DEFAULT_PKEY, Psn::new(0));
     let (mut receiver, mut host) = (Receiver::new(), Host::new());
     let headers = sender.packet(WqeIndex(0), datagram(1, None)).unwrap().headers;
-    assert_eq!(receiver.on_request(&headers, &[1], &mut host), Outcome::Dropped, "there is none");
+    assert_eq!(receiver.on_request(&headers, &[1], &mut host), Outcome::NotReady, "there is none");
     host.receives = 1;
     assert_eq!(receiver.on_request(&headers, &[1; 2049], &mut host), Outcome::Dropped);
     assert_eq!((host.receives, host.done.len()), (0, 0));
     assert_eq!(receiver.on_request(&headers, &[1; 2048], &mut host), Outcome::Accepted);
-    assert_eq!(receiver.on_request(&headers, &[1], &mut host), Outcome::Dropped);
+    assert_eq!(receiver.on_request(&headers, &[1], &mut host), Outcome::NotReady);
     let mut reliable = headers;
     reliable.bth.opcode = Opcode::RcSendOnly;
     host.receives = 1;

@@ -47,7 +47,8 @@ impl Qp {
         let Some(first) = pending.front().and_then(|request| request.to.copied()) else {
             return false;
         };
-        let group = first.is_group().then(|| self.pd.context.device.members(&first.gid));
+        let is_group = first.is_group() && self.wire_to(&first).is_none();
+        let group = is_group.then(|| self.pd.context.device.members(&first.gid));
         let mut receivers = match &group {
             Some(members) => Receivers::Group(members),
             None => Receivers::One(self.find(peer, &first).map(Session::open)),
@@ -113,7 +114,7 @@ impl Qp {
             let writer = &mut execution.writer;
             return self.send_datagram(wire, requester, local, request, to, writer);
         }
-        let is_group = to.0.is_group();
+        let is_group = to.0.is_group() && self.wire_to(&to.0).is_none();
         if is_group && !self.has_met_members(requester) {
             execution.deferred.push(WorkItem::MeetMembers(Arc::clone(self)));
             return Outcome::Blocked(Wait::Meeting, None);

@@ -9,8 +9,10 @@
 //!                                   └─> Responder ──> memory, receives; answers behind the batch
 //! ```
 //!
+//! A packet that the network has marked is answered with a congestion notification ([`congestion`]).
+//!
 //! Threads that poll take what has come; where none does, the device's thread waits for packets
-//! ([`progress`]). Deadlines are the timer's.
+//! ([`progress`]). Deadlines are the timer's. Multicast groups have sockets of their own ([`groups`]).
 //!
 //! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). A
 //! packet for which the socket has no room waits in the outbox for those that come later; where that
@@ -23,13 +25,18 @@
 pub(crate) mod arrivals;
 pub(crate) mod changes;
 mod checked;
+pub(crate) mod congestion;
 pub(crate) mod departed;
 pub(crate) mod device;
 pub(crate) mod diagnosis;
+pub(crate) mod groups;
+pub(crate) mod handover;
 pub(crate) mod members;
+pub(crate) mod network_changes;
 pub(crate) mod own_pages;
 pub(crate) mod packets;
 pub(crate) mod paging;
+pub(crate) mod port_state;
 pub(crate) mod progress;
 pub(crate) mod requester;
 pub(crate) mod requests;

@@ -193,6 +193,11 @@ impl Device {
         self.wire().map_or(limits::GID, |wire| wire.gid)
     }
 
+    /// Whether an interface has the address that its GID stands for.
+    pub(crate) fn has_gid(&self) -> bool {
+        self.wire().is_none_or(|wire| wire.port_state.has_gid())
+    }
+
     /// What its cards' operations cost.
     #[cold]
     pub(crate) fn card(&self) -> Option<&Card> {

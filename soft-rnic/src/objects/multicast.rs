@@ -134,10 +134,13 @@ impl Qp {
     pub(crate) fn leave_groups(&self) {
         if self.transport == Transport::Ud {
             let device = &self.pd.context.device;
-            let mut groups = device.groups.write();
-            for gid in groups.forget(self.num) {
-                device.publish_group(&groups, &gid);
-            }
+            let left = {
+                let mut groups = device.groups.write();
+                let left = groups.forget(self.num);
+                left.iter().for_each(|gid| device.publish_group(&groups, gid));
+                left
+            };
+            self.leave_on_wire(&left);
         }
     }
 }

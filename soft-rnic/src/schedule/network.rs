@@ -40,7 +40,7 @@ const LATE_NS: u64 = 1_000_000;
 /// ```
 /// use soft_rnic::{NetworkFaults, set_network_faults};
 ///
-/// set_network_faults(42, NetworkFaults { loss: 0.01, reordering: 0.02, duplication: 0.0 });
+/// set_network_faults(42, NetworkFaults { loss: 0.01, reordering: 0.02, ..Default::default() });
 /// // … datagrams …
 /// set_network_faults(0, NetworkFaults::default());
 /// ```

@@ -63,6 +63,18 @@ pub(crate) fn raise(device: &Device, token: u64) {
     }
 }
 
+/// Events of its port that wait in a context at most: a program that takes none has the last ones.
+const PORT_EVENTS: usize = 64;
+
+/// An event of the port, for all contexts of the device.
+pub(crate) fn raise_for_all(device: &Device, event_type: ibv_event_type) {
+    let is_of_port = |event: &AsyncEvent| matches!(event.element, Element::Port);
+    for context in device.contexts.lock().iter().filter_map(Weak::upgrade) {
+        let event = AsyncEvent { element: Element::Port, event_type };
+        context.events.push_latest(event, PORT_EVENTS, is_of_port);
+    }
+}
+
 /// An event of the port, for all contexts of one open device, as the kernel has one for each
 /// descriptor of events.
 fn raise_at_port(device: &Device, handles: &Arc<Handles>, event_type: ibv_event_type) {

@@ -1,13 +1,11 @@
 //! The addresses of this machine.
 
 use core::net::IpAddr;
-use std::ffi::CStr;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::errors::last_error;
-use super::interface::{address, mtu_of};
+use super::interface::{listed, mtu_of};
 
 /// An address that packets can be sent from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,30 +26,17 @@ pub struct LocalAddress {
 pub fn local_addresses() -> Result<Vec<LocalAddress>, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    let mut list = core::ptr::null_mut();
-    // SAFETY: a place for the list.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return Err(last_error());
-    }
     let mut all = Vec::new();
-    let mut at: *const libc::ifaddrs = list;
-    // SAFETY: the list's entries stay until it is freed; the last one's `ifa_next` is null.
-    while let Some(entry) = unsafe { at.as_ref() } {
-        at = entry.ifa_next;
-        // SAFETY: null, or an address of its family.
-        let ip = unsafe { address(entry.ifa_addr) };
-        let is_up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
-        let Some(ip) = ip.filter(|ip| is_up && !is_link_local_v6(*ip)) else { continue };
-        // SAFETY: a name that ends with zero.
-        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        let interface = name.to_string_lossy().into_owned();
+    for found in listed()? {
+        let interface = found.name.to_string_lossy().into_owned();
+        if !found.has(libc::IFF_UP) || is_link_local_v6(found.ip) {
+            continue;
+        }
         // One that goes away meanwhile has no MTU.
-        if let Ok(mtu) = mtu_of(&socket, name) {
-            all.push(LocalAddress { interface, ip, mtu });
+        if let Ok(mtu) = mtu_of(&socket, &found.name) {
+            all.push(LocalAddress { interface, ip: found.ip, mtu });
         }
     }
-    // SAFETY: the list is used no more.
-    unsafe { libc::freeifaddrs(list) };
     Ok(all)
 }
 

@@ -149,6 +149,18 @@ impl Inbox {
         Ok(came > 0)
     }
 
+    /// [`receive`](Self::receive) from a port other than the usual one, with that port's own count of
+    /// datagrams that the kernel had no room for.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_apart(&mut self, port: &Port, dropped: &mut u32) -> Result<bool, Errno> {
+        core::mem::swap(&mut self.dropped, dropped);
+        let received = self.receive(port);
+        core::mem::swap(&mut self.dropped, dropped);
+        received
+    }
+
     /// Whether there may be more: the last call has got as much as it has asked for.
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -378,5 +390,22 @@ mod tests {
         assert_eq!(nths, [0, 1, 2, 3, 0, 1]);
         let (_, nths) = exchanged(HERE[0], &[64, 64, 64], false);
         assert_eq!(nths, [0, 0, 0]);
+    }
+
+    /// What has no connection with runs says nothing about them.
+    #[test]
+    fn an_error_of_another_kind_does_not_end_runs() {
+        let a = port("127.0.0.1:0");
+        let everyone = "255.255.255.255:9".parse().unwrap();
+        let mut outbox = Outbox::new(true);
+        for _ in 0..2 {
+            for nth in [0, 1] {
+                let pushed = outbox.push(everyone, Marks::default(), 64);
+                assert_eq!(pushed.map(|(nth, _)| nth), Some(nth));
+            }
+            // The socket may not broadcast.
+            assert_eq!(outbox.send(&a), Err(Errno::ACCESS));
+            assert!(outbox.is_empty());
+        }
     }
 }

@@ -2,41 +2,78 @@
 
 use core::mem::MaybeUninit;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
 use super::errors::last_error;
 
-/// Bytes of the longest IP packet that the interface with this address takes.
-pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
+/// An address of an interface, as the system lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// The interface.
+    pub(super) name: CString,
+    pub(super) ip: IpAddr,
+    /// The interface's (`IFF_UP` and others).
+    pub(super) flags: u32,
+}
+
+impl Listed {
+    pub(super) fn has(&self, flag: libc::c_int) -> bool {
+        self.flags & flag.cast_unsigned() != 0
+    }
+
+    /// Whether the interface has this address. Of the addresses of the loopback interface only some are
+    /// listed.
+    pub(super) fn is_of(&self, ip: IpAddr) -> bool {
+        self.ip == ip || ip.is_loopback() && self.has(libc::IFF_LOOPBACK)
+    }
+}
+
+/// The addresses of all interfaces, in the system's order.
+pub(super) fn listed() -> Result<Vec<Listed>, Errno> {
     let mut list = core::ptr::null_mut();
     // SAFETY: a place for the list.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(last_error());
     }
-    let mut found = Err(Errno::ADDRNOTAVAIL);
+    let mut all = Vec::new();
     let mut at: *const libc::ifaddrs = list;
     // SAFETY: the list's entries stay until it is freed; the last one's `ifa_next` is null.
     while let Some(entry) = unsafe { at.as_ref() } {
         at = entry.ifa_next;
-        let is_loopback = ip.is_loopback() && entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0;
         // SAFETY: null, or an address of its family.
-        if is_loopback || unsafe { address(entry.ifa_addr) } == Some(ip) {
-            // SAFETY: a name that ends with zero.
-            found = mtu_of(&socket, unsafe { CStr::from_ptr(entry.ifa_name) });
-            break;
-        }
+        let Some(ip) = (unsafe { address(entry.ifa_addr) }) else { continue };
+        // SAFETY: a name that ends with zero.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_owned();
+        all.push(Listed { name, ip, flags: entry.ifa_flags });
     }
     // SAFETY: the list is used no more.
     unsafe { libc::freeifaddrs(list) };
-    found
+    Ok(all)
+}
+
+/// Bytes of the longest IP packet that the interface with this address takes.
+pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
+    mtu_of(socket, &with_address(ip)?.name)
+}
+
+/// The number of the interface with this address.
+pub(super) fn index(ip: IpAddr) -> Result<u32, Errno> {
+    let found = with_address(ip)?;
+    // SAFETY: a name that ends with zero.
+    let index = unsafe { libc::if_nametoindex(found.name.as_ptr()) };
+    if index == 0 { Err(last_error()) } else { Ok(index) }
+}
+
+fn with_address(ip: IpAddr) -> Result<Listed, Errno> {
+    listed()?.into_iter().find(|listed| listed.is_of(ip)).ok_or(Errno::ADDRNOTAVAIL)
 }
 
 /// # Safety
 /// Null, or an address of its family.
-pub(super) unsafe fn address(addr: *const libc::sockaddr) -> Option<IpAddr> {
+unsafe fn address(addr: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: the caller's promise.
     match i32::from(unsafe { addr.as_ref() }?.sa_family) {
         libc::AF_INET => {

@@ -18,6 +18,10 @@ const FEW: usize = 4;
 const SEGMENTS: usize = 64;
 const RUN: usize = 65_000;
 
+/// Errors of runs where single packets may be sent. (Without an address, packets of both kinds get the second
+/// one.) While the network is not there, all packets get others.
+const REFUSES_RUNS: [Errno; 4] = [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno::OPNOTSUPP];
+
 /// What of the IP header the sender of a packet chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
@@ -41,7 +45,8 @@ pub struct Outbox {
     bytes: Box<[u8]>,
     used: usize,
     runs: Vec<Run>,
-    /// Whether equal packets go as one run.
+    /// Whether equal packets are to go as one run, and whether they do: the system may refuse runs.
+    may_cut: bool,
     cuts: bool,
     /// The place that packets which are pushed are for.
     place: u32,
@@ -78,7 +83,16 @@ impl Outbox {
     #[must_use]
     pub fn new(cuts: bool) -> Outbox {
         let (bytes, runs) = (vec![0; OUTBOX].into_boxed_slice(), Vec::with_capacity(MESSAGES));
-        Outbox { bytes, used: 0, runs, cuts, place: 0, source: 0, is_run_over: false }
+        Outbox {
+            bytes,
+            used: 0,
+            runs,
+            may_cut: cuts,
+            cuts,
+            place: 0,
+            source: 0,
+            is_run_over: false,
+        }
     }
 
     /// The packets that are pushed from now on leave by this source port: 0 is the port that they are sent by,
@@ -95,6 +109,11 @@ impl Outbox {
         if self.place != place {
             (self.place, self.is_run_over) = (place, true);
         }
+    }
+
+    /// Tries runs again that the system has refused: the interface has changed.
+    pub(crate) fn cut_again(&mut self) {
+        self.cuts = self.may_cut;
     }
 
     /// Whether nothing is to be sent.
@@ -165,7 +184,7 @@ impl Outbox {
     ///
     /// # Errors
     /// What the system says of the first run, which is dropped: the network may lose any. If it had
-    /// several packets, each goes by itself from then on. Not
+    /// several packets, and the error may be about that, each goes by itself from then on. Not
     /// that there is no room ([`Errno::AGAIN`]): then nothing is sent, or less.
     pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
         self.send_from(port, &[])
@@ -199,7 +218,8 @@ impl Outbox {
                 Err(Errno::AGAIN | Errno::NOBUFS) => break Ok(packets),
                 Err(error) => {
                     // An interface that computes no checksums may be one that cuts no runs.
-                    self.cuts &= self.runs[done].packets == 1;
+                    let is_refused = REFUSES_RUNS.contains(&error) && self.runs[done].packets > 1;
+                    self.cuts &= !is_refused;
                     done += 1;
                     break Err(error);
                 }

@@ -76,15 +76,18 @@ impl Port {
         Port::bind_as(addr, true)
     }
 
+    /// Binds an address that sockets of any user may bind as well: for groups, of which each gets a copy.
+    pub(super) fn bind_reusable(addr: SocketAddr) -> Result<Port, Errno> {
+        let socket = socket_for(addr)?;
+        options(&socket, addr)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        bind(&socket, &addr)?;
+        Port::of(socket)
+    }
+
     fn bind_as(addr: SocketAddr, shared: bool) -> Result<Port, PortError> {
         let error = |what| move |errno| PortError::new(addr, what, errno);
-        let family = match addr {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::DGRAM, flags, None)
-            .map_err(error("making a socket for"))?;
+        let socket = socket_for(addr).map_err(error("making a socket for"))?;
         options(&socket, addr).map_err(error("setting options of a socket for"))?;
         if shared {
             set(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
@@ -94,7 +97,7 @@ impl Port {
     }
 
     /// A socket that is bound, and has the options of a port.
-    pub(super) fn of(socket: OwnedFd) -> Result<Port, Errno> {
+    pub(crate) fn of(socket: OwnedFd) -> Result<Port, Errno> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
         Ok(Port { socket, local, buffer, dropped_before: 0 })
@@ -125,23 +128,28 @@ impl Port {
     /// # Errors
     /// What the system says.
     pub fn wait(&self, full: Option<&Port>, timeout: Duration) -> Result<bool, Errno> {
-        self.wait_or(full, None, timeout)
+        match full {
+            None => wait_for(&mut [self.input()], timeout),
+            Some(full) => wait_for(&mut [self.input(), full.room()], timeout),
+        }
     }
 
-    /// [`wait`](Self::wait), or until something can be read from `or_else`.
+    /// [`wait`](Self::wait), or until something can be read from one of the others.
     pub(crate) fn wait_or(
         &self,
         full: Option<&Port>,
-        or_else: Option<&OwnedFd>,
+        others: [Option<&OwnedFd>; 3],
         timeout: Duration,
     ) -> Result<bool, Errno> {
-        let input = PollFd::new(&self.socket, PollFlags::IN);
-        let other = or_else.map(|other| PollFd::new(other, PollFlags::IN));
-        match (full.map(Port::room), other) {
-            (None, None) => wait_for(&mut [input], timeout),
-            (Some(one), None) | (None, Some(one)) => wait_for(&mut [input, one], timeout),
-            (Some(full), Some(other)) => wait_for(&mut [input, full, other], timeout),
+        let input = |socket| PollFd::new(socket, PollFlags::IN);
+        let others = others.into_iter().flatten().map(input);
+        let mut events = [(); 5].map(|()| input(&self.socket));
+        let mut used = 1;
+        for event in full.map(Port::room).into_iter().chain(others) {
+            events[used] = event;
+            used += 1;
         }
+        wait_for(&mut events[..used], timeout)
     }
 
     /// Waits until there is room to send, or for so long; whether that is so.
@@ -150,6 +158,10 @@ impl Port {
     /// What the system says.
     pub fn wait_for_room(&self, timeout: Duration) -> Result<bool, Errno> {
         wait_for(&mut [self.room()], timeout)
+    }
+
+    fn input(&self) -> PollFd<'_> {
+        PollFd::new(&self.socket, PollFlags::IN)
     }
 
     fn room(&self) -> PollFd<'_> {
@@ -171,6 +183,15 @@ impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+fn socket_for(addr: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(family, SocketType::DGRAM, flags, None)
 }
 
 fn wait_for(events: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Errno> {
@@ -206,11 +227,17 @@ fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
     Ok(())
 }
 
-pub(super) fn set(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+/// Sets an option, whose value is an integer or a struct of them.
+pub(super) fn set<T: Copy>(
+    socket: impl AsFd,
+    level: c_int,
+    name: c_int,
+    value: T,
+) -> Result<(), Errno> {
     let len = size_of_val(&value) as libc::socklen_t;
     let from = (&raw const value).cast();
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the option's value is an integer, which is read.
+    // SAFETY: the option's value lives here, with its length, and is read.
     let done = unsafe { libc::setsockopt(fd, level, name, from, len) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }

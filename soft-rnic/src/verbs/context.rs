@@ -12,6 +12,7 @@ use verbs_sys::*;
 
 use crate::engine::post;
 use crate::event::EventQueue;
+use crate::fabric::wire::port_state::PortState;
 use crate::faults::injector::injector;
 use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
@@ -141,6 +142,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
 /// Gives the program a new context, opened or imported.
 pub(super) fn give(context: Arc<Context>) -> *mut ibv_context {
     timed_events::begin(&context);
+    context.device.start_wire_thread();
     context.opened();
     let abi = context.as_abi();
     // The caller's reference; `close_device` takes it back.
@@ -172,7 +174,7 @@ pub(crate) unsafe extern "C" fn query_device(
     0
 }
 
-/// What `ibv_query_device` says of a device: on the network there are neither XRC nor groups.
+/// What `ibv_query_device` says of a device: on the network there are fewer groups, and no XRC.
 fn attributes(device: &Device) -> ibv_device_attr {
     let all = limits::device_attr(device.guid);
     if device.wire().is_none() {
@@ -180,9 +182,8 @@ fn attributes(device: &Device) -> ibv_device_attr {
     }
     ibv_device_attr {
         device_cap_flags: all.device_cap_flags & !ibv_device_cap_flags::IBV_DEVICE_XRC.0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
+        max_mcast_grp: limits::MAX_WIRE_GROUPS as c_int,
+        max_total_mcast_qp_attach: limits::MAX_WIRE_GROUPS as c_int * all.max_mcast_qp_attach,
         ..all
     }
 }
@@ -254,9 +255,11 @@ unsafe extern "C" fn query_port_ex(
     let violations = object.device.qkey_violations.load(Ordering::Relaxed);
     // Relaxed: a flag that guards no memory.
     let is_down = object.handles.is_port_down.load(Ordering::Relaxed);
+    let of_wire = object.device.wire().map(|wire| &wire.port_state);
+    let is_down = is_down || of_wire.is_some_and(PortState::is_down);
     let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr(is_down) };
-    let port = match object.device.wire() {
-        Some(wire) => ibv_port_attr { active_mtu: ibv_mtu(wire.mtu_code), ..port },
+    let port = match of_wire {
+        Some(state) => ibv_port_attr { active_mtu: ibv_mtu(state.mtu_code()), ..port },
         None => port,
     };
     // SAFETY: the caller's struct has `len` bytes.
@@ -290,8 +293,10 @@ pub(crate) unsafe extern "C" fn query_gid(
     if port_num != limits::PORT || index != 0 {
         return errno::minus_one(Err(errno::EINVAL));
     }
+    // An entry without an address is all zero, as rdma-core has it.
+    let raw = if object.device.has_gid() { object.device.gid() } else { [0; 16] };
     // SAFETY: the caller's place for one GID.
-    unsafe { gid.write(ibv_gid { raw: object.device.gid() }) };
+    unsafe { gid.write(ibv_gid { raw }) };
     0
 }
 
@@ -317,6 +322,9 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     }
     if port_num != u32::from(limits::PORT) || index != 0 {
         return errno::EINVAL;
+    }
+    if !object.device.has_gid() {
+        return errno::ENODATA;
     }
     let value = ibv_gid_entry {
         gid: ibv_gid { raw: object.device.gid() },

@@ -36,13 +36,12 @@ pub(crate) unsafe extern "C" fn attach_mcast(
     lid: u16,
 ) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
-    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| {
-        // No group is joined on the network yet.
-        match qp.pd.context.device.wire() {
-            Some(_) => Err(errno::EOPNOTSUPP),
+    errno::code(unsafe { arguments(qp, gid) }.and_then(
+        |(qp, gid)| match qp.pd.context.device.wire() {
+            Some(wire) => qp.attach_on_wire(wire, gid, lid),
             None => attach(&qp, gid, lid),
-        }
-    }))
+        },
+    ))
 }
 
 pub(crate) unsafe extern "C" fn detach_mcast(
@@ -51,5 +50,10 @@ pub(crate) unsafe extern "C" fn detach_mcast(
     lid: u16,
 ) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
-    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| qp.detach_from_group(gid, lid)))
+    errno::code(unsafe { arguments(qp, gid) }.and_then(
+        |(qp, gid)| match qp.pd.context.device.wire() {
+            Some(wire) => qp.detach_on_wire(wire, gid, lid),
+            None => qp.detach_from_group(gid, lid),
+        },
+    ))
 }

@@ -46,6 +46,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ib_read_bw -F -n 200", "65536 200"),
     ("ib_atomic_bw -F -n 100", "8 100"),
     ("ib_send_lat -F -n 200 -s 1000", "1000 200"),
+    ("ib_send_bw -F -n 200 -s 1000 -c UD -g -M {mgid}", "1000 200"),
 ];
 
 /// How hard a run is for the programs.
@@ -67,6 +68,12 @@ impl Case {
     fn sized(arguments: &str, more: &str, sizes: &str) -> Case {
         let lines = Lines::ours(arguments, &format!("{more} {sizes}"));
         Case { name: arguments.to_owned(), lines, prints: "" }
+    }
+
+    /// Some seconds of it, for what happens meanwhile.
+    pub(super) fn long(arguments: &str, name: &str) -> Case {
+        let case = Case::sized(arguments, "--seconds 3", "--size 65536 --rounds 1");
+        Case { name: name.to_owned(), ..case }
     }
 
     fn verbs(line: &str, prints: &'static str) -> Case {
@@ -116,9 +123,12 @@ pub(super) fn all(devices: [&Device; 2], conditions: Conditions) -> Vec<Case> {
     }
     cases.push(Case::compat(devices));
     let is_run = |line: &str| {
-        let is_reliable = !["_uc_", "_ud_"].iter().any(|kind| line.contains(kind));
+        let is_reliable = !["_uc_", "_ud_", "-c UD"].iter().any(|kind| line.contains(kind));
         let takes_less = line.starts_with("ibv_") && !line.contains("4096");
-        (is_reliable || !is_lossy) && (is_wide || takes_less)
+        // Whether the kernel's device joins a group of IP for an attached queue pair is not known.
+        let takes_groups = devices.iter().all(|device| device.is_ours());
+        let is_group = line.contains("{mgid}");
+        (is_reliable || !is_lossy) && (is_wide || takes_less) && (takes_groups || !is_group)
     };
     let programs = PROGRAMS.iter().filter(|(line, _)| is_run(line));
     cases.extend(programs.map(|(line, prints)| Case::verbs(line, prints)));

@@ -1,6 +1,6 @@
 //! The two ends of a run: programs, where they run, and on which devices.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,6 +70,23 @@ struct At {
     host: IpAddr,
 }
 
+/// The multicast group of the programs at these ends: of the family of the device's address.
+fn group_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::new(239, 1, 2, 3).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 1).into(),
+    }
+}
+
+/// The GID of an address, as perftest takes one.
+fn gid_of(address: IpAddr) -> String {
+    let bytes = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    bytes.map(|byte| byte.to_string()).join(":")
+}
+
 /// Our command.
 pub(super) const COMMAND: &str = "rdma-conn";
 /// The index of the GID that stands for an IPv4 address, of a device of the kernel's.
@@ -110,6 +127,12 @@ impl Lines {
 }
 
 impl End<'_> {
+    /// The words that run a line here which meets no other end, for as long as `limit`.
+    pub(super) fn alone(&self, line: &str, built: &Built, limit: Duration) -> Vec<String> {
+        let at = At { socket: SocketAddr::new(self.address, 0), host: self.host };
+        self.words(line, built, at, limit)
+    }
+
     /// The words that run a line here, for as long as `limit` also if this process has gone.
     fn words(&self, line: &str, built: &Built, at: At, limit: Duration) -> Vec<String> {
         let mut words = self.namespace.enter();
@@ -135,7 +158,7 @@ impl End<'_> {
     }
 
     /// `{device}` is the device, with its options if our command is to make it, and `{name}` is its name;
-    /// `{socket}`, `{host}` and `{port}` are where the listening end listens.
+    /// `{socket}`, `{host}` and `{port}` are where the listening end listens. `{mgid}` is a multicast group.
     fn filled_in(&self, word: &str, at: At) -> String {
         let (name, options, gid) = match &self.device {
             Device::Roce(options) => (format!("roce:{}", self.address), &**options, "0"),
@@ -144,6 +167,7 @@ impl End<'_> {
         word.replace("{device}", &format!("{name}{options}"))
             .replace("{name}", &name)
             .replace("{gid}", gid)
+            .replace("{mgid}", &gid_of(group_of(self.address)))
             .replace("{socket}", &at.socket.to_string())
             .replace("{host}", &at.host.to_string())
             .replace("{port}", &at.socket.port().to_string())
@@ -174,6 +198,14 @@ mod tests {
         assert_eq!(
             words(&connector, Device::Kernel("rxe1")),
             "timeout --kill-after=5 9 /built/rdma-conn bench --device rxe1 --connect 10.0.1.1:20001 --size 16"
+        );
+        assert_eq!(
+            words("ib_send_bw -M {mgid}", Device::Kernel("rxe1")),
+            "timeout --kill-after=5 9 ib_send_bw -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:2:3"
+        );
+        assert_eq!(
+            gid_of(group_of(Ipv6Addr::LOCALHOST.into())),
+            "255:21:0:0:0:0:0:0:0:0:0:0:0:0:0:1"
         );
         let Lines { listener, connector } = Lines::verbs("ib_send_bw -F");
         assert_eq!(

@@ -3,14 +3,16 @@
 //! where a user may make user namespaces.
 //!
 //! `network` makes the namespaces, `end` says how a program runs at an end, `cases` which ones
-//! do, and `runner` runs them; `capture` and `speed` are other runs. `cargo xtask vm interop` runs the same cases in the
-//! guest, with the kernel's device at one end (`kernel`).
+//! do, and `runner` runs them; `outage` has the network go away meanwhile; `capture` and `speed` are
+//! other runs. `cargo xtask vm interop` runs the same cases in the guest, with the kernel's device at
+//! one end (`kernel`).
 
 mod capture;
 mod cases;
 mod end;
 mod kernel;
 mod network;
+mod outage;
 mod runner;
 mod scratch;
 mod speed;
@@ -162,6 +164,7 @@ fn inside(args: &NamespacesArgs, built: &Built) -> Result<()> {
     copy(&mut runner, &ends, args.copy)?;
     network.set_mtu(narrow)?;
     runner.all("IPv6, 1500, faults", &end::both(&network, v6, faults), narrow, true);
+    outage::run(&mut runner, &network, &end::both(&network, v4, |_| String::new()), built)?;
     runner.finish()
 }
 

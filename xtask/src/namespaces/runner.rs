@@ -48,9 +48,14 @@ impl<'a> Runner<'a> {
         self.column(name, ends, &cases);
     }
 
+    /// What runs from now on is in this column of the table.
+    pub(super) fn begin_column(&mut self, name: &str) {
+        self.columns.push(name.to_owned());
+    }
+
     /// Runs these cases, which are a column of the table.
     pub(super) fn column(&mut self, name: &str, ends: &[End<'_>; 2], cases: &[Case]) {
-        self.columns.push(name.to_owned());
+        self.begin_column(name);
         for case in cases {
             self.check(case, || Ok(()), ends);
         }
@@ -63,33 +68,35 @@ impl<'a> Runner<'a> {
         check: impl FnOnce() -> Result<()>,
         ends: &[End<'_>; 2],
     ) {
-        if self.filter.is_some_and(|filter| !case.name.contains(filter)) {
+        self.next_port += 1;
+        let (port, built, limit) = (self.next_port, self.built, self.limit);
+        self.step(&case.name, || run(case, built, ends, port, limit).and_then(|()| check()));
+    }
+
+    /// Whether a row of this name is asked for.
+    pub(super) fn is_run(&self, name: &str) -> bool {
+        self.filter.is_none_or(|filter| name.contains(filter))
+    }
+
+    /// Runs something that is a row of the table.
+    pub(super) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
+        if !self.is_run(name) {
             return;
         }
         let start = Instant::now();
-        let result = self.run(case, ends).and_then(|()| check());
+        let result = run();
         let seconds = start.elapsed().as_secs_f64();
         let column = self.columns.last().map_or("", |name| name);
         let cell = match result {
             Ok(()) => format!("{seconds:.1} s"),
             Err(error) => {
-                println!("FAILED: {column}: {}: {error:#}", case.name);
+                println!("FAILED: {column}: {name}: {error:#}");
                 self.failed += 1;
                 "FAILED".to_owned()
             }
         };
-        println!("{column}: {}: {cell}", case.name);
-        self.enter(&case.name, cell);
-    }
-
-    fn run(&mut self, case: &Case, ends: &[End<'_>; 2]) -> Result<()> {
-        self.next_port += 1;
-        let printed = case.lines.run(self.built, ends, self.next_port, self.limit);
-        let printed = printed.with_context(|| case.lines.connector.clone())?;
-        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let is_there = words(&printed).contains(&words(case.prints));
-        ensure!(is_there, "it printed no {:?}:\n{printed}", case.prints);
-        Ok(())
+        println!("{column}: {name}: {cell}");
+        self.enter(name, cell);
     }
 
     fn enter(&mut self, name: &str, cell: String) {
@@ -118,4 +125,13 @@ impl<'a> Runner<'a> {
         ensure!(self.failed == 0, "{} cells say FAILED", self.failed);
         Ok(())
     }
+}
+
+fn run(case: &Case, built: &Built, ends: &[End<'_>; 2], port: u16, limit: Duration) -> Result<()> {
+    let printed = case.lines.run(built, ends, port, limit);
+    let printed = printed.with_context(|| case.lines.connector.clone())?;
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_there = words(&printed).contains(&words(case.prints));
+    ensure!(is_there, "it printed no {:?}:\n{printed}", case.prints);
+    Ok(())
 }

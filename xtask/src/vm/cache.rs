@@ -18,7 +18,6 @@ const PACKAGES: &[&str] = &[
     "cpio",
     "file",
     "iproute2",
-    "ethtool",
     "rdma-core",
     "ibverbs-utils",
     "ibverbs-providers",

@@ -50,6 +50,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("soft-rnic", "odp_between", "how soft0's on-demand memory reaches other processes"),
     ("soft-rnic", "roce", "devices over UDP, which are this crate's own"),
     ("soft-rnic", "roce_processes", "processes on one address of such a device"),
+    ("soft-rnic", "roce_merged", "processes on one address of such a device"),
     ("soft-rnic", "roce_capture", "captures of devices over UDP, which are this crate's own"),
     ("soft-rnic", "roce_unreached", "what devices over UDP say of their peers"),
     ("soft-rnic", "odp_threads", "on-demand memory, which Linux 6.1's rxe does not have"),

@@ -4,7 +4,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use roce_core::codec;
-use roce_core::headers::DEFAULT_PKEY;
 use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
@@ -12,11 +11,10 @@ use crate::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 
+use super::congestion::has_met_congestion;
+use super::packets::is_of_partition;
 use super::responder::{Answering, Held, Owed};
 use super::state::{Path, Wire};
-
-/// All of a partition key but whether its holder is a full member.
-const MEMBERS: u16 = 0x7fff;
 
 /// What the packets of one look share; the lock of what receives is held.
 pub(super) struct Arrivals<'l> {
@@ -47,7 +45,8 @@ impl Arrivals<'_> {
                 continue;
             };
             let Some(qp) = self.device.qps.get(qpn) else {
-                if !self.wire.answer_departed(merged.current(), qpn) {
+                let (wire, datagram) = (self.wire, merged.current());
+                if !wire.hand_over(datagram, qpn) && !wire.answer_departed(datagram, qpn) {
                     self.count(&self.wire.counts.strangers);
                 }
                 merged.advance();
@@ -85,6 +84,10 @@ impl Arrivals<'_> {
     ) -> Heard {
         let counts = &self.wire.counts;
         let Some(peek) = codec::peek(datagram.bytes) else { return self.count(&counts.malformed) };
+        if peek.opcode == Opcode::Cnp.to_u8() {
+            *held = None;
+            return self.take_notification(qp, (datagram, flow), peek.pkey);
+        }
         // Of an unreliable one the lock may be held for long; none has anything to hear.
         if is_response(peek.opcode) && qp.transport.is_reliable() {
             *held = None;
@@ -97,7 +100,13 @@ impl Arrivals<'_> {
             return heard;
         }
         Heard::Request(match codec::parse(datagram.bytes) {
-            Ok(packet) => qp.serve(held, &packet, datagram, self.shared, self.deferred),
+            Ok(packet) => {
+                if has_met_congestion(datagram.marks, &packet.headers) {
+                    qp.note_congestion(self.wire, responder);
+                }
+                let own = self.wire.gid;
+                qp.serve(held, &packet, datagram, own, self.shared, self.deferred)
+            }
             Err(error) if error.is_invalid_request() && !is_response(peek.opcode) => {
                 qp.serve_malformed(held, peek.psn, self.shared, self.deferred)
             }
@@ -120,7 +129,30 @@ impl Arrivals<'_> {
         }
         let Ok(packet) = codec::parse(datagram.bytes) else { return self.count(&counts.malformed) };
         qp.hear(&mut sq, &packet.headers, packet.payload, self.deferred);
+        if has_met_congestion(datagram.marks, &packet.headers) {
+            drop(sq);
+            qp.note_congestion(self.wire, &mut qp.responder.lock());
+        }
         Heard::Response
+    }
+
+    #[cold]
+    fn take_notification(
+        &mut self,
+        qp: &Arc<Qp>,
+        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        pkey: u16,
+    ) -> Heard {
+        let counts = &self.wire.counts;
+        let path = qp.responder.lock().wire.as_ref().map(|connection| connection.path);
+        let Some(path) = path else { return self.count(&counts.strangers) };
+        let is_from_peer = path.is_none_or(|path| is_from(datagram, &path));
+        if let Err(heard) = self.check((datagram, flow), is_from_peer, pkey) {
+            return heard;
+        }
+        let Ok(packet) = codec::parse(datagram.bytes) else { return self.count(&counts.malformed) };
+        qp.heed_notification(self.wire, &packet.headers);
+        Heard::Nothing
     }
 
     /// What a packet has to be before it is parsed.
@@ -135,7 +167,7 @@ impl Arrivals<'_> {
             self.wire.symptoms.note_foreign(datagram.from.ip());
             return Err(self.count(&counts.strangers));
         }
-        if pkey & MEMBERS != DEFAULT_PKEY & MEMBERS {
+        if !is_of_partition(pkey) {
             return Err(self.count(&counts.strangers));
         }
         if flow.is_none_or(|flow| flow.check(datagram.nth, datagram.bytes).is_err()) {

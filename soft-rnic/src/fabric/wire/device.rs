@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use roce_core::congestion::with_ect;
 use roce_core::icrc::Flow;
-use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_ah_attr;
 
 use crate::check::checker;
@@ -29,7 +29,9 @@ use crate::udp::{
 };
 
 use super::members::join;
-use super::state::{Counts, Exit, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
+use super::network_changes;
+use super::port_state::{PortState, mtu_code_of};
+use super::state::{Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
 use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
@@ -41,9 +43,9 @@ static OPENING: Mutex<BTreeMap<IpAddr, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::n
 /// A device that speaks RoCE v2 over UDP from an address of this machine.
 ///
 /// Its text is the address, or the interface that has it (of several addresses the first that leaves the
-/// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering` and
-/// `duplication`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
-/// source ports; `pcap`, a file.
+/// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering`,
+/// `duplication` and `congestion`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
+/// source ports; `pcap`, a file; `ecn` and `gso`, `on` or `off`.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -65,6 +67,12 @@ pub struct Roce {
     pub pcap: Option<PathBuf>,
     /// UDP ports that it sends from: its own, and, from 2 on, free ones. Each queue pair keeps to one.
     pub sports: u8,
+    /// Its reliable connections send as ECN-capable (ECT(0)), unless the traffic class of their address vector has
+    /// ECN bits: switches may mark their packets instead of dropping them.
+    pub ecn: bool,
+    /// Equal packets to one destination leave as one run, which the kernel or the card cuts (generic
+    /// segmentation offload).
+    pub gso: bool,
 }
 
 /// Why a device is not listed.
@@ -128,7 +136,16 @@ impl FromStr for Roce {
         let address = parts.next().unwrap_or_default();
         let ip = address.parse().or_else(|_| of_interface(address))?;
         let faults = NetworkFaults::default();
-        let mut roce = Roce { ip, loopback: false, faults, seed: 0, pcap: None, sports: 1 };
+        let mut roce = Roce {
+            ip,
+            loopback: false,
+            faults,
+            seed: 0,
+            pcap: None,
+            sports: 1,
+            ecn: false,
+            gso: true,
+        };
         for part in parts {
             roce.set(part)?;
         }
@@ -157,6 +174,18 @@ impl Roce {
                 self.sports = number.ok_or_else(|| wrong("source ports are from 1 to 64"))?;
                 return Ok(());
             }
+            "ecn" | "gso" => {
+                let is_on = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(wrong("it is on or off")),
+                };
+                match name {
+                    "ecn" => self.ecn = is_on,
+                    _ => self.gso = is_on,
+                }
+                return Ok(());
+            }
             "pcap" if !value.is_empty() => {
                 self.pcap = Some(value.into());
                 return Ok(());
@@ -165,10 +194,11 @@ impl Roce {
             "loss" => &mut self.faults.loss,
             "reordering" => &mut self.faults.reordering,
             "duplication" => &mut self.faults.duplication,
+            "congestion" => &mut self.faults.congestion,
             _ => {
-                let all =
-                    "there are loopback=wire, loss, reordering, duplication, seed, sports and pcap";
-                return Err(wrong(all));
+                return Err(wrong(
+                    "there are loopback=wire, loss, reordering, duplication, congestion, seed, sports, ecn, gso and pcap",
+                ));
             }
         };
         let probability = value.parse().ok().filter(|p| (0.0..=1.0).contains(p));
@@ -194,6 +224,7 @@ impl Roce {
         if !is_listed() {
             let device = self.open(&name)?;
             DEVICES.lock().push(device);
+            network_changes::begin();
         }
         Ok(name)
     }
@@ -213,7 +244,11 @@ impl Roce {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let kind = Kind::Wired(Box::new(Wire::new(self, (joined.port, send_ports), capture)));
+        let kind = Kind::Wired(Box::new(Wire::new(
+            self,
+            (joined.port, joined.place, send_ports),
+            capture,
+        )));
         let device = Device::with_peers(name, ordinal, kind, joined.peers);
         // A process that had the place before has had other numbers, most likely.
         device.qps.begin_anywhere(random()[0]);
@@ -230,23 +265,29 @@ impl Roce {
 }
 
 impl Wire {
-    fn new(roce: &Roce, ports: (Port, SendPorts), capture: Option<Capture>) -> Wire {
-        let (port, send_ports) = ports;
-        let mtu_code = mtu_code(&port);
-        let faults = (roce.faults != NetworkFaults::default()).then(|| PacketFaults {
-            network: roce.faults,
-            random: Random::new(roce.seed),
-            late: None,
-        });
+    fn new(
+        roce: &Roce,
+        (port, place, send_ports): (Port, Option<u32>, SendPorts),
+        capture: Option<Capture>,
+    ) -> Wire {
+        let port_state = PortState::new(mtu_code(&port));
+        for from in send_ports.others().iter().chain([&port]) {
+            // Where that fails, groups are where the routes say.
+            let _ = from.send_groups_by_own_interface();
+        }
+        let faults = (roce.faults != NetworkFaults::default())
+            .then(|| PacketFaults { network: roce.faults, random: Random::new(roce.seed) });
         Wire {
             port,
+            place,
             send_ports,
             gid: gid_of(roce.ip),
-            mtu_code,
-            mtu: 128 << mtu_code,
+            port_state,
+            namespace: network_changes::network_namespace(),
             loops: roce.loopback,
+            has_ecn: roce.ecn,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
-            tx: Padded(Lock::new(Outbox::new(true))),
+            tx: Padded(Lock::new(Outbox::new(roce.gso))),
             is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),
@@ -258,6 +299,7 @@ impl Wire {
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
             counts: Counts::default(),
+            memberships: Memberships::default(),
             symptoms: Symptoms::default(),
             capture,
         }
@@ -286,15 +328,8 @@ fn of_interface(name: &str) -> Result<IpAddr, RoceError> {
     })
 }
 
-/// The code of the largest path MTU whose packets the interface takes whole.
 fn mtu_code(port: &Port) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
-}
-
-fn mtu_code_of(ip: IpAddr, mtu: usize) -> u32 {
-    let headers = if ip.is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
-    let room = mtu.saturating_sub(headers);
-    (1..=5).rev().find(|code| 128_usize << code <= room).unwrap_or(1)
 }
 
 impl Qp {
@@ -347,7 +382,12 @@ impl Qp {
         // SAFETY: bytes, whichever member was written.
         let peer = ip_of(unsafe { &grh.dgid.raw });
         let hops = if grh.hop_limit == 0 { Marks::default().hops } else { grh.hop_limit };
-        let marks = Marks { class: grh.traffic_class, hops };
+        // An unreliable connection has no window that a notification could make smaller.
+        let class = match wire.has_ecn && self.transport.is_reliable() {
+            true => with_ect(grh.traffic_class),
+            false => grh.traffic_class,
+        };
+        let marks = Marks { class, hops };
         wire.path(peer, marks, (self.num, sq.requester.dest_qpn))
     }
 }

@@ -28,6 +28,8 @@ pub struct Unreached {
     pub has_answered: bool,
     /// Bytes of payload in the longest packet that was not answered.
     pub packet_bytes: u32,
+    /// The interface of this end is down, has no carrier, or has not got the address.
+    pub is_port_down: bool,
     /// Why the system has not sent some of the device's packets.
     pub refused: Option<Errno>,
     /// Packets for queue pairs of the device that came from another address than their peer's: from
@@ -51,12 +53,13 @@ impl Qp {
     pub(super) fn note_unreached(&self, wire: &Reliable, len: u64) {
         let device = &self.pd.context.device;
         let Some(network) = device.wire() else { return };
-        let longest = network.mtu.min(u32::try_from(len).unwrap_or(u32::MAX));
+        let longest = network.port_state.mtu().min(u32::try_from(len).unwrap_or(u32::MAX));
         let unreached = Unreached {
             device: device.name().to_owned(),
             peer: wire.path.peer.ip().to_canonical(),
             has_answered: wire.first > 0,
             packet_bytes: longest,
+            is_port_down: false,
             refused: None,
             foreign: None,
             bad_icrc: 0,
@@ -77,6 +80,7 @@ impl Unreached {
         // Relaxed: statistics.
         let refused = wire.symptoms.refused.load(Ordering::Relaxed);
         Unreached {
+            is_port_down: self.is_port_down || wire.port_state.is_down(),
             refused: (refused != 0).then(|| Errno::from_raw_os_error(refused)),
             foreign: *wire.symptoms.foreign.lock(),
             bad_icrc: wire.counts.bad_icrc.load(Ordering::Relaxed),
@@ -89,6 +93,11 @@ impl Unreached {
     /// The causes that what was counted speaks for, the likeliest first.
     fn causes(&self) -> Vec<String> {
         let mut causes = Vec::new();
+        if self.is_port_down {
+            let why =
+                "the interface of this end is down, has no carrier, or has not got the address";
+            causes.push(format!("{why} (`ip address`)"));
+        }
         if let Some(errno) = self.refused {
             causes.push(refusal(errno));
         }
@@ -192,6 +201,7 @@ mod tests {
             peer: "10.0.0.2".parse().unwrap(),
             has_answered: false,
             packet_bytes: 4_096,
+            is_port_down: false,
             refused: None,
             foreign: None,
             bad_icrc: 0,
@@ -209,13 +219,16 @@ mod tests {
         };
         let all = Unreached {
             has_answered: true,
+            is_port_down: true,
             refused: Some(Errno::PERM),
             foreign: Some("10.0.0.9".parse().unwrap()),
             bad_icrc: 3,
             overflowed: 7,
             ..silent()
         };
-        assert_eq!(all.causes().len(), 6);
+        assert_eq!(all.causes().len(), 7);
+        first(all.clone(), "the interface of this end is down");
+        let all = Unreached { is_port_down: false, ..all };
         first(all.clone(), "this machine has not sent packets");
         first(
             Unreached { refused: None, ..all.clone() },

@@ -54,6 +54,8 @@ const _: () = assert!(PLACES as usize <= SHARED);
 /// What a process has that has joined.
 pub(super) struct Joined {
     pub(super) port: Port,
+    /// Which of the processes this is, if there can be others.
+    pub(super) place: Option<u32>,
     /// The others, if there can be any.
     pub(super) peers: Option<PeerProcesses>,
     /// Held until others are served.
@@ -81,7 +83,8 @@ pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
     let copy = rustix::io::fcntl_dupfd_cloexec(&*own, 3).map_err(error)?;
     let port = Port::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
     here.share(sockets);
-    Ok(Joined { port, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
+    let place = Some(here.slot);
+    Ok(Joined { port, place, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
 }
 
 /// Binds the address for this process alone, if the system lacks what joining takes.
@@ -90,7 +93,7 @@ fn alone_after(addr: SocketAddr, what: &'static str, errno: Errno) -> Result<Joi
         let error = PortError::new(addr, "joining the processes of", errno);
         return Err(PortError { why: Some(format!("it takes {what}")), ..error });
     }
-    Ok(Joined { port: Port::bind(addr)?, peers: None, _turn: None })
+    Ok(Joined { port: Port::bind(addr)?, place: None, peers: None, _turn: None })
 }
 
 /// The sockets of all places: those of a member, or new ones.

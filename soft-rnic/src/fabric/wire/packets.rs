@@ -1,10 +1,11 @@
-//! Packets on their way out.
+//! Packets on their way out, and what those that come have in common.
 
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use roce_core::codec;
-use roce_core::headers::Headers;
+use roce_core::headers::{DEFAULT_PKEY, Headers};
 use roce_core::icrc::{Checked, Flow, Icrc};
 use roce_core::lengths::{BTH, ICRC, MAX_HEADERS, MAX_PACKET};
 
@@ -66,10 +67,9 @@ impl Wire {
     }
 
     /// Captures a packet that has come, if that was asked for: with the identification that its ICRC fits.
-    pub(super) fn capture_received(&self, datagram: &Datagram<'_>) {
+    pub(super) fn capture_received(&self, datagram: &Datagram<'_>, to: SocketAddr) {
         let Some(capture) = &self.capture else { return };
         let &Datagram { from, marks, bytes, nth } = datagram;
-        let to = self.port.local();
         let checked = Flow::new(from, to).and_then(|flow| flow.check(nth, bytes).ok());
         let id = match checked {
             Some(Checked::V4 { id, dont_fragment }) => (id, dont_fragment),
@@ -89,11 +89,16 @@ impl Wire {
     }
 
     /// Sends a packet without a payload, behind what is in the outbox.
-    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+    pub(super) fn send_now(&self, path: &Path, headers: &Headers) {
         let mut tx = self.tx.lock();
         let nothing = |_: &mut [u8], crc| Ok::<u32, core::convert::Infallible>(crc);
         let Ok(()) = self.put(&mut tx, path, (headers, 0), nothing);
         self.flush(&mut tx);
+    }
+
+    /// The same, of an answer that the peer waits for.
+    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+        self.send_now(path, headers);
         // Relaxed: of one of those that answer at once.
         self.answered_ns.store(clock::now(), Ordering::Relaxed);
     }
@@ -164,4 +169,12 @@ impl Wire {
 pub(super) fn add(count: &AtomicU64, n: u64) {
     // Relaxed: a statistic.
     count.store(count.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+/// All of a partition key but whether its holder is a full member.
+const MEMBERS: u16 = 0x7fff;
+
+/// Whether a packet with this key is of the partition that all are members of.
+pub(super) fn is_of_partition(pkey: u16) -> bool {
+    pkey & MEMBERS == DEFAULT_PKEY & MEMBERS
 }

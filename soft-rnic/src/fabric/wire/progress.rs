@@ -10,6 +10,8 @@ use crate::objects::state::Device;
 use crate::udp::{Datagram, Merged};
 
 use super::arrivals::Arrivals;
+use super::groups::take_from_groups;
+use super::handover::handed_over;
 use super::packets::add;
 use super::responder::Answering;
 use super::state::{Late, PacketFaults, Rx, Wire};
@@ -104,7 +106,7 @@ pub(super) fn progress(
     mut rx: Guard<'_, Rx>,
     may_defer: bool,
 ) -> bool {
-    let Rx { inbox, answering, resuming, faults, .. } = &mut *rx;
+    let Rx { inbox, groups, answering, resuming, faults, late } = &mut *rx;
     let mut deferred = DeferredWork::default();
     let mut shared = Answering::new();
     let mut has_more = true;
@@ -121,17 +123,25 @@ pub(super) fn progress(
             shared: &mut shared,
             deferred: &mut deferred,
         };
-        let mut came = 0;
-        for merged in inbox.merged() {
-            came += merged.len() as u64;
+        let mut arrive = |merged: Merged<'_>| {
             if wire.capture.is_some() {
-                merged.for_each(|datagram| wire.capture_received(&datagram));
+                let to = wire.port.local();
+                merged.for_each(|datagram| wire.capture_received(&datagram, to));
             }
             match faults {
                 None => arrivals.take_all(merged),
                 Some(faults) => merged.for_each(|datagram| {
-                    faults.strike(&datagram, &mut |one| arrivals.take_all(Merged::from(*one)));
+                    let mut take = |one: &Datagram<'_>| arrivals.take_all(Merged::from(*one));
+                    faults.strike(late, &datagram, &mut take);
                 }),
+            }
+        };
+        let mut came = 0;
+        for merged in inbox.merged() {
+            came += merged.len() as u64;
+            match wire.may_be_handed_over(merged.current()) {
+                false => arrive(merged),
+                true => merged.for_each(|datagram| arrive(handed_over(datagram).into())),
             }
         }
         add(&wire.counts.received, came);
@@ -144,6 +154,8 @@ pub(super) fn progress(
             break;
         }
     }
+    let of_groups = (&mut shared, &mut deferred);
+    has_more |= take_from_groups(device, wire, groups, (inbox, faults), of_groups);
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
             qp.run_wire(&mut qp.sq.lock(), &mut deferred, false);
@@ -173,9 +185,16 @@ fn answer(
 const OVERTAKE: u64 = 4;
 
 impl PacketFaults {
-    /// Has `take` called for what the network lets through: not at all, once, twice, or later.
-    fn strike(&mut self, datagram: &Datagram<'_>, take: &mut impl FnMut(&Datagram<'_>)) {
-        let PacketFaults { network, random, late } = self;
+    /// Has `take` called for what the network lets through: not at all, once, twice, or later. Packets to
+    /// one address overtake each other.
+    pub(super) fn strike(
+        &mut self,
+        late: &mut Option<(Late, u32)>,
+        datagram: &Datagram<'_>,
+        take: &mut impl FnMut(&Datagram<'_>),
+    ) {
+        let datagram = &Datagram { marks: self.mark(datagram.marks), ..*datagram };
+        let PacketFaults { network, random } = self;
         if random.strikes(network.loss) {
             return;
         }

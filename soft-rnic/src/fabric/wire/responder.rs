@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use roce_core::codec::Packet;
+use roce_core::congestion::NotificationPoint;
 use roce_core::headers::{DEFAULT_PKEY, Headers, RnrTimer};
 use roce_core::psn::Psn;
 use roce_core::responder::{Config, Outcome, Refusal, Responder, ResponseSlot};
@@ -15,6 +16,7 @@ use crate::copy::summed_bytes;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::{Grh, Route};
 use crate::lock::Guard;
+use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::SpanBuf;
@@ -71,6 +73,7 @@ impl Qp {
                 path,
                 taken: None,
                 is_established: false,
+                point: NotificationPoint::new(),
                 kept: KeptReads::default(),
                 asked: None,
             })
@@ -97,12 +100,13 @@ impl Qp {
         })
     }
 
-    /// A request has come.
+    /// A request has come, to an address of this device or of a group.
     pub(super) fn serve<'q>(
         self: &'q Arc<Qp>,
         held: &mut Held<'q>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
+        destination: Gid,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
@@ -114,7 +118,7 @@ impl Qp {
         let header = headers.deth.map(|deth| {
             let route = Route {
                 source: gid_of(datagram.from.ip()),
-                destination: self.pd.context.device.gid(),
+                destination,
                 class: datagram.marks.class,
                 hops: datagram.marks.hops,
             };

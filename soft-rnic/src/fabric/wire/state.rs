@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use roce_core::congestion::NotificationPoint;
 use roce_core::icrc::Flow;
 use roce_core::psn::Psn;
 use roce_core::requester::{Requester, SendSlot};
@@ -15,6 +16,7 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
+use super::port_state::PortState;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
@@ -30,15 +32,18 @@ use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) port: Port,
+    /// Which of the processes on the address this is, if there can be others.
+    pub(crate) place: Option<u32>,
     /// Further source ports.
     pub(crate) send_ports: SendPorts,
     pub(crate) gid: Gid,
-    /// The path MTU's code that the interface's MTU permits (`ibv_mtu`).
-    pub(crate) mtu_code: u32,
+    pub(crate) port_state: PortState,
+    /// The network namespace that the address is in.
+    pub(crate) namespace: Option<(u64, u64)>,
     /// The queue pairs of this device reach each other over the network as well.
     pub(crate) loops: bool,
-    /// The largest path MTU, in bytes.
-    pub(crate) mtu: u32,
+    /// Reliable connections tell the network that they heed congestion notifications.
+    pub(crate) has_ecn: bool,
     pub(crate) rx: Padded<Lock<Rx>>,
     pub(crate) tx: Padded<Lock<Outbox>>,
     /// A thread has waited for room to send in vain, and nothing was sent since. It is written under the lock
@@ -63,6 +68,7 @@ pub(crate) struct Wire {
     /// Queue pairs that have ended, the oldest first.
     pub(crate) departed: Mutex<VecDeque<Departed>>,
     pub(crate) counts: Counts,
+    pub(crate) memberships: Memberships,
     /// What speaks for the reason if a peer does not answer.
     pub(crate) symptoms: Symptoms,
     /// Where its packets are written to, if that was asked for.
@@ -107,6 +113,7 @@ impl KeptRead {
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
     pub(crate) inbox: Inbox,
+    pub(crate) groups: GroupSockets,
     /// Queue pairs whose responders have something to say: behind the batch, or, if the device's thread
     /// watches, with what the program sends next, or at its next poll.
     pub(crate) answering: Vec<u32>,
@@ -114,6 +121,44 @@ pub(crate) struct Rx {
     pub(crate) resuming: Vec<u32>,
     /// What the network does to packets that come, if it is to do something.
     pub(crate) faults: Option<PacketFaults>,
+    /// A packet that others overtake, and how many will.
+    pub(crate) late: Option<(Late, u32)>,
+}
+
+/// The memberships of this process in multicast groups.
+#[derive(Debug, Default)]
+pub(crate) struct Memberships {
+    /// Held while one begins or ends.
+    pub(crate) changing: Mutex<()>,
+    /// Readable while a socket of a group is: made for the first one.
+    pub(crate) ready: OnceLock<OwnedFd>,
+}
+
+/// The sockets of groups.
+#[derive(Debug, Default)]
+pub(crate) struct GroupSockets {
+    /// At most [`MAX_WIRE_GROUPS`](crate::limits::MAX_WIRE_GROUPS).
+    pub(crate) all: Vec<GroupSocket>,
+    /// What sockets that are closed had no room for.
+    pub(crate) dropped: u32,
+}
+
+/// The socket of a group.
+#[derive(Debug)]
+pub(crate) struct GroupSocket {
+    pub(crate) gid: Gid,
+    pub(crate) port: Port,
+    /// Packets that it had no room for.
+    pub(crate) dropped: u32,
+    /// A packet to the group that others overtake, and how many will.
+    pub(crate) late: Option<(Late, u32)>,
+}
+
+impl GroupSockets {
+    /// Packets that the sockets had no room for; it wraps.
+    fn dropped(&self) -> u32 {
+        self.all.iter().fold(self.dropped, |sum, socket| sum.wrapping_add(socket.dropped))
+    }
 }
 
 /// What the network does to packets, drawn from a seed.
@@ -121,8 +166,6 @@ pub(crate) struct Rx {
 pub(crate) struct PacketFaults {
     pub(crate) network: NetworkFaults,
     pub(crate) random: Random,
-    /// A packet that others overtake, and how many will.
-    pub(crate) late: Option<(Late, u32)>,
 }
 
 /// A packet that was set aside.
@@ -152,6 +195,12 @@ pub(crate) struct Counts {
     pub(crate) strangers: AtomicU64,
     /// They are no packets.
     pub(crate) malformed: AtomicU64,
+    /// They have met congestion.
+    pub(crate) ecn_marked: AtomicU64,
+    /// Notifications of that: sent, heeded, and ignored.
+    pub(crate) cnp_sent: AtomicU64,
+    pub(crate) cnp_handled: AtomicU64,
+    pub(crate) cnp_ignored: AtomicU64,
 }
 
 /// Where the packets of a connection go.
@@ -180,6 +229,7 @@ impl Wire {
         let Counts { received, sent, .. } = &self.counts;
         let Counts { duplicates, out_of_sequence, not_ready, .. } = &self.counts;
         let Counts { bad_icrc, strangers, malformed, .. } = &self.counts;
+        let Counts { ecn_marked, cnp_sent, cnp_handled, cnp_ignored, .. } = &self.counts;
         // Relaxed: statistics.
         let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PacketCounters {
@@ -191,7 +241,11 @@ impl Wire {
             bad_icrc: value(bad_icrc),
             strangers: value(strangers),
             malformed: value(malformed),
-            overflowed: rx.inbox.dropped().into(),
+            overflowed: rx.inbox.dropped().wrapping_add(rx.groups.dropped()).into(),
+            np_ecn_marked_packets: value(ecn_marked),
+            np_cnp_sent: value(cnp_sent),
+            rp_cnp_handled: value(cnp_handled),
+            rp_cnp_ignored: value(cnp_ignored),
         }
     }
 }
@@ -267,6 +321,8 @@ pub(crate) struct WireRq {
     pub(crate) taken: Option<Taken>,
     /// A packet of the peer has come.
     pub(crate) is_established: bool,
+    /// When packets that have met congestion are answered.
+    pub(crate) point: NotificationPoint,
     pub(crate) kept: KeptReads,
     /// Pages that a thread brings for the next request, or has brought.
     pub(crate) asked: Option<Arc<Asked>>,

@@ -1,16 +1,18 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
+mod congestion;
+mod port;
 mod room;
 
 use core::mem::zeroed;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::ptr::null_mut;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use roce_core::codec;
-use roce_core::headers::{Aeth, Bth, Headers, Reth, RnrTimer, Syndrome};
+use roce_core::headers::{Aeth, Bth, Deth, Headers, Reth, RnrTimer, Syndrome};
 use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
@@ -25,6 +27,7 @@ use super::state::{Rx, gid_of};
 use crate::deferred_work::DeferredWork;
 use crate::engine::post::{post_recv, post_send};
 use crate::lock::Guard;
+use crate::objects::address::MULTICAST_QPN;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
 use crate::testing::queue_pair_on;
@@ -96,9 +99,13 @@ impl Rig {
 
     /// Takes a packet of the peer.
     fn take(&self, headers: &Headers) {
+        self.take_from(self.peer.local_addr().unwrap(), 0, &self.packet(headers));
+    }
+
+    /// Takes bytes from an address, of a traffic class.
+    fn take_from(&self, from: SocketAddr, class: u8, bytes: &[u8]) {
         let wire = self.device.wire().unwrap();
-        let (from, bytes) = (self.peer.local_addr().unwrap(), &self.packet(headers)[..]);
-        let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
+        let datagram = Datagram { from, marks: Marks { class, ..Marks::default() }, bytes, nth: 0 };
         let mut deferred = DeferredWork::default();
         Arrivals {
             device: &self.device,
@@ -210,6 +217,18 @@ fn connect(qp: *mut ibv_qp, peer: IpAddr) {
 }
 
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
+
+/// The group's number is that of no queue pair: a packet to it has to come to a group.
+#[test]
+fn a_packet_to_a_groups_number_at_the_devices_own_address_is_dropped() {
+    let rig = Rig::new("127.0.0.132", "127.0.0.133");
+    let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, MULTICAST_QPN, Psn::new(0)));
+    headers.deth = Some(Deth { qkey: 0x11, src_qpn: PEER_QPN });
+    let strangers = || rig.device.wire().unwrap().packet_counters().strangers;
+    let before = strangers();
+    rig.take(&headers);
+    assert_eq!(strangers(), before + 1);
+}
 
 #[test]
 fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {

@@ -1,5 +1,5 @@
-//! The device's thread, which takes packets while no thread of the program polls, and what it does for
-//! a process that exits.
+//! The device's thread, which takes packets while no thread of the program polls, attends to changes of
+//! the network, and what it does for a process that exits.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::network_changes::Attention;
 use super::progress::{AWAY, LONGEST_AWAY, progress};
 use super::state::Wire;
 use crate::clock;
@@ -24,7 +25,7 @@ const GLANCE: Duration = Duration::from_micros(100);
 
 impl Device {
     /// Starts the device's thread, once.
-    pub(super) fn start_wire_thread(self: &Arc<Device>) {
+    pub(crate) fn start_wire_thread(self: &Arc<Device>) {
         let Some(wire) = self.wire() else { return };
         wire.thread.get_or_init(|| {
             settle_at_exit();
@@ -48,7 +49,7 @@ impl Wire {
         }
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         if let Some(Some(wake)) = self.thread.get() {
             let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
         }
@@ -57,6 +58,7 @@ impl Wire {
 
 fn run(device: &Weak<Device>) {
     let (mut seen, mut away) = (0, AWAY);
+    let mut changes = Attention::default();
     while let Some(device) = device.upgrade() {
         let Some(wire) = device.wire() else { return };
         // Acquire: of a thread that exits.
@@ -64,6 +66,7 @@ fn run(device: &Weak<Device>) {
             linger(&device, wire);
             wire.exit.is_done.store(true, Ordering::Release);
         }
+        let watched = changes.attend();
         // Relaxed: as in `look`.
         let polls = wire.polls.load(Ordering::Relaxed);
         // A thread that polls takes what comes, or is at it: it must not find the lock taken.
@@ -77,13 +80,16 @@ fn run(device: &Weak<Device>) {
         };
         away = AWAY;
         wire.is_watched.store(false, Ordering::Relaxed);
-        let wake = wire.thread.get().and_then(Option::as_ref);
+        // It is there once the thread that has started this one has said so: soon.
+        let wake = wire.thread.wait().as_ref();
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
         let has_more = progress(&device, wire, rx, false);
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {
-            let _ = wire.port.wait_or(full, wake, WAIT);
+            // One that is made after this wakes.
+            let groups = wire.memberships.ready.get();
+            let _ = wire.port.wait_or(full, [wake, watched, groups], changes.wait(WAIT));
         }
     }
 }

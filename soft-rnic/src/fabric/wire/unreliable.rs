@@ -128,7 +128,7 @@ impl Qp {
             qkey: *qkey,
         };
         let psn = Psn::new(requester.psn);
-        let mut sender = ud::Sender::new(wire.mtu, self.num, DEFAULT_PKEY, psn);
+        let mut sender = ud::Sender::new(wire.port_state.mtu(), self.num, DEFAULT_PKEY, psn);
         let Ok(packet) = sender.packet(WqeIndex(0), datagram) else {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
         };

@@ -28,6 +28,9 @@ pub struct NetworkFaults {
     pub reordering: f64,
     /// The message arrives twice, as it does when a path repeats a packet.
     pub duplication: f64,
+    /// A packet comes marked, as behind a switch whose queue is long (CE), if its sender permits it (ECT).
+    /// Only on a device on the network.
+    pub congestion: f64,
 }
 
 /// The network of a device.

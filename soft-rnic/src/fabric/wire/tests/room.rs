@@ -38,8 +38,8 @@ impl Full {
             while let Ok(written) = stream.write(&[0; 1 << 16]) {
                 full.written += written;
             }
-            // What is acknowledged late makes room again.
-            let is_writable = port.wait_for_room(Duration::from_millis(50)).unwrap();
+            // What is acknowledged late makes room again: after 200 ms at most (TCP_DELACK_MAX).
+            let is_writable = port.wait_for_room(Duration::from_millis(250)).unwrap();
             if !is_writable && full.written == before {
                 return full;
             }
@@ -181,4 +181,21 @@ fn others_send_while_a_long_message_of_an_unreliable_connection_goes() {
         })
     });
     assert!(found, "the outbox is another's until all packets have gone");
+}
+
+/// Packets of one run count from 0; one that goes by itself is the first one.
+#[test]
+fn without_segmentation_each_packet_goes_by_itself() {
+    for (text, expected) in [
+        ("127.0.0.147", [0, 1, 2]),
+        ("127.0.0.148,gso=on", [0, 1, 2]),
+        ("127.0.0.149,gso=off", [0, 0, 0]),
+    ] {
+        let roce: Roce = text.parse().unwrap();
+        let name = roce.list().unwrap();
+        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        let mut tx = device.wire().unwrap().tx.lock();
+        let mut push = || tx.push(SocketAddr::new(roce.ip, 9), Marks::default(), 1_000).unwrap().0;
+        assert_eq!([(); 3].map(|()| push()), expected, "{text}");
+    }
 }

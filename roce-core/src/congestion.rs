@@ -1,0 +1,122 @@
+//! Congestion notification: how a network that marks packets makes a sender slower before it loses any.
+//!
+//! ```text
+//!   sender  ── ECT ──>  switch whose queue is long  ── CE ──>  receiver
+//!   sender  <─────────────────── CNP ────────────────────────  receiver
+//! ```
+//!
+//! A sender that reacts says so in the ECN bits of the IP header ([`with_ect`]), where a switch sets
+//! [`CE`] instead of dropping. The receiver, the *notification point*, answers with a congestion
+//! notification packet (CNP, annex A17 of the specification), and the sender, the *reaction point*, makes its
+//! window smaller: [`Requester::on_response`](crate::requester::Requester::on_response) takes the
+//! packet.
+
+use crate::headers::{Bth, Headers};
+use crate::opcode::Opcode;
+use crate::psn::Psn;
+
+/// The ECN bits of a traffic class (or type of service).
+pub const ECN: u8 = 0b11;
+/// Congestion experienced.
+pub const CE: u8 = 0b11;
+/// ECN-capable transport, codepoint 0: what a sender that reacts sends with.
+pub const ECT_0: u8 = 0b10;
+
+/// A queue pair sends at most one CNP in this time: the N of the DCQCN paper.
+pub const CNP_INTERVAL_NS: u64 = 50_000;
+
+/// Whether a switch has marked a packet of this traffic class.
+#[inline]
+pub const fn is_ce(class: u8) -> bool {
+    class & ECN == CE
+}
+
+/// Whether a switch may mark a packet of this traffic class: ECT(0) or ECT(1).
+pub const fn is_ect(class: u8) -> bool {
+    matches!(class & ECN, 1 | ECT_0)
+}
+
+/// The class with ECT(0), unless it has ECN bits of its own.
+pub const fn with_ect(class: u8) -> u8 {
+    if class & ECN == 0 { class | ECT_0 } else { class }
+}
+
+/// The class without ECN bits: a CNP is not ECN-capable.
+pub const fn without_ecn(class: u8) -> u8 {
+    class & !ECN
+}
+
+/// The notification point of one queue pair: when a marked packet is answered.
+///
+/// ```
+/// use roce_core::congestion::{CNP_INTERVAL_NS, NotificationPoint};
+///
+/// let mut point = NotificationPoint::new();
+/// assert!(point.on_marked(7));
+/// assert!(!point.on_marked(6 + CNP_INTERVAL_NS));
+/// assert!(point.on_marked(7 + CNP_INTERVAL_NS));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotificationPoint {
+    /// No CNP is sent before.
+    next_ns: u64,
+}
+
+impl NotificationPoint {
+    /// One that has sent no CNP.
+    pub const fn new() -> Self {
+        Self { next_ns: 0 }
+    }
+
+    /// A packet of the peer has come marked: whether a [`cnp`] is sent now.
+    pub const fn on_marked(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.next_ns {
+            return false;
+        }
+        self.next_ns = now_ns.saturating_add(CNP_INTERVAL_NS);
+        true
+    }
+}
+
+/// The headers of a CNP, which has no payload, to the queue pair that has sent marked packets.
+pub const fn cnp(dest_qpn: u32, pkey: u16) -> Headers {
+    let bth = Bth::new(Opcode::Cnp, dest_qpn, Psn::new(0));
+    Headers::new(Bth { pkey, becn: true, ..bth })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::DEFAULT_PKEY;
+    use crate::{codec, lengths};
+
+    /// The bytes of a CNP as the annex has them: 12 of the base transport header, 16 reserved, the ICRC.
+    #[test]
+    fn a_cnp_is_what_the_annex_says() {
+        let mut bytes = [0xff; lengths::MAX_HEADERS];
+        let length = codec::write(&cnp(0x12_3456, DEFAULT_PKEY), &mut bytes).unwrap();
+        assert_eq!(length, 28);
+        let bth = [0x81, 0x40, 0xff, 0xff, 0x40, 0x12, 0x34, 0x56, 0, 0, 0, 0];
+        assert_eq!((&bytes[..12], &bytes[12..28]), (&bth[..], &[0; 16][..]));
+    }
+
+    #[test]
+    fn classes_keep_their_dscp() {
+        for dscp in 0..64_u8 {
+            let class = |ecn: u8| dscp << 2 | ecn;
+            assert_eq!([0, 1, 2, 3].map(|ecn| is_ce(class(ecn))), [false, false, false, true]);
+            assert_eq!([0, 1, 2, 3].map(|ecn| is_ect(class(ecn))), [false, true, true, false]);
+            let sent = [0, 1, 2, 3].map(|ecn| with_ect(class(ecn)));
+            assert_eq!(sent, [2, 1, 2, 3].map(class), "a class of the program's own stays");
+            assert!((0..4).all(|ecn| without_ecn(class(ecn)) == class(0)));
+        }
+    }
+
+    #[test]
+    fn one_cnp_goes_in_fifty_microseconds_however_many_packets_are_marked() {
+        let mut point = NotificationPoint::new();
+        let sent = (0..1_000).filter(|at| point.on_marked(at * 1_000)).count();
+        assert_eq!(sent, 20, "in a millisecond");
+        assert!(point.on_marked(u64::MAX - 1) && !point.on_marked(u64::MAX - 1));
+    }
+}

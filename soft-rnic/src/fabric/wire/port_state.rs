@@ -1,0 +1,165 @@
+//! What the port of a device says of its network: whether the interface has the address and is running,
+//! and the path MTU that its MTU permits.
+//!
+//! ```text
+//!                 an interface has it                  it is gone
+//!   Unlisted ───────────────────────────> Present <─────────────────> Gone
+//!                                       (running or not)
+//! ```
+//!
+//! As in the kernel, the GID goes with the address ([`IBV_EVENT_GID_CHANGE`](ibv_event_type)), and the port
+//! is down while the interface is not running, or has no address.
+
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use roce_core::lengths::{ICRC, MAX_HEADERS};
+use verbs_sys::ibv_event_type;
+
+use crate::udp::AddressState;
+
+/// What is known of the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Seen {
+    /// No interface has had it since the device was opened: a route leads here. Nothing is known of the
+    /// interface; the port is active.
+    #[default]
+    Unlisted,
+    /// An interface has it.
+    Present { is_running: bool },
+    /// An interface has had it.
+    Gone,
+}
+
+impl Seen {
+    /// What is known after a look that has found this.
+    fn then(self, found: AddressState) -> Seen {
+        match (found, self) {
+            (AddressState::Present { is_running, .. }, _) => Seen::Present { is_running },
+            (AddressState::Absent, Seen::Unlisted) => Seen::Unlisted,
+            (AddressState::Absent, _) => Seen::Gone,
+        }
+    }
+
+    fn has_gid(self) -> bool {
+        self != Seen::Gone
+    }
+
+    fn is_active(self) -> bool {
+        matches!(self, Seen::Unlisted | Seen::Present { is_running: true })
+    }
+
+    /// The events of a change, in order: a program that learns that the port is active finds its GID.
+    fn events_until(self, after: Seen) -> [Option<ibv_event_type>; 2] {
+        let (gid, port) =
+            (self.has_gid() != after.has_gid(), self.is_active() != after.is_active());
+        let of_port = match after.is_active() {
+            true => ibv_event_type::IBV_EVENT_PORT_ACTIVE,
+            false => ibv_event_type::IBV_EVENT_PORT_ERR,
+        };
+        [gid.then_some(ibv_event_type::IBV_EVENT_GID_CHANGE), port.then_some(of_port)]
+    }
+}
+
+/// The state of a device's port. It changes with one look at the interfaces at a time.
+#[derive(Debug)]
+pub(crate) struct PortState {
+    seen: Mutex<Seen>,
+    /// The path MTU's code (`ibv_mtu`).
+    mtu_code: AtomicU32,
+}
+
+impl PortState {
+    pub(crate) fn new(mtu_code: u32) -> PortState {
+        PortState { seen: Mutex::default(), mtu_code: AtomicU32::new(mtu_code) }
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        !self.seen.lock().is_active()
+    }
+
+    /// Whether an interface has the address.
+    pub(crate) fn has_gid(&self) -> bool {
+        self.seen.lock().has_gid()
+    }
+
+    /// The code of the path MTU that the interface's MTU permits (`ibv_mtu`).
+    pub(crate) fn mtu_code(&self) -> u32 {
+        // Relaxed: a number that guards no memory.
+        self.mtu_code.load(Ordering::Relaxed)
+    }
+
+    /// The largest path MTU, in bytes.
+    pub(crate) fn mtu(&self) -> u32 {
+        128 << self.mtu_code()
+    }
+
+    /// A look at the interfaces has found this of the address: the events.
+    pub(crate) fn update(&self, ip: IpAddr, found: AddressState) -> [Option<ibv_event_type>; 2] {
+        if let AddressState::Present { mtu: Some(mtu), .. } = found {
+            // Relaxed: as in `mtu_code`.
+            self.mtu_code.store(mtu_code_of(ip, mtu), Ordering::Relaxed);
+        }
+        let mut seen = self.seen.lock();
+        let (before, after) = (*seen, seen.then(found));
+        *seen = after;
+        before.events_until(after)
+    }
+}
+
+/// The code of the largest path MTU whose packets an interface with this MTU takes whole.
+pub(crate) fn mtu_code_of(ip: IpAddr, mtu: usize) -> u32 {
+    let headers = if ip.is_ipv4() { 28 } else { 48 } + MAX_HEADERS + ICRC;
+    let room = mtu.saturating_sub(headers);
+    (1..=5).rev().find(|code| 128_usize << code <= room).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use ibv_event_type as E;
+
+    const RUNNING: AddressState = AddressState::Present { is_running: true, mtu: Some(9_000) };
+    const DOWN: AddressState = AddressState::Present { is_running: false, mtu: None };
+    const ABSENT: AddressState = AddressState::Absent;
+
+    /// All pairs of what is known and what a look finds.
+    #[test]
+    fn the_events_are_those_of_the_difference() {
+        let (gid, err, active) =
+            (E::IBV_EVENT_GID_CHANGE, E::IBV_EVENT_PORT_ERR, E::IBV_EVENT_PORT_ACTIVE);
+        let (up, down) = (Seen::Present { is_running: true }, Seen::Present { is_running: false });
+        for (before, found, after, events) in [
+            (Seen::Unlisted, RUNNING, up, [None, None]),
+            (Seen::Unlisted, DOWN, down, [None, Some(err)]),
+            (Seen::Unlisted, ABSENT, Seen::Unlisted, [None, None]),
+            (up, RUNNING, up, [None, None]),
+            (up, DOWN, down, [None, Some(err)]),
+            (up, ABSENT, Seen::Gone, [Some(gid), Some(err)]),
+            (down, RUNNING, up, [None, Some(active)]),
+            (down, DOWN, down, [None, None]),
+            (down, ABSENT, Seen::Gone, [Some(gid), None]),
+            (Seen::Gone, RUNNING, up, [Some(gid), Some(active)]),
+            (Seen::Gone, DOWN, down, [Some(gid), None]),
+            (Seen::Gone, ABSENT, Seen::Gone, [None, None]),
+        ] {
+            assert_eq!(before.then(found), after, "{before:?} {found:?}");
+            assert_eq!(before.events_until(after), events, "{before:?} {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_path_mtu_follows_the_interface() {
+        let ip = "10.0.0.1".parse().unwrap();
+        let state = PortState::new(mtu_code_of(ip, 1_500));
+        assert_eq!((state.mtu(), state.is_down(), state.has_gid()), (1_024, false, true));
+        assert_eq!(state.update(ip, RUNNING), [None; 2]);
+        assert_eq!(state.mtu(), 4_096);
+        state.update(ip, ABSENT);
+        assert_eq!((state.mtu(), state.is_down(), state.has_gid()), (4_096, true, false));
+        state.update(ip, DOWN);
+        assert_eq!((state.mtu(), state.is_down(), state.has_gid()), (4_096, true, true));
+    }
+}

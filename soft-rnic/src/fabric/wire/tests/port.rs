@@ -1,0 +1,152 @@
+//! What a program learns of its port when looks at the interfaces find changes.
+
+use core::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use verbs_sys::ibv_event_type as E;
+
+use super::super::network_changes::{LOOKING, update};
+use super::*;
+use crate::udp::AddressState;
+
+const RUNNING: AddressState = AddressState::Present { is_running: true, mtu: Some(9_000) };
+const DOWN: AddressState = AddressState::Present { is_running: false, mtu: Some(1_500) };
+
+struct Watcher(*mut ibv_context);
+
+impl Watcher {
+    fn new(device: &Arc<Device>) -> Watcher {
+        // SAFETY: the device is listed.
+        let context = unsafe { (crate::table().open_device)(device.as_abi()) };
+        // SAFETY: the context is open.
+        let fd = unsafe { (*context).async_fd };
+        // SAFETY: as above; the flag is the descriptor's.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+        Watcher(context)
+    }
+
+    /// All events that wait.
+    fn events(&self) -> Vec<E> {
+        let take = || {
+            // SAFETY: zeroes are an event; the context is open.
+            unsafe {
+                let mut event: ibv_async_event = zeroed();
+                let took = (crate::table().get_async_event)(self.0, &mut event) == 0;
+                took.then(|| {
+                    assert_eq!(event.element.port_num, 1);
+                    event.event_type
+                })
+            }
+        };
+        core::iter::from_fn(take).collect()
+    }
+
+    /// Whether the port is active, its path MTU, and its GID.
+    fn says(&self) -> (bool, u32, [u8; 16]) {
+        let v = crate::table();
+        // SAFETY: zeroes are attributes and a GID; the context is open.
+        unsafe {
+            let (mut attr, mut gid): (ibv_port_attr, ibv_gid) = zeroed();
+            assert_eq!((v.query_port)(self.0, 1, (&raw mut attr).cast()), 0);
+            assert_eq!((v.query_gid)(self.0, 1, 0, &mut gid), 0);
+            let mut entry: ibv_gid_entry = zeroed();
+            let size = size_of::<ibv_gid_entry>();
+            let found = v.query_gid_ex.unwrap()(self.0, 1, 0, &mut entry, 0, size);
+            assert_eq!(found, if gid.raw == [0; 16] { libc::ENODATA } else { 0 });
+            assert_eq!(entry.gid.raw, gid.raw);
+            (attr.state == ibv_port_state::IBV_PORT_ACTIVE, 128 << attr.active_mtu.0, gid.raw)
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // SAFETY: it is closed once.
+        unsafe { (crate::table().close_device)(self.0) };
+    }
+}
+
+fn listed(text: &str) -> Arc<Device> {
+    let roce: Roce = text.parse().unwrap();
+    let name = roce.list().unwrap();
+    DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap()
+}
+
+#[test]
+fn a_program_learns_what_happens_to_its_address() {
+    let device = listed("127.0.0.152");
+    let wire = device.wire().unwrap();
+    // No look of another test's device meanwhile.
+    let _looking = LOOKING.lock();
+    let both = [Watcher::new(&device), Watcher::new(&device)];
+    let gid = wire.gid;
+    assert_eq!(both[0].says(), (true, 4_096, gid));
+    for (found, events, says) in [
+        (DOWN, vec![E::IBV_EVENT_PORT_ERR], (false, 1_024, gid)),
+        (DOWN, vec![], (false, 1_024, gid)),
+        (RUNNING, vec![E::IBV_EVENT_PORT_ACTIVE], (true, 4_096, gid)),
+        (
+            AddressState::Absent,
+            vec![E::IBV_EVENT_GID_CHANGE, E::IBV_EVENT_PORT_ERR],
+            (false, 4_096, [0; 16]),
+        ),
+        (RUNNING, vec![E::IBV_EVENT_GID_CHANGE, E::IBV_EVENT_PORT_ACTIVE], (true, 4_096, gid)),
+    ] {
+        update(&device, wire, found);
+        for watcher in &both {
+            assert_eq!(watcher.events(), events, "{found:?}");
+            assert_eq!(watcher.says(), says, "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_takes_no_events_finds_the_last_ones() {
+    let device = listed("127.0.0.153");
+    let wire = device.wire().unwrap();
+    let _looking = LOOKING.lock();
+    let watcher = Watcher::new(&device);
+    for _ in 0..100 {
+        update(&device, wire, DOWN);
+        update(&device, wire, RUNNING);
+    }
+    update(&device, wire, DOWN);
+    let events = watcher.events();
+    assert_eq!(events.len(), 64);
+    assert_eq!(events.last(), Some(&E::IBV_EVENT_PORT_ERR));
+    assert_eq!(events[62], E::IBV_EVENT_PORT_ACTIVE);
+}
+
+/// What the system has refused while the network was away says nothing of the network that is back.
+#[test]
+fn runs_are_tried_again_when_the_network_is_back() {
+    let device = listed("127.0.0.154");
+    let wire = device.wire().unwrap();
+    let _looking = LOOKING.lock();
+    let to = SocketAddr::new("127.0.0.154".parse().unwrap(), 9);
+    let push_two = || {
+        let mut tx = wire.tx.lock();
+        let mut push = || tx.push(to, Marks::default(), 1_000).unwrap().0;
+        [push(), push()]
+    };
+    assert_eq!(push_two(), [0, 1]);
+    // A socket without checksums can send no runs.
+    let port = UdpSocket::bind("127.0.0.154:0").unwrap();
+    let yes = 1_i32;
+    // SAFETY: the option's value is an integer, which is read.
+    let set = unsafe {
+        let value = (&raw const yes).cast();
+        libc::setsockopt(port.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
+    };
+    assert_eq!(set, 0);
+    let port = crate::udp::Port::of(port.into()).unwrap();
+    assert!(wire.tx.lock().send(&port).is_err());
+    assert_eq!(push_two(), [0, 0]);
+    assert_eq!(wire.tx.lock().send(&port), Ok(2));
+    update(&device, wire, AddressState::Absent);
+    assert_eq!(push_two(), [0, 0]);
+    update(&device, wire, RUNNING);
+    wire.flush(&mut wire.tx.lock());
+    assert_eq!(push_two(), [0, 1]);
+    wire.flush(&mut wire.tx.lock());
+}

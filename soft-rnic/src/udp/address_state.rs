@@ -1,0 +1,97 @@
+//! Whether packets can be sent from an address now.
+
+use core::net::IpAddr;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::interface::{Listed, listed, mtu_of};
+
+/// What the interfaces of this machine say of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressState {
+    /// No interface has it.
+    Absent,
+    /// An interface has it.
+    Present {
+        /// The interface is up and has a carrier.
+        is_running: bool,
+        /// Bytes of the longest IP packet that it takes, if the system says.
+        mtu: Option<usize>,
+    },
+}
+
+/// One look at all interfaces.
+#[derive(Debug)]
+pub(crate) struct Interfaces(Vec<Listed>);
+
+impl Interfaces {
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn look() -> Result<Interfaces, Errno> {
+        listed().map(Interfaces)
+    }
+
+    /// What it says of an address.
+    pub(crate) fn state_of(&self, ip: IpAddr) -> AddressState {
+        let Interfaces(all) = self;
+        let Some(found) = choose(all, ip) else { return AddressState::Absent };
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let mtu = socket.and_then(|socket| mtu_of(&socket, &found.name)).ok();
+        AddressState::Present { is_running: is_running(found), mtu }
+    }
+}
+
+fn is_running(listed: &Listed) -> bool {
+    listed.has(libc::IFF_UP) && listed.has(libc::IFF_RUNNING)
+}
+
+/// The interface that has the address: of several one that is running, if there is one.
+fn choose(all: &[Listed], ip: IpAddr) -> Option<&Listed> {
+    let of_it = all.iter().filter(|listed| listed.is_of(ip));
+    of_it.min_by_key(|listed| !is_running(listed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(name: &str, ip: &str, flags: libc::c_int) -> Listed {
+        let name = std::ffi::CString::new(name).unwrap();
+        Listed { name, ip: ip.parse().unwrap(), flags: flags.cast_unsigned() }
+    }
+
+    #[test]
+    fn the_loopback_interface_is_running_with_all_its_addresses() {
+        let all = Interfaces::look().unwrap();
+        let running = AddressState::Present { is_running: true, mtu: Some(65_536) };
+        for (ip, expected) in
+            [("127.0.0.1", running), ("127.3.2.1", running), ("192.0.2.1", AddressState::Absent)]
+        {
+            assert_eq!(all.state_of(ip.parse().unwrap()), expected, "{ip}");
+        }
+    }
+
+    #[test]
+    fn an_interface_without_a_carrier_or_that_is_down_is_not_running() {
+        const UP: libc::c_int = libc::IFF_UP;
+        const RUNNING: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
+        let all = [
+            on("a", "10.0.0.1", UP),
+            on("b", "10.0.0.2", libc::IFF_RUNNING),
+            on("c", "10.0.0.3", UP),
+            on("d", "10.0.0.3", RUNNING),
+            on("e", "fd00::1", RUNNING),
+        ];
+        let chosen = |ip: &str| {
+            let found = choose(&all, ip.parse().unwrap());
+            found.map(|listed| (listed.name.to_str().unwrap(), is_running(listed)))
+        };
+        assert_eq!(chosen("10.0.0.1"), Some(("a", false)));
+        assert_eq!(chosen("10.0.0.2"), Some(("b", false)));
+        assert_eq!(chosen("10.0.0.3"), Some(("d", true)));
+        assert_eq!(chosen("fd00::1"), Some(("e", true)));
+        assert_eq!(chosen("127.0.0.1"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Multicast groups of IP.
+//!
+//! A socket that is bound to an address of one interface gets no packets of groups: each group has a
+//! socket of its own, bound to the group's address. The kernel gives every such socket of the machine a
+//! copy (`SO_REUSEADDR`), so that each process and each device that has joined gets one, the sender's
+//! among them (`IP_MULTICAST_LOOP`, which is on unless it is switched off).
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+
+use libc::{in_addr, in6_addr, ip_mreqn, ipv6_mreq};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_multicast_if;
+
+use super::interface;
+use super::port::{Port, set};
+
+impl Port {
+    /// Binds the address of a group, and joins the group on the interface that has the address `local`.
+    /// Other sockets may do the same.
+    ///
+    /// # Errors
+    /// What the system says; [`Errno::INVAL`] if the two are of different families.
+    pub fn join(group: SocketAddr, local: IpAddr) -> Result<Port, Errno> {
+        match (group, local) {
+            (SocketAddr::V4(to), IpAddr::V4(local)) => {
+                let port = Port::bind_reusable(group)?;
+                set(&port, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+                let request = on_interface(*to.ip(), local);
+                set(&port, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, request)?;
+                Ok(port)
+            }
+            (SocketAddr::V6(to), IpAddr::V6(_)) => {
+                let index = interface::index(local).unwrap_or(0);
+                // A group of one link is bound with its interface.
+                let scoped = SocketAddrV6::new(*to.ip(), to.port(), 0, index);
+                let port = Port::bind_reusable(scoped.into())?;
+                // Not known to kernels before 4.20.
+                let _ = set(&port, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
+                let ipv6mr_multiaddr = in6_addr { s6_addr: to.ip().octets() };
+                let request = ipv6_mreq { ipv6mr_multiaddr, ipv6mr_interface: index };
+                set(&port, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, request)?;
+                Ok(port)
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Leaves a group that was [joined](Self::join) so: also if another process has a copy of the socket,
+    /// as a child of `fork` has.
+    pub fn leave(&self, local: IpAddr) {
+        // A membership that is not there needs no end.
+        let _ = match (self.local(), local) {
+            (SocketAddr::V4(group), IpAddr::V4(local)) => {
+                let request = on_interface(*group.ip(), local);
+                set(self, libc::IPPROTO_IP, libc::IP_DROP_MEMBERSHIP, request)
+            }
+            (SocketAddr::V6(group), _) => {
+                let ipv6mr_multiaddr = in6_addr { s6_addr: group.ip().octets() };
+                let ipv6mr_interface = interface::index(local).unwrap_or(0);
+                let request = ipv6_mreq { ipv6mr_multiaddr, ipv6mr_interface };
+                set(self, libc::IPPROTO_IPV6, libc::IPV6_DROP_MEMBERSHIP, request)
+            }
+            _ => Ok(()),
+        };
+    }
+
+    /// Sends packets to groups by the interface that has the socket's address, whatever the routes say. (Over
+    /// IPv4 that is so for a socket that is bound to an address.)
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn send_groups_by_own_interface(&self) -> Result<(), Errno> {
+        match self.local().ip() {
+            IpAddr::V4(_) => Ok(()),
+            local @ IpAddr::V6(_) => set_ipv6_multicast_if(self, interface::index(local)?),
+        }
+    }
+}
+
+/// A group on the interface that has an address. (Those of 127.0.0.0/8 are all the loopback interface's.)
+fn on_interface(group: Ipv4Addr, local: Ipv4Addr) -> ip_mreqn {
+    let of = |ip: Ipv4Addr| in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+    ip_mreqn { imr_multiaddr: of(group), imr_address: of(local), imr_ifindex: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::inbox::Inbox;
+    use super::super::outbox::{Marks, Outbox};
+    use super::*;
+
+    const LOCAL: &str = "127.0.0.43";
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// The payloads of the next datagrams, and their marks.
+    fn come(port: &Port, n: usize) -> Vec<(Vec<u8>, Marks)> {
+        let (mut inbox, mut all) = (Inbox::default(), Vec::new());
+        while all.len() < n {
+            assert_eq!(port.wait(None, LONG), Ok(true), "{} came", all.len());
+            inbox.receive(port).unwrap();
+            all.extend(inbox.datagrams().map(|datagram| {
+                assert_eq!(datagram.from.ip(), LOCAL.parse::<IpAddr>().unwrap());
+                (datagram.bytes.to_vec(), datagram.marks)
+            }));
+        }
+        all
+    }
+
+    #[test]
+    fn each_socket_that_has_joined_gets_a_copy() {
+        let local = LOCAL.parse().unwrap();
+        let joins =
+            |group: &str, port| Port::join(SocketAddr::new(group.parse().unwrap(), port), local);
+        let one = joins("239.77.1.1", 0).unwrap();
+        let number = one.local().port();
+        let (two, apart) =
+            (joins("239.77.1.1", number).unwrap(), joins("239.77.1.2", number).unwrap());
+        let sender = Port::bind(SocketAddr::new(local, 0)).unwrap();
+        sender.send_groups_by_own_interface().unwrap();
+        let marks = Marks { class: 0x28, hops: 1 };
+        let mut outbox = Outbox::new(true);
+        let mut send = |to: &Port, bytes: &[u8]| {
+            let (_, room) = outbox.push(to.local(), marks, bytes.len()).unwrap();
+            room.copy_from_slice(bytes);
+            assert_eq!(outbox.send(&sender), Ok(1));
+        };
+        send(&one, b"both");
+        for port in [&one, &two] {
+            assert_eq!(come(port, 1), [(b"both".to_vec(), marks)]);
+        }
+        two.leave(local);
+        send(&one, b"one");
+        send(&apart, b"apart");
+        assert_eq!(come(&one, 1), [(b"one".to_vec(), marks)]);
+        assert_eq!(come(&apart, 1), [(b"apart".to_vec(), marks)]);
+        // What is sent comes to all sockets before the call returns.
+        assert_eq!(two.wait(None, Duration::ZERO), Ok(false), "it has left");
+    }
+
+    #[test]
+    fn a_socket_sends_to_groups_by_the_interface_of_its_address() {
+        let port = Port::bind("[::1]:0".parse().unwrap()).unwrap();
+        port.send_groups_by_own_interface().unwrap();
+        // SAFETY: a name that ends with zero.
+        let loopback = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
+        assert_eq!(rustix::net::sockopt::ipv6_multicast_if(&port), Ok(loopback));
+    }
+
+    #[test]
+    fn a_group_and_an_address_are_of_one_family() {
+        let (v4, v6) = ("239.77.1.3:0".parse().unwrap(), "[ff15::77]:0".parse().unwrap());
+        assert_eq!(Port::join(v4, "::1".parse().unwrap()).err(), Some(Errno::INVAL));
+        assert_eq!(Port::join(v6, LOCAL.parse().unwrap()).err(), Some(Errno::INVAL));
+        // The loopback interface takes part in groups of IPv6 as far as joining goes, those of a link too.
+        for group in [v6, "[ff02::77]:0".parse().unwrap()] {
+            let joined = Port::join(group, "::1".parse().unwrap()).unwrap();
+            assert_eq!(joined.local().ip(), group.ip());
+            joined.leave("::1".parse().unwrap());
+        }
+    }
+}

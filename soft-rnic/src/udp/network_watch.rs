@@ -1,0 +1,105 @@
+//! What the kernel says of changes of interfaces and addresses (`NETLINK_ROUTE`).
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
+
+/// What the kernel is asked to tell of.
+const GROUPS: libc::c_int = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+/// Messages that one call reads at most.
+const MESSAGES: u32 = 64;
+/// Bytes of a message's header (`nlmsghdr`); what is behind them is not looked at.
+const HEADER: usize = 16;
+/// Of interfaces and addresses, new ones and those that go.
+const TYPES: [u16; 4] =
+    [libc::RTM_NEWLINK, libc::RTM_DELLINK, libc::RTM_NEWADDR, libc::RTM_DELADDR];
+
+/// A socket by which the kernel tells of changes of interfaces and addresses. What waits in it is
+/// bounded by its buffer.
+#[derive(Debug)]
+pub(crate) struct NetworkWatch(OwnedFd);
+
+impl NetworkWatch {
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn open() -> Result<NetworkWatch, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUPS.cast_unsigned()))?;
+        Ok(NetworkWatch(socket))
+    }
+
+    /// What can be read when there is a message.
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.0
+    }
+
+    /// Takes messages; whether one of them is a reason to look at the interfaces again.
+    ///
+    /// # Errors
+    /// What the system says, of a socket that is of no use any more.
+    pub(crate) fn has_changed(&self) -> Result<bool, Errno> {
+        let mut has_changed = false;
+        for _ in 0..MESSAGES {
+            let mut header = [0; HEADER];
+            match recvfrom(&self.0, &mut header, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+                Ok((_, len, from)) => {
+                    let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
+                    has_changed |= from.is_some_and(|from| is_change(from.pid(), &header, len));
+                }
+                // Messages were lost.
+                Err(Errno::NOBUFS) => has_changed = true,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(has_changed)
+    }
+}
+
+/// Whether a message of `len` bytes that begins so tells of an interface or an address. The kernel is
+/// number 0; others may send, too.
+fn is_change(from: u32, header: &[u8; HEADER], len: usize) -> bool {
+    let [a, b, c, d, e, f, ..] = *header;
+    let declared = u32::from_ne_bytes([a, b, c, d]) as usize;
+    from == 0 && (HEADER..=len).contains(&declared) && TYPES.contains(&u16::from_ne_bytes([e, f]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(len: u32, message: u16) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        header[..4].copy_from_slice(&len.to_ne_bytes());
+        header[4..6].copy_from_slice(&message.to_ne_bytes());
+        header
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_interfaces_and_addresses_is_a_change() {
+        for message in TYPES {
+            assert!(is_change(0, &header(32, message), 32), "{message}");
+            assert!(!is_change(7, &header(32, message), 32), "of another process");
+        }
+        assert!(!is_change(0, &header(32, libc::RTM_NEWROUTE), 32));
+    }
+
+    #[test]
+    fn malformed_messages_are_no_change() {
+        for (declared, len) in [(0, 32), (15, 32), (33, 32), (16, 15), (u32::MAX, 32), (0, 0)] {
+            assert!(!is_change(0, &header(declared, libc::RTM_NEWLINK), len), "{declared} {len}");
+        }
+        assert!(is_change(0, &header(16, libc::RTM_NEWLINK), 16));
+    }
+
+    #[test]
+    fn without_messages_nothing_has_changed() {
+        let watch = NetworkWatch::open().unwrap();
+        // Others may change something meanwhile.
+        while watch.has_changed().unwrap() {}
+    }
+}
