@@ -132,6 +132,11 @@ impl Connection {
         packets.map(u64::from).sum()
     }
 
+    /// So many of the responder's next accesses to memory find that it is not there.
+    pub fn hold_back(&mut self, accesses: u32) {
+        self.host.absent = accesses;
+    }
+
     /// Lets an operation happen, and panics where something is wrong.
     pub fn apply(&mut self, op: Op) {
         match op {
@@ -260,8 +265,10 @@ impl Connection {
 
     fn on_response(&mut self, packet: &Packet) {
         let length = packet.payload.len() as u32;
+        let landing = self.requester.landing(&packet.headers);
         match self.requester.on_response(&packet.headers, length, self.now_ns) {
             Received::Place { index, offset, length } => {
+                assert_eq!(landing, Some((index, offset, length)), "where it was said to go");
                 let posted = &mut self.posted[index.0 as usize];
                 assert_eq!(posted.arrived, offset, "a READ's bytes come in order, and once");
                 assert_eq!(length as usize, packet.payload.len());
@@ -270,6 +277,7 @@ impl Connection {
                 posted.arrived += length;
             }
             Received::Original { index, value } => {
+                assert_eq!(landing, Some((index, 0, 8)), "where it was said to go");
                 let posted = &mut self.posted[index.0 as usize];
                 assert_eq!(posted.found.replace(value), None, "an atomic was answered twice");
             }

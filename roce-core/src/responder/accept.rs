@@ -1,6 +1,6 @@
 //! Whether a request packet is the expected one.
 
-use super::{Due, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{AccessError, Due, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::Headers;
 use crate::message::permits;
 use crate::opcode::Transport;
@@ -9,7 +9,7 @@ use crate::psn::Psn;
 /// Why the expected packet is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// There is no receive request. Nothing has changed.
+    /// There is no receive request, or memory is not there yet. Nothing of the packet is executed.
     NotReady,
     /// It is refused, and the receive request that its message has taken fails.
     Refused(Refusal, ReceiveFault),
@@ -18,6 +18,15 @@ pub(super) enum Stop {
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal, ReceiveFault::Flushed)
+    }
+}
+
+impl From<AccessError> for Stop {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::NotPresent => Self::NotReady,
+            AccessError::Refused(refusal) => refusal.into(),
+        }
     }
 }
 
