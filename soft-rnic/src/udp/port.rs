@@ -138,12 +138,12 @@ impl Port {
     pub(crate) fn wait_or(
         &self,
         full: Option<&Port>,
-        others: [Option<&OwnedFd>; 3],
+        others: [Option<&OwnedFd>; 2],
         timeout: Duration,
     ) -> Result<bool, Errno> {
         let input = |socket| PollFd::new(socket, PollFlags::IN);
         let others = others.into_iter().flatten().map(input);
-        let mut events = [(); 5].map(|()| input(&self.socket));
+        let mut events = [(); 4].map(|()| input(&self.socket));
         let mut used = 1;
         for event in full.map(Port::room).into_iter().chain(others) {
             events[used] = event;

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use verbs_sys::ibv_event_type as E;
 
-use super::super::network_changes::{LOOKING, update};
+use super::super::network_changes::{Watch, network_namespace, update};
 use super::*;
 use crate::udp::AddressState;
 
@@ -66,18 +66,18 @@ impl Drop for Watcher {
     }
 }
 
-fn listed(text: &str) -> Arc<Device> {
+/// A device that finds no changes by itself.
+fn unwatched(text: &str) -> Arc<Device> {
     let roce: Roce = text.parse().unwrap();
-    let name = roce.list().unwrap();
-    DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap()
+    let device = roce.open(&format!("roce:{text}")).unwrap();
+    DEVICES.lock().push(Arc::clone(&device));
+    device
 }
 
 #[test]
 fn a_program_learns_what_happens_to_its_address() {
-    let device = listed("127.0.0.152");
+    let device = unwatched("127.0.0.152");
     let wire = device.wire().unwrap();
-    // No look of another test's device meanwhile.
-    let _looking = LOOKING.lock();
     let both = [Watcher::new(&device), Watcher::new(&device)];
     let gid = wire.gid;
     assert_eq!(both[0].says(), (true, 4_096, gid));
@@ -100,11 +100,25 @@ fn a_program_learns_what_happens_to_its_address() {
     }
 }
 
+/// The messages say nothing of other network namespaces, and no thread can look there.
+#[test]
+fn a_port_in_another_network_namespace_stays_as_it_is() {
+    let device = unwatched("127.0.0.157");
+    let wire = device.wire().unwrap();
+    let here = network_namespace();
+    let there = here.map(|(device, file)| (device, file + 1));
+    let seen = || format!("{:?}", wire.port_state);
+    let unlisted = seen();
+    Watch::new(1, there).unwrap().add(&device, wire);
+    assert_eq!(seen(), unlisted);
+    Watch::new(1, here).unwrap().add(&device, wire);
+    assert_ne!(seen(), unlisted);
+}
+
 #[test]
 fn a_program_that_takes_no_events_finds_the_last_ones() {
-    let device = listed("127.0.0.153");
+    let device = unwatched("127.0.0.153");
     let wire = device.wire().unwrap();
-    let _looking = LOOKING.lock();
     let watcher = Watcher::new(&device);
     for _ in 0..100 {
         update(&device, wire, DOWN);
@@ -120,9 +134,9 @@ fn a_program_that_takes_no_events_finds_the_last_ones() {
 /// What the system has refused while the network was away says nothing of the network that is back.
 #[test]
 fn runs_are_tried_again_when_the_network_is_back() {
-    let device = listed("127.0.0.154");
+    let device = unwatched("127.0.0.154");
     let wire = device.wire().unwrap();
-    let _looking = LOOKING.lock();
+    update(&device, wire, RUNNING);
     let to = SocketAddr::new("127.0.0.154".parse().unwrap(), 9);
     let push_two = || {
         let mut tx = wire.tx.lock();
