@@ -173,6 +173,27 @@ impl Port {
     }
 }
 
+#[cfg(test)]
+impl Port {
+    /// A port that is bound so.
+    pub(crate) fn bind_any(local: &str) -> Port {
+        Port::of(std::net::UdpSocket::bind(local).unwrap().into()).unwrap()
+    }
+
+    /// The same, which can send no runs, as it makes no checksums.
+    pub(crate) fn without_runs(local: &str) -> Port {
+        let port = Port::bind_any(local);
+        let yes = 1_i32;
+        // SAFETY: the option's value is an integer, which is read.
+        let set = unsafe {
+            let value = (&raw const yes).cast();
+            libc::setsockopt(port.raw(), libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
+        };
+        assert_eq!(set, 0);
+        port
+    }
+}
+
 impl From<Port> for OwnedFd {
     fn from(port: Port) -> OwnedFd {
         port.socket

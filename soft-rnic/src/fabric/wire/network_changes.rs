@@ -44,8 +44,9 @@ pub(super) fn network_namespace() -> Option<Namespace> {
 /// A device was opened by this thread: its changes are watched from now on.
 pub(super) fn begin(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
+    let watch = watch_of(&mut WATCH.lock(), std::process::id(), wire.namespace);
     // Otherwise a port would stay as it is found now.
-    if let Some(watch) = watch_of(&mut WATCH.lock(), std::process::id(), wire.namespace) {
+    if let Some(watch) = watch {
         watch.add(device, wire);
     }
 }
@@ -135,9 +136,10 @@ impl Watch {
 
 /// A look has found this of a device's address.
 pub(super) fn update(device: &Device, wire: &Wire, found: AddressState) {
-    let events = wire.port_state.update(ip_of(&wire.gid), found);
-    // What the system refused may have been refused for want of the address, even if it is back.
-    if !wire.port_state.is_down() {
+    let (events, has_changed) = wire.port_state.update(ip_of(&wire.gid), found);
+    // Runs may have been refused for want of the address, or by another interface. An interface that always
+    // refuses them does not see them tried again when others change.
+    if has_changed && !wire.port_state.is_down() {
         wire.tx.lock().cut_again();
     }
     events.into_iter().flatten().for_each(|event| raise_for_all(device, event));
