@@ -72,6 +72,11 @@ pub(super) fn handed_over(datagram: Datagram<'_>) -> Datagram<'_> {
     parse(datagram.bytes).unwrap_or(datagram)
 }
 
+/// Whether a datagram is a packet that is handed over to another process.
+pub(super) fn is_handed_over(bytes: &[u8]) -> bool {
+    parse(bytes).is_some()
+}
+
 fn header_of(place: u32, datagram: &Datagram<'_>) -> [u8; HEADER] {
     let &Datagram { from, marks, nth, .. } = datagram;
     let ip = match from.ip() {

@@ -55,8 +55,8 @@ pub(crate) struct Wire {
     pub(crate) polls: AtomicU64,
     /// Counts polls that found another thread at it.
     pub(crate) missed: AtomicU32,
-    /// The device's thread looks again within [`LONGEST_AWAY`](super::progress::LONGEST_AWAY). It is cleared under the lock
-    /// of `rx`.
+    /// The device's thread looks again after two pauses of at most [`LONGEST_AWAY`](super::progress::LONGEST_AWAY):
+    /// a poll may come just after it has asked whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
