@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::deferred_work::DeferredWork;
 use crate::objects::address::{Gid, MULTICAST_QPN};
 use crate::objects::state::{Device, Qp};
-use crate::udp::{Datagram, FEW, Inbox, Port};
+use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
 
 use super::device::UDP_PORT;
@@ -63,6 +63,13 @@ impl GroupSockets {
         self.dropped = self.dropped.wrapping_add(dropped);
         Some(port)
     }
+
+    /// Puts a new socket in the place of a group's; the one before.
+    fn replace(&mut self, gid: &Gid, port: Port) -> Option<Port> {
+        let socket = self.all.iter_mut().find(|socket| socket.gid == *gid)?;
+        self.dropped = self.dropped.wrapping_add(core::mem::take(&mut socket.dropped));
+        Some(core::mem::replace(&mut socket.port, port))
+    }
 }
 
 /// The error of a verb.
@@ -93,13 +100,62 @@ impl Wire {
         if joined >= limits::MAX_WIRE_GROUPS {
             return Err(errno::ENOMEM);
         }
-        let (to, local) = (SocketAddr::new(ip_of(gid), UDP_PORT), self.port.local().ip());
-        let port = Port::join(to, local).map_err(code)?;
-        let ready = self.ready_sockets().map_err(code)?;
-        // A socket that is closed is among them no more.
-        epoll::add(ready, &port, key(&port), EventFlags::IN).map_err(code)?;
+        let port = self.socket_for(gid).map_err(code)?;
         self.rx.lock().groups.all.push(GroupSocket { gid: *gid, port, dropped: 0, late: None });
         Ok(())
+    }
+
+    /// A socket that has joined a group, and is among those that may be ready.
+    fn socket_for(&self, gid: &Gid) -> Result<Port, Errno> {
+        let (to, local) = (SocketAddr::new(ip_of(gid), UDP_PORT), self.port.local().ip());
+        let port = Port::join(to, local)?;
+        // A socket that is closed is among them no more.
+        epoll::add(self.ready_sockets()?, &port, key(&port), EventFlags::IN)?;
+        Ok(port)
+    }
+
+    /// A look has found this of the device's address. If another interface has it than before, as one that
+    /// was made anew under the same name, groups are joined again on that one, and sent to by it.
+    pub(super) fn follow_interface(&self, found: AddressState) {
+        let index = match found {
+            AddressState::Absent => None,
+            AddressState::Present { index: None, .. } => return,
+            AddressState::Present { index, .. } => index,
+        };
+        let mut known = self.memberships.changing.lock();
+        if *known == index {
+            return;
+        }
+        // What fails is tried again after the next change.
+        let is_done = index.is_some() && self.send_groups_by_own_interface() && self.join_again();
+        *known = index.filter(|_| is_done);
+    }
+
+    /// Has all source ports send to groups by the interface of the device's address; whether they do.
+    fn send_groups_by_own_interface(&self) -> bool {
+        let mut all = self.send_ports.others().iter().chain([&self.port]);
+        all.all(|port| port.send_groups_by_own_interface().is_ok())
+    }
+
+    /// Joins all groups again; whether that is done. `changing` is held. Each gets a new socket: one of a
+    /// group of a link is bound to the interface that is not there any more.
+    fn join_again(&self) -> bool {
+        let groups: Vec<Gid> = self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
+        let again = |gid: &Gid| {
+            let Ok(port) = self.socket_for(gid) else { return false };
+            let before = self.rx.lock().groups.replace(gid, port);
+            before.into_iter().for_each(|port| self.give_up(&port));
+            true
+        };
+        // Each is tried, whatever becomes of the others.
+        groups.iter().filter(|gid| !again(gid)).count() == 0
+    }
+
+    /// Has a socket that is used no more leave its group. `changing` is held.
+    fn give_up(&self, port: &Port) {
+        // A child of fork may have a copy of the socket, which would stay among those that are ready.
+        let _ = self.memberships.ready.get().map(|ready| epoll::delete(ready, port));
+        port.leave(self.port.local().ip());
     }
 
     fn ready_sockets(&self) -> Result<&OwnedFd, Errno> {
@@ -123,10 +179,9 @@ impl Wire {
             }
             rx.groups.remove(gid)
         };
-        let (Some(port), Some(ready)) = (port, self.memberships.ready.get()) else { return };
-        // A child of fork may have a copy of the socket, which would stay among those that are ready.
-        let _ = epoll::delete(ready, &port);
-        port.leave(self.port.local().ip());
+        if let Some(port) = port {
+            self.give_up(&port);
+        }
     }
 }
 

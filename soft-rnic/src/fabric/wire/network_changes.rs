@@ -142,6 +142,7 @@ pub(super) fn update(device: &Device, wire: &Wire, found: AddressState) {
     if has_changed && !wire.port_state.is_down() {
         wire.tx.lock().cut_again();
     }
+    wire.follow_interface(found);
     events.into_iter().flatten().for_each(|event| raise_for_all(device, event));
 }
 

@@ -130,8 +130,9 @@ pub(crate) struct Rx {
 /// The memberships of this process in multicast groups.
 #[derive(Debug, Default)]
 pub(crate) struct Memberships {
-    /// Held while one begins or ends.
-    pub(crate) changing: Mutex<()>,
+    /// Held while one begins or ends. The number of the interface that they are known to be on: each is of
+    /// one interface, and ends with it.
+    pub(crate) changing: Mutex<Option<u32>>,
     /// Readable while a socket of a group is: made for the first one.
     pub(crate) ready: OnceLock<OwnedFd>,
 }

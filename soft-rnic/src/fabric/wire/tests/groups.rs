@@ -2,13 +2,14 @@
 
 use super::super::groups::COPIES;
 use super::super::progress::{Look, catch_up, progress, settle};
+use super::port::unwatched;
 use super::*;
 use crate::testing::{queue_pair_of, queue_pair_on};
-use crate::udp::{Outbox, Port};
+use crate::udp::{AddressState, Outbox, Port};
 
 const ALL: Look = Look::Whole { may_defer: false };
 
-/// A device without a thread: packets are taken by the test alone.
+/// A device without a thread, that finds no changes by itself: packets are taken by the test alone.
 struct Groups {
     device: Arc<Device>,
     members: Vec<Arc<Qp>>,
@@ -17,9 +18,7 @@ struct Groups {
 
 impl Groups {
     fn new(device: &str, peer: &str) -> Groups {
-        let roce: Roce = device.parse().unwrap();
-        let name = roce.list().unwrap();
-        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        let device = unwatched(device);
         device.wire().unwrap().thread.set(None).unwrap();
         let peer: IpAddr = peer.parse().unwrap();
         let peer = Port::bind(SocketAddr::new(peer, 0)).unwrap();
@@ -184,4 +183,35 @@ fn a_child_of_fork_leaves_the_groups_to_its_parent() {
     assert_eq!(status, 0);
     [1, 2].iter().for_each(|group| groups.send(*group, &[1]));
     assert_eq!(groups.look(ALL), (false, 2, 2));
+}
+
+/// The memberships of an interface end with it. Another one that has the address is told by its number.
+#[test]
+fn groups_are_joined_again_on_another_interface() {
+    let present = |index| AddressState::Present { is_running: true, mtu: None, index: Some(index) };
+    let mut groups = Groups::new("127.0.0.244", "127.0.0.245");
+    [1, 2].iter().for_each(|group| groups.attach(*group, 1));
+    let (device, local) = (&groups.device, groups.device.wire().unwrap().port.local().ip());
+    let wire = device.wire().unwrap();
+    let end_memberships = || {
+        let rx = wire.rx.lock();
+        rx.groups.all.iter().for_each(|socket| socket.port.leave(local));
+    };
+    let came = || {
+        [1, 2].iter().for_each(|group| groups.send(*group, &[1]));
+        groups.look(ALL).1
+    };
+    wire.follow_interface(present(7));
+    assert_eq!(came(), 2);
+    for finds in [&[present(8)][..], &[AddressState::Absent, present(8)]] {
+        end_memberships();
+        assert_eq!(came(), 0);
+        finds.iter().for_each(|found| wire.follow_interface(*found));
+        assert_eq!(came(), 2, "{finds:?}");
+    }
+    // A look that finds nothing new leaves them as they are, and so does one that does not know the number.
+    end_memberships();
+    let unknown = AddressState::Present { is_running: true, mtu: None, index: None };
+    [present(8), unknown].iter().for_each(|found| wire.follow_interface(*found));
+    assert_eq!(came(), 0);
 }

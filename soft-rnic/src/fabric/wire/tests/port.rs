@@ -71,7 +71,7 @@ impl Drop for Watcher {
 }
 
 /// A device that finds no changes by itself.
-fn unwatched(text: &str) -> Arc<Device> {
+pub(super) fn unwatched(text: &str) -> Arc<Device> {
     let roce: Roce = text.parse().unwrap();
     let device = roce.open(&format!("roce:{text}")).unwrap();
     DEVICES.lock().push(Arc::clone(&device));
