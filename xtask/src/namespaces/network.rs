@@ -88,26 +88,29 @@ impl Network {
     /// Joins them; each network has a number of its own.
     pub(super) fn join(namespaces: [Namespace; 2], subnet: u8) -> Result<Network> {
         let interfaces = [0, 1].map(|end| format!("rdma{subnet}{end}"));
-        let [near, far] = &interfaces;
-        let [here, there] = &namespaces;
-        here.run(&format!("ip link add {near} type veth peer name {far}"))?;
-        let process = there.process();
-        if there.holder.is_some() {
-            here.run(&format!("ip link set {far} netns {process}"))?;
-        }
+        namespaces.iter().try_for_each(|namespace| namespace.run("ip link set lo up"))?;
         let network = Network { namespaces, interfaces, subnet };
-        for (end, namespace) in network.namespaces.iter().enumerate() {
-            let interface = &network.interfaces[end];
-            namespace.run("ip link set lo up")?;
-            for (address, bits) in [(network.v4(end), 24), (network.v6(end), 64)] {
+        network.make_interfaces()?;
+        Ok(network)
+    }
+
+    /// Makes the pair of interfaces, with their addresses.
+    pub(super) fn make_interfaces(&self) -> Result<()> {
+        let ([near, far], [here, there]) = (&self.interfaces, &self.namespaces);
+        here.run(&format!("ip link add {near} type veth peer name {far}"))?;
+        if there.holder.is_some() {
+            here.run(&format!("ip link set {far} netns {}", there.process()))?;
+        }
+        for (end, namespace) in self.namespaces.iter().enumerate() {
+            let interface = &self.interfaces[end];
+            for (address, bits) in [(self.v4(end), 24), (self.v6(end), 64)] {
                 // An address that is looked for on the network first is not there at once.
                 let nodad = if address.is_ipv6() { " nodad" } else { "" };
                 namespace
                     .run(&format!("ip address add {address}/{bits} dev {interface}{nodad}"))?;
             }
         }
-        network.set_mtu([JUMBO; 2])?;
-        Ok(network)
+        self.set_mtu([JUMBO; 2])
     }
 
     pub(super) fn v4(&self, end: usize) -> IpAddr {

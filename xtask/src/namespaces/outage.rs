@@ -26,33 +26,51 @@ struct Outage {
     /// The end that runs the lines.
     end: usize,
     away: String,
-    back: String,
-    /// Events of the second end's device, in order.
+    /// Without a line, the interfaces of both ends are made anew.
+    back: Option<String>,
+    /// Events of the second end's device: of its going, and of its coming back, those in order.
     events: [Vec<&'static str>; 2],
 }
 
-fn outages(network: &Network) -> [Outage; 3] {
+impl Outage {
+    fn begin(&self, network: &Network) -> Result<()> {
+        network.namespaces[self.end].run(&self.away)
+    }
+
+    fn end(&self, network: &Network) -> Result<()> {
+        match &self.back {
+            Some(line) => network.namespaces[self.end].run(line),
+            None => network.make_interfaces(),
+        }
+    }
+}
+
+fn outages(network: &Network) -> [Outage; 4] {
     let of_link = |name, end| {
         let link = format!("ip link set {}", network.interface(end));
         let (away, back) = (format!("{link} down"), format!("{link} up"));
         let events = [vec!["IBV_EVENT_PORT_ERR"], vec!["IBV_EVENT_PORT_ACTIVE"]];
-        Outage { name, end, away, back, events }
+        Outage { name, end, away, back: Some(back), events }
     };
     let address = |verb| {
         let (address, interface) = (network.v4(1), network.interface(1));
         format!("ip address {verb} {address}/24 dev {interface}")
     };
-    let of_address = Outage {
-        name: "address",
-        end: 1,
-        away: address("del"),
-        back: address("add"),
-        events: [
+    let of_address = |name, away, back| {
+        let events = [
             vec!["IBV_EVENT_GID_CHANGE", "IBV_EVENT_PORT_ERR"],
             vec!["IBV_EVENT_GID_CHANGE", "IBV_EVENT_PORT_ACTIVE"],
-        ],
+        ];
+        Outage { name, end: 1, away, back, events }
     };
-    [of_link("carrier", 0), of_link("interface", 1), of_address]
+    // It takes the interface at its other end with it.
+    let deleted = format!("ip link del {}", network.interface(1));
+    [
+        of_link("carrier", 0),
+        of_link("interface", 1),
+        of_address("address", address("del"), Some(address("add"))),
+        of_address("made anew", deleted, None),
+    ]
 }
 
 /// Runs each outage, as rows of a column.
@@ -87,19 +105,19 @@ fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Re
     let mut watch = Watch::start(&end.alone("ibv_asyncwatch -d {name}", built, PATIENCE))?;
     // The device is open.
     watch.next("async event FD")?;
-    for (line, events) in [&outage.away, &outage.back].into_iter().zip(&outage.events) {
-        network.namespaces[outage.end].run(line)?;
-        events.iter().try_for_each(|event| watch.next(event))?;
-    }
-    Ok(())
+    let [away, back] = &outage.events;
+    outage.begin(network)?;
+    watch.all(away)?;
+    outage.end(network)?;
+    back.iter().try_for_each(|event| watch.next(event))
 }
 
 /// Has the network go away while a connection is at work, and then go on with it.
 fn strike(outage: &Outage, network: &Network) -> Result<()> {
     network.wait_for_packets(AT_WORK)?;
-    network.namespaces[outage.end].run(&outage.away)?;
+    outage.begin(network)?;
     thread::sleep(OUTAGE);
-    network.namespaces[outage.end].run(&outage.back)?;
+    outage.end(network)?;
     network.wait_for_packets(AT_WORK).context("after the outage")
 }
 
@@ -139,9 +157,25 @@ impl Watch {
         Ok(Watch { program, lines: BufReader::new(out).lines() })
     }
 
+    /// Its next lines, which have to have these in them, one each: an interface that is deleted is down
+    /// before its address goes, and a look may come in between.
+    fn all(&mut self, events: &[&str]) -> Result<()> {
+        let mut left = events.to_vec();
+        while !left.is_empty() {
+            let line = self.line()?;
+            let at = left.iter().position(|event| line.contains(event));
+            left.swap_remove(at.with_context(|| format!("{line:?} instead of {left:?}"))?);
+        }
+        Ok(())
+    }
+
+    fn line(&mut self) -> Result<String> {
+        Ok(self.lines.next().context("it has ended")??)
+    }
+
     /// Its next line, which has to have this in it.
     fn next(&mut self, has: &str) -> Result<()> {
-        let line = self.lines.next().context("it has ended")??;
+        let line = self.line()?;
         ensure!(line.contains(has), "{line:?} instead of {has}");
         Ok(())
     }
