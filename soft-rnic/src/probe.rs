@@ -193,7 +193,8 @@ mod tests {
     fn other_packets_are_no_probes() {
         let from = addr("10.0.0.1:1");
         let read = |bytes: &[u8]| {
-            let datagram = Datagram { from, marks: Marks::default(), bytes, nth: 0 };
+            let (marks, was_handed_over) = (Marks::default(), false);
+            let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over };
             Probe::read(&datagram, addr("10.0.0.2:1"))
         };
         let mut packet = vec![0; SHORTEST];

@@ -37,7 +37,7 @@ pub(crate) use address_state::{AddressState, Interfaces};
 pub use addresses::{LocalAddress, address_of, local_addresses};
 pub use capture::{CAPTURE, Capture, Captured, write_captures};
 pub use holders::{PortHolder, port_holders};
-pub use inbox::{BATCH, Datagram, Inbox, Merged};
+pub use inbox::{BATCH, Datagram, FEW, Inbox, Merged};
 pub(crate) use network_watch::NetworkWatch;
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};

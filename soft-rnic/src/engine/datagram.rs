@@ -47,10 +47,13 @@ impl Qp {
         let Some(first) = pending.front().and_then(|request| request.to.copied()) else {
             return false;
         };
-        let is_group = first.is_group() && self.wire_to(&first).is_none();
+        let is_on_wire = self.wire_to(&first).is_some();
+        let is_group = first.is_group() && !is_on_wire;
         let group = is_group.then(|| self.pd.context.device.members(&first.gid));
         let mut receivers = match &group {
             Some(members) => Receivers::Group(members),
+            // This thread may wait for room to send, and what receives there wants the lock.
+            None if is_on_wire => Receivers::One(None),
             None => Receivers::One(self.find(peer, &first).map(Session::open)),
         };
         let mut execution = Execution::new();

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::interface::{Listed, listed, mtu_of};
+use super::interface::{Listed, index_of, listed, mtu_of};
 
 /// What the interfaces of this machine say of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) enum AddressState {
         is_running: bool,
         /// Bytes of the longest IP packet that it takes, if the system says.
         mtu: Option<usize>,
+        /// The interface's number, if the system says.
+        index: Option<u32>,
     },
 }
 
@@ -39,7 +41,11 @@ impl Interfaces {
         let socket =
             socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         let mtu = socket.and_then(|socket| mtu_of(&socket, &found.name)).ok();
-        AddressState::Present { is_running: is_running(found), mtu }
+        AddressState::Present {
+            is_running: is_running(found),
+            mtu,
+            index: index_of(&found.name).ok(),
+        }
     }
 }
 
@@ -65,7 +71,7 @@ mod tests {
     #[test]
     fn the_loopback_interface_is_running_with_all_its_addresses() {
         let all = Interfaces::look().unwrap();
-        let running = AddressState::Present { is_running: true, mtu: Some(65_536) };
+        let running = AddressState::Present { is_running: true, mtu: Some(65_536), index: Some(1) };
         for (ip, expected) in
             [("127.0.0.1", running), ("127.3.2.1", running), ("192.0.2.1", AddressState::Absent)]
         {

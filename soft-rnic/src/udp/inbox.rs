@@ -14,7 +14,7 @@ use super::port::Port;
 pub const BATCH: usize = 16;
 /// What one call asks for where little comes, or long runs: these fit into a processor's cache, and
 /// there is little to prepare.
-const FEW: usize = 4;
+pub const FEW: usize = 4;
 /// Bytes of a long run.
 const LONG: usize = 16 << 10;
 /// Bytes that a run has at most.
@@ -57,6 +57,8 @@ pub struct Datagram<'i> {
     /// Which one it is of the run that the kernel has merged: its identification, if the sender's
     /// kernel has cut that run.
     pub nth: u16,
+    /// Another process of the address had it, and has handed it over.
+    pub was_handed_over: bool,
 }
 
 /// Datagrams of one sender that the kernel has merged, or one: a look at one after the other. It changes in
@@ -150,15 +152,23 @@ impl Inbox {
     }
 
     /// [`receive`](Self::receive) from a port other than the usual one, with that port's own count of
-    /// datagrams that the kernel had no room for.
+    /// datagrams that the kernel had no room for: [`FEW`] runs at most, or one. What the next call asks of
+    /// the usual port stays as it is.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub fn receive_apart(&mut self, port: &Port, dropped: &mut u32) -> Result<bool, Errno> {
+    pub fn receive_apart(
+        &mut self,
+        port: &Port,
+        is_one: bool,
+        dropped: &mut u32,
+    ) -> Result<bool, Errno> {
+        (self.filled, self.is_full) = (0, false);
         core::mem::swap(&mut self.dropped, dropped);
-        let received = self.receive(port);
+        let came = if is_one { self.take::<1>(port) } else { self.take::<FEW>(port) };
         core::mem::swap(&mut self.dropped, dropped);
-        received
+        self.filled = came?;
+        Ok(self.filled > 0)
     }
 
     /// Whether there may be more: the last call has got as much as it has asked for.
@@ -223,7 +233,8 @@ impl Inbox {
         self.runs[..self.filled].iter().enumerate().map(|(at, run)| {
             let bytes = &self.bytes[at * ROOM..][..run.len];
             let &Run { from, marks, segment, .. } = run;
-            Merged::new(Datagram { from, marks, bytes, nth: 0 }, segment)
+            let was_handed_over = false;
+            Merged::new(Datagram { from, marks, bytes, nth: 0, was_handed_over }, segment)
         })
     }
 

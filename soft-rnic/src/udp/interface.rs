@@ -61,9 +61,12 @@ pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
 
 /// The number of the interface with this address.
 pub(super) fn index(ip: IpAddr) -> Result<u32, Errno> {
-    let found = with_address(ip)?;
+    index_of(&with_address(ip)?.name)
+}
+
+pub(super) fn index_of(name: &CStr) -> Result<u32, Errno> {
     // SAFETY: a name that ends with zero.
-    let index = unsafe { libc::if_nametoindex(found.name.as_ptr()) };
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if index == 0 { Err(last_error()) } else { Ok(index) }
 }
 

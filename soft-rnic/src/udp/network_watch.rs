@@ -1,7 +1,9 @@
 //! What the kernel says of changes of interfaces and addresses (`NETLINK_ROUTE`).
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
@@ -31,15 +33,22 @@ impl NetworkWatch {
         Ok(NetworkWatch(socket))
     }
 
-    /// What can be read when there is a message.
-    pub(crate) fn socket(&self) -> &OwnedFd {
-        &self.0
+    /// Waits until there is a message, or an error, or for so long.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
+        let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes messages; whether one of them is a reason to look at the interfaces again.
     ///
     /// # Errors
-    /// What the system says, of a socket that is of no use any more.
+    /// What the system says.
     pub(crate) fn has_changed(&self) -> Result<bool, Errno> {
         let mut has_changed = false;
         for _ in 0..MESSAGES {

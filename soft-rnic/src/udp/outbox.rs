@@ -66,6 +66,8 @@ struct Run {
     segment: usize,
     packets: usize,
     source: u8,
+    /// Its packets go one by one: the system has refused it as a whole, and some may have gone.
+    is_split: bool,
 }
 
 impl Run {
@@ -73,7 +75,8 @@ impl Run {
     fn takes(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
         let is_full = self.segment > 0 && self.len == self.packets * self.segment;
         let fits = self.packets < SEGMENTS && self.len + len <= RUN;
-        self.to == to && self.marks == marks && is_full && len <= self.segment && fits
+        let is_of_it = self.to == to && self.marks == marks && !self.is_split;
+        is_of_it && is_full && len <= self.segment && fits
     }
 }
 
@@ -111,7 +114,7 @@ impl Outbox {
         }
     }
 
-    /// Tries runs again that the system has refused: the interface has changed.
+    /// Makes runs again although the system has refused one: the interface has changed.
     pub(crate) fn cut_again(&mut self) {
         self.cuts = self.may_cut;
     }
@@ -158,6 +161,7 @@ impl Outbox {
                 segment: len,
                 packets: 0,
                 source: self.source,
+                is_split: false,
             });
             self.is_run_over = false;
         }
@@ -180,35 +184,45 @@ impl Outbox {
         }
     }
 
-    /// Sends what the kernel takes now, and keeps the rest. How many packets were sent.
+    /// Sends what the kernel takes now, and keeps the rest. How many packets were sent. If the system refuses
+    /// a run because it is one, its packets go one by one, as do all later packets.
     ///
     /// # Errors
-    /// What the system says of the first run, which is dropped: the network may lose any. If it had
-    /// several packets, and the error may be about that, each goes by itself from then on. Not
-    /// that there is no room ([`Errno::AGAIN`]): then nothing is sent, or less.
+    /// What the system says of the first run, or the first packet of one that it has refused, which is
+    /// dropped: the network may lose any. Not that there is no room ([`Errno::AGAIN`]): then nothing is
+    /// sent, or less.
     pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
-        self.send_from(port, &[])
+        self.send_from(port, &[], |_, _, _| ())
     }
 
-    /// [`send`](Self::send) by several source ports: `port`, and `others` from 1 on.
+    /// [`send`](Self::send) by several source ports: `port`, and `others` from 1 on. `renumber` is given what
+    /// goes by itself although it was pushed as one of a run, with where it comes from and goes to: its
+    /// identification is 0, not what [`push`](Self::push) has said.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_from(&mut self, port: &Port, others: &[Port]) -> Result<usize, Errno> {
+    pub fn send_from(
+        &mut self,
+        port: &Port,
+        others: &[Port],
+        renumber: impl Fn(SocketAddr, SocketAddr, &mut [u8]),
+    ) -> Result<usize, Errno> {
         let (mut done, mut packets) = (0, 0);
         let result = loop {
             if done == self.runs.len() {
                 break Ok(packets);
             }
-            let (port, n) = match others {
-                [] => (port, self.runs.len() - done),
-                others => self.next_source(done, port, others),
-            };
+            let (port, n) = self.next_source(done, port, others);
             let sent = match n {
-                ..=FEW => self.send_runs::<FEW>(port, done, n),
-                _ => self.send_runs::<MESSAGES>(port, done, n),
+                0 => self.send_one(port, done, &renumber),
+                1..=FEW => self.send_runs::<FEW>(port, &self.runs[done..done + n]),
+                _ => self.send_runs::<MESSAGES>(port, &self.runs[done..done + n]),
             };
             match sent {
+                Ok(_) if n == 0 => {
+                    packets += 1;
+                    done += self.drop_one(done);
+                }
                 Ok(n) => {
                     packets +=
                         self.runs[done..done + n].iter().map(|run| run.packets).sum::<usize>();
@@ -216,11 +230,15 @@ impl Outbox {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => break Ok(packets),
+                // An interface that computes no checksums may be one that cuts no runs.
+                Err(error)
+                    if n > 0 && REFUSES_RUNS.contains(&error) && self.runs[done].packets > 1 =>
+                {
+                    self.cuts = false;
+                    self.runs[done].is_split = true;
+                }
                 Err(error) => {
-                    // An interface that computes no checksums may be one that cuts no runs.
-                    let is_refused = REFUSES_RUNS.contains(&error) && self.runs[done].packets > 1;
-                    self.cuts &= !is_refused;
-                    done += 1;
+                    done += if n == 0 { self.drop_one(done) } else { 1 };
                     break Err(error);
                 }
             }
@@ -241,7 +259,35 @@ impl Outbox {
         (!self.is_empty()).then(|| self.next_source(0, port, others).0)
     }
 
-    /// The source port of a run, and how many runs from there on leave by it.
+    /// Whether the packets of a run go one by one.
+    fn is_split(&self, run: &Run) -> bool {
+        run.is_split || run.packets > 1 && !self.cuts
+    }
+
+    /// Sends the first packet of a run that is split.
+    fn send_one(
+        &mut self,
+        port: &Port,
+        at: usize,
+        renumber: impl Fn(SocketAddr, SocketAddr, &mut [u8]),
+    ) -> Result<usize, Errno> {
+        let run = &mut self.runs[at];
+        run.is_split = true;
+        let one = Run { len: run.len.min(run.segment), packets: 1, ..*run };
+        renumber(port.local(), one.to, &mut self.bytes[one.from..one.from + one.len]);
+        self.send_runs::<1>(port, &[one])
+    }
+
+    /// The first packet of a run was sent, or is lost: how many runs are over, this one or none.
+    fn drop_one(&mut self, at: usize) -> usize {
+        let run = &mut self.runs[at];
+        let len = run.len.min(run.segment);
+        (run.from, run.len, run.packets) = (run.from + len, run.len - len, run.packets - 1);
+        usize::from(run.packets == 0)
+    }
+
+    /// The source port of a run, and how many runs from there on leave by it in one call: none, if the run is
+    /// split.
     fn next_source<'p>(
         &self,
         first: usize,
@@ -250,25 +296,21 @@ impl Outbox {
     ) -> (&'p Port, usize) {
         let source = self.runs[first].source;
         let port = usize::from(source).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(port);
-        (port, self.runs[first..].iter().take_while(|run| run.source == source).count())
+        let goes = |run: &&Run| run.source == source && !self.is_split(run);
+        (port, self.runs[first..].iter().take_while(goes).count())
     }
 
-    /// Sends `n` runs from this one on, of which there are `N` at most; how many the kernel has taken, at least one.
-    fn send_runs<const N: usize>(
-        &mut self,
-        port: &Port,
-        first: usize,
-        n: usize,
-    ) -> Result<usize, Errno> {
-        let runs = &self.runs[first..first + n];
+    /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least one.
+    fn send_runs<const N: usize>(&self, port: &Port, runs: &[Run]) -> Result<usize, Errno> {
         let mut addrs = [Addr::default(); N];
         let mut controls = [Control::default(); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
         let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };
         for (at, run) in runs.iter().enumerate() {
-            let bytes = &mut self.bytes[run.from..run.from + run.len];
-            pieces[at] = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: run.len };
+            let bytes = &self.bytes[run.from..run.from + run.len];
+            // The kernel reads it only.
+            pieces[at] = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: run.len };
             let segment = (run.packets > 1).then_some(run.segment as u16);
             let (name, namelen) = addrs[at].set(run.to);
             let controllen = controls[at].set(run.to, run.marks, segment);
@@ -377,5 +419,68 @@ impl Control {
         bytes[at..at + header.len()].copy_from_slice(&header);
         bytes[at + len - data.len()..at + len].copy_from_slice(data);
         at + space(data.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::Inbox;
+
+    fn pushed(outbox: &mut Outbox, to: &Port, first: u8) -> Vec<u16> {
+        let mut push = |(byte, len)| {
+            let (nth, packet) = outbox.push(to.local(), Marks::default(), len).unwrap();
+            packet.fill(byte);
+            nth
+        };
+        (first..).zip([64, 64, 64, 8]).map(&mut push).collect()
+    }
+
+    /// The first bytes of what comes to a port, until that is so much.
+    fn taken(port: &Port, packets: usize) -> Vec<u8> {
+        let (mut inbox, mut all) = (Inbox::default(), Vec::new());
+        while all.len() < packets {
+            assert_eq!(port.wait(None, std::time::Duration::from_secs(30)), Ok(true));
+            assert!(inbox.receive(port).is_ok());
+            all.extend(inbox.datagrams().map(|datagram| datagram.bytes[0]));
+        }
+        all
+    }
+
+    #[test]
+    fn nothing_is_lost_of_a_run_that_is_refused() {
+        let (a, b) = (Port::without_runs("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
+        let mut outbox = Outbox::new(true);
+        assert_eq!(pushed(&mut outbox, &b, 0), [0, 1, 2, 3]);
+        let renumbered = core::cell::RefCell::new(Vec::new());
+        let renumber = |from, to, packet: &mut [u8]| {
+            assert_eq!((from, to), (a.local(), b.local()));
+            renumbered.borrow_mut().push(packet[0]);
+        };
+        assert_eq!(outbox.send_from(&a, &[], renumber), Ok(4));
+        assert_eq!((outbox.is_empty(), outbox.used), (true, 0));
+        assert_eq!(renumbered.take(), [0, 1, 2, 3]);
+        assert_eq!(pushed(&mut outbox, &b, 4), [0, 0, 0, 0]);
+        assert_eq!(outbox.send_from(&a, &[], renumber), Ok(4));
+        assert_eq!(renumbered.take(), []);
+        assert_eq!(taken(&b, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    /// A run of which some packets have gone by themselves stays split: the rest would get other identifications.
+    #[test]
+    fn what_is_left_of_a_run_goes_packet_by_packet() {
+        let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
+        let mut outbox = Outbox::new(true);
+        pushed(&mut outbox, &b, 0);
+        outbox.withdraw();
+        assert_eq!(outbox.send_one(&a, 0, |_, _, _| ()), Ok(1));
+        assert_eq!(outbox.drop_one(0), 0);
+        outbox.cut_again();
+        assert_eq!(pushed(&mut outbox, &b, 3), [0, 1, 2, 3]);
+        let split = core::cell::Cell::new(0);
+        let renumber = |_, _, _: &mut [u8]| split.set(split.get() + 1);
+        assert_eq!(outbox.send_from(&a, &[], renumber), Ok(6));
+        assert_eq!(split.get(), 2);
+        assert_eq!(taken(&b, 7), [0, 1, 2, 3, 4, 5, 6]);
     }
 }

@@ -138,12 +138,12 @@ impl Port {
     pub(crate) fn wait_or(
         &self,
         full: Option<&Port>,
-        others: [Option<&OwnedFd>; 3],
+        others: [Option<&OwnedFd>; 2],
         timeout: Duration,
     ) -> Result<bool, Errno> {
         let input = |socket| PollFd::new(socket, PollFlags::IN);
         let others = others.into_iter().flatten().map(input);
-        let mut events = [(); 5].map(|()| input(&self.socket));
+        let mut events = [(); 4].map(|()| input(&self.socket));
         let mut used = 1;
         for event in full.map(Port::room).into_iter().chain(others) {
             events[used] = event;
@@ -170,6 +170,27 @@ impl Port {
 
     pub(super) fn raw(&self) -> c_int {
         self.socket.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+impl Port {
+    /// A port that is bound so.
+    pub(crate) fn bind_any(local: &str) -> Port {
+        Port::of(std::net::UdpSocket::bind(local).unwrap().into()).unwrap()
+    }
+
+    /// The same, which can send no runs, as it makes no checksums.
+    pub(crate) fn without_runs(local: &str) -> Port {
+        let port = Port::bind_any(local);
+        let yes = 1_i32;
+        // SAFETY: the option's value is an integer, which is read.
+        let set = unsafe {
+            let value = (&raw const yes).cast();
+            libc::setsockopt(port.raw(), libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
+        };
+        assert_eq!(set, 0);
+        port
     }
 }
 

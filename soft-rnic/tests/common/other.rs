@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use super::*;
 
-const ROLE: &str = "SOFT_RNIC_TEST_ROLE";
+pub const ROLE: &str = "SOFT_RNIC_TEST_ROLE";
 /// In front of what is said: the test harness writes to the same stream.
 const MARK: &str = "@@";
 

@@ -223,8 +223,8 @@ impl Roce {
         let _opening = opening.lock();
         if !is_listed() {
             let device = self.open(&name)?;
+            network_changes::begin(&device);
             DEVICES.lock().push(device);
-            network_changes::begin();
         }
         Ok(name)
     }
@@ -235,7 +235,7 @@ impl Roce {
         128 << mtu_code_of(address.ip, address.mtu)
     }
 
-    fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
+    pub(super) fn open(&self, name: &str) -> Result<Arc<Device>, ListError> {
         let addr = SocketAddr::new(self.ip, UDP_PORT);
         // Its handler may end the process, and has to run behind the capture's.
         checker::reserve_exit();
@@ -283,6 +283,7 @@ impl Wire {
             send_ports,
             gid: gid_of(roce.ip),
             port_state,
+            process: std::process::id(),
             namespace: network_changes::network_namespace(),
             loops: roce.loopback,
             has_ecn: roce.ecn,

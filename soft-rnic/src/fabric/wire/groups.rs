@@ -6,6 +6,8 @@
 //!
 //! **Locks**: `changing` while a queue pair is attached or detached, then what receives, or the table of
 //! groups; the latter also under what receives.
+//!
+//! A child of fork shares the sockets, and what they have joined, with its parent: it changes neither.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -23,7 +25,7 @@ use rustix::io::Errno;
 use crate::deferred_work::DeferredWork;
 use crate::objects::address::{Gid, MULTICAST_QPN};
 use crate::objects::state::{Device, Qp};
-use crate::udp::{Datagram, Inbox, Port};
+use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
 
 use super::device::UDP_PORT;
@@ -31,12 +33,28 @@ use super::packets::{add, is_of_partition};
 use super::responder::Answering;
 use super::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
 
-/// Groups whose sockets one look takes a batch of before others have their turn.
+/// Batches that one look takes, each of the group that has waited longest.
 const READY: usize = 8;
+/// Copies for members that one look makes before it leaves the rest in the sockets. The batch that reaches
+/// this number is still taken as a whole: a run of packets, or some if there are few members.
+pub(super) const COPIES: usize = 4_096;
+/// Members of a group up to which one batch is [`FEW`] runs: the kernel merges up to 64 packets in each.
+const FEW_MEMBERS: usize = COPIES / (64 * FEW);
 
 impl GroupSockets {
     fn has(&self, gid: &Gid) -> bool {
         self.all.iter().any(|socket| socket.gid == *gid)
+    }
+
+    /// A socket that packets wait in, if there is one. The kernel is asked for one at a time, because it
+    /// then puts that one behind all others that are ready: each gets its turn, however few a look takes.
+    fn next_ready(&mut self, wire: &Wire) -> Option<&mut GroupSocket> {
+        let ready = wire.memberships.ready.get().filter(|_| !self.all.is_empty())?;
+        let mut events = [MaybeUninit::<Event>::uninit()];
+        let at_once = Timespec::default();
+        let (events, _) = epoll::wait(ready, &mut events, Some(&at_once)).ok()?;
+        let data = events.first()?.data.u64();
+        self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
     }
 
     fn remove(&mut self, gid: &Gid) -> Option<Port> {
@@ -44,6 +62,13 @@ impl GroupSockets {
         let GroupSocket { port, dropped, .. } = self.all.swap_remove(at);
         self.dropped = self.dropped.wrapping_add(dropped);
         Some(port)
+    }
+
+    /// Puts a new socket in the place of a group's; the one before.
+    fn replace(&mut self, gid: &Gid, port: Port) -> Option<Port> {
+        let socket = self.all.iter_mut().find(|socket| socket.gid == *gid)?;
+        self.dropped = self.dropped.wrapping_add(core::mem::take(&mut socket.dropped));
+        Some(core::mem::replace(&mut socket.port, port))
     }
 }
 
@@ -75,13 +100,62 @@ impl Wire {
         if joined >= limits::MAX_WIRE_GROUPS {
             return Err(errno::ENOMEM);
         }
-        let (to, local) = (SocketAddr::new(ip_of(gid), UDP_PORT), self.port.local().ip());
-        let port = Port::join(to, local).map_err(code)?;
-        let ready = self.ready_sockets().map_err(code)?;
-        // A socket that is closed is among them no more.
-        epoll::add(ready, &port, key(&port), EventFlags::IN).map_err(code)?;
+        let port = self.socket_for(gid).map_err(code)?;
         self.rx.lock().groups.all.push(GroupSocket { gid: *gid, port, dropped: 0, late: None });
         Ok(())
+    }
+
+    /// A socket that has joined a group, and is among those that may be ready.
+    fn socket_for(&self, gid: &Gid) -> Result<Port, Errno> {
+        let (to, local) = (SocketAddr::new(ip_of(gid), UDP_PORT), self.port.local().ip());
+        let port = Port::join(to, local)?;
+        // A socket that is closed is among them no more.
+        epoll::add(self.ready_sockets()?, &port, key(&port), EventFlags::IN)?;
+        Ok(port)
+    }
+
+    /// A look has found this of the device's address. If another interface has it than before, as one that
+    /// was made anew under the same name, groups are joined again on that one, and sent to by it.
+    pub(super) fn follow_interface(&self, found: AddressState) {
+        let index = match found {
+            AddressState::Absent => None,
+            AddressState::Present { index: None, .. } => return,
+            AddressState::Present { index, .. } => index,
+        };
+        let mut known = self.memberships.changing.lock();
+        if *known == index {
+            return;
+        }
+        // What fails is tried again after the next change.
+        let is_done = index.is_some() && self.send_groups_by_own_interface() && self.join_again();
+        *known = index.filter(|_| is_done);
+    }
+
+    /// Has all source ports send to groups by the interface of the device's address; whether they do.
+    fn send_groups_by_own_interface(&self) -> bool {
+        let mut all = self.send_ports.others().iter().chain([&self.port]);
+        all.all(|port| port.send_groups_by_own_interface().is_ok())
+    }
+
+    /// Joins all groups again; whether that is done. `changing` is held. Each gets a new socket: one of a
+    /// group of a link is bound to the interface that is not there any more.
+    fn join_again(&self) -> bool {
+        let groups: Vec<Gid> = self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
+        let again = |gid: &Gid| {
+            let Ok(port) = self.socket_for(gid) else { return false };
+            let before = self.rx.lock().groups.replace(gid, port);
+            before.into_iter().for_each(|port| self.give_up(&port));
+            true
+        };
+        // Each is tried, whatever becomes of the others.
+        groups.iter().filter(|gid| !again(gid)).count() == 0
+    }
+
+    /// Has a socket that is used no more leave its group. `changing` is held.
+    fn give_up(&self, port: &Port) {
+        // A child of fork may have a copy of the socket, which would stay among those that are ready.
+        let _ = self.memberships.ready.get().map(|ready| epoll::delete(ready, port));
+        port.leave(self.port.local().ip());
     }
 
     fn ready_sockets(&self) -> Result<&OwnedFd, Errno> {
@@ -105,10 +179,9 @@ impl Wire {
             }
             rx.groups.remove(gid)
         };
-        let (Some(port), Some(ready)) = (port, self.memberships.ready.get()) else { return };
-        // A child of fork may have a copy of the socket, which would stay among those that are ready.
-        let _ = epoll::delete(ready, &port);
-        port.leave(self.port.local().ip());
+        if let Some(port) = port {
+            self.give_up(&port);
+        }
     }
 }
 
@@ -121,6 +194,9 @@ impl Qp {
         lid: u16,
     ) -> Result<(), c_int> {
         self.can_attach_to(&gid)?;
+        if wire.is_inherited() {
+            return Err(errno::EPERM);
+        }
         let _changing = wire.memberships.changing.lock();
         wire.join(&gid)?;
         let attached = self.attach_to_group(gid, lid);
@@ -130,8 +206,12 @@ impl Qp {
         attached.map(drop)
     }
 
-    /// Ends an attachment to a group of the network.
+    /// Ends an attachment to a group of the network. In a child of fork that is an attachment of the child's
+    /// copy: the membership is its parent's.
     pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), c_int> {
+        if wire.is_inherited() {
+            return self.detach_from_group(gid, lid);
+        }
         let _changing = wire.memberships.changing.lock();
         self.detach_from_group(gid, lid)?;
         wire.leave_unused(&self.pd.context.device, &gid);
@@ -142,6 +222,9 @@ impl Qp {
     pub(crate) fn leave_on_wire(&self, groups: &[Gid]) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire().filter(|_| !groups.is_empty()) else { return };
+        if wire.is_inherited() {
+            return;
+        }
         let _changing = wire.memberships.changing.lock();
         groups.iter().for_each(|gid| wire.leave_unused(device, gid));
     }
@@ -155,50 +238,60 @@ impl Qp {
 /// What takes packets: the inbox, and what the network does to them.
 pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
 
-/// Takes what has come to groups; whether there may be more. Without groups there is nothing to look at.
+/// Takes what has come to groups, up to a number of [copies](COPIES); whether there may be more. `before` is
+/// called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
     wire: &Wire,
     groups: &mut GroupSockets,
-    intake: Intake<'_>,
+    (inbox, faults): Intake<'_>,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
+    before: impl FnOnce(&mut Answering, &mut DeferredWork),
 ) -> bool {
-    let Some(ready) = wire.memberships.ready.get().filter(|_| !groups.all.is_empty()) else {
-        return false;
-    };
-    let (inbox, faults) = intake;
-    let mut events = [MaybeUninit::<Event>::uninit(); READY];
-    let at_once = Timespec::default();
-    let Ok((events, _)) = epoll::wait(ready, &mut events, Some(&at_once)) else { return false };
-    let mut has_more = events.len() == READY;
-    for event in events {
-        let data = event.data.u64();
-        let Some(socket) = groups.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
-        else {
-            continue;
-        };
-        // After an error, which an earlier packet has met, the next call is about the next one.
-        let received = inbox.receive_apart(&socket.port, &mut socket.dropped);
-        has_more |= received.is_ok() && inbox.is_full();
-        let members = device.members(&socket.gid);
-        let group = Group { members: &members, gid: socket.gid, port: &socket.port };
-        let mut take = |datagram: &Datagram<'_>| {
-            device.take_for_group(wire, &group, datagram, (&mut *shared, &mut *deferred));
-        };
-        let mut came = 0;
-        for datagram in inbox.datagrams() {
-            came += 1;
-            if wire.capture.is_some() {
-                wire.capture_received(&datagram, socket.port.local());
-            }
-            match faults {
-                None => take(&datagram),
-                Some(faults) => faults.strike(&mut socket.late, &datagram, &mut take),
-            }
+    let (mut copies, mut before) = (0, Some(before));
+    for _ in 0..READY {
+        let Some(socket) = groups.next_ready(wire) else { return false };
+        if let Some(before) = before.take() {
+            before(shared, deferred);
         }
-        add(&wire.counts.received, came);
+        copies += take_batch(device, wire, socket, (inbox, faults), (shared, deferred));
+        if copies >= COPIES {
+            break;
+        }
     }
-    has_more
+    true
+}
+
+/// Takes a batch of packets to one group; how many copies that made, or packets that had none.
+fn take_batch(
+    device: &Device,
+    wire: &Wire,
+    socket: &mut GroupSocket,
+    (inbox, faults): Intake<'_>,
+    (shared, deferred): (&mut Answering, &mut DeferredWork),
+) -> usize {
+    let members = device.members(&socket.gid);
+    let is_short = members.len() > FEW_MEMBERS;
+    // After an error, which an earlier packet has met, the next call is about the next one.
+    let _ = inbox.receive_apart(&socket.port, is_short, &mut socket.dropped);
+    let group = Group { members: &members, gid: socket.gid, port: &socket.port };
+    let (mut came, mut copies) = (0, 0);
+    let mut take = |datagram: &Datagram<'_>| {
+        let made = device.take_for_group(wire, &group, datagram, (&mut *shared, &mut *deferred));
+        copies += made.max(1);
+    };
+    for datagram in inbox.datagrams() {
+        came += 1;
+        if wire.capture.is_some() {
+            wire.capture_received(&datagram, socket.port.local());
+        }
+        match faults {
+            None => take(&datagram),
+            Some(faults) => faults.strike(&mut socket.late, &datagram, &mut take),
+        }
+    }
+    add(&wire.counts.received, came);
+    copies
 }
 
 /// A group that packets have come to.
@@ -209,18 +302,19 @@ struct Group<'g> {
 }
 
 impl Device {
-    /// Takes one packet to a group: each member that may have it gets a copy.
+    /// Takes one packet to a group: each member that may have it gets a copy. How many were tried.
     fn take_for_group(
         &self,
         wire: &Wire,
         group: &Group<'_>,
         datagram: &Datagram<'_>,
         (shared, deferred): (&mut Answering, &mut DeferredWork),
-    ) {
+    ) -> usize {
         let counts = &wire.counts;
         // Relaxed: statistics.
         let count = |which: &AtomicU64| {
             which.fetch_add(1, Ordering::Relaxed);
+            0
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
         // Also one that names a queue pair, whichever its transport: it is not that one's address.
@@ -243,5 +337,6 @@ impl Device {
                     member.serve(&mut held, &packet, datagram, group.gid, shared, deferred);
             }
         }
+        group.members.len()
     }
 }

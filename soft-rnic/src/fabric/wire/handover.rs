@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Such a datagram counts only if it comes from the address and port of the device: only processes of
-//! this user can bind them. Each process hands over what is for others only, so that no packet goes in
-//! circles. What the socket at the other end has no room
-//! for is lost.
+//! this user can bind them. Each process hands over what is for others only, and no packet is handed over
+//! twice, so that none goes in circles: also where the kernel gives one to another process than the one that it
+//! is for. What the socket at the other end has no room for is lost.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -38,9 +38,10 @@ impl Wire {
     #[cold]
     pub(super) fn hand_over(&self, datagram: &Datagram<'_>, dest_qpn: u32) -> bool {
         let (place, local) = (slot_of(dest_qpn), self.port.local());
-        // What comes from the address itself was handed over, or need not be.
         let is_others = self.place.is_some_and(|own| own != place) && place < PLACES;
-        if !is_others || datagram.from == local || datagram.bytes.len() > MAX_PACKET {
+        // What comes from the address itself need not be.
+        let has_come = datagram.was_handed_over || datagram.from == local;
+        if !is_others || has_come || datagram.bytes.len() > MAX_PACKET {
             return false;
         }
         let mut tx = self.tx.lock();
@@ -71,6 +72,11 @@ pub(super) fn handed_over(datagram: Datagram<'_>) -> Datagram<'_> {
     parse(datagram.bytes).unwrap_or(datagram)
 }
 
+/// Whether a datagram is a packet that is handed over to another process.
+pub(super) fn is_handed_over(bytes: &[u8]) -> bool {
+    parse(bytes).is_some()
+}
+
 fn header_of(place: u32, datagram: &Datagram<'_>) -> [u8; HEADER] {
     let &Datagram { from, marks, nth, .. } = datagram;
     let ip = match from.ip() {
@@ -95,19 +101,26 @@ fn parse(bytes: &[u8]) -> Option<Datagram<'_>> {
     let from = SocketAddr::new(ip, u16::from_be_bytes([header[8], header[9]]));
     let marks = Marks { class: header[10], hops: header[11] };
     let nth = u16::from_be_bytes([header[28], header[29]]);
-    (is_one && header[0] == OPCODE).then_some(Datagram { from, marks, bytes: packet, nth })
+    let datagram = Datagram { from, marks, bytes: packet, nth, was_handed_over: true };
+    (is_one && header[0] == OPCODE).then_some(datagram)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::device::Roce;
+    use super::super::state::PacketFaults;
     use super::*;
+    use crate::objects::device::DEVICES;
+    use crate::random::Random;
+    use crate::schedule::network::faults::NetworkFaults;
 
     #[test]
     fn a_packet_is_unwrapped_as_it_came() {
         for from in ["10.0.0.1:4791", "[fd00::1]:9"] {
             let from = from.parse().unwrap();
             let marks = Marks { class: 0xb8, hops: 17 };
-            let datagram = Datagram { from, marks, bytes: &[7; 20], nth: 300 };
+            let was_handed_over = false;
+            let datagram = Datagram { from, marks, bytes: &[7; 20], nth: 300, was_handed_over };
             let whole = [&header_of(31, &datagram)[..], datagram.bytes].concat();
             let parsed = parse(&whole).unwrap();
             assert_eq!((parsed.from, parsed.marks, parsed.nth), (from, marks, 300));
@@ -126,6 +139,7 @@ mod tests {
             marks: Marks::default(),
             bytes: &[],
             nth: 0,
+            was_handed_over: false,
         };
         let header = header_of(3, &datagram);
         let with = |at: usize, value: u8| {
@@ -135,5 +149,35 @@ mod tests {
         };
         assert!(with(0, OPCODE));
         assert!(!with(0, 0x64) && !with(7, 0x40) && !with(6, 1));
+    }
+
+    /// Also not after it was set aside.
+    #[test]
+    fn a_packet_is_handed_over_once() {
+        let roce: Roce = "127.0.0.241".parse().unwrap();
+        let name = roce.list().unwrap();
+        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        let wire = device.wire().unwrap();
+        let other = (wire.place.expect("others may share it") + 1) % PLACES;
+        let qpn = other << INDEX_BITS | 0x40;
+        let from = "127.0.0.242:4791".parse().unwrap();
+        let (marks, bytes) = (Marks::default(), &[7; 20]);
+        let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over: false };
+        assert!(wire.hand_over(&datagram, qpn));
+        // Another process hands it over, but the kernel gives it to this one.
+        let whole = [&header_of(other, &datagram)[..], datagram.bytes].concat();
+        let unwrapped =
+            handed_over(Datagram { from: wire.port.local(), bytes: &whole, ..datagram });
+        assert_eq!((unwrapped.from, unwrapped.bytes), (datagram.from, datagram.bytes));
+        let network = NetworkFaults { reordering: 1.0, ..NetworkFaults::default() };
+        let mut faults = PacketFaults { network, random: Random::new(1) };
+        let (mut late, mut taken) = (None, 0);
+        while taken < 20 {
+            let mut take = |one: &Datagram<'_>| {
+                assert!(!wire.hand_over(one, qpn), "it goes in circles");
+                taken += 1;
+            };
+            faults.strike(&mut late, &unwrapped, &mut take);
+        }
     }
 }

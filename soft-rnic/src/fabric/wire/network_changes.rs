@@ -2,129 +2,164 @@
 //!
 //! 1. The kernel tells of changes by a socket, one for all devices of the process. Without that
 //!    socket, devices work without events.
-//! 2. A device's thread takes the messages. They are only a reason to look at all interfaces: messages
-//!    may be lost.
+//! 2. One thread of the process waits for its messages. They are only a reason to look at all
+//!    interfaces: messages may be lost. Threads that take packets never look.
 //! 3. What a look finds of each device's address is compared with what was found before. The events
 //!    come from the difference, so that a change that is reverted at once has none.
 //!
-//! In a process that has devices in several network namespaces, only the devices in that of the first
-//! one have events.
+//! The socket and the thread see one network namespace: that of the first device. Ports in others stay
+//! as they are, active, and have no events. A child of fork begins anew when it opens a device: its
+//! parent's socket is not its own.
 
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
-use crate::clock;
-use crate::objects::device::DEVICES;
 use crate::objects::state::Device;
 use crate::schedule::timed_events::raise_for_all;
 use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
 use super::state::{Wire, ip_of};
 
-/// How long a thread takes no messages after it has taken some: changes come in groups, and a look takes
+/// How long the thread takes no messages after it has taken some: changes come in groups, and a look takes
 /// the longer the more interfaces there are.
 const PAUSE: Duration = Duration::from_millis(10);
+/// After how long it tries again what the system has refused.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// What the kernel tells of changes by, if it does.
-static WATCH: OnceLock<NetworkWatch> = OnceLock::new();
-/// There was a reason to look, and no look since.
-static IS_CHANGED: AtomicBool = AtomicBool::new(false);
-/// Held during a look, until all devices know what it has found.
-pub(super) static LOOKING: Mutex<()> = Mutex::new(());
+/// A network namespace, as a file's number.
+type Namespace = (u64, u64);
 
-/// The network namespace of this thread, if the system says, as a file's number.
-pub(super) fn network_namespace() -> Option<(u64, u64)> {
+/// What watches the network for this process. A child of fork finds that of its parent.
+static WATCH: Mutex<Option<Arc<Watch>>> = Mutex::new(None);
+
+/// The network namespace of this thread, if the system says.
+pub(super) fn network_namespace() -> Option<Namespace> {
     let stat = rustix::fs::stat("/proc/thread-self/ns/net").ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// A device was listed: its changes are watched from now on.
-pub(super) fn begin() {
-    if WATCH.get().is_none()
-        && let Ok(watch) = NetworkWatch::open()
-    {
-        // Another device may have been faster.
-        let _ = WATCH.set(watch);
-    }
+/// A device was opened by this thread: its changes are watched from now on.
+pub(super) fn begin(device: &Arc<Device>) {
+    let Some(wire) = device.wire() else { return };
+    let watch = watch_of(&mut WATCH.lock(), std::process::id(), wire.namespace);
     // Otherwise a port would stay as it is found now.
-    if WATCH.get().is_some() {
-        // Release: the look finds the device.
-        IS_CHANGED.store(true, Ordering::Release);
-        look();
+    if let Some(watch) = watch {
+        watch.add(device, wire);
     }
 }
 
-/// When a device's thread has taken messages last.
-#[derive(Debug, Default)]
-pub(super) struct Attention {
-    taken_ns: u64,
-    pause: Option<Duration>,
+/// What watches the network for this process: it is made, and its thread started, where there is none yet.
+fn watch_of(
+    known: &mut Option<Arc<Watch>>,
+    process: u32,
+    namespace: Option<Namespace>,
+) -> Option<Arc<Watch>> {
+    if known.as_ref().is_none_or(|watch| watch.process != process) {
+        *known = Watch::start(process, namespace);
+    }
+    known.clone()
 }
 
-impl Attention {
-    /// Takes messages and does what follows from them, unless that was just now. What wakes the thread when
-    /// there are more, if it need not pause.
-    pub(super) fn attend(&mut self) -> Option<&'static OwnedFd> {
-        let watch = WATCH.get()?;
-        let now = clock::now();
-        let since = Duration::from_nanos(now.saturating_sub(self.taken_ns));
-        self.pause = PAUSE.checked_sub(since).filter(|_| self.taken_ns > 0);
-        if self.pause.is_some() {
-            return None;
+/// The socket by which the kernel tells of changes, and the devices that they are for.
+#[derive(Debug)]
+pub(super) struct Watch {
+    socket: NetworkWatch,
+    /// The process that reads the socket.
+    process: u32,
+    /// The network namespace that it tells of.
+    namespace: Option<Namespace>,
+    /// Those in the namespace. It is locked during a look, until all of them know what it has found.
+    devices: Mutex<Vec<Arc<Device>>>,
+}
+
+impl Watch {
+    pub(super) fn new(process: u32, namespace: Option<Namespace>) -> Result<Watch, Errno> {
+        let socket = NetworkWatch::open()?;
+        Ok(Watch { socket, process, namespace, devices: Mutex::default() })
+    }
+
+    /// A thread of this thread's namespace watches from now on, until the process ends.
+    fn start(process: u32, namespace: Option<Namespace>) -> Option<Arc<Watch>> {
+        let watch = Arc::new(Watch::new(process, namespace).ok()?);
+        let thread = std::thread::Builder::new().name("soft-rnic-net".into());
+        let watching = Arc::clone(&watch);
+        thread.spawn(move || watching.run()).ok().and(Some(watch))
+    }
+
+    /// The device's port follows the network, if it is the network that is watched.
+    pub(super) fn add(&self, device: &Arc<Device>, wire: &Wire) {
+        if wire.namespace != self.namespace {
+            return;
         }
-        self.taken_ns = now;
-        let has_changed = watch.has_changed();
-        if has_changed != Ok(false) {
-            // Release: as in `begin`.
-            IS_CHANGED.store(true, Ordering::Release);
-        }
-        look();
-        // One that has failed does not wake the thread: it looks when it wakes by itself.
-        has_changed.is_ok().then(|| watch.socket())
-    }
-
-    /// How long the thread may wait, of `longest`.
-    pub(super) fn wait(&self, longest: Duration) -> Duration {
-        self.pause.map_or(longest, |pause| pause.min(longest))
-    }
-}
-
-/// Looks at the interfaces if there is a reason. A look that fails is repeated when the thread attends next.
-fn look() {
-    // Relaxed: it is asked again under the lock.
-    if !IS_CHANGED.load(Ordering::Relaxed) {
-        return;
-    }
-    let _looking = LOOKING.lock();
-    // Acquire: what changes after this is a reason for another look.
-    if !IS_CHANGED.swap(false, Ordering::Acquire) {
-        return;
-    }
-    let Ok(interfaces) = Interfaces::look() else {
-        // Relaxed: this thread sees it, or another one, later.
-        return IS_CHANGED.store(true, Ordering::Relaxed);
-    };
-    // A process that exits needs the list.
-    let devices = DEVICES.lock().clone();
-    let here = network_namespace();
-    for device in &devices {
-        // A thread does not see the interfaces of another network namespace.
-        if let Some(wire) = device.wire().filter(|wire| wire.namespace == here) {
+        let mut devices = self.devices.lock();
+        // Where that fails, its port is active until the next change.
+        if let Ok(interfaces) = Interfaces::look() {
             update(device, wire, interfaces.state_of(ip_of(&wire.gid)));
         }
+        devices.push(Arc::clone(device));
+    }
+
+    fn run(&self) {
+        let mut is_due = false;
+        loop {
+            let woken = self.socket.wait(is_due.then_some(RETRY));
+            match woken.and_then(|()| self.socket.has_changed()) {
+                Ok(has_changed) => is_due |= has_changed,
+                // What has changed meanwhile is not known.
+                Err(_) => {
+                    is_due = true;
+                    std::thread::sleep(RETRY);
+                }
+            }
+            if is_due {
+                is_due = self.look().is_err();
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Looks at the interfaces, in this thread's namespace.
+    fn look(&self) -> Result<(), Errno> {
+        let devices = self.devices.lock();
+        let interfaces = Interfaces::look()?;
+        for device in devices.iter() {
+            if let Some(wire) = device.wire() {
+                update(device, wire, interfaces.state_of(ip_of(&wire.gid)));
+            }
+        }
+        Ok(())
     }
 }
 
 /// A look has found this of a device's address.
 pub(super) fn update(device: &Device, wire: &Wire, found: AddressState) {
-    let events = wire.port_state.update(ip_of(&wire.gid), found);
-    // What the system refused may have been refused for want of the address, even if it is back.
-    if !wire.port_state.is_down() {
+    let (events, has_changed) = wire.port_state.update(ip_of(&wire.gid), found);
+    // Runs may have been refused for want of the address, or by another interface. An interface that always
+    // refuses them does not see them tried again when others change.
+    if has_changed && !wire.port_state.is_down() {
         wire.tx.lock().cut_again();
     }
+    wire.follow_interface(found);
     events.into_iter().flatten().for_each(|event| raise_for_all(device, event));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_of_fork_does_not_read_the_socket_of_its_parent() {
+        let (namespace, process) = (network_namespace(), std::process::id());
+        let mut known = None;
+        let parent = watch_of(&mut known, process, namespace).unwrap();
+        let again = watch_of(&mut known, process, namespace).unwrap();
+        assert!(Arc::ptr_eq(&parent, &again));
+        let child = watch_of(&mut known, process + 1, namespace).unwrap();
+        assert!(!Arc::ptr_eq(&parent, &child));
+        assert_eq!(child.process, process + 1);
+        assert!(child.devices.lock().is_empty());
+    }
 }

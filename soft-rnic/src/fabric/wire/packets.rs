@@ -9,6 +9,7 @@ use roce_core::headers::{DEFAULT_PKEY, Headers};
 use roce_core::icrc::{Checked, Flow, Icrc};
 use roce_core::lengths::{BTH, ICRC, MAX_HEADERS, MAX_PACKET};
 
+use super::handover::is_handed_over;
 use super::state::{Path, Wire};
 use crate::clock;
 use crate::fabric::process::directory::slot_of;
@@ -69,7 +70,7 @@ impl Wire {
     /// Captures a packet that has come, if that was asked for: with the identification that its ICRC fits.
     pub(super) fn capture_received(&self, datagram: &Datagram<'_>, to: SocketAddr) {
         let Some(capture) = &self.capture else { return };
-        let &Datagram { from, marks, bytes, nth } = datagram;
+        let &Datagram { from, marks, bytes, nth, .. } = datagram;
         let checked = Flow::new(from, to).and_then(|flow| flow.check(nth, bytes).ok());
         let id = match checked {
             Some(Checked::V4 { id, dont_fragment }) => (id, dont_fragment),
@@ -150,7 +151,7 @@ impl Wire {
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.
     pub(super) fn flush(&self, tx: &mut Outbox) {
         while !tx.is_empty() {
-            match tx.send_from(&self.port, self.send_ports.others()) {
+            match tx.send_from(&self.port, self.send_ports.others(), renumber) {
                 Ok(0) => return,
                 Ok(n) => {
                     add(&self.counts.sent, n as u64);
@@ -162,6 +163,19 @@ impl Wire {
                 Err(error) => self.symptoms.note_refused(error),
             }
         }
+    }
+}
+
+/// A packet goes by itself that was made for its place in a run: it has identification 0.
+#[cold]
+pub(super) fn renumber(from: SocketAddr, to: SocketAddr, packet: &mut [u8]) {
+    // The ICRC of one that is handed over is of its way here.
+    if is_handed_over(packet) {
+        return;
+    }
+    if let Some(flow) = Flow::new(from, to) {
+        // It had a proper length before.
+        let _ = flow.seal(0, packet);
     }
 }
 

@@ -65,23 +65,27 @@ impl Seen {
 /// The state of a device's port. It changes with one look at the interfaces at a time.
 #[derive(Debug)]
 pub(crate) struct PortState {
-    seen: Mutex<Seen>,
+    /// What is known, and what the last look has found.
+    seen: Mutex<(Seen, AddressState)>,
     /// The path MTU's code (`ibv_mtu`).
     mtu_code: AtomicU32,
 }
 
 impl PortState {
     pub(crate) fn new(mtu_code: u32) -> PortState {
-        PortState { seen: Mutex::default(), mtu_code: AtomicU32::new(mtu_code) }
+        PortState {
+            seen: Mutex::new((Seen::default(), AddressState::Absent)),
+            mtu_code: AtomicU32::new(mtu_code),
+        }
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        !self.seen.lock().is_active()
+        !self.seen.lock().0.is_active()
     }
 
     /// Whether an interface has the address.
     pub(crate) fn has_gid(&self) -> bool {
-        self.seen.lock().has_gid()
+        self.seen.lock().0.has_gid()
     }
 
     /// The code of the path MTU that the interface's MTU permits (`ibv_mtu`).
@@ -95,16 +99,22 @@ impl PortState {
         128 << self.mtu_code()
     }
 
-    /// A look at the interfaces has found this of the address: the events.
-    pub(crate) fn update(&self, ip: IpAddr, found: AddressState) -> [Option<ibv_event_type>; 2] {
+    /// A look at the interfaces has found this of the address: the events, and whether it differs from
+    /// what the look before has found.
+    pub(crate) fn update(
+        &self,
+        ip: IpAddr,
+        found: AddressState,
+    ) -> ([Option<ibv_event_type>; 2], bool) {
         if let AddressState::Present { mtu: Some(mtu), .. } = found {
             // Relaxed: as in `mtu_code`.
             self.mtu_code.store(mtu_code_of(ip, mtu), Ordering::Relaxed);
         }
         let mut seen = self.seen.lock();
-        let (before, after) = (*seen, seen.then(found));
-        *seen = after;
-        before.events_until(after)
+        let (before, found_before) = *seen;
+        let after = before.then(found);
+        *seen = (after, found);
+        (before.events_until(after), found != found_before)
     }
 }
 
@@ -121,8 +131,10 @@ mod tests {
 
     use ibv_event_type as E;
 
-    const RUNNING: AddressState = AddressState::Present { is_running: true, mtu: Some(9_000) };
-    const DOWN: AddressState = AddressState::Present { is_running: false, mtu: None };
+    const RUNNING: AddressState =
+        AddressState::Present { is_running: true, mtu: Some(9_000), index: Some(2) };
+    const DOWN: AddressState =
+        AddressState::Present { is_running: false, mtu: None, index: Some(2) };
     const ABSENT: AddressState = AddressState::Absent;
 
     /// All pairs of what is known and what a look finds.
@@ -155,7 +167,8 @@ mod tests {
         let ip = "10.0.0.1".parse().unwrap();
         let state = PortState::new(mtu_code_of(ip, 1_500));
         assert_eq!((state.mtu(), state.is_down(), state.has_gid()), (1_024, false, true));
-        assert_eq!(state.update(ip, RUNNING), [None; 2]);
+        assert_eq!(state.update(ip, RUNNING), ([None; 2], true));
+        assert_eq!(state.update(ip, RUNNING), ([None; 2], false));
         assert_eq!(state.mtu(), 4_096);
         state.update(ip, ABSENT);
         assert_eq!((state.mtu(), state.is_down(), state.has_gid()), (4_096, true, false));

@@ -27,6 +27,16 @@ const DRAIN: u32 = 256;
 pub(super) const AWAY: Duration = Duration::from_micros(100);
 pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
 
+/// What a look takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Look {
+    /// Packets to the device's own address.
+    Own,
+    /// Packets to groups as well. If it may defer, it leaves acknowledgements to what the program sends
+    /// next, or to the next call: they take time before a reply.
+    Whole { may_defer: bool },
+}
+
 /// The first step of a poll.
 #[cold]
 pub(crate) fn look(device: &Arc<Device>) {
@@ -37,7 +47,7 @@ pub(crate) fn look(device: &Arc<Device>) {
     let Some(rx) = wire.rx.try_lock() else { return wait_for_holder(wire) };
     // Relaxed: it is cleared under this lock.
     let may_defer = wire.is_watched.load(Ordering::Relaxed);
-    if progress(device, wire, rx, may_defer) {
+    if progress(device, wire, rx, Look::Whole { may_defer }) {
         wire.leave();
     }
 }
@@ -64,19 +74,21 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
         return;
     }
     if let Some(rx) = wire.rx.try_lock()
-        && progress(device, wire, rx, false)
+        && progress(device, wire, rx, Look::Own)
     {
         wire.leave();
     }
 }
 
 /// What a queue pair that was reset does before it can be connected again: packets that have come for
-/// the connection that has ended are dropped. No lock is held.
+/// the connection that has ended are dropped. Those to groups wait elsewhere, and are of no connection. No
+/// lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
-    let Some(wire) = device.wire() else { return };
+    // What comes to a child of fork is its parent's.
+    let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) else { return };
     for _ in 0..DRAIN {
-        if !progress(device, wire, wire.rx.lock(), false) {
+        if !progress(device, wire, wire.rx.lock(), Look::Own) {
             return;
         }
     }
@@ -86,7 +98,8 @@ pub(crate) fn drain(device: &Arc<Device>) {
 /// that it was lost.
 #[cold]
 pub(crate) fn settle(device: &Arc<Device>) {
-    if let Some(wire) = device.wire() {
+    // A child of fork would answer in its parent's name, which answers as well.
+    if let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) {
         settle_with(device, wire, wire.rx.lock());
     }
 }
@@ -98,20 +111,48 @@ fn settle_with(device: &Device, wire: &Wire, mut rx: Guard<'_, Rx>) {
     deferred.run();
 }
 
-/// Takes what has come; whether there may be more to do. If it may, it leaves acknowledgements to what
-/// the program sends next, or to the next call: they take time before a reply.
+/// Takes what has come; whether there may be more to do. Connections come first, and are answered before
+/// groups have their turn.
 pub(super) fn progress(
     device: &Arc<Device>,
     wire: &Wire,
     mut rx: Guard<'_, Rx>,
-    may_defer: bool,
+    look: Look,
 ) -> bool {
-    let Rx { inbox, groups, answering, resuming, faults, late } = &mut *rx;
-    let mut deferred = DeferredWork::default();
-    let mut shared = Answering::new();
+    let (mut deferred, mut shared) = (DeferredWork::default(), Answering::new());
+    let may_defer = matches!(look, Look::Whole { may_defer: true });
+    let mut has_more = take_own(device, wire, &mut rx, may_defer, (&mut shared, &mut deferred));
+    let Rx { inbox, groups, answering, faults, .. } = &mut *rx;
+    if matches!(look, Look::Whole { .. }) {
+        let of_groups = (&mut shared, &mut deferred);
+        has_more |= take_from_groups(
+            device,
+            wire,
+            groups,
+            (inbox, faults),
+            of_groups,
+            |shared, deferred| answer(device, wire, answering, shared, deferred),
+        );
+    }
+    has_more |= !answering.is_empty();
+    drop(rx);
+    deferred.run();
+    has_more
+}
+
+/// Takes what has come to the device's own address, and does what follows from it; whether there may be
+/// more.
+fn take_own(
+    device: &Arc<Device>,
+    wire: &Wire,
+    rx: &mut Rx,
+    may_defer: bool,
+    (shared, deferred): (&mut Answering, &mut DeferredWork),
+) -> bool {
+    let Rx { inbox, answering, resuming, faults, late, .. } = rx;
     let mut has_more = true;
     // What was left, unless the program has sent it; and what the socket had no room for.
-    answer(device, wire, answering, &mut shared, &mut deferred);
+    answer(device, wire, answering, shared, deferred);
     for _ in 0..ROUNDS {
         // After an error, which an earlier packet has met, the next call is about the next one.
         let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
@@ -120,8 +161,8 @@ pub(super) fn progress(
             wire,
             answering: &mut *answering,
             resuming: &mut *resuming,
-            shared: &mut shared,
-            deferred: &mut deferred,
+            shared: &mut *shared,
+            deferred: &mut *deferred,
         };
         let mut arrive = |merged: Merged<'_>| {
             if wire.capture.is_some() {
@@ -147,22 +188,18 @@ pub(super) fn progress(
         add(&wire.counts.received, came);
         // Senders go on while this end takes what else has come.
         if !(is_over && may_defer) {
-            answer(device, wire, answering, &mut shared, &mut deferred);
+            answer(device, wire, answering, shared, deferred);
         }
         if is_over {
-            has_more = !answering.is_empty();
+            has_more = false;
             break;
         }
     }
-    let of_groups = (&mut shared, &mut deferred);
-    has_more |= take_from_groups(device, wire, groups, (inbox, faults), of_groups);
     for qpn in resuming.drain(..) {
         if let Some(qp) = device.qps.get(qpn) {
-            qp.run_wire(&mut qp.sq.lock(), &mut deferred, false);
+            qp.run_wire(&mut qp.sq.lock(), deferred, false);
         }
     }
-    drop(rx);
-    deferred.run();
     has_more
 }
 
@@ -199,8 +236,8 @@ impl PacketFaults {
             return;
         }
         if late.is_none() && random.strikes(network.reordering) {
-            let &Datagram { from, marks, bytes, nth } = datagram;
-            let set_aside = Late { from, marks, bytes: bytes.to_vec(), nth };
+            let &Datagram { from, marks, bytes, nth, was_handed_over } = datagram;
+            let set_aside = Late { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
             *late = Some((set_aside, 1 + random.below(OVERTAKE) as u32));
             return;
         }
@@ -208,11 +245,11 @@ impl PacketFaults {
         if random.strikes(network.duplication) {
             take(datagram);
         }
-        if let Some((Late { from, marks, bytes, nth }, 0)) = late
+        if let Some((Late { from, marks, bytes, nth, was_handed_over }, 0)) = late
             .take_if(|(_, left)| core::mem::replace(left, left.saturating_sub(1)) <= 1)
             .map(|(late, _)| (late, 0))
         {
-            take(&Datagram { from, marks, bytes: &bytes, nth });
+            take(&Datagram { from, marks, bytes: &bytes, nth, was_handed_over });
         }
     }
 }

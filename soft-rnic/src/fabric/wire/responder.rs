@@ -14,7 +14,7 @@ use verbs_sys::*;
 use crate::clock;
 use crate::copy::summed_bytes;
 use crate::deferred_work::{DeferredWork, WorkItem};
-use crate::engine::responder::datagram::{Grh, Route};
+use crate::engine::responder::datagram::Route;
 use crate::lock::Guard;
 use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
@@ -115,33 +115,28 @@ impl Qp {
             self.serve_late(held, headers);
             return Owed::Nothing;
         }
-        let header = headers.deth.map(|deth| {
-            let route = Route {
-                source: gid_of(datagram.from.ip()),
-                destination,
-                class: datagram.marks.class,
-                hops: datagram.marks.hops,
-            };
-            (deth.src_qpn, route.header(packet.payload.len() as u64, headers.imm.is_some()))
-        });
-        self.with_machine(
-            held,
-            (answering, deferred),
-            header,
-            |machine, qkey, here| match machine {
-                Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
-                Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
-                Machine::Datagrams(machine) => {
-                    if headers.deth.is_none_or(|deth| deth.qkey != qkey) {
-                        // Relaxed: a statistic.
-                        let violations = &here.qp.pd.context.device.qkey_violations;
-                        violations.fetch_add(1, Ordering::Relaxed);
-                        return Outcome::Dropped;
-                    }
-                    machine.on_request(headers, packet.payload, here)
-                }
-            },
-        )
+        self.with_machine(held, (answering, deferred), |machine, here| match machine {
+            Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
+            Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
+            Machine::Datagrams(machine) => {
+                // Before anything else is done for it: any machine may send it.
+                let Some(deth) = headers.deth.filter(|deth| deth.qkey == here.qkey) else {
+                    // Relaxed: a statistic.
+                    let violations = &here.qp.pd.context.device.qkey_violations;
+                    violations.fetch_add(1, Ordering::Relaxed);
+                    return Outcome::Dropped;
+                };
+                let route = Route {
+                    source: gid_of(datagram.from.ip()),
+                    destination,
+                    class: datagram.marks.class,
+                    hops: datagram.marks.hops,
+                };
+                let len = packet.payload.len() as u64;
+                here.datagram = Some((deth.src_qpn, route.header(len, headers.imm.is_some())));
+                machine.on_request(headers, packet.payload, here)
+            }
+        })
     }
 
     /// A request has come although the queue pair is in the error state.
@@ -165,7 +160,7 @@ impl Qp {
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
-        self.with_machine(held, (answering, deferred), None, |machine, _, here| match machine {
+        self.with_machine(held, (answering, deferred), |machine, here| match machine {
             Machine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
         })
@@ -175,8 +170,7 @@ impl Qp {
         self: &'q Arc<Qp>,
         held: &mut Held<'q>,
         (answering, deferred): (&mut Answering, &mut DeferredWork),
-        datagram: Option<(u32, Grh)>,
-        act: impl FnOnce(&mut Machine, u32, &mut Here<'_, '_>) -> Outcome,
+        act: impl FnOnce(&mut Machine, &mut Here<'_, '_>) -> Outcome,
     ) -> Owed {
         let guard = held.get_or_insert_with(|| self.responder.lock());
         if !self.state().receives() {
@@ -185,9 +179,7 @@ impl Qp {
         let Some((machine, mut here)) = self.here(guard, answering, deferred) else {
             return Owed::Nothing;
         };
-        here.datagram = datagram;
-        let qkey = here.qkey;
-        let outcome = act(machine, qkey, &mut here);
+        let outcome = act(machine, &mut here);
         if outcome != Outcome::Accepted {
             self.count_unusual(outcome);
         }

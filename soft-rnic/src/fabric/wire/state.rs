@@ -38,6 +38,8 @@ pub(crate) struct Wire {
     pub(crate) send_ports: SendPorts,
     pub(crate) gid: Gid,
     pub(crate) port_state: PortState,
+    /// The process that has opened it.
+    pub(crate) process: u32,
     /// The network namespace that the address is in.
     pub(crate) namespace: Option<(u64, u64)>,
     /// The queue pairs of this device reach each other over the network as well.
@@ -53,8 +55,8 @@ pub(crate) struct Wire {
     pub(crate) polls: AtomicU64,
     /// Counts polls that found another thread at it.
     pub(crate) missed: AtomicU32,
-    /// The device's thread looks again within [`LONGEST_AWAY`](super::progress::LONGEST_AWAY). It is cleared under the lock
-    /// of `rx`.
+    /// The device's thread looks again after two pauses of at most [`LONGEST_AWAY`](super::progress::LONGEST_AWAY):
+    /// a poll may come just after it has asked whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
@@ -128,8 +130,9 @@ pub(crate) struct Rx {
 /// The memberships of this process in multicast groups.
 #[derive(Debug, Default)]
 pub(crate) struct Memberships {
-    /// Held while one begins or ends.
-    pub(crate) changing: Mutex<()>,
+    /// Held while one begins or ends. The number of the interface that they are known to be on: each is of
+    /// one interface, and ends with it.
+    pub(crate) changing: Mutex<Option<u32>>,
     /// Readable while a socket of a group is: made for the first one.
     pub(crate) ready: OnceLock<OwnedFd>,
 }
@@ -175,6 +178,7 @@ pub(crate) struct Late {
     pub(crate) marks: Marks,
     pub(crate) bytes: Vec<u8>,
     pub(crate) nth: u16,
+    pub(crate) was_handed_over: bool,
 }
 
 /// Packets. What is counted for each has one writer at a time, which holds the lock of what receives, or
@@ -223,6 +227,12 @@ pub(crate) enum WireSq {
 }
 
 impl Wire {
+    /// Whether this process is a child of fork: it shares the sockets with the one that has opened the device,
+    /// whose threads may have held any lock at the fork. It leaves both alone.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     pub(crate) fn packet_counters(&self) -> PacketCounters {
         // With both, what a packet has caused is not seen before it is counted.
         let (rx, _tx) = (self.rx.lock(), self.tx.lock());

@@ -1,6 +1,7 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
 mod congestion;
+mod groups;
 mod port;
 mod room;
 
@@ -105,7 +106,8 @@ impl Rig {
     /// Takes bytes from an address, of a traffic class.
     fn take_from(&self, from: SocketAddr, class: u8, bytes: &[u8]) {
         let wire = self.device.wire().unwrap();
-        let datagram = Datagram { from, marks: Marks { class, ..Marks::default() }, bytes, nth: 0 };
+        let marks = Marks { class, ..Marks::default() };
+        let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over: false };
         let mut deferred = DeferredWork::default();
         Arrivals {
             device: &self.device,
@@ -209,6 +211,26 @@ fn connect(qp: *mut ibv_qp, peer: IpAddr) {
         (ibv_qp_state::IBV_QPS_RTS, rts),
     ];
     for (state, mask) in steps {
+        attr.qp_state = state;
+        let mask = (mask | Mask::IBV_QP_STATE).0.cast_signed();
+        // SAFETY: the queue pair is alive.
+        assert_eq!(unsafe { (crate::table().modify_qp)(qp, &mut attr, mask) }, 0);
+    }
+}
+
+const QKEY: u32 = 0x11;
+
+/// Ready to send and receive datagrams.
+fn be_ready_for_datagrams(qp: *mut ibv_qp) {
+    use ibv_qp_attr_mask as Mask;
+    let mut attr = none();
+    (attr.port_num, attr.qkey) = (1, QKEY);
+    let init = Mask::IBV_QP_PKEY_INDEX | Mask::IBV_QP_PORT | Mask::IBV_QP_QKEY;
+    for (state, mask) in [
+        (ibv_qp_state::IBV_QPS_INIT, init),
+        (ibv_qp_state::IBV_QPS_RTR, Mask::IBV_QP_STATE),
+        (ibv_qp_state::IBV_QPS_RTS, Mask::IBV_QP_SQ_PSN),
+    ] {
         attr.qp_state = state;
         let mask = (mask | Mask::IBV_QP_STATE).0.cast_signed();
         // SAFETY: the queue pair is alive.

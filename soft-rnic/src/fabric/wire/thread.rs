@@ -1,17 +1,15 @@
-//! The device's thread, which takes packets while no thread of the program polls, attends to changes of
-//! the network, and what it does for a process that exits.
+//! The device's thread, which takes packets while no thread of the program polls, and what it does for a
+//! process that exits.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::network_changes::Attention;
-use super::progress::{AWAY, LONGEST_AWAY, progress};
+use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
 use super::state::Wire;
 use crate::clock;
-use crate::objects::device::DEVICES;
 use crate::objects::state::Device;
 
 /// How long it waits for packets before it looks around.
@@ -28,7 +26,7 @@ impl Device {
     pub(crate) fn start_wire_thread(self: &Arc<Device>) {
         let Some(wire) = self.wire() else { return };
         wire.thread.get_or_init(|| {
-            settle_at_exit();
+            settle_at_exit(self);
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
             let device = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name("soft-rnic-wire".into());
@@ -58,7 +56,6 @@ impl Wire {
 
 fn run(device: &Weak<Device>) {
     let (mut seen, mut away) = (0, AWAY);
-    let mut changes = Attention::default();
     while let Some(device) = device.upgrade() {
         let Some(wire) = device.wire() else { return };
         // Acquire: of a thread that exits.
@@ -66,7 +63,6 @@ fn run(device: &Weak<Device>) {
             linger(&device, wire);
             wire.exit.is_done.store(true, Ordering::Release);
         }
-        let watched = changes.attend();
         // Relaxed: as in `look`.
         let polls = wire.polls.load(Ordering::Relaxed);
         // A thread that polls takes what comes, or is at it: it must not find the lock taken.
@@ -84,12 +80,12 @@ fn run(device: &Weak<Device>) {
         let wake = wire.thread.wait().as_ref();
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
-        let has_more = progress(&device, wire, rx, false);
+        let has_more = progress(&device, wire, rx, Look::Whole { may_defer: false });
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {
             // One that is made after this wakes.
             let groups = wire.memberships.ready.get();
-            let _ = wire.port.wait_or(full, [wake, watched, groups], changes.wait(WAIT));
+            let _ = wire.port.wait_or(full, [wake, groups], WAIT);
         }
     }
 }
@@ -98,7 +94,7 @@ fn run(device: &Weak<Device>) {
 fn linger(device: &Arc<Device>, wire: &Wire) {
     let begun = clock::now();
     loop {
-        progress(device, wire, wire.rx.lock(), false);
+        progress(device, wire, wire.rx.lock(), Look::Own);
         // Relaxed: this thread has stored it, or one before it.
         let answered = wire.answered_ns.load(Ordering::Relaxed);
         let now = clock::now();
@@ -110,26 +106,51 @@ fn linger(device: &Arc<Device>, wire: &Wire) {
     }
 }
 
-/// The process whose threads take packets.
+/// The process with the threads that take packets.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Has this process settle what it owes when it exits; a child of fork owes nothing.
-fn settle_at_exit() {
+/// A device with a thread. A process that exits finds it without a lock; devices on the network stay
+/// until then.
+#[derive(Debug)]
+struct Threaded {
+    device: Arc<Device>,
+    /// The process that the thread is of.
+    process: u32,
+    next: OnceLock<Box<Threaded>>,
+}
+
+/// All of them, in the order in which they were started.
+static THREADED: OnceLock<Box<Threaded>> = OnceLock::new();
+
+/// Has this process settle what the device owes when it exits; a child of fork owes nothing.
+fn settle_at_exit(device: &Arc<Device>) {
+    let process = std::process::id();
+    let device = Arc::clone(device);
+    let (mut last, mut entry) =
+        (&THREADED, Box::new(Threaded { device, process, next: OnceLock::new() }));
+    while let Err(refused) = last.set(entry) {
+        entry = refused;
+        last = last.get().map_or(last, |it| &it.next);
+    }
     // Relaxed: a number.
-    if PROCESS.swap(std::process::id(), Ordering::Relaxed) == 0 {
+    if PROCESS.swap(process, Ordering::Relaxed) == 0 {
         // SAFETY: the function stays: the library is never unloaded.
         let _ = unsafe { libc::atexit(at_exit) };
     }
 }
 
-/// Asks the devices' threads, and waits for them, but not for ever: the thread that exits may have been
-/// interrupted by a signal with any lock in its hands, and so it takes none itself.
 extern "C" fn at_exit() {
-    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
-        return;
+    let process = std::process::id();
+    if PROCESS.load(Ordering::Relaxed) == process {
+        settle_all(|threaded| threaded.process == process);
     }
-    let Some(devices) = DEVICES.try_lock() else { return };
-    let wires = devices.iter().filter_map(|device| device.wire());
+}
+
+/// Asks the threads of these devices, and waits for them, but not for ever: the thread that exits may have
+/// been interrupted by a signal with any lock in its hands, and so it takes none itself.
+fn settle_all(is_asked: impl Fn(&Threaded) -> bool) {
+    let all = core::iter::successors(THREADED.get(), |it| it.next.get());
+    let wires = all.filter(|it| is_asked(it)).filter_map(|it| it.device.wire());
     let wires = wires.filter(|wire| matches!(wire.thread.get(), Some(Some(_))));
     for wire in wires.clone() {
         wire.exit.is_asked.store(true, Ordering::Release);
@@ -140,5 +161,31 @@ extern "C" fn at_exit() {
     while !is_done() && waited < LONGEST {
         std::thread::sleep(GLANCE);
         waited += GLANCE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::device::DEVICES;
+
+    /// Another thread may have it locked: neither the thread that exits nor the device's needs it.
+    #[test]
+    fn a_process_that_exits_does_not_wait_for_the_list_of_devices() {
+        let devices = ["127.0.0.155", "127.0.0.156"].map(|ip| {
+            let name = ip.parse::<crate::Roce>().unwrap().list().unwrap();
+            let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
+            device.inspect(Device::start_wire_thread).unwrap()
+        });
+        let is_one = |it: &Threaded| devices.iter().any(|device| Arc::ptr_eq(device, &it.device));
+        let is_done =
+            |device: &Arc<Device>| device.wire().unwrap().exit.is_done.load(Ordering::Acquire);
+        let _list = DEVICES.lock();
+        // It may give up on a machine that is busy: what it was asked for, the thread does.
+        let begun = clock::now();
+        while !devices.iter().all(is_done) && clock::now() - begun < 30_000_000_000 {
+            settle_all(is_one);
+        }
+        assert!(devices.iter().all(is_done));
     }
 }

@@ -1,16 +1,20 @@
 //! What a program learns of its port when looks at the interfaces find changes.
 
 use core::net::SocketAddr;
-use std::os::fd::AsRawFd;
 
 use verbs_sys::ibv_event_type as E;
 
-use super::super::network_changes::{LOOKING, update};
-use super::*;
-use crate::udp::AddressState;
+use roce_core::icrc::{Checked, Flow};
 
-const RUNNING: AddressState = AddressState::Present { is_running: true, mtu: Some(9_000) };
-const DOWN: AddressState = AddressState::Present { is_running: false, mtu: Some(1_500) };
+use super::super::network_changes::{Watch, network_namespace, update};
+use super::super::packets::renumber;
+use super::*;
+use crate::udp::{AddressState, Inbox, Outbox, Port};
+
+const RUNNING: AddressState =
+    AddressState::Present { is_running: true, mtu: Some(9_000), index: Some(2) };
+const DOWN: AddressState =
+    AddressState::Present { is_running: false, mtu: Some(1_500), index: Some(2) };
 
 struct Watcher(*mut ibv_context);
 
@@ -66,18 +70,18 @@ impl Drop for Watcher {
     }
 }
 
-fn listed(text: &str) -> Arc<Device> {
+/// A device that finds no changes by itself.
+pub(super) fn unwatched(text: &str) -> Arc<Device> {
     let roce: Roce = text.parse().unwrap();
-    let name = roce.list().unwrap();
-    DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap()
+    let device = roce.open(&format!("roce:{text}")).unwrap();
+    DEVICES.lock().push(Arc::clone(&device));
+    device
 }
 
 #[test]
 fn a_program_learns_what_happens_to_its_address() {
-    let device = listed("127.0.0.152");
+    let device = unwatched("127.0.0.152");
     let wire = device.wire().unwrap();
-    // No look of another test's device meanwhile.
-    let _looking = LOOKING.lock();
     let both = [Watcher::new(&device), Watcher::new(&device)];
     let gid = wire.gid;
     assert_eq!(both[0].says(), (true, 4_096, gid));
@@ -100,11 +104,25 @@ fn a_program_learns_what_happens_to_its_address() {
     }
 }
 
+/// The messages say nothing of other network namespaces, and no thread can look there.
+#[test]
+fn a_port_in_another_network_namespace_stays_as_it_is() {
+    let device = unwatched("127.0.0.157");
+    let wire = device.wire().unwrap();
+    let here = network_namespace();
+    let there = here.map(|(device, file)| (device, file + 1));
+    let seen = || format!("{:?}", wire.port_state);
+    let unlisted = seen();
+    Watch::new(1, there).unwrap().add(&device, wire);
+    assert_eq!(seen(), unlisted);
+    Watch::new(1, here).unwrap().add(&device, wire);
+    assert_ne!(seen(), unlisted);
+}
+
 #[test]
 fn a_program_that_takes_no_events_finds_the_last_ones() {
-    let device = listed("127.0.0.153");
+    let device = unwatched("127.0.0.153");
     let wire = device.wire().unwrap();
-    let _looking = LOOKING.lock();
     let watcher = Watcher::new(&device);
     for _ in 0..100 {
         update(&device, wire, DOWN);
@@ -120,9 +138,9 @@ fn a_program_that_takes_no_events_finds_the_last_ones() {
 /// What the system has refused while the network was away says nothing of the network that is back.
 #[test]
 fn runs_are_tried_again_when_the_network_is_back() {
-    let device = listed("127.0.0.154");
+    let device = unwatched("127.0.0.154");
     let wire = device.wire().unwrap();
-    let _looking = LOOKING.lock();
+    update(&device, wire, RUNNING);
     let to = SocketAddr::new("127.0.0.154".parse().unwrap(), 9);
     let push_two = || {
         let mut tx = wire.tx.lock();
@@ -131,22 +149,43 @@ fn runs_are_tried_again_when_the_network_is_back() {
     };
     assert_eq!(push_two(), [0, 1]);
     // A socket without checksums can send no runs.
-    let port = UdpSocket::bind("127.0.0.154:0").unwrap();
-    let yes = 1_i32;
-    // SAFETY: the option's value is an integer, which is read.
-    let set = unsafe {
-        let value = (&raw const yes).cast();
-        libc::setsockopt(port.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
-    };
-    assert_eq!(set, 0);
-    let port = crate::udp::Port::of(port.into()).unwrap();
-    assert!(wire.tx.lock().send(&port).is_err());
+    let port = Port::without_runs("127.0.0.154:0");
+    assert_eq!(wire.tx.lock().send(&port), Ok(2));
     assert_eq!(push_two(), [0, 0]);
     assert_eq!(wire.tx.lock().send(&port), Ok(2));
+    // A look that finds nothing new changes nothing, as after a change of another interface.
+    update(&device, wire, RUNNING);
+    assert_eq!(push_two(), [0, 0]);
+    wire.flush(&mut wire.tx.lock());
     update(&device, wire, AddressState::Absent);
     assert_eq!(push_two(), [0, 0]);
     update(&device, wire, RUNNING);
     wire.flush(&mut wire.tx.lock());
     assert_eq!(push_two(), [0, 1]);
     wire.flush(&mut wire.tx.lock());
+}
+
+/// The ICRC covers the identification, which depends on the way that a packet is sent.
+#[test]
+fn packets_of_a_run_that_is_refused_have_fitting_checksums() {
+    let [from, to] = [Port::without_runs("127.0.0.154:0"), Port::bind_any("127.0.0.154:0")];
+    let flow = Flow::new(from.local(), to.local()).unwrap();
+    let mut tx = Outbox::new(true);
+    for n in 0..3 {
+        let (nth, packet) = tx.push(to.local(), Marks::default(), 64).unwrap();
+        packet.fill(n);
+        flow.seal(nth, packet).unwrap();
+    }
+    assert_eq!(tx.send_from(&from, &[], renumber), Ok(3));
+    let (mut inbox, mut came) = (Inbox::default(), 0);
+    while came < 3 {
+        assert_eq!(to.wait(None, std::time::Duration::from_secs(30)), Ok(true));
+        inbox.receive(&to).unwrap();
+        for datagram in inbox.datagrams() {
+            let checked = flow.check(0, datagram.bytes);
+            assert_eq!(checked, Ok(Checked::V4 { id: 0, dont_fragment: true }));
+            assert_eq!(datagram.bytes[0], came);
+            came += 1;
+        }
+    }
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::mpsc;
 
 use roce_core::lengths::MAX_PACKET;
 
@@ -198,4 +199,46 @@ fn without_segmentation_each_packet_goes_by_itself() {
         let mut push = || tx.push(SocketAddr::new(roce.ip, 9), Marks::default(), 1_000).unwrap().0;
         assert_eq!([(); 3].map(|()| push()), expected, "{text}");
     }
+}
+
+/// What receives may want the lock while the sender waits for room: `loopback=wire`.
+#[test]
+fn a_datagram_over_the_network_does_not_lock_the_queue_pair_that_it_goes_to() {
+    let roce: Roce = "127.0.0.243,loopback=wire".parse().unwrap();
+    let name = roce.list().unwrap();
+    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+    device.wire().unwrap().thread.set(None).unwrap();
+    let [from, to] = [(); 2].map(|()| queue_pair_of(&device, ibv_qp_type::IBV_QPT_UD));
+    [from, to].iter().for_each(|qp| be_ready_for_datagrams(*qp));
+    // SAFETY: both queue pairs are alive.
+    let [from, to] = [from, to].map(|qp| unsafe { Qp::from_abi(qp) }.unwrap().keep());
+    // SAFETY: zeroes are attributes.
+    let mut attr: ibv_ah_attr = unsafe { zeroed() };
+    (attr.is_global, attr.port_num) = (1, 1);
+    attr.grh.dgid.raw = device.wire().unwrap().gid;
+    // SAFETY: the domain is alive.
+    let ah = unsafe { (crate::table().create_ah)((*from.as_abi()).pd, &mut attr) };
+    assert!(!ah.is_null());
+    let (locked, is_locked) = mpsc::channel();
+    let (sent, is_sent) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let responder = &to.responder;
+        let holder = scope.spawn(move || {
+            let _held = responder.lock();
+            locked.send(()).unwrap();
+            is_sent.recv_timeout(LONG)
+        });
+        is_locked.recv().unwrap();
+        // SAFETY: zeroes are a request without memory; the queue pair and the handle are alive.
+        unsafe {
+            let mut wr: ibv_send_wr = zeroed();
+            wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+            let (remote_qpn, remote_qkey) = (to.num, 1);
+            wr.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+            assert_eq!(post_send(from.as_abi(), &mut wr, &mut null_mut()), 0);
+        }
+        let _ = sent.send(());
+        assert_eq!(holder.join().unwrap(), Ok(()), "it waits for the lock");
+    });
+    assert_eq!(device.wire().unwrap().packet_counters().sent, 1);
 }
