@@ -68,7 +68,7 @@ pub struct Config {
     pub pkey: u16,
     /// The number of the first packet (`rq_psn`).
     pub first_psn: Psn,
-    /// How long a requester waits that meets no receive request.
+    /// How long a requester waits that meets no receive request, or memory that is not there yet.
     pub min_rnr_timer: RnrTimer,
 }
 
@@ -181,8 +181,8 @@ pub trait Target {
     /// The next bytes of a SEND, into the receive request that was taken.
     ///
     /// # Errors
-    /// Its memory is not accessible.
-    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible>;
+    /// [`AccessError`]: its memory is not there yet, and nothing was copied; or it is not accessible.
+    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), AccessError>;
 
     /// Completes the receive request that was taken.
     fn complete_receive(&mut self, done: ReceiveDone);
@@ -194,39 +194,40 @@ pub trait Target {
     /// is read or written, and not for no bytes.
     ///
     /// # Errors
-    /// [`Refusal`]
-    fn check(&mut self, access: Access, rkey: u32, va: u64, length: u32) -> Result<(), Refusal>;
+    /// [`AccessError`]
+    fn check(&mut self, access: Access, rkey: u32, va: u64, length: u32)
+    -> Result<(), AccessError>;
 
     /// Bytes of a WRITE. The key was checked when the WRITE began.
     ///
     /// # Errors
-    /// [`Refusal`], if the key is no longer valid.
-    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal>;
+    /// [`AccessError`], if the key is no longer valid, or the memory is there no longer.
+    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError>;
 
     /// Bytes for the response that [`Responder::next_response`] returns: the caller's next packet.
     /// The key was checked when the READ began; a READ that is repeated is checked by this alone.
     ///
     /// # Errors
-    /// [`Refusal`], if the key is no longer valid.
-    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal>;
+    /// [`AccessError`], if the key is no longer valid, or the memory is there no longer.
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError>;
 
     /// Executes an atomic at a multiple of eight, and returns what was there. The key was checked.
     ///
     /// # Errors
-    /// [`Refusal`]
-    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal>;
+    /// [`AccessError`]
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError>;
 
     /// Stores eight bytes at a multiple of eight, at once: a reader that sees them sees all that was stored
     /// before. The key was checked.
     ///
     /// # Errors
-    /// [`Refusal`]
+    /// [`AccessError`]
     fn atomic_write(
         &mut self,
         rkey: u32,
         va: u64,
         bytes: [u8; ATOMIC_WRITE],
-    ) -> Result<(), Refusal>;
+    ) -> Result<(), AccessError>;
 
     /// Invalidates a key for the peer.
     ///
@@ -235,9 +236,21 @@ pub trait Target {
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal>;
 }
 
-/// The memory of a receive request is not accessible.
+/// Why memory is not accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inaccessible;
+pub enum AccessError {
+    /// It is not there yet, as pages of on-demand memory may be. Nothing has changed; a requester of a
+    /// reliable connection gets an RNR NAK, and sends the request again.
+    NotPresent,
+    /// The request is refused. (Of a receive request: its memory is not accessible.)
+    Refused(Refusal),
+}
+
+impl From<Refusal> for AccessError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
 
 /// What became of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +261,7 @@ pub enum Outcome {
     Duplicate,
     /// One before it is missing.
     OutOfSequence,
-    /// There is no receive request for it.
+    /// There is no receive request for it, or its memory is not there yet.
     NotReady,
     /// The connection fails.
     Failed(Refusal),
@@ -267,9 +280,20 @@ enum Due {
     Nak(Refusal, u64),
 }
 
+/// What an acknowledgement says: that of the last packet of a SEND or WRITE that was executed. The
+/// numbers of READs and atomics are left to their responses: Linux's soft-RoCE takes an
+/// acknowledgement with one of those for the response, and completes the READ without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plain {
+    /// The position behind the packet.
+    end: u64,
+    /// Messages that were completed then.
+    msn: u32,
+}
+
 /// The responder of one queue pair. See the [module](self).
 // Invariants: `expected` counts packets as the requester's positions do. `is_gap_reported` from a
-// NAK (sequence or RNR) until the expected packet is accepted. After a failure, `message` is None
+// NAK (sequence or RNR) until the expected packet is accepted. `held` is None during a SEND. After a failure, `message` is None
 // and no packet is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responder<S> {
@@ -279,7 +303,10 @@ pub struct Responder<S> {
     expected: u64,
     /// Messages that were completed.
     msn: u32,
+    plain: Plain,
     message: Message,
+    /// The room of a receive request that was taken for a message of which nothing is executed.
+    held: Option<u32>,
     due: Due,
     is_gap_reported: bool,
     has_failed: bool,
@@ -325,7 +352,7 @@ impl<S> Responder<S> {
         fault: ReceiveFault,
         target: &mut T,
     ) {
-        if matches!(self.message, Message::Send { .. }) {
+        if matches!(self.message, Message::Send { .. }) || self.held.take().is_some() {
             target.fail_receive(fault);
         }
         self.has_failed = true;
@@ -359,7 +386,9 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             slots: Slots::new(slots),
             expected: config.first_psn.get().into(),
             msn: 0,
+            plain: Plain { end: config.first_psn.get().into(), msn: 0 },
             message: Message::None,
+            held: None,
             due: Due::Nothing,
             is_gap_reported: false,
             has_failed: false,

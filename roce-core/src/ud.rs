@@ -14,7 +14,7 @@ use crate::message::immediate;
 use crate::opcode::{Opcode, Transport};
 use crate::psn::Psn;
 use crate::request::{Outgoing, WqeIndex};
-use crate::responder::{Outcome, ReceiveDone, ReceiveFault, Refusal, Target};
+use crate::responder::{AccessError, Outcome, ReceiveDone, ReceiveFault, Refusal, Target};
 
 /// A datagram to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Sender {
     }
 }
 
-/// The receiving end. A receive request that is too short for a datagram serves the next one.
+/// The receiving end. A receive request that is too short for a datagram, or memory of which is not there yet, serves the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receiver {
     /// The room of a receive request that was taken and has not completed.
@@ -122,8 +122,12 @@ impl Receiver {
             target.note_short(room, length, true);
             return Outcome::Dropped;
         }
+        let placed = target.place(0, payload);
+        if placed == Err(AccessError::NotPresent) {
+            return Outcome::Dropped;
+        }
         self.held = None;
-        if target.place(0, payload).is_err() {
+        if placed.is_err() {
             target.fail_receive(ReceiveFault::Protection);
             return Outcome::Failed(Refusal::Operation);
         }

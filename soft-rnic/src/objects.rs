@@ -34,6 +34,7 @@ pub(crate) mod queue_memory;
 pub(crate) mod quiescence;
 pub(crate) mod recv_ring;
 pub(crate) mod rereg;
+pub(crate) mod residency;
 pub(crate) mod span;
 pub(crate) mod srq;
 pub(crate) mod state;

@@ -22,7 +22,7 @@ struct Ends {
 
 impl Ends {
     fn new(n: usize) -> Ends {
-        let p = Pair::of(RC, Net::new(), Config::default(), Config::default());
+        let p = Pair::of(RC, Net::new(), waits_for_pages(), waits_for_pages());
         let pages = Pages::new(n);
         let mr = explicit(&p.net, &pages, RW);
         Ends { p, pages, mr }
@@ -35,7 +35,7 @@ impl Ends {
             self.p.net.poll_now(self.p.cq[end]);
         }
         for end in [0, 1] {
-            self.p.net.connect(self.p.qp[end], self.p.num(1 - end), Config::default());
+            self.p.net.connect(self.p.qp[end], self.p.num(1 - end), waits_for_pages());
         }
     }
 
@@ -137,7 +137,7 @@ fn atomics_of_one_word_do_not_lose_each_other() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let p = Pair::new();
+                let p = Pair::with(Net::new(), waits_for_pages(), waits_for_pages());
                 let mr = explicit(&p.net, &pages, RW);
                 for _ in 0..EACH {
                     let mut sges = [sge(p.mr[0], 0, 8)];

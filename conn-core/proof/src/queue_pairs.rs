@@ -7,7 +7,7 @@ use roce_core::{
     request::{Kind, Request, WqeIndex},
     requester::{self, Received, Requester, SendSlot, Status},
     responder::{
-        self, Access, AtomicOp, Inaccessible, Outcome, ReceiveDone, ReceiveFault, Refusal,
+        self, Access, AccessError, AtomicOp, Outcome, ReceiveDone, ReceiveFault, Refusal,
         Responder, ResponseSlot, Target,
     },
     uc, ud,
@@ -41,9 +41,9 @@ impl Target for Memory {
         Some(self.buffer.len() as u32)
     }
 
-    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
+    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), AccessError> {
         let start = offset as usize;
-        let place = self.buffer.get_mut(start..start + payload.len()).ok_or(Inaccessible)?;
+        let place = self.buffer.get_mut(start..start + payload.len()).ok_or(Refusal::Access)?;
         place.copy_from_slice(payload);
         Ok(())
     }
@@ -54,16 +54,17 @@ impl Target for Memory {
 
     fn fail_receive(&mut self, _: ReceiveFault) {}
 
-    fn check(&mut self, _: Access, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
-        self.range(rkey, va, length as usize).map(|_| ())
+    fn check(&mut self, _: Access, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
+        self.range(rkey, va, length as usize)?;
+        Ok(())
     }
 
-    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError> {
         self.range(rkey, va, payload.len())?.copy_from_slice(payload);
         Ok(())
     }
 
-    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let mut payload = [0; MTU];
         let bytes = self.range(rkey, va, length as usize)?;
         payload.get_mut(..bytes.len()).ok_or(Refusal::Operation)?.copy_from_slice(bytes);
@@ -71,7 +72,7 @@ impl Target for Memory {
         Ok(())
     }
 
-    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal> {
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let word = self.range(rkey, va, 8)?.first_chunk_mut().ok_or(Refusal::Access)?;
         let before = u64::from_le_bytes(*word);
         if let AtomicOp::FetchAdd { add } = op {
@@ -80,7 +81,7 @@ impl Target for Memory {
         Ok(before)
     }
 
-    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), AccessError> {
         self.write(rkey, va, &bytes)
     }
 

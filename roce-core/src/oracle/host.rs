@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::{vec, vec::Vec};
 
 use super::{MAX_LENGTH, MEMORY};
-use crate::responder::{
-    Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Target,
-};
+use crate::responder::{Access, AccessError, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Target};
 
 /// The address of the memory: its end is the end of all addresses but a few.
 pub(crate) const BASE: u64 = u64::MAX - 2 * MEMORY as u64 - 7;
@@ -22,6 +20,8 @@ pub(crate) struct Host {
     pub(crate) receives: u32,
     /// The one that was taken, and what is in it.
     pub(crate) taken: Option<Vec<u8>>,
+    /// How many of the next accesses meet memory that is not there.
+    pub(crate) absent: u32,
     /// Those that completed, with their bytes.
     pub(crate) done: VecDeque<(ReceiveDone, Vec<u8>)>,
     /// Those that failed.
@@ -43,6 +43,7 @@ impl Host {
             memory: vec![0; MEMORY],
             receives: 0,
             taken: None,
+            absent: 0,
             done: VecDeque::new(),
             faults: 0,
             payload: Vec::new(),
@@ -51,6 +52,13 @@ impl Host {
             is_valid: true,
             is_unreliable: false,
         }
+    }
+
+    /// Whether memory is there: not the next times, if a test says so.
+    fn meet(&mut self) -> Result<(), AccessError> {
+        let Some(left) = self.absent.checked_sub(1) else { return Ok(()) };
+        self.absent = left;
+        Err(AccessError::NotPresent)
     }
 
     fn range(&self, rkey: u32, va: u64, length: u32) -> Result<core::ops::Range<usize>, Refusal> {
@@ -71,7 +79,8 @@ impl Target for Host {
         Some(MAX_LENGTH)
     }
 
-    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
+    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), AccessError> {
+        self.meet()?;
         let taken = self.taken.as_mut().expect("a receive request was taken");
         if offset == 0 && self.is_unreliable {
             taken.clear();
@@ -93,25 +102,28 @@ impl Target for Host {
         self.faults += 1;
     }
 
-    fn check(&mut self, _: Access, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+    fn check(&mut self, _: Access, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         assert!(length > 0, "no bytes need no key");
-        self.range(rkey, va, length).map(|_| ())
+        self.range(rkey, va, length)?;
+        self.meet()
     }
 
-    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError> {
         let range = self.range(rkey, va, payload.len() as u32)?;
+        self.meet()?;
         self.memory[range].copy_from_slice(payload);
         self.stored += payload.len() as u64;
         Ok(())
     }
 
-    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let range = self.range(rkey, va, length)?;
+        self.meet()?;
         self.payload = self.memory[range].to_vec();
         Ok(())
     }
 
-    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal> {
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let range = self.range(rkey, va, 8)?;
         let word = &mut self.memory[range];
         let before = u64::from_le_bytes((&*word).try_into().expect("eight bytes"));
@@ -125,7 +137,7 @@ impl Target for Host {
         Ok(before)
     }
 
-    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), AccessError> {
         assert!(va.is_multiple_of(8), "an ATOMIC WRITE is of a word");
         self.write(rkey, va, &bytes)
     }

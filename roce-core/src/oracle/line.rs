@@ -22,7 +22,7 @@ use crate::psn::Psn;
 use crate::request::{Kind, Request};
 use crate::requester::{self, Requester, SendSlot};
 use crate::responder::{
-    self, Access, AtomicOp, Inaccessible, Outcome, ReceiveDone, ReceiveFault, Refusal, Responder,
+    self, Access, AccessError, AtomicOp, Outcome, ReceiveDone, ReceiveFault, Refusal, Responder,
     ResponseSlot, Target,
 };
 
@@ -306,7 +306,7 @@ impl Target for Sink {
         Some(MESSAGE)
     }
 
-    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), Inaccessible> {
+    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), AccessError> {
         Ok(())
     }
 
@@ -314,24 +314,24 @@ impl Target for Sink {
 
     fn fail_receive(&mut self, _: ReceiveFault) {}
 
-    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), Refusal> {
+    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn read(&mut self, _: u32, _: u64, _: u32) -> Result<(), Refusal> {
+    fn read(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Refusal> {
+    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
         Ok(0)
     }
 
-    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), Refusal> {
-        Err(Refusal::Operation)
+    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), AccessError> {
+        Err(Refusal::Operation.into())
     }
 
     fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {

@@ -38,6 +38,8 @@ pub struct Faults {
     pub congestion: u8,
     /// How often the peer has no receive request.
     pub late_receives: u8,
+    /// How often memory of the peer is not there for a while.
+    pub absent: u8,
 }
 
 /// Posts `requests` requests over a network with faults, until all are complete; returns how many
@@ -59,6 +61,9 @@ pub fn random_run(seed: u64, faults: Faults, requests: u64) -> u64 {
         }
         if !random.percent(faults.late_receives) {
             connection.apply(Op::Receives(random.below(3) as u8));
+        }
+        if faults.absent > 0 && random.percent(faults.absent) {
+            connection.hold_back(random.below(4) as u32);
         }
         connection.apply(Op::Transmit(random.below(6) as u8));
         carry(&mut connection, &mut random, faults, Way::ToResponder);

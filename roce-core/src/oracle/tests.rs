@@ -41,6 +41,12 @@ fn all_complete_when_receive_requests_come_late() {
 }
 
 #[test]
+fn all_complete_when_memory_is_not_there_at_times() {
+    runs(Faults { absent: 10, ..Faults::default() });
+    runs(Faults { absent: 10, loss: 10, ..Faults::default() });
+}
+
+#[test]
 fn all_complete_when_the_network_is_congested() {
     runs(Faults { congestion: 5, ..Faults::default() });
     runs(Faults { congestion: 100, loss: 5, ..Faults::default() });
@@ -48,8 +54,9 @@ fn all_complete_when_the_network_is_congested() {
 
 #[test]
 fn all_complete_when_everything_goes_wrong() {
-    let congestion = 10;
-    runs(Faults { loss: 10, duplication: 10, reordering: 10, congestion, late_receives: 60 });
+    let (congestion, absent) = (10, 20);
+    let late_receives = 60;
+    runs(Faults { loss: 10, duplication: 10, reordering: 10, congestion, late_receives, absent });
 }
 
 #[test]

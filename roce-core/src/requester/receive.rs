@@ -38,6 +38,34 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
     }
 
+    /// Where the bytes of a response go, if it brings some and is taken: which request, offset and length.
+    /// For a caller that looks at the memory first; nothing changes.
+    pub fn landing(&self, headers: &Headers) -> Option<(WqeIndex, u32, u32)> {
+        let opcode = headers.bth.opcode;
+        if !opcode.is_read_response() && opcode != Opcode::RcAtomicAck {
+            return None;
+        }
+        let position = self.position(headers.bth.psn)?;
+        // What is before it and has a response has to be over.
+        let mut index = self.oldest;
+        let mut slot = self.slot(index);
+        while slot.end <= position {
+            if slot.request.kind.has_response() {
+                return None;
+            }
+            index += 1;
+            slot = self.slot(index);
+        }
+        match slot.request.kind {
+            Kind::Read => {
+                let (offset, length) = self.bytes(&slot, position, position + 1);
+                Some((WqeIndex(index), offset, length))
+            }
+            kind if kind.is_atomic() => Some((WqeIndex(index), 0, 8)),
+            _ => None,
+        }
+    }
+
     /// Packets of this requester met congestion. If none is under way, it is over.
     fn on_congestion(&mut self) {
         if self.unacked < self.sent {

@@ -1,6 +1,8 @@
 //! Whether a request packet is the expected one.
 
-use super::{Due, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{
+    AccessError, Due, Outcome, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
+};
 use crate::headers::Headers;
 use crate::message::permits;
 use crate::opcode::Transport;
@@ -9,7 +11,7 @@ use crate::psn::Psn;
 /// Why the expected packet is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// There is no receive request. Nothing has changed.
+    /// There is no receive request, or memory is not there yet. Nothing of the packet is executed.
     NotReady,
     /// It is refused, and the receive request that its message has taken fails.
     Refused(Refusal, ReceiveFault),
@@ -18,6 +20,15 @@ pub(super) enum Stop {
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal, ReceiveFault::Flushed)
+    }
+}
+
+impl From<AccessError> for Stop {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::NotPresent => Self::NotReady,
+            AccessError::Refused(refusal) => refusal.into(),
+        }
     }
 }
 
@@ -95,7 +106,10 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if opcode.has_response() {
             // Its response acknowledges all before it.
             self.due = Due::Nothing;
-        } else if headers.bth.ack_req || self.due != Due::Nothing {
+            return;
+        }
+        self.plain = Plain { end: self.expected, msn: self.msn };
+        if headers.bth.ack_req || self.due != Due::Nothing {
             // A NAK that was not sent yet is obsolete.
             self.due = Due::Ack;
         }

@@ -1,7 +1,7 @@
 //! What is sent to the requester.
 
 use super::slots::{Answer, Remembered};
-use super::{Due, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{AccessError, Due, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::{Aeth, AtomicAckEth, Bth, Headers, NakCode, Syndrome};
 use crate::lengths::padding_of;
 use crate::opcode::Opcode;
@@ -47,9 +47,12 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let offset = ((position - answered.first) * u64::from(self.config.mtu)) as u32;
         let length = until.saturating_sub(offset).min(self.config.mtu);
         if length > 0
-            && let Err(refusal) = target.read(rkey, va.wrapping_add(offset.into()), length)
+            && let Err(error) = target.read(rkey, va.wrapping_add(offset.into()), length)
         {
-            return self.refuse_read(answered, refusal, target);
+            return match error {
+                AccessError::NotPresent => Some(self.postpone_read(answered)),
+                AccessError::Refused(refusal) => self.refuse_read(answered, refusal, target),
+            };
         }
         let part = Part::of(position == answered.start, position + 1 == answered.end);
         let mut headers = self.headers(read_response_opcode(part), position);
@@ -58,6 +61,18 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
         }
         Some(Response { headers, length })
+    }
+
+    /// The memory of a READ is not there any more: the requester is to ask again, for the rest and for all
+    /// behind it.
+    fn postpone_read(&mut self, answered: &Remembered) -> Response {
+        self.slots.abandon_all();
+        if !self.has_failed {
+            self.due = Due::Nothing;
+        }
+        let timer = self.config.min_rnr_timer;
+        let headers = self.acknowledge(Syndrome::RnrNak { timer }, answered.next);
+        Response { headers, length: 0 }
     }
 
     /// The memory of a READ is not accessible any more. If it was answered before, the requester
@@ -96,13 +111,24 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     fn take_due(&mut self) -> Option<Headers> {
         let (syndrome, position) = match self.due {
             Due::Nothing => return None,
-            Due::Ack => (Syndrome::ACK, self.expected - 1),
+            Due::Ack => {
+                self.due = Due::Nothing;
+                return Some(self.acknowledge_plain());
+            }
             Due::SequenceNak => (Syndrome::Nak(NakCode::PsnSequenceError), self.expected),
             Due::RnrNak => (Syndrome::RnrNak { timer: self.config.min_rnr_timer }, self.expected),
             Due::Nak(refusal, position) => (Syndrome::Nak(refusal.nak()), position),
         };
         self.due = Due::Nothing;
         Some(self.acknowledge(syndrome, position))
+    }
+
+    /// Acknowledges what was executed.
+    pub(super) fn acknowledge_plain(&self) -> Headers {
+        let Plain { end, msn } = self.plain;
+        let mut headers = self.headers(Opcode::RcAck, end.wrapping_sub(1));
+        headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });
+        headers
     }
 
     pub(super) fn acknowledge(&self, syndrome: Syndrome, position: u64) -> Headers {

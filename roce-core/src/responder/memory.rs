@@ -2,9 +2,7 @@
 
 use super::accept::Stop;
 use super::slots::{Answer, Remembered};
-use super::{
-    Access, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
-};
+use super::{Access, AccessError, AtomicOp, ReceiveDone, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::{Headers, Reth};
 use crate::lengths::ATOMIC_WRITE;
 use crate::message::{Message, fits_write, immediate};
@@ -12,9 +10,9 @@ use crate::opcode::Opcode;
 use crate::request::{MAX_MESSAGE, packets};
 
 /// Whether all bytes that a request names are accessible. No bytes are, whatever the key.
-fn check<T: Target>(target: &mut T, access: Access, reth: &Reth) -> Result<(), Refusal> {
+fn check<T: Target>(target: &mut T, access: Access, reth: &Reth) -> Result<(), AccessError> {
     if reth.len > MAX_MESSAGE {
-        return Err(Refusal::Invalid);
+        return Err(Refusal::Invalid.into());
     }
     if reth.len == 0 {
         return Ok(());
@@ -43,13 +41,10 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
         let has_imm = immediate(headers).is_some();
         if has_imm {
-            target.take_receive().ok_or(Stop::NotReady)?;
+            self.take_receive(target)?;
         }
-        self.write(target, &reth, received, payload).inspect_err(|_| {
-            if has_imm {
-                target.fail_receive(ReceiveFault::Flushed);
-            }
-        })?;
+        // If it is refused, the receive request fails that is held.
+        self.write(target, &reth, received, payload)?;
         if is_end {
             self.end_write(headers, reth.len, target);
         } else {
@@ -64,7 +59,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         reth: &Reth,
         received: u32,
         payload: &[u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AccessError> {
         if payload.is_empty() {
             return Ok(());
         }
@@ -73,6 +68,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
 
     fn end_write<T: Target>(&mut self, headers: &Headers, length: u32, target: &mut T) {
         if let Some(imm) = immediate(headers) {
+            self.held = None;
             target.complete_receive(ReceiveDone {
                 length,
                 imm: Some(imm),

@@ -1,7 +1,7 @@
 //! SENDs: messages into receive requests.
 
 use super::accept::Stop;
-use super::{ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{AccessError, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::Headers;
 use crate::message::{Message, immediate, invalidated};
 
@@ -15,8 +15,9 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     ) -> Result<u32, Stop> {
         let (capacity, received) = match self.message {
             Message::Send { capacity, received } => (capacity, received),
-            _ => (target.take_receive().ok_or(Stop::NotReady)?, 0),
+            _ => (self.take_receive(target)?, 0),
         };
+        let (before, held) = (self.message, self.held.take());
         // Until the packet is executed, a fault is that of the message.
         self.message = Message::Send { capacity, received };
         let length = payload.len() as u32; // at most the MTU
@@ -25,15 +26,25 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             target.note_short(capacity, received.saturating_add(length), is_all);
             return Err(Stop::Refused(Refusal::Invalid, ReceiveFault::Length));
         }
-        target
-            .place(received, payload)
-            .map_err(|_| Stop::Refused(Refusal::Operation, ReceiveFault::Protection))?;
+        target.place(received, payload).map_err(|error| match error {
+            AccessError::NotPresent => {
+                (self.message, self.held) = (before, held);
+                Stop::NotReady
+            }
+            AccessError::Refused(_) => Stop::Refused(Refusal::Operation, ReceiveFault::Protection),
+        })?;
         let received = received + length;
         self.message = Message::Send { capacity, received };
         if headers.bth.opcode.ends_message() {
             self.end_send(headers, received, target)?;
         }
         Ok(1)
+    }
+
+    /// The room of the receive request that is held, or of a new one, which is held from now on.
+    pub(super) fn take_receive<T: Target>(&mut self, target: &mut T) -> Result<u32, Stop> {
+        self.held = self.held.or_else(|| target.take_receive());
+        self.held.ok_or(Stop::NotReady)
     }
 
     fn end_send<T: Target>(

@@ -175,6 +175,14 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         });
     }
 
+    /// No response that is pending is sent, unless it is asked for again.
+    pub(super) fn abandon_all(&mut self) {
+        for old in self.entries.as_mut().iter_mut().filter_map(|entry| entry.0.as_mut()) {
+            old.end = old.next;
+        }
+        self.pending = 0;
+    }
+
     /// Nothing more is sent.
     pub(super) fn clear(&mut self) {
         self.entries.as_mut().iter_mut().for_each(|entry| entry.0 = None);

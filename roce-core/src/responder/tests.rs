@@ -5,6 +5,7 @@ use crate::headers::{AtomicEth, Bth, DEFAULT_PKEY, Headers, Ieth, ImmDt, Reth, S
 use crate::opcode::Opcode;
 use crate::oracle::host::{BASE, Host, INVALIDATED, RKEY};
 
+mod absent;
 mod changes;
 mod refusals;
 mod repetitions;

@@ -6,7 +6,7 @@ use crate::message::{Message, fits_write, immediate, permits};
 use crate::opcode::Transport;
 use crate::psn::Psn;
 use crate::request::MAX_MESSAGE;
-use crate::responder::{Access, Outcome, ReceiveDone, ReceiveFault, Refusal, Target};
+use crate::responder::{Access, AccessError, Outcome, ReceiveDone, ReceiveFault, Refusal, Target};
 
 /// The receiving end. See the [module](super).
 // Invariant: while `message` is a SEND, `held` is its receive request.
@@ -76,10 +76,15 @@ impl Receiver {
             target.note_short(capacity, received.saturating_add(length), is_all);
             return Err(Outcome::Dropped);
         }
-        if target.place(received, payload).is_err() {
-            target.fail_receive(ReceiveFault::Protection);
-            self.held = None;
-            return Err(Outcome::Failed(Refusal::Operation));
+        match target.place(received, payload) {
+            Ok(()) => {}
+            // The receive request serves the next message.
+            Err(AccessError::NotPresent) => return Err(Outcome::Dropped),
+            Err(AccessError::Refused(_)) => {
+                target.fail_receive(ReceiveFault::Protection);
+                self.held = None;
+                return Err(Outcome::Failed(Refusal::Operation));
+            }
         }
         let received = received + length;
         self.message = Message::Send { capacity, received };

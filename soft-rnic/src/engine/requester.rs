@@ -134,7 +134,7 @@ impl Qp {
     }
 
     #[cold]
-    fn find_on_demand(
+    pub(crate) fn find_on_demand(
         &self,
         request: &Request<'_>,
         access: u32,

@@ -6,6 +6,7 @@
 //! again by then is waited for: the kernel has no copy that does not.)
 
 use core::cell::RefCell;
+use std::sync::OnceLock;
 
 use crate::objects::on_demand::{bring, bring_at};
 use crate::objects::span::Span;
@@ -32,7 +33,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    fn of(pieces: &[Span<'_>], is_written: bool) -> Needed {
+    pub(crate) fn of(pieces: &[Span<'_>], is_written: bool) -> Needed {
         let pieces = pieces.iter().map(|piece| (piece.ptr().addr(), piece.len()));
         Needed { pieces: pieces.collect(), is_written }
     }
@@ -46,6 +47,14 @@ impl Needed {
             })
         })
     }
+}
+
+/// Pages that another thread brings for a request.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) needed: Needed,
+    /// When it is over: whether they are all there.
+    pub(crate) is_there: OnceLock<bool>,
 }
 
 /// What a request needs of a thread that does not wait, and what was brought for it.

@@ -13,6 +13,7 @@ pub mod multicast;
 pub mod mw;
 pub mod other;
 pub mod pages;
+pub mod unfilled;
 pub mod xrc;
 
 use core::ffi::{CStr, c_int};

@@ -97,6 +97,12 @@ impl Drop for Pages {
     }
 }
 
+/// Of queue pairs whose requests reach on-demand memory: on a network, a page that has to come first is
+/// answered as a missing receive request is.
+pub fn waits_for_pages() -> Config {
+    Config { rnr_retry: 7, ..Config::default() }
+}
+
 /// Registers addresses, with or without memory behind them; or the errno.
 pub fn register(net: &Net, (addr, len): (u64, usize), access: u32) -> Result<*mut ibv_mr, c_int> {
     // SAFETY: the domain is alive; the memory is the test's, if there is any.

@@ -12,7 +12,7 @@ use roce_core::codec;
 use roce_core::codec::Packet;
 use roce_core::icrc::Flow;
 use roce_core::responder::{
-    Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Target,
+    Access, AccessError, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Target,
 };
 
 use super::responder::Answering;
@@ -132,7 +132,7 @@ struct Kept<'k> {
 }
 
 impl Target for Kept<'_> {
-    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let found = self.reads.iter().find_map(|read| read.part(rkey, va, length));
         self.found = found.ok_or(Refusal::Access)?;
         Ok(())
@@ -142,28 +142,28 @@ impl Target for Kept<'_> {
         None
     }
 
-    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), Inaccessible> {
-        Err(Inaccessible)
+    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
     }
 
     fn complete_receive(&mut self, _: ReceiveDone) {}
 
     fn fail_receive(&mut self, _: ReceiveFault) {}
 
-    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), Refusal> {
-        Err(Refusal::Access)
+    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
     }
 
-    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Refusal> {
-        Err(Refusal::Access)
+    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
     }
 
-    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Refusal> {
-        Err(Refusal::Access)
+    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
+        Err(Refusal::Access.into())
     }
 
-    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), Refusal> {
-        Err(Refusal::Access)
+    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
     }
 
     fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {

@@ -294,6 +294,8 @@ impl Wire {
             is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
             exit: Exit::default(),
+            workers: Arc::default(),
+            own_workers: Arc::default(),
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
             counts: Counts::default(),

@@ -24,9 +24,10 @@ use crate::objects::span::{Copying, Span, copy_pieces, copy_summed};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 
+use super::own_pages::{LOOK_AGAIN_NS, Unsent};
 use super::requests::{behind, request_of, span_of};
 use super::responder::Answering;
-use super::state::{Path, Reliable, Wire, WireSq};
+use super::state::{OwnPages, Path, Reliable, Wire, WireSq};
 use super::unreliable::UnreliableLink;
 
 /// Bytes that the kernel adds to a packet that it keeps, at most.
@@ -64,10 +65,11 @@ impl<'a> Link<'a> for WireLink<'_> {
             // It fails in its turn.
             _ => Step::Later,
         };
-        let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
-        if let Err(status) = qp.local(requester, request, len, &mut scratch.local) {
-            return fails(status, self.sent());
+        match qp.check_local(requester, request, &mut scratch.local, &mut self.wire.own) {
+            Ok(()) => {}
+            Err(Unsent::Later) => return Step::Later,
+            Err(Unsent::Failed(status)) => return fails(status, self.sent()),
         }
         let Some(asked) = request_of(request) else {
             return fails(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, self.sent());
@@ -149,7 +151,9 @@ impl Qp {
         sq.wire = machine.map(|machine| {
             let packets = self.check().map(|_| Packets::new(window));
             let (lost, armed, waits_at) = (None, None, None);
-            let reliable = Reliable { machine, path, first: 0, lost, armed, packets, waits_at };
+            let own = OwnPages::default();
+            let reliable =
+                Reliable { machine, path, first: 0, lost, armed, own, packets, waits_at };
             Box::new(WireSq::Reliable(reliable))
         });
     }
@@ -177,6 +181,7 @@ impl Qp {
                 return self.flush_wire();
             }
         };
+        wire.own.looks_again = false;
         self.end_requests(&mut parts, &mut execution, (pending, wire));
         self.run_over(&mut WireLink { wire }, &mut parts, pending, &mut execution, only_one);
         // What has been completed can be seen meanwhile.
@@ -253,6 +258,11 @@ impl Qp {
         loop {
             if wire.lost.is_none_or(|lost| packet.index.0 < lost) {
                 let request = pending.nth((packet.index.0 - wire.first) as u32);
+                let request = request.filter(|request| {
+                    let (room, own) = (&mut parts.scratch.local, &mut wire.own);
+                    let bytes = (packet.offset as usize, packet.length as usize);
+                    bytes.1 == 0 || self.may_copy((parts.requester, room), request, bytes, own)
+                });
                 let sent = request.map_or(Ok(()), |request| {
                     device.put(
                         &mut tx,
@@ -337,12 +347,24 @@ impl Qp {
 
     /// Tells the machine about a response, and puts its payload where it belongs.
     fn place_response(
-        &self,
+        self: &Arc<Qp>,
         (pending, wire): (&Pending, &mut Reliable),
         SqParts { requester, scratch, .. }: &mut SqParts<'_>,
         headers: &Headers,
         payload: &[u8],
     ) {
+        if wire.own.are_used
+            && let Some((index, offset, length)) = wire.machine.landing(headers)
+            && let Some(request) = pending.nth((index.0 - wire.first) as u32)
+            && !self.may_copy(
+                (requester, &mut scratch.local),
+                &request,
+                (offset as usize, length as usize),
+                &mut wire.own,
+            )
+        {
+            return;
+        }
         let received = wire.machine.on_response(headers, payload.len() as u32, clock::now());
         let mut value;
         let (index, offset, from) = match received {
@@ -375,8 +397,11 @@ impl Qp {
 
     /// Arms the deadline of the machine, unless one is armed that comes before.
     pub(super) fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
-        let Some(due) = wire.machine.deadline_ns() else { return };
         let now = clock::now();
+        let looks_again = wire.own.looks_again.then_some(now + LOOK_AGAIN_NS);
+        let Some(due) = wire.machine.deadline_ns().into_iter().chain(looks_again).min() else {
+            return;
+        };
         let at = due.max(now + SOONEST_NS);
         if wire.armed.is_some_and(|(_, armed)| armed <= at) {
             return;

@@ -23,6 +23,7 @@ use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
+use super::paging::{Paging, peer_of};
 use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
@@ -74,6 +75,7 @@ impl Qp {
                 is_established: false,
                 point: NotificationPoint::new(),
                 kept: KeptReads::default(),
+                asked: None,
             })
         });
     }
@@ -230,7 +232,7 @@ impl Qp {
     }
 
     /// What requests act on, and the machine that says how.
-    pub(super) fn here<'h, 'a>(
+    pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
         responder: &'h mut state::Responder,
         answering: &'h mut Answering,
@@ -238,7 +240,8 @@ impl Qp {
     ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
         let state::Responder { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
             responder;
-        let WireRq { machine, taken, kept, .. } = wire.as_deref_mut()?;
+        let WireRq { machine, taken, kept, asked, path, .. } = wire.as_deref_mut()?;
+        let workers = &self.pd.context.device.wire()?.workers;
         let here = Here {
             qp: self,
             rights: (*access, u32::from(*max_dest_rd_atomic)),
@@ -251,6 +254,7 @@ impl Qp {
             writer: CqWriter::default(),
             deferred,
             payload: &mut answering.payload,
+            paging: Paging { asked, workers, peer: peer_of(path.as_ref()), resumes: None },
             datagram: None,
         };
         Some((machine, here))

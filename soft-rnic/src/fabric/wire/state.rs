@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -20,8 +20,10 @@ use super::port_state::PortState;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
+use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
+use crate::objects::paging::Asked;
 use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
@@ -57,6 +59,10 @@ pub(crate) struct Wire {
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
     pub(crate) exit: Exit,
+    /// Threads that wait for pages which requests of peers need.
+    pub(crate) workers: Arc<Workers>,
+    /// Threads that wait for pages of requesters' own memory.
+    pub(crate) own_workers: Arc<Workers>,
     /// When a peer was answered last.
     pub(crate) answered_ns: AtomicU64,
     /// Queue pairs that have ended, the oldest first.
@@ -261,6 +267,16 @@ impl WireSq {
     }
 }
 
+/// What a send queue knows of its requests' pages.
+#[derive(Debug, Default)]
+pub(crate) struct OwnPages {
+    pub(crate) asked: Option<Arc<Asked>>,
+    /// Some request has had on-demand memory.
+    pub(crate) are_used: bool,
+    /// No thread was free for a request that waits.
+    pub(crate) looks_again: bool,
+}
+
 /// The requester of a reliable connection.
 #[derive(Debug)]
 pub(crate) struct Reliable {
@@ -272,6 +288,7 @@ pub(crate) struct Reliable {
     pub(crate) lost: Option<u64>,
     /// The deadline that is armed: its token, and when.
     pub(crate) armed: Option<(u64, u64)>,
+    pub(crate) own: OwnPages,
     /// What packets have carried, if the process is checked.
     pub(crate) packets: Option<Packets>,
     /// The oldest packet without an answer when some were last to be sent again, if the process is traced.
@@ -307,6 +324,8 @@ pub(crate) struct WireRq {
     /// When packets that have met congestion are answered.
     pub(crate) point: NotificationPoint,
     pub(crate) kept: KeptReads,
+    /// Pages that a thread brings for the next request, or has brought.
+    pub(crate) asked: Option<Arc<Asked>>,
 }
 
 /// The last short READs of a peer. It may ask again when the response was lost, and their region have

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use roce_core::responder::{
-    Access, AtomicOp, Inaccessible, ReceiveDone, ReceiveFault, Refusal, Target,
+    Access, AccessError, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Target,
 };
 use verbs_sys::*;
 
@@ -17,11 +17,13 @@ use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::memory::{resolve, resolve_any};
 use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
 use crate::objects::on_demand::{self, Piece, bring};
+use crate::objects::paging::Presence;
 use crate::objects::recv_ring::{Consumer, RecvRequest};
 use crate::objects::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, Wqe};
 
+use super::paging::{LOOKED_AT, Paging};
 use super::requests::{behind, span_of};
 use super::state::{KeptReads, Taken};
 
@@ -40,6 +42,7 @@ pub(super) struct Here<'h, 'a> {
     pub(super) deferred: &'h mut DeferredWork,
     /// The payload of the next response.
     pub(super) payload: &'h mut Vec<u8>,
+    pub(super) paging: Paging<'h>,
     /// Of a datagram: the queue pair that has sent it, and the header in front of it.
     pub(super) datagram: Option<(u32, Grh)>,
 }
@@ -72,6 +75,15 @@ fn find_rare<'s>(
     }
     let asked = (pd, qp.num);
     mrs.check_mw(room.hold(), rkey, asked, (va, len), access).ok_or(Refusal::Access)
+}
+
+/// What is wrong with pages.
+fn judge(presence: Presence) -> Result<(), AccessError> {
+    match presence {
+        Presence::There => Ok(()),
+        Presence::Gone => Err(Refusal::Access.into()),
+        Presence::Unknown => Err(AccessError::NotPresent),
+    }
 }
 
 /// Copies between memory of ours and what a request names.
@@ -117,19 +129,18 @@ impl Here<'_, '_> {
         &mut self,
         (offset, end): (u32, u64),
         payload: &[u8],
-    ) -> Result<(), Inaccessible> {
-        let Some(taken) = &*self.taken else { return Err(Inaccessible) };
+    ) -> Result<(), AccessError> {
+        let Some(taken) = &*self.taken else { return Err(Refusal::Access.into()) };
         let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
         let mut spans = self.room.start();
         let list = taken.sges.iter().copied();
-        resolve_any(mrs, pd, list, end, LOCAL_WRITE, &mut spans).ok_or(Inaccessible)?;
-        let to = behind(spans.as_slice(), offset as usize);
-        // Others should not wait for the completion queue while the copy waits for pages.
-        self.writer.release();
+        resolve_any(mrs, pd, list, end, LOCAL_WRITE, &mut spans).ok_or(Refusal::Access)?;
+        let to: Vec<Span<'_>> = behind(spans.as_slice(), offset as usize).collect();
+        judge(self.paging.look(&to, true))?;
         let header = self.datagram.as_mut().map(|(_, header)| Span::of(header));
         let from = header.into_iter().chain(core::iter::once(span_of(payload)));
         // SAFETY: the list was checked; the buffers are the device's until they complete.
-        unsafe { on_demand::copy_pieces(to, from) }.map_err(|_gone| Inaccessible)
+        Ok(unsafe { on_demand::copy(&to, from) }.map_err(|_gone| Refusal::Access)?)
     }
 
     /// Bytes in front of the payload.
@@ -224,11 +235,11 @@ impl Target for Here<'_, '_> {
         self.check_short(taken.wr_id, (room, needs), is_all);
     }
 
-    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
+    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), AccessError> {
         if self.qp.is_watched && offset == 0 {
             self.check_filled();
         }
-        let Some(taken) = &*self.taken else { return Err(Inaccessible) };
+        let Some(taken) = &*self.taken else { return Err(Refusal::Access.into()) };
         let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
         let before = self.before();
         let end = u64::from(before) + u64::from(offset) + payload.len() as u64;
@@ -278,41 +289,54 @@ impl Target for Here<'_, '_> {
         }
     }
 
-    fn check(&mut self, access: Access, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+    fn check(
+        &mut self,
+        access: Access,
+        rkey: u32,
+        va: u64,
+        length: u32,
+    ) -> Result<(), AccessError> {
         let (op, len) = (op_of(access), u64::from(length));
         let ((rights, reads), asked) = (self.rights, (va, len));
         if len > limits::MAX_MESSAGE || !permits(rights, reads, op, asked) {
-            return Err(Refusal::Invalid);
+            return Err(Refusal::Invalid.into());
         }
         let (span, may_be_gone) = find(self.qp, self.room, op, (rkey, va, len))?;
         if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
-            return Err(Refusal::Invalid);
+            return Err(Refusal::Invalid.into());
         }
         if may_be_gone {
-            // Others should not wait for the completion queue meanwhile.
-            self.writer.release();
-            if !bring(&[span], op != Op::Read) {
-                return Err(Refusal::Access);
+            let is_written = op != Op::Read;
+            judge(self.paging.look(&[span], is_written))?;
+            // Pages that are there may not permit the access: nothing is changed then.
+            if span.len() <= LOOKED_AT && !bring(&[span], is_written) {
+                return Err(Refusal::Access.into());
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError> {
         let asked = (rkey, va, payload.len() as u64);
         let (to, may_be_gone) = find(self.qp, self.room, Op::Write, asked)?;
+        if may_be_gone {
+            judge(self.paging.look(&[to], true))?;
+        }
         // SAFETY: it was just checked, under the lock that deregistration waits for; programs access
         // it atomically only.
-        unsafe { copy(may_be_gone, to, span_of(payload)) }
+        Ok(unsafe { copy(may_be_gone, to, span_of(payload)) }?)
     }
 
-    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal> {
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let mut payload = core::mem::take(self.payload);
         payload.resize(length as usize, 0);
         let from = find(self.qp, self.room, Op::Read, (rkey, va, length.into()));
-        let read = from.and_then(|(from, may_be_gone)| {
+        let read = from.map_err(AccessError::from).and_then(|(from, may_be_gone)| {
+            if may_be_gone {
+                judge(self.paging.look(&[from], false))?;
+            }
             // SAFETY: as in `write`.
-            unsafe { copy(may_be_gone, Span::of(&mut payload), from) }
+            Ok(unsafe { copy(may_be_gone, Span::of(&mut payload), from) }?)
         });
         // A READ that is new was checked when it came: this is one that is asked for again.
         let read = match (read, self.kept.find(rkey, va, length)) {
@@ -329,7 +353,7 @@ impl Target for Here<'_, '_> {
         read
     }
 
-    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal> {
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let (word, may_be_gone) = find(self.qp, self.room, Op::FetchAdd, (rkey, va, 8))?;
         let (kind, compare_add, swap) = match op {
             AtomicOp::CmpSwap { compare, swap } => (Op::CompareSwap, compare, swap),
@@ -337,15 +361,15 @@ impl Target for Here<'_, '_> {
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
-        unsafe { change(may_be_gone, word, |word| place::exchange(word, &wqe)) }
+        Ok(unsafe { change(may_be_gone, word, |word| place::exchange(word, &wqe)) }?)
     }
 
-    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), Refusal> {
+    fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), AccessError> {
         let (word, may_be_gone) = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
         // AcqRel: a reader that sees the word sees what was written before it.
         let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
-        unsafe { change(may_be_gone, word, store) }.map(drop)
+        Ok(unsafe { change(may_be_gone, word, store) }.map(drop)?)
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {

@@ -1,0 +1,110 @@
+//! Pages of a requester's own memory, if that is on demand.
+//!
+//! The lock of the send queue is held while a request is looked at, and the threads that take packets need it.
+//! So a request whose pages are not there yet is not sent: a thread has them brought, and then goes on with the queue. A
+//! packet whose page has gone again since is left out, and a response to such a page dropped: both are as lost, and
+//! the request is sent again by the timer.
+
+use std::sync::Arc;
+
+use verbs_sys::ibv_wc_status;
+
+use super::paging::{LOOKED_AT, Paging};
+use super::requests::behind;
+use super::state::{OwnPages, Wire};
+use crate::deferred_work::DeferredWork;
+use crate::objects::on_demand::bring;
+use crate::objects::paging::Presence;
+use crate::objects::pending::Requester;
+use crate::objects::span::{Span, SpanBuf};
+use crate::objects::state::Qp;
+use crate::objects::wqe::Request;
+
+/// When a request is looked at again for which no thread was free.
+pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
+
+/// Why a request is not sent.
+pub(super) enum Unsent {
+    /// Its pages are not there yet.
+    Later,
+    Failed(ibv_wc_status),
+}
+
+impl From<ibv_wc_status> for Unsent {
+    fn from(status: ibv_wc_status) -> Unsent {
+        Unsent::Failed(status)
+    }
+}
+
+impl OwnPages {
+    #[cold]
+    fn look(&mut self, qp: &Arc<Qp>, pieces: &[Span<'_>], is_written: bool) -> Presence {
+        let device = &qp.pd.context.device;
+        let Some(Wire { own_workers: workers, .. }) = device.wire() else { return Presence::Gone };
+        let (peer, asked) = (qp.num as i32, &mut self.asked);
+        let resumes = Some((Arc::downgrade(device), qp.num));
+        let presence = Paging { asked, workers, peer, resumes }.look(pieces, is_written);
+        self.looks_again |= presence == Presence::Unknown && self.asked.is_none();
+        presence
+    }
+}
+
+impl Qp {
+    /// Whether the memory of a request can be accessed, without waiting for it.
+    #[inline]
+    pub(super) fn check_local(
+        self: &Arc<Qp>,
+        requester: &Requester,
+        request: &Request<'_>,
+        room: &mut SpanBuf,
+        own: &mut OwnPages,
+    ) -> Result<(), Unsent> {
+        let len = request.len();
+        let found = self.local_unless(requester, request, len, room, |access, mut spans| {
+            self.find_on_demand(request, access, len, &mut spans)?;
+            own.are_used = true;
+            let (pieces, is_written) = (spans.as_slice(), request.wqe.op.is_response());
+            match own.look(self, pieces, is_written) {
+                // Pages that are there may not permit the access.
+                Presence::There if len > LOOKED_AT as u64 || bring(pieces, is_written) => Ok(spans),
+                Presence::Unknown => Err(Unsent::Later),
+                _ => Err(Unsent::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR)),
+            }
+        });
+        found.map(drop)
+    }
+
+    /// Whether bytes of a request that is under way can be copied without waiting for their pages, or have gone.
+    pub(super) fn may_copy(
+        self: &Arc<Qp>,
+        (requester, room): (&Requester, &mut SpanBuf),
+        request: &Request<'_>,
+        (offset, len): (usize, usize),
+        own: &mut OwnPages,
+    ) -> bool {
+        if !own.are_used {
+            return true;
+        }
+        let Ok(local) = self.local_again(requester, request, room) else { return true };
+        if !local.on_demand {
+            return true;
+        }
+        let mut left = len;
+        let pieces: Vec<Span<'_>> = behind(local.as_slice(), offset)
+            .map(|piece| {
+                let n = piece.len().min(left);
+                left -= n;
+                piece.first(n)
+            })
+            .filter(|piece| piece.len() > 0)
+            .collect();
+        own.look(self, &pieces, request.wqe.op.is_response()) != Presence::Unknown
+    }
+
+    /// Goes on with requests whose pages are there, or have gone.
+    pub(super) fn resume_wire(self: &Arc<Qp>) {
+        let mut deferred = DeferredWork::default();
+        self.run_wire(&mut self.sq.lock(), &mut deferred, false);
+        deferred.run();
+    }
+}

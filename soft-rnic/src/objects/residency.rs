@@ -1,0 +1,74 @@
+//! Whether pages of this process are there: the kernel says so without bringing them (`pagemap`).
+//!
+//! `mincore` would not do: it says of all pages of a file that the program may not write to that they
+//! are there. A page that is there may go before it is accessed, if the program gives it back or the
+//! kernel needs its memory; between a look and the access that follows at once, a peer can do nothing
+//! for that.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
+
+/// The kernel's table of this process's pages: eight bytes each.
+static PAGES: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/pagemap").ok());
+
+const ENTRY: usize = size_of::<u64>();
+/// Entries that are read at once.
+const AT_ONCE: usize = 256;
+const IS_PRESENT: u64 = 1 << 63;
+/// A write to the page waits for a thread of the program (`userfaultfd`).
+const IS_WRITE_PROTECTED: u64 = 1 << 57;
+
+/// Whether all pages of `addr .. addr + len` are there; `None` if the kernel does not say.
+pub(crate) fn are_present(addr: usize, len: usize, is_written: bool) -> Option<bool> {
+    let page = rustix::param::page_size();
+    let (mut next, end) = (addr / page, addr.saturating_add(len).div_ceil(page));
+    while len > 0 && next < end {
+        let mut entries = [0; AT_ONCE * ENTRY];
+        let n = AT_ONCE.min(end - next);
+        let entries = &mut entries[..n * ENTRY];
+        PAGES.as_ref()?.read_exact_at(entries, (next * ENTRY) as u64).ok()?;
+        let (entries, _) = entries.as_chunks();
+        if !entries.iter().all(|entry| is_there(u64::from_ne_bytes(*entry), is_written)) {
+            return Some(false);
+        }
+        next += n;
+    }
+    Some(true)
+}
+
+fn is_there(entry: u64, is_written: bool) -> bool {
+    entry & IS_PRESENT != 0 && !(is_written && entry & IS_WRITE_PROTECTED != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use core::ptr::null_mut;
+
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+    #[test]
+    fn pages_are_there_when_they_were_written_to() {
+        const N: usize = AT_ONCE + 3;
+        let (page, prot) = (rustix::param::page_size(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping, which stays.
+        let at = unsafe { mmap_anonymous(null_mut(), N * page, prot, MapFlags::PRIVATE) }.unwrap();
+        let addr = at.expose_provenance();
+        // SAFETY: in the mapping, which no other thread knows.
+        let write = |nth: usize| unsafe { at.cast::<u8>().add(nth * page).write(1) };
+        // A huge page would bring others.
+        // SAFETY: nothing but its kind changes.
+        unsafe { rustix::mm::madvise(at, N * page, rustix::mm::Advice::LinuxNoHugepage) }.unwrap();
+        let look = |from: usize, len: usize| are_present(addr + from, len, true);
+        assert_eq!((look(0, 1), look(5, 0)), (Some(false), Some(true)));
+        (0..N - 1).for_each(write);
+        assert_eq!(look(1, (N - 1) * page - 1), Some(true));
+        assert_eq!(look(1, (N - 1) * page), Some(false));
+        write(N - 1);
+        assert_eq!(look(0, N * page), Some(true));
+        assert!(is_there(IS_PRESENT | IS_WRITE_PROTECTED, false));
+        assert!(!is_there(IS_PRESENT | IS_WRITE_PROTECTED, true));
+    }
+}
