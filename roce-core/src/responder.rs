@@ -280,6 +280,17 @@ enum Due {
     Nak(Refusal, u64),
 }
 
+/// What an acknowledgement says: that of the last packet of a SEND or WRITE that was executed. The
+/// numbers of READs and atomics are left to their responses: Linux's soft-RoCE takes an
+/// acknowledgement with one of those for the response, and completes the READ without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plain {
+    /// The position behind the packet.
+    end: u64,
+    /// Messages that were completed then.
+    msn: u32,
+}
+
 /// The responder of one queue pair. See the [module](self).
 // Invariants: `expected` counts packets as the requester's positions do. `is_gap_reported` from a
 // NAK (sequence or RNR) until the expected packet is accepted. `held` is None during a SEND. After a failure, `message` is None
@@ -292,6 +303,7 @@ pub struct Responder<S> {
     expected: u64,
     /// Messages that were completed.
     msn: u32,
+    plain: Plain,
     message: Message,
     /// The room of a receive request that was taken for a message of which nothing is executed.
     held: Option<u32>,
@@ -374,6 +386,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             slots: Slots::new(slots),
             expected: config.first_psn.get().into(),
             msn: 0,
+            plain: Plain { end: config.first_psn.get().into(), msn: 0 },
             message: Message::None,
             held: None,
             due: Due::Nothing,

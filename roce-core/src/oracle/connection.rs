@@ -7,11 +7,11 @@ use super::model::Model;
 use super::{Draft, Forged, MAX_LENGTH, MEMORY, Op, Way};
 use crate::codec;
 use crate::congestion::{NotificationPoint, cnp};
-use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer};
+use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer, Syndrome};
 use crate::lengths;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
-use crate::request::{Kind, Request, WqeIndex};
+use crate::request::{Kind, Request, WqeIndex, packets};
 use crate::requester::{self, Received, Requester, SendSlot, Status};
 use crate::responder::{self, Responder, ResponseSlot};
 
@@ -74,6 +74,8 @@ pub struct Connection {
     to_requester: Vec<Packet>,
     now_ns: u64,
     is_forged: bool,
+    /// The numbers that responses have, from each first one on.
+    numbers_of_responses: Vec<(Psn, u32)>,
     /// Packets that the requester has sent.
     pub transmitted: u64,
 }
@@ -112,6 +114,7 @@ impl Connection {
             to_requester: Vec::new(),
             now_ns: 0,
             is_forged: false,
+            numbers_of_responses: Vec::new(),
             transmitted: 0,
         }
     }
@@ -180,6 +183,11 @@ impl Connection {
             return false;
         }
         let Some(packet) = self.requester.next_packet(self.now_ns) else { return false };
+        if packet.headers.bth.opcode.has_response() {
+            let asked = packet.headers.reth.map_or(0, |reth| reth.len);
+            let first = packet.headers.bth.psn;
+            self.numbers_of_responses.push((first, packets(asked, self.requester.config().mtu)));
+        }
         let data = &self.posted[packet.index.0 as usize].data;
         let (from, length) = (packet.offset as usize, packet.length as usize);
         let payload = if length == 0 { Vec::new() } else { data[from..from + length].to_vec() };
@@ -199,6 +207,15 @@ impl Connection {
         };
         let payload = core::mem::take(&mut self.host.payload);
         assert_eq!(payload.len(), response.length as usize);
+        let Headers { bth, aeth, .. } = response.headers;
+        if bth.opcode == Opcode::RcAck && aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::ACK) {
+            let is_among =
+                |(first, n): &(Psn, u32)| (0..*n as i32).contains(&bth.psn.since(*first));
+            assert!(
+                self.is_forged || !self.numbers_of_responses.iter().any(is_among),
+                "a READ or an atomic is acknowledged without its response"
+            );
+        }
         self.to_requester.push(over_the_wire(response.headers, payload));
         true
     }

@@ -1,6 +1,8 @@
 //! Whether a request packet is the expected one.
 
-use super::{AccessError, Due, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{
+    AccessError, Due, Outcome, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
+};
 use crate::headers::Headers;
 use crate::message::permits;
 use crate::opcode::Transport;
@@ -104,7 +106,10 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if opcode.has_response() {
             // Its response acknowledges all before it.
             self.due = Due::Nothing;
-        } else if headers.bth.ack_req || self.due != Due::Nothing {
+            return;
+        }
+        self.plain = Plain { end: self.expected, msn: self.msn };
+        if headers.bth.ack_req || self.due != Due::Nothing {
             // A NAK that was not sent yet is obsolete.
             self.due = Due::Ack;
         }

@@ -1,7 +1,7 @@
 //! What is sent to the requester.
 
 use super::slots::{Answer, Remembered};
-use super::{AccessError, Due, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{AccessError, Due, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::{Aeth, AtomicAckEth, Bth, Headers, NakCode, Syndrome};
 use crate::lengths::padding_of;
 use crate::opcode::Opcode;
@@ -111,13 +111,24 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     fn take_due(&mut self) -> Option<Headers> {
         let (syndrome, position) = match self.due {
             Due::Nothing => return None,
-            Due::Ack => (Syndrome::ACK, self.expected - 1),
+            Due::Ack => {
+                self.due = Due::Nothing;
+                return Some(self.acknowledge_plain());
+            }
             Due::SequenceNak => (Syndrome::Nak(NakCode::PsnSequenceError), self.expected),
             Due::RnrNak => (Syndrome::RnrNak { timer: self.config.min_rnr_timer }, self.expected),
             Due::Nak(refusal, position) => (Syndrome::Nak(refusal.nak()), position),
         };
         self.due = Due::Nothing;
         Some(self.acknowledge(syndrome, position))
+    }
+
+    /// Acknowledges what was executed.
+    pub(super) fn acknowledge_plain(&self) -> Headers {
+        let Plain { end, msn } = self.plain;
+        let mut headers = self.headers(Opcode::RcAck, end.wrapping_sub(1));
+        headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });
+        headers
     }
 
     pub(super) fn acknowledge(&self, syndrome: Syndrome, position: u64) -> Headers {

@@ -2,7 +2,7 @@
 
 use super::slots::{Answer, Remembered};
 use super::{Due, Outcome, Responder, ResponseSlot};
-use crate::headers::{Headers, Reth, Syndrome};
+use crate::headers::{Headers, Reth};
 use crate::opcode::{Opcode, Transport};
 use crate::request::packets;
 
@@ -73,7 +73,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             return None;
         }
         if !opcode.has_response() {
-            return Some(self.acknowledge(Syndrome::ACK, self.expected - 1));
+            return Some(self.acknowledge_plain());
         }
         let behind = self.expected_psn().since(headers.bth.psn).unsigned_abs();
         let position = self.expected - u64::from(behind);

@@ -17,6 +17,22 @@ fn a_write_or_send_is_executed_once() {
     assert_eq!(end.answers(), [ack(1, 2)], "one acknowledgement, of all");
 }
 
+/// A requester that takes an acknowledgement with the number of a READ for its response would complete
+/// it without data.
+#[test]
+fn what_is_acknowledged_again_is_no_read_and_no_atomic() {
+    let mut end = End::new();
+    end.host.receives = 1;
+    end.take(only(0), &[1]);
+    end.take(read(1, 0, 2 * MTU as u32), &[]);
+    end.take(fetch_add(3, WORD), &[]);
+    end.answers();
+    assert_eq!(end.take(only(0), &[1]), Outcome::Duplicate);
+    assert_eq!(end.answers(), [ack(0, 1)]);
+    let late = end.responder.answer_late(&only(0)).unwrap();
+    assert_eq!(late.bth.psn.since(Psn::new(FIRST)), 0);
+}
+
 #[test]
 fn what_precedes_the_first_packet_is_dropped() {
     let mut end = End::new();
@@ -201,7 +217,7 @@ fn what_comes_when_all_is_over_is_acknowledged_and_not_executed() {
     let original = end.responder.next_response(&mut end.host).unwrap().headers.atomic_ack;
     end.take(read(2, 0, 4), &[]);
     end.answers();
-    assert_eq!(late(&end, &only(0)), Some((Opcode::RcAck, 2, None)), "all that was executed");
+    assert_eq!(late(&end, &only(0)), Some((Opcode::RcAck, 0, None)), "all that has no response");
     let atomic = Some((Opcode::RcAtomicAck, 1, original.map(|ack| ack.original)));
     assert_eq!(late(&end, &add), atomic, "what it found then");
     assert_eq!(late(&end, &read(2, 0, 4)), None, "its memory may have gone");

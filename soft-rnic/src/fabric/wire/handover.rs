@@ -108,6 +108,7 @@ fn parse(bytes: &[u8]) -> Option<Datagram<'_>> {
 #[cfg(test)]
 mod tests {
     use super::super::device::Roce;
+    use super::super::packets::renumber;
     use super::super::state::PacketFaults;
     use super::*;
     use crate::objects::device::DEVICES;
@@ -130,6 +131,22 @@ mod tests {
                 assert!(parse(&whole[..len]).is_none(), "{len}");
             }
         }
+    }
+
+    /// The packet in it has the ICRC of its way here.
+    #[test]
+    fn what_is_handed_over_is_not_sealed_again() {
+        let addr = "127.0.0.1:4791".parse().unwrap();
+        let (marks, was_handed_over) = (Marks::default(), false);
+        let datagram = Datagram { from: addr, marks, bytes: &[7; 20], nth: 3, was_handed_over };
+        let whole = [&header_of(31, &datagram)[..], datagram.bytes].concat();
+        let mut sent = whole.clone();
+        renumber(addr, addr, &mut sent);
+        assert_eq!(sent, whole);
+        // Another packet would be.
+        let mut packet = datagram.bytes.to_vec();
+        renumber(addr, addr, &mut packet);
+        assert_ne!(packet, datagram.bytes);
     }
 
     #[test]
