@@ -31,7 +31,7 @@ fn assert_ends(output: &Output, status: Option<i32>, says: &str) {
 
 #[test]
 fn a_finding_of_any_process_counts() {
-    let says = "rdma-conn soft: 1 of 2 processes that opened soft0: findings\n";
+    let says = "rdma-conn soft: 1 of 2 processes that opened a device: findings\n";
     assert_ends(&script("--check=fail", "mark c; (mark cf) & wait; exit 0"), FOUND, says);
     assert_ends(&script("--check=strict", "mark cf; mark c; exit 7"), FOUND, says);
     assert_ends(&script("--check=fail", "mark c; mark cf; kill -9 $$"), FOUND, says);
@@ -40,7 +40,7 @@ fn a_finding_of_any_process_counts() {
 #[test]
 fn a_note_counts_only_under_strict() {
     assert_ends(&script("--check=fail", "mark cn"), Some(0), "");
-    let says = "rdma-conn soft: 1 of 1 processes that opened soft0: notes\n";
+    let says = "rdma-conn soft: 1 of 1 processes that opened a device: notes\n";
     assert_ends(&script("--check=strict", "mark cn"), FOUND, says);
 }
 
@@ -54,7 +54,7 @@ fn without_findings_the_status_is_the_programs() {
 
 #[test]
 fn a_program_that_opens_nothing_is_not_checked() {
-    let says = "rdma-conn soft: no process opened soft0: nothing was checked\n";
+    let says = "rdma-conn soft: no process opened a device: nothing was checked\n";
     assert_ends(&run(&["soft", "--check=fail", "--", "true"]), Some(0), says);
     assert_ends(&run(&["soft", "--check=strict", "--", "true"]), FOUND, says);
 }
@@ -65,7 +65,11 @@ fn processes_that_open_the_device_are_counted() {
     let devices = format!("{0} devices; {0} devices", env!("CARGO_BIN_EXE_rdma-conn"));
     let output = run(&["soft", "--check=strict", "--", "sh", "-c", &devices]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(!text(&output.stderr).contains("no process opened soft0"), "{}", text(&output.stderr));
+    assert!(
+        !text(&output.stderr).contains("no process opened a device"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// The program ends as it wants to when the signal comes, which the command alone gets.

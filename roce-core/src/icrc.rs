@@ -11,7 +11,7 @@
 //!                                     IPv6: traffic class, flow label, hop limit
 //! ```
 //!
-//! It finds faults of memory and wires. It is no protection from an attacker: anybody can compute
+//! It finds faults of memory and wires. It is no protection from an attacker: any sender can compute
 //! it.
 //!
 //! # Sending over IPv4

@@ -1,7 +1,7 @@
 //! Moving bytes.
 //!
-//! All of it is inline assembly, whose accesses are the processor's own: whoever else accesses the
-//! bytes meanwhile, that is no data race in Rust's terms. No look at a key could rule that out: the
+//! All of it is inline assembly, whose accesses are the processor's own: another access to the
+//! bytes meanwhile is no data race in Rust's terms. No look at a key could rule that out: the
 //! bytes of a region that no peer may access can be registered a second time, or be mapped at a
 //! second address, and written to by peers there.
 //!
@@ -41,7 +41,7 @@ pub(crate) fn will_write(line: *const u8) {
     }
 }
 
-/// Copies between buffers of which nobody looks at what is half done. They may overlap: that is a
+/// Copies between buffers where no thread reads a partial copy. They may overlap: that is a
 /// mistake of the application, which must not become undefined behaviour here.
 ///
 /// # Safety

@@ -59,7 +59,7 @@ pub(crate) const PKEY: u16 = 0xffff;
 /// Node GUID: locally administered, and the number of the device in its kind.
 pub(crate) const GUID_BASE: u64 = 0x0200_5aff_fe00_0000;
 /// The first three bytes of the GUID, as with any vendor: locally administered, so that it is
-/// nobody's. Programs take 0 for a device that they cannot tell.
+/// no vendor's. Programs take 0 for a device that they cannot tell.
 const VENDOR_ID: u32 = (GUID_BASE >> 40) as u32;
 
 /// The kernel's `IB_UVERBS_DEVICE_ATOMIC_WRITE`, which the headers of rdma-core 44 do not have.

@@ -1,5 +1,5 @@
 //! Packets that try a path, for `rdma-conn doctor`: each is a datagram of RoCE v2 for a queue pair that no
-//! device gives out, so that whatever has the port there drops it, and all that is between the ends treats it
+//! device gives out, so that any program on the port there drops it, and all that is between the ends treats it
 //! as packets of connections.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Multicast groups: who gets a copy, what it looks like, and what the verbs refuse.
+//! Multicast groups: which queue pairs get a copy, what it looks like, and what the verbs refuse.
 
 mod common;
 

@@ -322,7 +322,7 @@ fn an_empty_datagram_needs_room_for_the_header_in_front() {
     b.close();
 }
 
-/// Whatever comes to the port, from the peer's address or another one, with a checksum that fits or not,
+/// Whichever packets come to the port, from the peer's address or another one, with a checksum that fits or not,
 /// the connection goes on, as long as no packet is the next one of it.
 #[test]
 fn packets_that_belong_to_no_request_are_dropped() {
@@ -580,7 +580,7 @@ fn a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then() {
     }
 }
 
-/// The thread that exits holds whatever lock it had when the signal came.
+/// The thread that exits still holds the locks that it had when the signal came.
 #[test]
 fn a_process_exits_out_of_a_signal_handler() {
     extern "C" fn exits(_: libc::c_int) {

@@ -31,7 +31,7 @@ pub(crate) struct Soft {
         value_parser = ["report", "fail", "strict"]
     )]
     pub(crate) check: Option<String>,
-    /// Let requests and the port fail, by probabilities drawn from a seed: rnr=P, retry=P, loss=P,
+    /// Let requests and the port of soft0 fail, by probabilities drawn from a seed: rnr=P, retry=P, loss=P,
     /// flush=P, delay=P:TIME, event=NAME@TIME, seed=N, with commas in between
     #[arg(long, value_name = "FAULTS")]
     pub(crate) faults: Option<String>,

@@ -369,7 +369,7 @@ impl Connection {
         assert!(self.is_forged, "the connection does not come to its end");
     }
 
-    /// Whatever can be sent and delivered is.
+    /// Sends and delivers all that can be.
     fn flow(&mut self) -> bool {
         let mut has_moved = false;
         while self.transmit() {

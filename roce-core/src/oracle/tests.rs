@@ -67,7 +67,7 @@ fn on_a_good_network_no_packet_is_sent_twice() {
         let terms = Terms { before_wrap: 9, window, read_packets, reads, entries, timeout: 5 };
         let mut connection = Connection::new(terms);
         for _ in 0..60 {
-            // Of one that nobody waits for, a probe finds out whether it has come.
+            // A probe finds out whether an unsignaled request has arrived.
             let draft = Draft { is_signaled: true, ..random_draft(&mut random) };
             connection.apply(Op::Post(draft));
             connection.apply(Op::Receives(1));

@@ -66,7 +66,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
     }
 
-    /// Packets of this requester met congestion. If none is under way, it is over.
+    /// Packets of this requester met congestion. Without packets under way this has no effect.
     fn on_congestion(&mut self) {
         if self.unacked < self.sent {
             self.congestion.on_notification(self.unacked, self.sent, &mut self.window);

@@ -67,7 +67,7 @@ impl Record {
 /// How many processes of a run have reported what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Were checked: they have opened `soft0`.
+    /// Were checked: they have opened a device.
     pub checked: u64,
     /// Have findings.
     pub with_findings: u64,

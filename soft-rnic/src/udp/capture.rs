@@ -7,7 +7,7 @@
 //!   record ──> buffer ── swapped, 20 times a second or when it is half full ──> file
 //! ```
 //!
-//! **Contract: nobody waits for the disk.** A packet for which the buffer has no room is not in the
+//! **Contract: no thread that sends or receives waits for the disk.** A packet for which the buffer has no room is not in the
 //! file; it is counted, and the count reported when the process ends. What was captured in the last
 //! 50 ms before a SIGKILL is lost.
 //!

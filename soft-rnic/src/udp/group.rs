@@ -179,7 +179,7 @@ mod tests {
         expected[3] = vec![of(3, 70), of(3, 71), of(3, 70)];
         expected[0] = vec![of(0, 64)];
         expected[7] = vec![of(7, 9)];
-        // Nobody has that place.
+        // No process has that place.
         expected[1] = vec![of(9, 5)];
         assert_eq!(taken(&ports, &numbers), expected);
         let found = taken(&ports, &[0, 1, QPN]);

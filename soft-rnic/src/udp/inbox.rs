@@ -48,7 +48,7 @@ struct Run {
 /// A datagram that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'i> {
-    /// Its sender, as far as that is true: anybody can write any address.
+    /// Its sender, as far as that is true: senders can forge it.
     pub from: SocketAddr,
     /// What its IP header says.
     pub marks: Marks,

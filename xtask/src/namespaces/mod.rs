@@ -140,7 +140,7 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     Ok(std::path::absolute(target.join(profile))?)
 }
 
-/// In a network namespace that nobody else uses.
+/// In a network namespace of its own.
 fn inside(args: &NamespacesArgs, built: &Built) -> Result<()> {
     let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
     let mut runner = Runner::new(built, args.filter.as_deref());

@@ -41,12 +41,12 @@ impl Fails {
     /// Whether this is a failure, and why, in a line.
     fn judge(self, tally: Tally) -> (bool, Option<String>) {
         let Tally { checked, with_findings, with_notes } = tally;
-        let of = |n: u64, what| format!("{n} of {checked} processes that opened soft0: {what}");
+        let of = |n: u64, what| format!("{n} of {checked} processes that opened a device: {what}");
         match self {
             _ if with_findings > 0 => (true, Some(of(with_findings, "findings"))),
             Fails::WithNotes if with_notes > 0 => (true, Some(of(with_notes, "notes"))),
             _ if checked == 0 => {
-                let why = "no process opened soft0: nothing was checked";
+                let why = "no process opened a device: nothing was checked";
                 (self == Fails::WithNotes, Some(why.into()))
             }
             _ => (false, None),

@@ -22,7 +22,7 @@ pub(super) struct Arrivals<'l> {
     pub(super) wire: &'l Wire,
     /// Queue pairs whose peers are to be answered.
     pub(super) answering: &'l mut Vec<u32>,
-    /// Queue pairs whose requesters have heard something.
+    /// Queue pairs whose requesters got a response.
     pub(super) resuming: &'l mut Vec<u32>,
     pub(super) shared: &'l mut Answering,
     pub(super) deferred: &'l mut DeferredWork,
@@ -88,7 +88,7 @@ impl Arrivals<'_> {
             *held = None;
             return self.take_notification(qp, (datagram, flow), peek.pkey);
         }
-        // Of an unreliable one the lock may be held for long; none has anything to hear.
+        // Of an unreliable one the lock may be held for long; its requester takes no responses.
         if is_response(peek.opcode) && qp.transport.is_reliable() {
             *held = None;
             return self.take_response(qp, (datagram, flow), peek.pkey);

@@ -1,4 +1,4 @@
-//! What a checked process is told of its buffers by a device on the network.
+//! How a device on the network reports the use of buffers to the checker.
 
 use roce_core::request::Outgoing;
 use roce_core::responder::ReceiveDone;

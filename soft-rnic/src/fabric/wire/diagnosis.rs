@@ -84,7 +84,7 @@ impl Unreached {
             refused: (refused != 0).then(|| Errno::from_raw_os_error(refused)),
             foreign: *wire.symptoms.foreign.lock(),
             bad_icrc: wire.counts.bad_icrc.load(Ordering::Relaxed),
-            // What receives may be at it.
+            // Another thread may hold the receive lock.
             overflowed: wire.rx.try_lock().map_or(0, |rx| rx.inbox.dropped().into()),
             ..self
         }

@@ -147,7 +147,7 @@ impl Wire {
             before.into_iter().for_each(|port| self.give_up(&port));
             true
         };
-        // Each is tried, whatever becomes of the others.
+        // Each is tried, even if others fail.
         groups.iter().filter(|gid| !again(gid)).count() == 0
     }
 
@@ -317,7 +317,7 @@ impl Device {
             0
         };
         let Some(peek) = codec::peek(datagram.bytes) else { return count(&counts.malformed) };
-        // Also one that names a queue pair, whichever its transport: it is not that one's address.
+        // Also one that names a queue pair, of any transport: a group is not its address.
         if peek.dest_qpn != MULTICAST_QPN || !is_of_partition(peek.pkey) {
             return count(&counts.strangers);
         }

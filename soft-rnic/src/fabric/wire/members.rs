@@ -2,7 +2,7 @@
 //!
 //! 1. It waits for its turn: one process joins at a time.
 //! 2. It claims a place, which is a slot of the address's processes (`fabric::process::rendezvous`).
-//! 3. It asks a member that lives for the sockets. Where there is none it binds them.
+//! 3. It asks a running member for the sockets. Where there is none it binds them.
 //! 4. It receives from the socket of its place, and serves others from now on.
 //!
 //! Where the system lacks what that takes ([`LACKING`]), the process binds the address for itself

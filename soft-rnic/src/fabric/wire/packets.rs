@@ -22,7 +22,7 @@ const WAITS: u32 = 10;
 const A_WAIT: Duration = Duration::from_millis(1);
 
 impl Wire {
-    /// Puts a packet into the outbox, whose payload `fill` writes; it is given the CRC-32 before the payload,
+    /// Puts a packet into the outbox. `fill` writes the payload; it is given the CRC-32 before the payload,
     /// and says that behind it. The packet is lost if there is no room although what was there has been
     /// sent.
     pub(super) fn put<E>(

@@ -18,8 +18,8 @@ use super::state::{Late, PacketFaults, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
 const ROUNDS: u32 = 4;
-/// Polls that find another thread at it until this one gives its processor away.
-const PATIENCE: u32 = 64;
+/// Polls that find the receive lock taken, before this thread yields.
+const YIELD_AFTER: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
 const DRAIN: u32 = 256;
 /// How long the device's thread stays away from a device that is polled, at first, and after it has
@@ -52,13 +52,13 @@ pub(crate) fn look(device: &Arc<Device>) {
     }
 }
 
-/// Another thread is at it. It may be one that has lost this processor.
+/// The receive lock is taken, perhaps by a thread that was preempted on this processor.
 #[cold]
 fn wait_for_holder(wire: &Wire) {
     // Relaxed: a hint, as above.
     let missed = wire.missed.load(Ordering::Relaxed).wrapping_add(1);
     wire.missed.store(missed, Ordering::Relaxed);
-    if missed.is_multiple_of(PATIENCE) {
+    if missed.is_multiple_of(YIELD_AFTER) {
         std::thread::yield_now();
     }
 }
@@ -94,8 +94,8 @@ pub(crate) fn drain(device: &Arc<Device>) {
     }
 }
 
-/// What a queue pair that ends does first: a peer whose message the program has seen is not to learn
-/// that it was lost.
+/// What a queue pair that ends does first: it acknowledges messages that the program has seen, so that the peer
+/// does not report them as lost.
 #[cold]
 pub(crate) fn settle(device: &Arc<Device>) {
     // A child of fork would answer in its parent's name, which answers as well.

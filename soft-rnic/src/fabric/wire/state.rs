@@ -53,7 +53,7 @@ pub(crate) struct Wire {
     pub(crate) is_stuck: AtomicBool,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,
-    /// Counts polls that found another thread at it.
+    /// Counts polls that found the receive lock taken.
     pub(crate) missed: AtomicU32,
     /// The device's thread looks again after two pauses of at most [`LONGEST_AWAY`](super::progress::LONGEST_AWAY):
     /// a poll may come just after it has asked whether there was one. It is cleared under the lock of `rx`.
@@ -116,10 +116,10 @@ impl KeptRead {
 pub(crate) struct Rx {
     pub(crate) inbox: Inbox,
     pub(crate) groups: GroupSockets,
-    /// Queue pairs whose responders have something to say: behind the batch, or, if the device's thread
+    /// Queue pairs whose responders have to answer: behind the batch, or, if the device's thread
     /// watches, with what the program sends next, or at its next poll.
     pub(crate) answering: Vec<u32>,
-    /// Queue pairs whose requesters have heard something.
+    /// Queue pairs whose requesters got a response.
     pub(crate) resuming: Vec<u32>,
     /// What the network does to packets that come, if it is to do something.
     pub(crate) faults: Option<PacketFaults>,
@@ -339,7 +339,7 @@ pub(crate) struct WireRq {
 }
 
 /// The last short READs of a peer. It may ask again when the response was lost, and their region have
-/// ended meanwhile: what it was told then is true still.
+/// ended meanwhile: the bytes that were sent then are still the right answer.
 #[derive(Debug, Default)]
 pub(crate) struct KeptReads {
     /// The one after the newest is the oldest.

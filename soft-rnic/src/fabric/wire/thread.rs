@@ -65,7 +65,7 @@ fn run(device: &Weak<Device>) {
         }
         // Relaxed: as in `look`.
         let polls = wire.polls.load(Ordering::Relaxed);
-        // A thread that polls takes what comes, or is at it: it must not find the lock taken.
+        // A thread that polls takes packets itself: it must not find the lock taken.
         let Some(rx) = (polls == seen).then(|| wire.rx.try_lock()).flatten() else {
             seen = polls;
             // Relaxed, as below: only this thread sets it, and clears it under the lock.
@@ -147,7 +147,7 @@ extern "C" fn at_exit() {
 }
 
 /// Asks the threads of these devices, and waits for them, but not for ever: the thread that exits may have
-/// been interrupted by a signal with any lock in its hands, and so it takes none itself.
+/// been interrupted by a signal while it held any lock, so it takes none itself.
 fn settle_all(is_asked: impl Fn(&Threaded) -> bool) {
     let all = core::iter::successors(THREADED.get(), |it| it.next.get());
     let wires = all.filter(|it| is_asked(it)).filter_map(|it| it.device.wire());

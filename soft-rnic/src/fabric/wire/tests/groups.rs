@@ -185,7 +185,7 @@ fn a_child_of_fork_leaves_the_groups_to_its_parent() {
     assert_eq!(groups.look(ALL), (false, 2, 2));
 }
 
-/// The memberships of an interface end with it. Another one that has the address is told by its number.
+/// The memberships of an interface end with it. Another one that has the address is recognised by its number.
 #[test]
 fn groups_are_joined_again_on_another_interface() {
     let present = |index| AddressState::Present { is_running: true, mtu: None, index: Some(index) };
