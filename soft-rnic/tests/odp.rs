@@ -276,7 +276,8 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
 /// What a request needs may go when it is under way: it waits for a receive request, or for its peer.
 #[test]
 fn what_goes_under_way_is_an_error_and_no_signal() {
-    let config = waits_for_pages();
+    // Half a second: it is not sent again before its memory has gone.
+    let config = Config { min_rnr_timer: 31, ..waits_for_pages() };
     for len in [64, 3 * PAGE as u32] {
         let pages = [Pages::new(PAGES), Pages::new(PAGES)];
         let p = Pair::with(Net::new(), config, config);
