@@ -253,6 +253,7 @@ fn a_task_that_waits_sleeps<P: Protocol>() {
     runtime.block_on(async move {
         let mut receiver = right.receiver;
         let mut counting = None;
+        let begun = std::time::Instant::now();
         let received = {
             let mut receiving = pin!(receiver.recv());
             let receiving = std::future::poll_fn(|cx| {
@@ -269,9 +270,10 @@ fn a_task_that_waits_sleeps<P: Protocol>() {
         };
         assert_eq!(&*received, b"at last");
         // A look every 200 microseconds at most, where nothing tells of a message: a task that
-        // polls is woken some 100,000 times.
+        // polls is woken some hundred times as often. The machine may have been slow.
         let wakes = counting.unwrap().wakes.load(Ordering::Relaxed);
-        assert!(wakes < 3000, "woken {wakes} times");
+        let most = begun.elapsed().as_micros() / 100;
+        assert!(u128::from(wakes) < most, "woken {wakes} times, {most} are twice the looks");
         assert_eq!(receiver.half().peers(), 1);
     });
 }
