@@ -269,11 +269,12 @@ fn a_task_that_waits_sleeps<P: Protocol>() {
             receiving.await.unwrap()
         };
         assert_eq!(&*received, b"at last");
-        // A look every 200 microseconds at most, where nothing tells of a message: a task that
-        // polls is woken some hundred times as often. The machine may have been slow.
+        // A look every 200 microseconds at most, where nothing tells of a message; if a look is a READ
+        // over a distance, the task is woken all the time until that is over, on a fast machine some ten
+        // times. A task that polls is woken every three microseconds, or more often.
         let wakes = counting.unwrap().wakes.load(Ordering::Relaxed);
-        let most = begun.elapsed().as_micros() / 100;
-        assert!(u128::from(wakes) < most, "woken {wakes} times, {most} are twice the looks");
+        let most = begun.elapsed().as_micros() / 10;
+        assert!(u128::from(wakes) < most, "woken {wakes} times, of {most}");
         assert_eq!(receiver.half().peers(), 1);
     });
 }
