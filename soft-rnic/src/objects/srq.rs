@@ -281,6 +281,10 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         if let Some(trace) = &object.trace {
             trace.destroyed();
         }
+        if let Some(check) = &object.check {
+            // A thread that takes messages may keep it, with a queue pair that has ended.
+            check.clear();
+        }
         object.pd.context.gone(Object::SharedReceiveQueue, object.num.into());
         let this: *const Srq = &raw const **object;
         let is_this = |other: &Arc<Srq>| core::ptr::eq(Arc::as_ptr(other), this);
