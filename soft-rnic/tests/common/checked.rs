@@ -34,11 +34,21 @@ impl Ends {
         Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
     }
 
+    /// What is refused is sent again half a second later: not before the test has gone on.
+    pub fn patient() -> Ends {
+        let config = Config { rnr_retry: 7, min_rnr_timer: 31, ..Config::default() };
+        Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config)
+    }
+
     pub fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> Ends {
+        let config = Config { rnr_retry: 7, ..Config::default() };
+        Ends::with(kind, device, cqe, config)
+    }
+
+    fn with(kind: ibv_qp_type, device: &str, cqe: i32, config: Config) -> Ends {
         let net = Net::on(soft_rnic::table(), device);
         let cq = [net.cq(cqe), net.cq(cqe)];
         let qp = cq.map(|cq| net.qp_of(kind, cq));
-        let config = Config { rnr_retry: 7, ..Config::default() };
         for (end, other) in [(0, 1), (1, 0)] {
             // SAFETY: both are alive.
             net.connect(qp[end], unsafe { (*qp[other]).qp_num }, config);
