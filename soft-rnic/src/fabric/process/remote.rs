@@ -32,6 +32,7 @@ use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, Spans, copy_spans};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{self, Op};
+use crate::schedule::timer::response_timeout_ns;
 
 use super::directory::slot_of;
 use super::one_sided::Access;
@@ -43,6 +44,10 @@ use super::ring::{
     DATA, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, ReplyEntry, Request, SOLICITED,
     WANTS_REPLY, What,
 };
+
+/// How long after a peer's process has died a request to it fails, in nanoseconds: one timeout of the
+/// queue pair, but not more than code 14 (67 ms), and this too for one that waits without end.
+const LOSS_NS: u64 = 4_096 << 14;
 
 impl Remote {
     pub(crate) fn new(qpn: u32, incarnation: u8) -> Remote {
@@ -325,10 +330,15 @@ impl Qp {
         Outcome::Blocked(Wait::Meeting, None)
     }
 
-    /// The peer's process has died.
+    /// The peer's process has died. The request fails, but not at once: a peer that has all that it
+    /// wants may exit, and what it sent before completes here first, as with a card.
     pub(super) fn lost(&self, requester: &mut Requester, len: u64) -> Outcome {
         if self.transport.is_reliable() {
-            return Outcome::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+            // It will not come back, so that one timeout is enough.
+            requester.retries_left = 0;
+            let timeout = response_timeout_ns(requester.timeout);
+            let delay = timeout.map_or(LOSS_NS, |timeout| timeout.min(LOSS_NS));
+            return Outcome::Blocked(Wait::Response, Some(delay));
         }
         self.judge(requester, Reply::Silence, len)
     }

@@ -12,6 +12,7 @@ use crate::errno;
 use crate::fabric::process::directory::{Directory, INDEX_BITS, PublishedRegion, slot_of};
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
+use crate::objects::pending::{Outcome, Wait};
 use crate::objects::qp_state::State;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
 use crate::random::Random;
@@ -334,6 +335,19 @@ fn statuses(qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
     }
 }
 
+/// The first completions, so many: what is lost with a process fails a timeout later.
+fn first(n: usize, qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
+    let start = std::time::Instant::now();
+    let mut all = Vec::new();
+    while all.len() < n {
+        assert!(start.elapsed() < Duration::from_secs(60), "{n} wanted, {all:?} came");
+        all.extend(statuses(qp));
+        std::thread::yield_now();
+    }
+    all.truncate(n);
+    all
+}
+
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 const RETRY_EXC: ibv_wc_status = ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
 
@@ -345,7 +359,7 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     process.end();
     device.bury(&peer.pair);
     // Behind them come the receive requests, flushed.
-    assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
+    assert_eq!(first(2, &qp), [SUCCESS, RETRY_EXC]);
 }
 
 /// What is refused has failed: a success, or what no status is, is not believed.
@@ -364,7 +378,7 @@ fn a_refusal_has_the_status_of_one() {
         assert_eq!(peer.pair.is_dead(), !is_one, "{status}");
         device.bury(&peer.pair);
         let failed = if is_one { ibv_wc_status::IBV_WC_REM_ACCESS_ERR } else { RETRY_EXC };
-        assert_eq!(statuses(&qp)[0], failed, "{status}");
+        assert_eq!(first(1, &qp), [failed], "{status}");
     }
 }
 
@@ -405,6 +419,23 @@ fn a_process_that_has_gone_is_reported_to_the_progress_thread_once() {
     assert_eq!(seen, 1);
 }
 
+/// A peer that has all that it wants may exit, and what it has sent is for the program to see first.
+#[test]
+fn what_goes_to_a_process_that_has_died_fails_one_timeout_later() {
+    let (_process, peer, qp) = known(slot(21));
+    peer.pair.declare_dead();
+    for (timeout, ns) in [(1, 8_192), (14, 67_108_864), (31, 67_108_864), (0, 67_108_864)] {
+        let mut sq = qp.sq.lock();
+        (sq.requester.timeout, sq.requester.retries_left) = (timeout, 7);
+        let outcome = qp.lost(&mut sq.requester, 8);
+        assert_eq!(outcome, Outcome::Blocked(Wait::Response, Some(ns)), "{timeout}");
+        assert_eq!(sq.requester.retries_left, 0, "it does not come back");
+    }
+    let unreliable = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(21)));
+    let outcome = unreliable.lost(&mut unreliable.sq.lock().requester, 8);
+    assert_eq!(outcome, Outcome::Dropped);
+}
+
 #[test]
 fn a_process_that_runs_another_program_has_gone() {
     let device = crate::objects::device::default_device();
@@ -417,7 +448,7 @@ fn a_process_that_runs_another_program_has_gone() {
     }
     assert!(peer.pair.has_gone());
     device.bury(&peer.pair);
-    assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
+    assert_eq!(first(2, &qp), [SUCCESS, RETRY_EXC]);
 }
 
 #[test]
@@ -428,7 +459,7 @@ fn a_process_that_takes_us_for_dead_has_left() {
     rustix::net::shutdown(theirs, rustix::net::Shutdown::Write).unwrap();
     assert!(peer.pair.has_left() && !peer.pair.has_gone());
     device.bury(&peer.pair);
-    assert_eq!(statuses(&qp)[..1], [RETRY_EXC]);
+    assert_eq!(first(1, &qp), [RETRY_EXC]);
 }
 
 #[test]
