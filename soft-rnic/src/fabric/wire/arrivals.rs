@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use roce_core::codec;
+use roce_core::codec::{self, Packet};
 use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
@@ -95,8 +95,7 @@ impl Arrivals<'_> {
         }
         let responder = held.get_or_insert_with(|| qp.responder.lock());
         let Some(connection) = &responder.wire else { return self.count(&counts.strangers) };
-        let is_from_peer = connection.path.is_none_or(|path| is_from(datagram, &path));
-        if let Err(heard) = self.check((datagram, flow), is_from_peer, peek.pkey) {
+        if let Err(heard) = self.check((datagram, flow), connection.path.as_ref(), peek.pkey) {
             return heard;
         }
         Heard::Request(match codec::parse(datagram.bytes) {
@@ -120,14 +119,12 @@ impl Arrivals<'_> {
         (datagram, flow): (&Datagram<'_>, &Option<Flow>),
         pkey: u16,
     ) -> Heard {
-        let counts = &self.wire.counts;
         let mut sq = qp.sq.lock();
-        let Some(connection) = &mut sq.wire else { return self.count(&counts.strangers) };
-        let is_from_peer = is_from(datagram, connection.path());
-        if let Err(heard) = self.check((datagram, flow), is_from_peer, pkey) {
-            return heard;
-        }
-        let Ok(packet) = codec::parse(datagram.bytes) else { return self.count(&counts.malformed) };
+        let Some(connection) = &mut sq.wire else { return self.count(&self.wire.counts.strangers) };
+        let packet = match self.checked((datagram, flow), Some(connection.path()), pkey) {
+            Ok(packet) => packet,
+            Err(heard) => return heard,
+        };
         qp.hear(&mut sq, &packet.headers, packet.payload, self.deferred);
         if has_met_congestion(datagram.marks, &packet.headers) {
             drop(sq);
@@ -143,27 +140,36 @@ impl Arrivals<'_> {
         (datagram, flow): (&Datagram<'_>, &Option<Flow>),
         pkey: u16,
     ) -> Heard {
-        let counts = &self.wire.counts;
         let path = qp.responder.lock().wire.as_ref().map(|connection| connection.path);
-        let Some(path) = path else { return self.count(&counts.strangers) };
-        let is_from_peer = path.is_none_or(|path| is_from(datagram, &path));
-        if let Err(heard) = self.check((datagram, flow), is_from_peer, pkey) {
-            return heard;
-        }
-        let Ok(packet) = codec::parse(datagram.bytes) else { return self.count(&counts.malformed) };
+        let Some(path) = path else { return self.count(&self.wire.counts.strangers) };
+        let packet = match self.checked((datagram, flow), path.as_ref(), pkey) {
+            Ok(packet) => packet,
+            Err(heard) => return heard,
+        };
         qp.heed_notification(self.wire, &packet.headers);
         Heard::Nothing
     }
 
-    /// What a packet has to be before it is parsed.
+    /// A packet that is what it has to be, parsed.
+    fn checked<'d>(
+        &self,
+        (datagram, flow): (&Datagram<'d>, &Option<Flow>),
+        path: Option<&Path>,
+        pkey: u16,
+    ) -> Result<Packet<'d>, Heard> {
+        self.check((datagram, flow), path, pkey)?;
+        codec::parse(datagram.bytes).map_err(|_| self.count(&self.wire.counts.malformed))
+    }
+
+    /// What a packet has to be before it is parsed. Without a path it may come from anywhere.
     fn check(
         &self,
         (datagram, flow): (&Datagram<'_>, &Option<Flow>),
-        is_from_peer: bool,
+        path: Option<&Path>,
         pkey: u16,
     ) -> Result<(), Heard> {
         let counts = &self.wire.counts;
-        if !is_from_peer {
+        if path.is_some_and(|path| !is_from(datagram, path)) {
             self.wire.symptoms.note_foreign(datagram.from.ip());
             return Err(self.count(&counts.strangers));
         }
