@@ -180,7 +180,7 @@ impl Case {
         assert_eq!(receiver.take(device), Err(End::Closed), "{self:?}");
         self.end_receiver(receiver);
         let ended = ending.join().unwrap();
-        assert!(ended.is_none_or(|end| end == End::Closed), "{self:?}");
+        assert!(matches!(ended, None | Some(End::Closed)), "{self:?}: {ended:?}");
     }
 
     /// The receiver ends first: that is a close, unless it has left messages.
