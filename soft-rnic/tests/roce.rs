@@ -40,14 +40,9 @@ struct Side {
     bytes: Vec<u8>,
 }
 
-fn device(text: &str) -> Net {
-    let roce: soft_rnic::Roce = text.parse().unwrap();
-    Net::on(soft_rnic::table(), &roce.list().unwrap())
-}
-
 impl Side {
     fn new(text: &str, kind: ibv_qp_type) -> Side {
-        let net = device(text);
+        let net = wired::open(text);
         let cq = net.cq(256);
         let qp = net.qp_of(kind, cq);
         let mut bytes = vec![0; BYTES];
@@ -56,8 +51,7 @@ impl Side {
     }
 
     fn number(&self) -> u32 {
-        // SAFETY: the queue pair is alive.
-        unsafe { (*self.qp).qp_num }
+        qp_num(self.qp)
     }
 
     fn connect(&self, to: &Side, config: Config) {
@@ -308,11 +302,7 @@ fn an_empty_datagram_needs_room_for_the_header_in_front() {
     let came = b.net.poll(b.cq, 1)[0];
     assert_eq!((came.id, came.status, came.len), (40, "SUCCESS", 40));
     send();
-    let end = Instant::now() + Duration::from_secs(60);
-    while soft_rnic::packet_counters_of(&format!("roce:{TO}")).unwrap().received < 2 {
-        assert!(Instant::now() < end, "the second one does not come");
-        std::thread::yield_now();
-    }
+    wired::until_counted(TO, |counted| counted.received >= 2);
     let fails = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
     assert_eq!(b.net.modify(b.qp, fails, ibv_qp_attr_mask::IBV_QP_STATE), 0);
     let came = b.net.poll(b.cq, 1)[0];
@@ -388,7 +378,7 @@ fn a_packet_with_a_wrong_checksum_or_of_another_address_is_dropped() {
     assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
     assert_eq!(b.net.poll(b.cq, 1)[0].id, 5);
     assert_eq!(b.bytes[..8], [1; 8]);
-    let counted = soft_rnic::packet_counters_of("roce:127.0.0.102").unwrap();
+    let counted = wired::counted("127.0.0.102");
     assert_eq!((counted.bad_icrc, counted.strangers), (1, 1));
     // Those two, and the message; it is acknowledged.
     assert!(counted.received >= 3 && counted.sent >= 1, "{counted:?}");

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use common::multicast::*;
+use common::wired::open;
 use common::*;
 use roce_core::icrc::{Checked, Flow};
 use verbs_sys::*;
@@ -98,11 +99,6 @@ fn file(name: &str) -> PathBuf {
     path
 }
 
-fn open(text: &str) -> Net {
-    let roce: soft_rnic::Roce = text.parse().unwrap();
-    Net::on(soft_rnic::table(), &roce.list().unwrap())
-}
-
 /// A long SEND from one device to the other.
 fn send(a: &Net, b: &Net, len: usize) {
     let kind = ibv_qp_type::IBV_QPT_RC;
@@ -111,8 +107,7 @@ fn send(a: &Net, b: &Net, len: usize) {
         (cq, net.qp_of(kind, cq))
     });
     for (net, qp, to, peer) in [(a, a_qp, b, b_qp), (b, b_qp, a, a_qp)] {
-        // SAFETY: the queue pair is alive.
-        let number = unsafe { (*peer).qp_num };
+        let number = qp_num(peer);
         for (attr, mask) in <[_; 3]>::from(to.steps_of(kind, number, CONFIG)) {
             assert_eq!(net.modify(qp, attr, mask), 0);
         }

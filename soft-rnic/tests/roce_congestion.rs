@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use common::*;
 use soft_rnic::PacketCounters;
 use verbs_sys::*;
@@ -25,7 +23,7 @@ const CONFIG: Config = Config {
 
 /// An end on a device of its own.
 struct Side {
-    name: String,
+    ip: String,
     net: Net,
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
@@ -35,13 +33,13 @@ struct Side {
 
 impl Side {
     fn new(text: &str, kind: ibv_qp_type) -> Side {
-        let name = text.parse::<soft_rnic::Roce>().unwrap().list().unwrap();
-        let net = Net::on(soft_rnic::table(), &name);
+        let net = wired::open(text);
         let cq = net.cq(256);
         let qp = net.qp_of(kind, cq);
         let mut bytes = vec![0; 2 * MESSAGES as usize * LEN];
         let mr = net.mr(&mut bytes, RW);
-        Side { name, net, cq, qp, mr, bytes }
+        let ip = text.split(',').next().unwrap().to_owned();
+        Side { ip, net, cq, qp, mr, bytes }
     }
 
     /// Connects to the other end, with a traffic class.
@@ -55,7 +53,7 @@ impl Side {
     }
 
     fn counted(&self) -> PacketCounters {
-        soft_rnic::packet_counters_of(&self.name).unwrap()
+        wired::counted(&self.ip)
     }
 
     fn local(&self, nth: u64) -> [ibv_sge; 1] {
@@ -100,19 +98,6 @@ fn exchange(a: &mut Side, b: &Side) {
     assert!(a.bytes[..len] == b.bytes[..len]);
 }
 
-/// Waits until the counts of a device say so.
-fn until(side: &Side, is_so: impl Fn(&PacketCounters) -> bool) -> PacketCounters {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let counted = side.counted();
-        if is_so(&counted) {
-            return counted;
-        }
-        assert!(Instant::now() < end, "{counted:?}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_congested_network_is_noticed_and_answered() {
     let texts = ["127.44.2.1,ecn=on", "127.44.2.2,ecn=on,congestion=0.3,seed=5"];
@@ -121,7 +106,7 @@ fn a_congested_network_is_noticed_and_answered() {
     let counted = b.counted();
     assert!(counted.np_ecn_marked_packets > 20, "{counted:?}");
     assert!((1..=counted.np_ecn_marked_packets).contains(&counted.np_cnp_sent), "{counted:?}");
-    let sender = until(&a, |sender| sender.rp_cnp_handled == counted.np_cnp_sent);
+    let sender = wired::until_counted(&a.ip, |sender| sender.rp_cnp_handled == counted.np_cnp_sent);
     assert_eq!((sender.rp_cnp_ignored, sender.np_ecn_marked_packets), (0, 0));
     assert_eq!((counted.rp_cnp_handled, counted.malformed), (0, 0));
     a.close();
@@ -157,7 +142,7 @@ fn an_unreliable_connection_notifies_and_ignores_notifications() {
     exchange(&mut a, &b);
     let counted = b.counted();
     assert!(counted.np_ecn_marked_packets > 50 && counted.np_cnp_sent > 0, "{counted:?}");
-    let sender = until(&a, |sender| sender.rp_cnp_ignored == counted.np_cnp_sent);
+    let sender = wired::until_counted(&a.ip, |sender| sender.rp_cnp_ignored == counted.np_cnp_sent);
     assert_eq!(sender.rp_cnp_handled, 0);
     a.close();
     b.close();

@@ -55,10 +55,7 @@ struct Pair {
 
 impl Pair {
     fn new(addresses: [&str; 2], group: ibv_gid) -> Pair {
-        let nets = addresses.map(|address| {
-            let roce: soft_rnic::Roce = address.parse().unwrap();
-            Net::on(soft_rnic::table(), &roce.list().unwrap())
-        });
+        let nets = addresses.map(wired::open);
         let (sender, member) = (Member::new(&nets[0]), Member::new(&nets[1]));
         assert_eq!(attach(&nets[1], member.qp, group, 0), 0);
         member.post_recvs(8);

@@ -30,8 +30,7 @@ fn port_of(ip: &str) -> SocketAddr {
 
 /// A datagram queue pair that can receive, on a device.
 fn end(ip: &str) -> End {
-    let roce: soft_rnic::Roce = ip.parse().unwrap();
-    let net = Net::on(soft_rnic::table(), &roce.list().unwrap());
+    let net = wired::open(ip);
     let cq = net.cq(64);
     let end = End::on(UD, net, cq);
     for n in 0..2 * EACH {
@@ -119,7 +118,7 @@ fn what_others_say_was_handed_over_is_dropped() {
     forged[8..10].copy_from_slice(&4_791_u16.to_be_bytes());
     forged[12..28].copy_from_slice(&address.to_ipv6_mapped().octets());
     forged.extend(of_sender(1));
-    let strangers = || soft_rnic::packet_counters_of(&format!("roce:{ip}")).unwrap().strangers;
+    let strangers = || wired::counted(ip).strangers;
     let before = strangers();
     for forger in [format!("{ip}:0"), format!("{stranger}:4791")] {
         let forger = UdpSocket::bind(forger).unwrap();

@@ -3,9 +3,10 @@
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::multicast::*;
+use common::wired::{counted, open, until_counted};
 use common::*;
 use libc::{EINVAL, ENOMEM};
 use roce_core::codec;
@@ -15,30 +16,7 @@ use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
 use soft_rnic::udp::{Marks, Outbox, Port};
-use soft_rnic::{PacketCounters, packet_counters_of};
 use verbs_sys::*;
-
-fn device(text: &str) -> Net {
-    let roce: soft_rnic::Roce = text.parse().unwrap();
-    Net::on(soft_rnic::table(), &roce.list().unwrap())
-}
-
-fn packets(ip: &str) -> PacketCounters {
-    packet_counters_of(&format!("roce:{ip}")).unwrap()
-}
-
-/// Waits for what a device counts.
-fn until(ip: &str, is_so: impl Fn(&PacketCounters) -> bool) -> PacketCounters {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let counters = packets(ip);
-        if is_so(&counters) {
-            return counters;
-        }
-        assert!(Instant::now() < end, "{counters:?}");
-        std::thread::yield_now();
-    }
-}
 
 fn member(net: &Net, group: ibv_gid) -> Member {
     let member = Member::new(net);
@@ -61,7 +39,7 @@ fn number(net: &Net, member: &Member) -> u32 {
 
 #[test]
 fn members_on_all_devices_get_one_copy_until_they_leave() {
-    let [a, b, c] = ["127.45.0.1", "127.45.0.2", "127.45.0.3"].map(device);
+    let [a, b, c] = ["127.45.0.1", "127.45.0.2", "127.45.0.3"].map(open);
     let (to, other) = (ah(&a, group(1)), ah(&a, group(2)));
     let mut sender = Member::new(&a);
     let here = member(&a, group(1));
@@ -81,7 +59,7 @@ fn members_on_all_devices_get_one_copy_until_they_leave() {
         assert_eq!(&header[16..], &raw(&group(1))[12..]);
     }
     // A packet is counted once, however many get it.
-    assert_eq!(packets("127.45.0.2").received, 1);
+    assert_eq!(counted("127.45.0.2").received, 1);
     sender.send(&a, other, 5, Some(2));
     assert_eq!(number(&c, &apart), 2, "a device gets packets of its groups alone");
     assert_eq!(detach(&b, one.qp, group(1), 0), 0);
@@ -90,13 +68,13 @@ fn members_on_all_devices_get_one_copy_until_they_leave() {
     assert!(b.poll_now(one.cq).is_empty(), "it has left");
     // With its last member a device leaves the group.
     end(&b, group(1), two);
-    let before = packets("127.45.0.2").received;
+    let before = counted("127.45.0.2").received;
     sender.send(&a, to, 5, Some(4));
     assert_eq!(number(&a, &here), 4);
     assert_eq!(attach(&b, one.qp, group(1), 0), 0);
     sender.send(&a, to, 5, Some(5));
     assert_eq!(number(&b, &one), 5);
-    assert_eq!(packets("127.45.0.2").received, before + 1);
+    assert_eq!(counted("127.45.0.2").received, before + 1);
     end(&b, group(1), one);
     end(&a, group(1), here);
     end(&c, group(2), apart);
@@ -108,7 +86,7 @@ fn members_on_all_devices_get_one_copy_until_they_leave() {
 #[test]
 fn a_copy_that_a_member_cannot_take_is_counted() {
     const TO: &str = "127.45.0.5";
-    let (a, b) = (device("127.45.0.4"), device(TO));
+    let (a, b) = (open("127.45.0.4"), open(TO));
     let to = ah(&a, group(3));
     let sender = Member::new(&a);
     let (unready, keyed) = (Member::new(&b), Member::with(&b, QKEY ^ 1));
@@ -119,7 +97,7 @@ fn a_copy_that_a_member_cannot_take_is_counted() {
     let last = member(&b, group(3));
     sender.send(&a, to, 5, Some(1));
     assert_eq!(number(&b, &last), 1);
-    assert_eq!(packets(TO).not_ready, 1);
+    assert_eq!(counted(TO).not_ready, 1);
     assert_eq!(b.port().qkey_viol_cntr, 1);
     assert!([&unready, &keyed].iter().all(|member| b.poll_now(member.cq).is_empty()));
     [unready, keyed, last].into_iter().for_each(|member| end(&b, group(3), member));
@@ -173,7 +151,7 @@ fn datagram(opcode: Opcode, qpn: u32, qkey: u32) -> Headers {
 #[test]
 fn packets_to_a_group_that_are_no_datagrams_for_it_are_dropped() {
     const HERE: &str = "127.45.0.6";
-    let mut net = device(HERE);
+    let mut net = open(HERE);
     let mut forger = Forger::new("127.45.0.7");
     let listens = member(&net, group(4));
     // A connection whose peer has the forger's address.
@@ -189,7 +167,7 @@ fn packets_to_a_group_that_are_no_datagrams_for_it_are_dropped() {
     let to = SocketAddr::new(IpAddr::from(group_ip), soft_rnic::Roce::UDP_PORT);
     let unicast = SocketAddr::new(HERE.parse().unwrap(), soft_rnic::Roce::UDP_PORT);
     let good = datagram(Opcode::UdSendOnly, GROUP_QPN, QKEY);
-    let before = packets(HERE);
+    let before = counted(HERE);
     // Checksums: of a damaged packet, and of one to another address.
     let mut damaged = forger.packet(&good, to);
     damaged[22] ^= 4;
@@ -217,7 +195,7 @@ fn packets_to_a_group_that_are_no_datagrams_for_it_are_dropped() {
     assert_eq!(came.len(), 1, "{came:?}");
     assert_eq!((came[0].id, came[0].src_qp, came[0].len), (0, 9, 48));
     assert_eq!(&listens.buf[GRH..GRH + 8], b"payload.");
-    let after = packets(HERE);
+    let after = counted(HERE);
     assert_eq!(after.received - before.received, 9);
     assert_eq!(after.bad_icrc - before.bad_icrc, 2);
     assert_eq!(after.malformed - before.malformed, 2);
@@ -239,7 +217,7 @@ fn is_joined(group: ibv_gid) -> bool {
 
 #[test]
 fn a_process_joins_as_many_groups_as_the_device_says() {
-    let net = device("127.45.0.9");
+    let net = open("127.45.0.9");
     let mut limit = ibv_device_attr::default();
     // SAFETY: the context is open.
     assert_eq!(unsafe { (net.v.query_device)(net.ctx, &mut limit) }, 0);
@@ -273,14 +251,14 @@ fn a_process_joins_as_many_groups_as_the_device_says() {
 fn the_devices_thread_takes_packets_of_groups() {
     const TO: &str = "127.45.0.11";
     const MESSAGES: u64 = 200;
-    let (a, b) = (device("127.45.0.10"), device(TO));
+    let (a, b) = (open("127.45.0.10"), open(TO));
     let to = ah(&a, group(5));
     let (sender, listens) = (Member::new(&a), member(&b, group(5)));
     let begun = Instant::now();
     for n in 1..=MESSAGES {
         sender.send(&a, to, 4, None);
         // A thread that does not wait for it would find it once in a second.
-        until(TO, |counters| counters.received == n && begun.elapsed().as_secs() < 120);
+        until_counted(TO, |counters| counters.received == n && begun.elapsed().as_secs() < 120);
     }
     end(&b, group(5), listens);
     sender.close(&a);
@@ -293,8 +271,8 @@ fn the_devices_thread_takes_packets_of_groups() {
 #[test]
 fn packets_to_a_group_are_repeated_and_overtake_each_other() {
     const N: u32 = 20;
-    let a = device("127.45.0.12");
-    let b = device("127.45.0.13,reordering=0.5,duplication=0.5,seed=3");
+    let a = open("127.45.0.12");
+    let b = open("127.45.0.13,reordering=0.5,duplication=0.5,seed=3");
     let (to, one) = (ah(&a, group(6)), a.ah_in(a.pd, b.ah_attr()));
     let sender = Member::new(&a);
     let (listens, direct) = (member(&b, group(6)), Member::new(&b));

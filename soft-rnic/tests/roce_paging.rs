@@ -7,7 +7,6 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::pages::*;
-use common::unfilled::hold_back;
 use common::*;
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
@@ -33,22 +32,21 @@ const FOR_EVER: Config = Config {
 
 /// An end on a device of its own.
 struct End {
-    name: String,
+    ip: String,
     net: Net,
     cq: *mut ibv_cq,
 }
 
 impl End {
-    fn new(text: &str) -> End {
-        let name = text.parse::<soft_rnic::Roce>().unwrap().list().unwrap();
-        let net = Net::on(soft_rnic::table(), &name);
+    fn new(ip: &str) -> End {
+        let net = wired::open(ip);
         let cq = net.cq(64);
-        End { name, net, cq }
+        End { ip: ip.to_owned(), net, cq }
     }
 
     /// Packets that the peer has to send again because what they need is not there.
     fn not_ready(&self) -> u64 {
-        soft_rnic::packet_counters_of(&self.name).unwrap().not_ready
+        wired::counted(&self.ip).not_ready
     }
 
     fn close(self) {
@@ -57,16 +55,11 @@ impl End {
     }
 }
 
-fn number(qp: *mut ibv_qp) -> u32 {
-    // SAFETY: the queue pair is alive.
-    unsafe { (*qp).qp_num }
-}
-
 /// Queue pairs of two ends that are connected to each other.
 fn pair([a, b]: [&End; 2], kind: ibv_qp_type, config: Config) -> [*mut ibv_qp; 2] {
     let qps = [a.net.qp_of(kind, a.cq), b.net.qp_of(kind, b.cq)];
     for (end, peer, to) in [(0, b, qps[1]), (1, a, qps[0])] {
-        for (attr, mask) in <[_; 3]>::from(peer.net.steps_of(kind, number(to), config)) {
+        for (attr, mask) in <[_; 3]>::from(peer.net.steps_of(kind, qp_num(to), config)) {
             assert_eq!([a, b][end].net.modify(qps[end], attr, mask), 0);
         }
     }
@@ -125,7 +118,7 @@ fn a_page_that_is_slow_to_come_delays_its_request_alone() {
             let ends = ["127.31.5.1", "127.31.5.2"].map(End::new);
             let [a, b] = ends.each_ref();
             let (pages, len) = (Pages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
-            let Some(held_back) = hold_back(&pages) else { return };
+            let Some(held_back) = pages.hold_back() else { return };
             let mr = explicit(&b.net, &pages, RW);
             let mut bytes = vec![3; len as usize];
             let local = a.net.mr(&mut bytes, RW);
@@ -170,7 +163,7 @@ fn a_peer_gives_up_after_its_retries_and_what_it_has_met_can_end() {
             let ends = ["127.31.5.3", "127.31.5.4"].map(End::new);
             let [a, b] = ends.each_ref();
             let pages = Pages::new(1);
-            let Some(held_back) = hold_back(&pages) else { return };
+            let Some(held_back) = pages.hold_back() else { return };
             let mr = explicit(&b.net, &pages, RW);
             let mut bytes = vec![3; 8];
             let local = a.net.mr(&mut bytes, RW);
@@ -206,7 +199,7 @@ fn a_requester_sends_when_its_own_pages_are_there() {
             let ends = ["127.31.5.7", "127.31.5.8"].map(End::new);
             let [a, b] = ends.each_ref();
             let (pages, len) = (Pages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
-            let Some(held_back) = hold_back(&pages) else { return };
+            let Some(held_back) = pages.hold_back() else { return };
             let mut bytes = vec![3; len as usize + 8];
             let (mr, there) = (explicit(&a.net, &pages, RW), b.net.mr(&mut bytes, RW));
             // No timer has the queue looked at again.
@@ -253,7 +246,7 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
         let ends = ["127.31.5.9", "127.31.5.10"].map(End::new);
         let [a, b] = ends.each_ref();
         let (pages, far) = (Pages::new(1), Pages::new(1));
-        let Some(far_held_back) = hold_back(&far) else { return };
+        let Some(far_held_back) = far.hold_back() else { return };
         pages.fill(0, PAGE, 1);
         let (mr, there) = (explicit(&a.net, &pages, RW), explicit(&b.net, &far, RW));
         let (slow, quick) = (pair([a, b], RC, FOR_EVER), pair([a, b], RC, FOR_EVER));
@@ -264,11 +257,11 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
         until(|| b.not_ready() > before, [a, b]);
         // It was sent. Now its landing place goes, and what it reads comes.
         pages.map(0);
-        let Some(held_back) = hold_back(&pages) else { return };
+        let Some(held_back) = pages.hold_back() else { return };
         drop(far_held_back);
         far.fill(0, 64, 7);
         // The response has been dropped when it is asked for again.
-        until(|| soft_rnic::packet_counters_of(&b.name).unwrap().duplicates > 0, [a, b]);
+        until(|| wired::counted(&b.ip).duplicates > 0, [a, b]);
         others_go_on([a, b], quick);
         drop(held_back);
         assert_eq!(statuses(&a.net.poll(a.cq, 1)), [(1, "SUCCESS")]);
@@ -291,7 +284,7 @@ fn unreliable_messages_to_pages_that_are_not_there_are_dropped() {
             let [a, b] = ends.each_ref();
             let (pages, other) = (Pages::new(1), Pages::new(1));
             other.fill(0, 64, 3);
-            let Some(held_back) = hold_back(&pages) else { return };
+            let Some(held_back) = pages.hold_back() else { return };
             let [mr, local] = [(b, &pages), (a, &other)].map(|(at, p)| explicit(&at.net, p, RW));
             let qps = pair([a, b], kind, FOR_EVER);
             let ah = a.net.ah_in(a.net.pd, b.net.ah_attr());
@@ -299,10 +292,10 @@ fn unreliable_messages_to_pages_that_are_not_there_are_dropped() {
             assert_eq!(post_recv(qps[1], 7, &mut [piece(&pages, mr, 8, grh + 64)]), 0);
             let mut from = [piece(&other, local, 0, 64)];
             let mut wr = match kind {
-                UD => datagram_wr(1, &mut from, SIGNALED, (ah, number(qps[1]), QKEY)),
+                UD => datagram_wr(1, &mut from, SIGNALED, (ah, qp_num(qps[1]), QKEY)),
                 _ => send_wr(1, W::IBV_WR_SEND, &mut from, SIGNALED),
             };
-            let came = || soft_rnic::packet_counters_of(&b.name).unwrap().received;
+            let came = || wired::counted(&b.ip).received;
             let before = came();
             assert_eq!(post_send(qps[0], &mut wr), 0);
             assert_eq!(statuses(&a.net.poll(a.cq, 1)), [(1, "SUCCESS")]);

@@ -31,13 +31,8 @@ fn config() -> Config {
     Config { access: RW, timeout: 15, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
 }
 
-fn listed(text: &str) -> Net {
-    let roce: soft_rnic::Roce = text.parse().unwrap();
-    Net::on(soft_rnic::table(), &roce.list().unwrap())
-}
-
 fn end_on(text: &str, kind: ibv_qp_type) -> End {
-    let net = listed(text);
+    let net = wired::open(text);
     let cq = net.cq(1_024);
     End::on(kind, net, cq)
 }

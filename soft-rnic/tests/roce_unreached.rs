@@ -4,6 +4,7 @@ mod common;
 
 use std::net::UdpSocket;
 
+use common::wired::open;
 use common::*;
 use verbs_sys::*;
 
@@ -21,16 +22,6 @@ const HASTY: Config = Config {
     rnr_retry: 0,
     qkey: 0x11,
 };
-
-fn open(ip: &str) -> Net {
-    let roce: soft_rnic::Roce = ip.parse().unwrap();
-    Net::on(soft_rnic::table(), &roce.list().unwrap())
-}
-
-fn number(qp: *mut ibv_qp) -> u32 {
-    // SAFETY: the queue pair is alive.
-    unsafe { (*qp).qp_num }
-}
 
 fn connect(net: &Net, qp: *mut ibv_qp, to: &Net, peer: u32) {
     for (attr, mask) in <[_; 3]>::from(to.steps_of(RC, peer, HASTY)) {
@@ -72,8 +63,8 @@ fn causes_are_named_by_what_has_come() {
 
     // It answers a short message, and is gone when a long one comes.
     let (qp, peer) = (a.qp_of(RC, cq), b.qp_of(RC, peer_cq));
-    connect(&a, qp, &b, number(peer));
-    connect(&b, peer, &a, number(qp));
+    connect(&a, qp, &b, qp_num(peer));
+    connect(&b, peer, &a, qp_num(qp));
     let mut room = vec![0; 64];
     let room_mr = b.mr(&mut room, RW);
     assert_eq!(post_recv(peer, 1, &mut [sge(room_mr, 0, 64)]), 0);
@@ -89,7 +80,7 @@ fn causes_are_named_by_what_has_come() {
     let qp = a.qp_of(RC, cq);
     connect(&a, qp, &b, 0xff_0001);
     let mut packet = [0x11, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 9, 0x1f, 0, 0, 0, 1, 2, 3, 4];
-    packet[5..8].copy_from_slice(&number(qp).to_be_bytes()[1..]);
+    packet[5..8].copy_from_slice(&qp_num(qp).to_be_bytes()[1..]);
     let sender = UdpSocket::bind("127.31.2.2:0").unwrap();
     sender.send_to(&packet, "127.31.2.1:4791").unwrap();
     assert_eq!(send(&a, cq, qp, mr, 8), "RETRY_EXC");
@@ -102,7 +93,7 @@ fn causes_are_named_by_what_has_come() {
     a.destroy_qp(qp);
     let qp = a.qp_of(RC, cq);
     connect(&a, qp, &b, 0xff_0001);
-    packet[5..8].copy_from_slice(&number(qp).to_be_bytes()[1..]);
+    packet[5..8].copy_from_slice(&qp_num(qp).to_be_bytes()[1..]);
     let sender = UdpSocket::bind("127.31.2.3:0").unwrap();
     sender.send_to(&packet, "127.31.2.1:4791").unwrap();
     assert_eq!(send(&a, cq, qp, mr, 8), "RETRY_EXC");

@@ -8,12 +8,13 @@ pub mod tally;
 
 pub mod atomic_write;
 pub mod checked;
+mod held_back;
 pub mod import;
 pub mod multicast;
 pub mod mw;
 pub mod other;
 pub mod pages;
-pub mod unfilled;
+pub mod wired;
 pub mod xrc;
 
 use core::ffi::{CStr, c_int};
@@ -39,14 +40,19 @@ pub fn provider() -> (Table, String) {
 /// of the latter reach each other over the network.
 fn listed(name: String) -> String {
     if let Some(ip) = name.strip_prefix("roce:") {
-        let roce: soft_rnic::Roce = ip.parse().expect("an address, with options");
-        return roce.list().expect("an address of this machine, and its port");
+        return wired::list(ip);
     }
     let us = name.strip_prefix("soft0@").and_then(|time| time.strip_suffix("us"));
     match us.and_then(|us| us.parse().ok()) {
         Some(us) => soft_rnic::distant(Duration::from_micros(us)),
         None => name,
     }
+}
+
+/// The number of a queue pair that is alive.
+pub fn qp_num(qp: *mut ibv_qp) -> u32 {
+    // SAFETY: as the caller says.
+    unsafe { (*qp).qp_num }
 }
 
 /// Whether the software device is under test: some rows are only about it.

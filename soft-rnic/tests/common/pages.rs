@@ -46,6 +46,11 @@ impl Pages {
         pages
     }
 
+    /// Has accesses to pages that hold nothing yet wait until what this returns is dropped.
+    pub fn hold_back(&self) -> Option<std::os::fd::OwnedFd> {
+        super::held_back::hold_back(self.addr(0), (self.n * PAGE) as u64)
+    }
+
     fn map_at(&self, first: usize, n: usize, flags: c_int, fd: c_int) {
         let at = self.addr(first * PAGE) as *mut c_void;
         // SAFETY: a new mapping, or one in the place of pages of ours.

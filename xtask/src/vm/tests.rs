@@ -180,7 +180,8 @@ mod guest {
             for file in files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
                 let target = file.file_stem().unwrap().to_str().unwrap();
                 let text = read_to_string(&file).unwrap();
-                if text.contains("soft_rnic::Roce") || text.contains("\"roce:") {
+                let marks = ["soft_rnic::Roce", "wired::", "\"roce:"];
+                if marks.iter().any(|mark| text.contains(mark)) {
                     found += 1;
                     assert!(
                         elsewhere(&name, target).is_some(),

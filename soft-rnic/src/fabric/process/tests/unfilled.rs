@@ -1,68 +1,28 @@
 //! Memory that its readers wait for.
 
 use core::ptr::null_mut;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// A page of this process whose readers wait until it is filled: no thread handles its faults
-/// (`userfaultfd`).
+#[path = "../../../../tests/common/held_back.rs"]
+mod held_back;
+
+/// A page of this process whose readers wait until it is filled: no thread handles its faults.
 pub(in crate::fabric::process) struct Unfilled {
     faults: OwnedFd,
     at: u64,
 }
 
-/// The kernel's `struct uffdio_api`.
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// The kernel's `struct uffdio_register`.
-#[repr(C)]
-struct Register {
-    start: u64,
-    len: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
-const UFFDIO_API: u64 = 3 << 30 | (size_of::<Api>() as u64) << 16 | 0xaa << 8 | 0x3f;
-const UFFDIO_REGISTER: u64 = 3 << 30 | (size_of::<Register>() as u64) << 16 | 0xaa << 8;
-const MISSING: u64 = 1;
-
 impl Unfilled {
     /// None where the system does not have it, or does not let this user.
     pub(in crate::fabric::process) fn new() -> Option<Unfilled> {
         let page = rustix::param::page_size();
-        // SAFETY: the call makes a descriptor.
-        let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
-        if faults < 0 {
-            let error = std::io::Error::last_os_error();
-            let is_wanted = std::env::var_os("SOFT_RNIC_SKIPS_NOTHING").is_some();
-            assert!(
-                !is_wanted,
-                "no userfaultfd: {error} (root has it, or vm.unprivileged_userfaultfd)"
-            );
-            eprintln!("skipped: no userfaultfd ({error})");
-            return None;
-        }
-        // SAFETY: it is new, and no other value owns it.
-        let faults = unsafe { OwnedFd::from_raw_fd(faults as i32) };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, which stays.
         let at = unsafe { mmap_anonymous(null_mut(), page, prot, MapFlags::PRIVATE) }.unwrap();
         let at = at.expose_provenance() as u64;
-        let mut api = Api { api: 0xaa, features: 0, ioctls: 0 };
-        let mut register = Register { start: at, len: page as u64, mode: MISSING, ioctls: 0 };
-        // SAFETY: the structures that the calls take; no other value owns the page.
-        unsafe {
-            assert_eq!(libc::ioctl(faults.as_raw_fd(), UFFDIO_API as _, &raw mut api), 0);
-            assert_eq!(libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER as _, &raw mut register), 0);
-        }
-        Some(Unfilled { faults, at })
+        Some(Unfilled { faults: held_back::hold_back(at, page as u64)?, at })
     }
 
     pub(in crate::fabric::process) fn addr(&self) -> u64 {

@@ -1,8 +1,6 @@
-//! Pages whose readers and writers wait (`userfaultfd`).
+//! Memory whose readers and writers wait (`userfaultfd`).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-use super::pages::{PAGE, Pages};
 
 /// The kernel's `struct uffdio_api`.
 #[repr(C)]
@@ -25,9 +23,10 @@ const UFFDIO_API: u64 = 3 << 30 | (size_of::<Api>() as u64) << 16 | 0xaa << 8 | 
 const UFFDIO_REGISTER: u64 = 3 << 30 | (size_of::<Register>() as u64) << 16 | 0xaa << 8;
 const MISSING: u64 = 1;
 
-/// Has accesses to pages that hold nothing yet wait until what this returns is dropped: the pages are of
-/// zeroes then. `None` where the system does not have it, or does not let this user.
-pub fn hold_back(pages: &Pages) -> Option<OwnedFd> {
+/// Has accesses to pages that hold nothing yet wait until what this returns is dropped: they are zeroes then.
+/// They begin at an address, and are private. `None` where the system does not have it, or does not let this
+/// user.
+pub(crate) fn hold_back(start: u64, len: u64) -> Option<OwnedFd> {
     // SAFETY: the call makes a descriptor.
     let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     if faults < 0 {
@@ -43,9 +42,8 @@ pub fn hold_back(pages: &Pages) -> Option<OwnedFd> {
     // SAFETY: it is new, and no other value owns it.
     let faults = unsafe { OwnedFd::from_raw_fd(faults as i32) };
     let mut api = Api { api: 0xaa, features: 0, ioctls: 0 };
-    let (start, len) = (pages.addr(0), (pages.n * PAGE) as u64);
     let mut register = Register { start, len, mode: MISSING, ioctls: 0 };
-    // SAFETY: the structures that the calls take; the pages are the test's.
+    // SAFETY: the structures that the calls take; the memory is the test's.
     unsafe {
         assert_eq!(libc::ioctl(faults.as_raw_fd(), UFFDIO_API as _, &raw mut api), 0);
         assert_eq!(libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER as _, &raw mut register), 0);
