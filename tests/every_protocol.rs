@@ -19,7 +19,7 @@ use rdma_conn::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
-use support::{assert_content, content, device};
+use support::{assert_content, content, devices};
 
 over_every_protocol!(
     messages_go_both_ways_in_order,
@@ -112,8 +112,8 @@ impl Case for own_protocol::StopAndWait {
 const SIZES: [usize; 6] = [0, 1, 8, 100, 1000, 3];
 
 fn messages_go_both_ways_in_order<P: Case>() {
-    let device = device();
-    let (left, right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (left, right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     std::thread::scope(|scope| {
         for (stream, end) in (0..).zip([left, right]) {
             let (mut sender, mut receiver) = (end.sender, end.receiver);
@@ -144,8 +144,8 @@ fn messages_go_both_ways_in_order<P: Case>() {
 }
 
 fn messages_of_every_boundary_size_arrive_once<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let longest = left.sender.max_message_bytes();
     let around = (0..=20).flat_map(|power| {
         let bytes = 1_usize << power;
@@ -160,10 +160,10 @@ fn messages_of_every_boundary_size_arrive_once<P: Case>() {
 }
 
 fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
-    let device = device();
+    let [one, other] = devices();
     for sent in [0, 1, 2, 3, 5, 17, 64] {
         // The sender closes: all that it has sent comes before its end.
-        let (left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+        let (left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
         std::thread::scope(|scope| {
             let mut sender = left.sender;
             scope.spawn(move || {
@@ -194,11 +194,11 @@ fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
 }
 
 fn a_receiver_closes_while_its_sender_goes_on<P: Case>() {
-    let device = device();
+    let [one, other] = devices();
     let mut config = P::quiet();
     config.as_mut().linger = Duration::from_millis(100);
     for _ in 0..5 {
-        let (left, mut right) = pair::<P>(&device, &device, &config).unwrap();
+        let (left, mut right) = pair::<P>(&one, &other, &config).unwrap();
         std::thread::scope(|scope| {
             let mut sender = left.sender;
             scope.spawn(move || while sender.send(b"on and on").is_ok() {});
@@ -209,15 +209,15 @@ fn a_receiver_closes_while_its_sender_goes_on<P: Case>() {
 }
 
 fn a_hello_that_cannot_be_is_refused_and_takes_no_place<P: Case>() {
-    let (device, config) = (device(), P::quiet());
-    let mut receiver = receiver::<P>(&device, &config, 1).unwrap();
+    let ([one, other], config) = (devices(), P::quiet());
+    let mut receiver = receiver::<P>(&one, &config, 1).unwrap();
     let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
-    let end = RawEnd::new(&device, Shape::default());
+    let end = RawEnd::new(&other, Shape::default());
     let hello = Parameters {
         protocol: P::ID,
         initiator_to_acceptor: Some(end.endpoint()),
-        ..parameters(&device, Options::NONE)
+        ..parameters(&other, Options::NONE)
     };
     let mut hellos = vec![Parameters { options: Options(0x40), ..hello }];
     if size_of::<P::Terms>() > 0 {
@@ -234,21 +234,21 @@ fn a_hello_that_cannot_be_is_refused_and_takes_no_place<P: Case>() {
             });
             let incoming = listener.next();
             let refused =
-                incoming.map(|incoming| incoming.accept_into(&mut receiver, &device, &config));
+                incoming.map(|incoming| incoming.accept_into(&mut receiver, &one, &config));
             assert!(!matches!(refused, Ok(Ok(_))), "{hello:?}");
             let heard = heard.join().unwrap();
             assert!(matches!(decode(&heard).unwrap().frame, Frame::Refuse(_)), "{hello:?}");
         });
     }
-    let mut honest = join::<P>(&mut receiver, &device, &device, &config).unwrap();
+    let mut honest = join::<P>(&mut receiver, &one, &other, &config).unwrap();
     honest.send(b"the place is free").unwrap();
     assert_eq!(&*receiver.recv().unwrap(), b"the place is free");
 }
 
 fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
     const BYTES: usize = 1000;
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let too_long = vec![0; left.sender.max_message_bytes() + 1];
     assert!(matches!(left.sender.try_send(&too_long), Err(SendError::TooLong { .. })));
     // Until there is no room, and none comes: nothing is received.
@@ -286,8 +286,8 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
 }
 
 fn a_ticket_is_acknowledged_without_further_sends<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let ticket = left.sender.send(b"only this one").unwrap();
     // A Buffered Read receiver acknowledges in the calls that receive.
     let message = right.receiver.recv().unwrap();
@@ -322,15 +322,15 @@ fn keep<R: RecvHalf>(receiver: &mut R, kept: &mut Vec<R::Message>) {
 }
 
 fn one_receiver_takes_from_many_senders<P: Case>() {
-    let (device, config) = (device(), P::quiet());
-    let none = receiver::<P>(&device, &config, 0).map(drop).unwrap_err();
+    let ([one, other], config) = (devices(), P::quiet());
+    let none = receiver::<P>(&one, &config, 0).map(drop).unwrap_err();
     assert!(matches!(&none, ConnectError::Config(e) if e.field == "max_peers"), "{none:?}");
-    let mut all = receiver::<P>(&device, &config, 4).unwrap();
+    let mut all = receiver::<P>(&one, &config, 4).unwrap();
     assert_eq!(all.try_recv().map(drop), Err(RecvError::Empty), "none has joined");
     assert_eq!(all.recv().map(drop), Err(RecvError::Closed), "none can join meanwhile");
     let senders: Vec<P::Sender> =
-        (0..4).map(|_| join::<P>(&mut all, &device, &device, &config).unwrap()).collect();
-    let fifth = join::<P>(&mut all, &device, &device, &config).map(drop);
+        (0..4).map(|_| join::<P>(&mut all, &one, &other, &config).unwrap()).collect();
+    let fifth = join::<P>(&mut all, &one, &other, &config).map(drop);
     assert!(matches!(fifth, Err(ConnectError::TooManyPeers(4))), "{fifth:?}");
     assert!(all.peers() == 4 && all.registered_bytes() > 0);
     std::thread::scope(|scope| {
@@ -357,7 +357,7 @@ fn one_receiver_takes_from_many_senders<P: Case>() {
         assert_eq!(all.recv().map(drop), Err(RecvError::Closed));
     });
     // Their places are free again.
-    let mut next = join::<P>(&mut all, &device, &device, &config).unwrap();
+    let mut next = join::<P>(&mut all, &one, &other, &config).unwrap();
     next.send(b"in a place that was left").unwrap();
     let message = all.recv().unwrap();
     assert_eq!((&*message, message.peer()), (&b"in a place that was left"[..], Peer(4)));
@@ -387,43 +387,43 @@ fn a_sender_joins_in_the_place_that_another_has_just_left<P: Case>() {
 }
 
 fn two_ends_meet_over_tcp<P: Case>() {
-    let (device, config) = (device(), P::quiet());
+    let ([one, other], config) = (devices(), P::quiet());
     let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut near = connect::<P>(address, &device, &config).unwrap();
+            let mut near = connect::<P>(address, &other, &config).unwrap();
             near.sender.send(b"ping").unwrap();
             assert_eq!(&*near.receiver.recv().unwrap(), b"pong");
             near.sender.close().unwrap();
-            let mut only = connect_sender::<P>(address, &device, &config).unwrap();
+            let mut only = connect_sender::<P>(address, &other, &config).unwrap();
             only.send(b"one way").unwrap();
             only.close().unwrap();
             // Each way is refused where the other one is served.
-            assert!(connect_sender::<P>(address, &device, &config).is_err());
-            assert!(connect::<P>(address, &device, &config).is_err());
+            assert!(connect_sender::<P>(address, &other, &config).is_err());
+            assert!(connect::<P>(address, &other, &config).is_err());
         });
-        let mut far = listener.next().unwrap().accept(&device, &config).unwrap();
+        let mut far = listener.next().unwrap().accept(&one, &config).unwrap();
         assert_eq!(&*far.receiver.recv().unwrap(), b"ping");
         far.sender.send(b"pong").unwrap();
         assert_eq!(far.receiver.recv().map(drop), Err(RecvError::Closed));
-        let mut all = receiver::<P>(&device, &config, 1).unwrap();
+        let mut all = receiver::<P>(&one, &config, 1).unwrap();
         let incoming = listener.next().unwrap();
         assert!(incoming.is_one_way());
-        let peer = incoming.accept_into(&mut all, &device, &config).unwrap();
+        let peer = incoming.accept_into(&mut all, &one, &config).unwrap();
         let message = all.recv().unwrap();
         assert_eq!((&*message, message.peer()), (&b"one way"[..], peer));
         assert_eq!(all.recv().map(drop), Err(RecvError::Closed));
-        let one_way = listener.next().unwrap().accept(&device, &config).map(drop);
+        let one_way = listener.next().unwrap().accept(&one, &config).map(drop);
         assert!(matches!(one_way, Err(ConnectError::Handshake(_))), "{one_way:?}");
-        let both_ways = listener.next().unwrap().accept_into(&mut all, &device, &config);
+        let both_ways = listener.next().unwrap().accept_into(&mut all, &one, &config);
         assert!(matches!(both_ways, Err(ConnectError::Handshake(_))), "{both_ways:?}");
     });
 }
 
 fn both_ends_see_a_close<P: Case>() {
-    let device = device();
-    let (mut left, right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     right.receiver.close();
     let ended = loop {
         match left.sender.send(b"to an end that has closed") {
@@ -439,15 +439,15 @@ fn both_ends_see_a_close<P: Case>() {
         assert_eq!(left.receiver.recv().map(drop), Err(RecvError::Closed));
     });
     // Nothing was sent: the close is one.
-    let (left, right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let (left, right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     right.receiver.close();
     let closed = left.sender.close();
     assert_eq!(closed, Ok(()));
 }
 
 fn a_ticket_of_another_sender_is_unknown<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let ticket = left.sender.send(b"left").unwrap();
     for _ in 0..3 {
         right.sender.send(b"a ticket of the same number").unwrap();
@@ -458,8 +458,8 @@ fn a_ticket_of_another_sender_is_unknown<P: Case>() {
 }
 
 fn a_message_is_filled_in_place_and_sent_when_it_is_committed<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let sender = &mut left.sender;
     let too_long = sender.max_message_bytes() + 1;
     assert!(matches!(sender.reserve(too_long).map(drop), Err(SendError::TooLong { .. })));
@@ -495,8 +495,8 @@ fn a_message_is_filled_in_place_and_sent_when_it_is_committed<P: Case>() {
 
 fn room_that_is_not_there_is_waited_for<P: Case>() {
     const BYTES: usize = 1000;
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let soon = Duration::from_millis(20);
     let mut sent = 0;
     // What has been told of a room's end is told again, unless the room came late.
@@ -535,8 +535,8 @@ fn room_that_is_not_there_is_waited_for<P: Case>() {
 }
 
 fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     for round in 0..20 {
         let mut batch = left.sender.batch();
         for number in 0..5 {
@@ -592,8 +592,8 @@ fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: Case>() {
 }
 
 fn a_batch_posts_what_it_has_when_there_is_no_room<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut batch = left.sender.batch();
@@ -614,8 +614,8 @@ fn a_batch_posts_what_it_has_when_there_is_no_room<P: Case>() {
 /// frees one.
 fn a_message_that_another_thread_frees_makes_room<P: Case>() {
     const BYTES: usize = 1000;
-    let device = device();
-    let (left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let mut sender = left.sender;
     let (send_kept, kept) = std::sync::mpsc::channel();
     let is_full = &AtomicBool::new(false);
@@ -668,8 +668,8 @@ fn a_message_that_another_thread_frees_makes_room<P: Case>() {
 }
 
 fn calls_after_the_end_know_what_was_acknowledged<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let first = left.sender.send(b"taken").unwrap();
     assert_eq!(&*right.receiver.recv().unwrap(), b"taken");
     while !left.sender.is_acked(first).unwrap() {
@@ -692,8 +692,8 @@ fn calls_after_the_end_know_what_was_acknowledged<P: Case>() {
 /// Waits as an event loop does for what the answer of `arm` says. A descriptor that is not readable
 /// in time is a lost wake-up.
 fn messages_that_are_there_are_received_in_one_call<P: Case>() {
-    let device = device();
-    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     assert_eq!(right.receiver.try_recv_each(|_, _| ()), Err(RecvError::Empty));
     let mut next = 0;
     for number in 0..50 {
@@ -737,8 +737,8 @@ fn wait_for(arm: Arm<'_>) {
 fn an_event_loop_of_ones_own_drives_both_halves<P: Case>() {
     const BYTES: usize = 500;
     let count = support::repeated(8000);
-    let device = device();
-    let (left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let [one, other] = devices();
+    let (left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     std::thread::scope(|scope| {
         let mut sender = left.sender;
         scope.spawn(move || {
@@ -797,11 +797,11 @@ fn is_readable(arm: &Arm<'_>, within: Duration) -> Option<bool> {
 }
 
 fn an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only<P: Case>() {
-    let device = device();
+    let [one, other] = devices();
     for keepalive in [support::NEVER, Duration::from_millis(20)] {
         let mut config = P::quiet();
         config.as_mut().keepalive = keepalive;
-        let (mut left, mut right) = pair::<P>(&device, &device, &config).unwrap();
+        let (mut left, mut right) = pair::<P>(&one, &other, &config).unwrap();
         for number in 0..3 {
             let ticket = left.sender.send(&content(0, number, 40)).unwrap();
             let message = right.receiver.recv().unwrap();
@@ -835,10 +835,10 @@ fn an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only<P: Cas
 }
 
 fn what_comes_while_a_sender_joins_wakes_an_event_loop<P: Case>() {
-    let (device, config) = (device(), P::quiet());
-    let mut all = receiver::<P>(&device, &config, 1).unwrap();
+    let ([one, other], config) = (devices(), P::quiet());
+    let mut all = receiver::<P>(&one, &config, 1).unwrap();
     for number in 0..20 {
-        let mut sender = join::<P>(&mut all, &device, &device, &config).unwrap();
+        let mut sender = join::<P>(&mut all, &one, &other, &config).unwrap();
         assert_eq!(all.try_recv().map(drop), Err(RecvError::Empty));
         wait_for(match all.arm().unwrap() {
             // Nothing has come: it is not waited for.
@@ -847,7 +847,7 @@ fn what_comes_while_a_sender_joins_wakes_an_event_loop<P: Case>() {
         });
         sender.send(&content(0, number, 40)).unwrap();
         // There is no place for another one: what has completed is looked at to see that.
-        assert!(join::<P>(&mut all, &device, &device, &config).is_err());
+        assert!(join::<P>(&mut all, &one, &other, &config).is_err());
         std::thread::scope(|scope| {
             scope.spawn(|| sender.close().unwrap());
             let mut got = 0;

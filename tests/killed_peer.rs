@@ -59,6 +59,9 @@ fn start<P: Protocol>(address: SocketAddr, messages: u64) -> Peer {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new(own);
     command.args(["the_peer", "--exact", "--nocapture"]);
+    if let Ok(device) = std::env::var(support::OTHER_DEVICE) {
+        command.env("RDMA_CONN_DEVICE", device);
+    }
     Peer(command.env(PEER, format!("{}|{address}|{messages}", P::NAME)).spawn().unwrap())
 }
 

@@ -56,6 +56,19 @@ pub fn device() -> Device {
     device
 }
 
+/// The variable that names the device at the other end, if that is to be another one.
+pub const OTHER_DEVICE: &str = "RDMA_CONN_OTHER_DEVICE";
+
+/// The devices of two ends: [`device`], and the one that [`OTHER_DEVICE`] names, or the same again.
+pub fn devices() -> [Device; 2] {
+    let one = device();
+    let other = std::env::var(OTHER_DEVICE).map_or_else(
+        |_| one.clone(),
+        |name| device::open(Some(&name)).expect("the device that RDMA_CONN_OTHER_DEVICE names"),
+    );
+    [one, other]
+}
+
 /// Whether the device's counters are the test's own: all processes share those of a card,
 /// unless the test runs alone on it.
 pub fn can_count(device: &Device, case: &str) -> bool {

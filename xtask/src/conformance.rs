@@ -69,24 +69,35 @@ const PROTOCOLS: &[(&str, &str)] = &[
     ("direct_read", "Direct Read"),
 ];
 
-/// A device of this machine.
+/// The tests: each takes a device for each end.
+pub(crate) const TARGETS: [&str; 2] = [EVERY, KILLED];
+
+/// A device of this machine, or two.
 struct Device {
     name: &'static str,
-    environment: Option<(&'static str, &'static str)>,
+    environment: &'static [(&'static str, &'static str)],
     /// A case that cannot be there, and why.
     cannot: Option<(&'static str, &'static str)>,
 }
 
 const DEVICES: &[Device] = &[
-    Device { name: "soft0", environment: None, cannot: None },
+    Device { name: "soft0", environment: &[], cannot: None },
     Device {
         name: "soft0@5us",
-        environment: Some(("RDMA_CONN_DEVICE", "soft0@5us")),
+        environment: &[("RDMA_CONN_DEVICE", "soft0@5us")],
         cannot: Some(("death at any point", "one process")),
     },
     Device {
         name: "soft0, the way between processes",
-        environment: Some(("SOFT_RNIC_APART", "1")),
+        environment: &[("SOFT_RNIC_APART", "1")],
+        cannot: None,
+    },
+    Device {
+        name: "roce and roce",
+        environment: &[
+            ("RDMA_CONN_DEVICE", "roce:127.0.0.2"),
+            ("RDMA_CONN_OTHER_DEVICE", "roce:127.0.0.3"),
+        ],
         cannot: None,
     },
 ];
@@ -97,31 +108,59 @@ type Results = BTreeMap<(String, String), bool>;
 pub(crate) fn run(rxe0: bool) -> Result<()> {
     let mut failed = false;
     for Device { name, environment, cannot } in DEVICES {
-        failed |= print(name, &on_device(*environment)?, *cannot)?;
+        failed |= print(name, &on_device(environment)?, *cannot)?;
     }
     if rxe0 {
-        let results = on_rxe0(&on_device(None)?)?;
+        let results = on_rxe0(&on_device(&[])?)?;
         failed |= print("rxe0", &results, None)?;
+        for (pair, results) in with_rxe()? {
+            failed |= print(&pair, &results, None)?;
+        }
     }
     ensure!(!failed, "a cell says FAILED: run its tests with `cargo test --test {EVERY}`");
     Ok(())
 }
 
-fn on_device(environment: Option<(&str, &str)>) -> Result<Results> {
+fn on_device(environment: &[(&str, &str)]) -> Result<Results> {
     let mut results = Results::new();
-    for target in [EVERY, KILLED] {
+    for target in TARGETS {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["test", "--quiet", "--package", "rdma-conn", "--test", target]);
-        cargo.args(["--", "--format=pretty"]).envs(environment).stderr(Stdio::null());
+        cargo
+            .args(["--", "--format=pretty"])
+            .envs(environment.iter().copied())
+            .stderr(Stdio::null());
         let out = cargo.output().context("starting cargo")?;
         for line in String::from_utf8_lossy(&out.stdout).lines() {
-            let Some((test, result)) = line.split_once(" ... ") else { continue };
-            let test = test.strip_prefix("test ").unwrap_or(test).to_owned();
-            results.insert((target.to_owned(), test), result == "ok");
+            note(&mut results, target, line);
         }
     }
     ensure!(!results.is_empty(), "no test has run: does `cargo test --test {EVERY}` build?");
     Ok(results)
+}
+
+/// Notes what a line of the test harness says, if it is about a test.
+fn note(results: &mut Results, target: &str, line: &str) {
+    let Some((test, result)) = line.split_once(" ... ") else { return };
+    let test = test.strip_prefix("test ").unwrap_or(test).to_owned();
+    results.insert((target.to_owned(), test), result == "ok");
+}
+
+/// In the virtual machine, with the kernel's device at one end, and `roce` at the other: by pairs.
+fn with_rxe() -> Result<BTreeMap<String, Results>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["xtask", "vm", "interop", "conformance"]).stderr(Stdio::null());
+    let out = cargo.output().context("starting cargo")?;
+    let mut pairs = BTreeMap::<String, Results>::new();
+    for line in String::from_utf8_lossy(&out.stdout).lines() {
+        if let [pair, target, said] = line.splitn(3, ": ").collect::<Vec<_>>()[..]
+            && TARGETS.contains(&target)
+        {
+            note(pairs.entry(pair.to_owned()).or_default(), target, said);
+        }
+    }
+    ensure!(pairs.len() == 2, "no tests have run: try `cargo xtask vm interop conformance`");
+    Ok(pairs)
 }
 
 /// In the virtual machine, which names the tests that fail: `known` are all of them.

@@ -25,8 +25,9 @@ impl Receiver {
         Self { config, expected: config.first_psn, message: Message::None, held: None }
     }
 
-    /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`] or
-    /// [`Outcome::Dropped`], or the memory of its receive request is not accessible: [`Outcome::Failed`].
+    /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`], or dropped
+    /// ([`Outcome::NotReady`] if there is no receive request, or memory that it needs is not there yet, else
+    /// [`Outcome::Dropped`]), or the memory of its receive request is not accessible: [`Outcome::Failed`].
     /// Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
@@ -57,7 +58,7 @@ impl Receiver {
     /// The room of the receive request that is held, or of a new one.
     fn take_receive<T: Target>(&mut self, target: &mut T) -> Result<u32, Outcome> {
         self.held = self.held.or_else(|| target.take_receive());
-        self.held.ok_or(Outcome::Dropped)
+        self.held.ok_or(Outcome::NotReady)
     }
 
     fn send<T: Target>(
@@ -79,7 +80,7 @@ impl Receiver {
         match target.place(received, payload) {
             Ok(()) => {}
             // The receive request serves the next message.
-            Err(AccessError::NotPresent) => return Err(Outcome::Dropped),
+            Err(AccessError::NotPresent) => return Err(Outcome::NotReady),
             Err(AccessError::Refused(_)) => {
                 target.fail_receive(ReceiveFault::Protection);
                 self.held = None;
@@ -110,15 +111,13 @@ impl Receiver {
         }
         let Reth { va, rkey, len } = reth;
         if self.message == Message::None && len > 0 {
-            target.check(Access::Write, rkey, va, len).map_err(|_| Outcome::Dropped)?;
+            target.check(Access::Write, rkey, va, len).map_err(dropped)?;
         }
         if immediate(headers).is_some() {
             self.take_receive(target)?;
         }
         if length > 0 {
-            target
-                .write(rkey, va.wrapping_add(received.into()), payload)
-                .map_err(|_| Outcome::Dropped)?;
+            target.write(rkey, va.wrapping_add(received.into()), payload).map_err(dropped)?;
         }
         self.message = Message::Write { reth, received: received + length };
         if is_end {
@@ -149,5 +148,13 @@ impl Receiver {
             is_solicited,
             is_write,
         });
+    }
+}
+
+/// What becomes of a WRITE to memory that cannot be written.
+fn dropped(why: AccessError) -> Outcome {
+    match why {
+        AccessError::NotPresent => Outcome::NotReady,
+        AccessError::Refused(_) => Outcome::Dropped,
     }
 }

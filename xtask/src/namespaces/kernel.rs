@@ -1,18 +1,23 @@
 //! In the virtual machine: the kernel's soft-RoCE at one end, and our device at the other.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::end::{Built, Device, End};
 use super::network::{JUMBO, Namespace, Network};
 use super::runner::Runner;
+use super::speed::Meter;
 
 /// The kernel's device, on the interface of the first end.
 const DEVICE: &str = "rxe1";
 /// Options of our device behind which packets are lost: netem takes a run for one packet.
 const SINGLE_PACKETS: &str = ",gso=off";
+/// How long a test program may take.
+const TESTS: Duration = Duration::from_secs(1_200);
 /// How long it may take until it has the address.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,18 +30,75 @@ const BAD_NETWORK: &[&str] = &[
     "tc qdisc add dev ifb-{} root netem delay 1ms loss 1% reorder 5% duplicate 1%",
 ];
 
-pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
+/// A network with the kernel's device at the first end.
+fn network_with_rxe() -> Result<Network> {
     let network = Network::join([Namespace::own(), Namespace::new()?], 8)?;
     let interface = network.interface(0);
     network.namespaces[0].run(&format!("rdma link add {DEVICE} type rxe netdev {interface}"))?;
     wait_for_the_address(&network)?;
+    Ok(network)
+}
+
+/// How fast the kernel's device is beside ours, and each with the other.
+pub(super) fn speed(filter: Option<&str>, built: &Built) -> Result<()> {
+    let network = network_with_rxe()?;
+    // Where the kernel's device is, it has the port of all addresses.
+    let apart = Network::join([Namespace::new()?, Namespace::new()?], 9)?;
+    let roce = || Device::Roce(String::new());
+    let ours = || [0, 1].map(|at| end(&apart, at, roce()));
+    let theirs = || end(&network, 0, Device::Kernel(DEVICE));
+    let far = || end(&network, 1, roce());
+    let mut meter = Meter::new(filter, built);
+    meter.measure("roce to roce", ours(), false)?;
+    meter.measure("rxe to roce", [far(), theirs()], true)?;
+    meter.measure("roce to rxe", [theirs(), far()], true)?;
+    // Of one device, past UDP.
+    meter.measure("rxe to itself", [theirs(), theirs()], true)
+}
+
+pub(super) fn run(filter: Option<&str>, built: &Built, tests: &[PathBuf]) -> Result<()> {
+    let network = network_with_rxe()?;
     let mut runner = Runner::new(built, filter);
+    conformance(&mut runner, &network, tests);
     both_ways(&mut runner, &network, "", false);
     for line in BAD_NETWORK {
         network.at_both(line)?;
     }
     both_ways(&mut runner, &network, ", bad network", true);
     runner.finish()
+}
+
+/// What every protocol promises, with a device of each kind. A program is in the second namespace with
+/// both of its ends: the kernel's device can be used from all of them.
+fn conformance(runner: &mut Runner<'_>, network: &Network, tests: &[PathBuf]) {
+    let devices = [DEVICE.to_owned(), format!("roce:{}", network.v4(1))];
+    for [one, other] in [[0, 1], [1, 0]].map(|pair| pair.map(|at| &*devices[at])) {
+        let kind = |name: &str| name.trim_end_matches(|c| c != 'e').to_owned();
+        let names = format!("{} and {}", kind(one), kind(other));
+        runner.begin_column(&names);
+        for test in tests {
+            let file = test.file_name().unwrap_or_default().to_string_lossy();
+            let target = file.rsplit_once('-').map_or(&*file, |(target, _hash)| target);
+            let run = || run_test(network, test, [one, other], &format!("{names}: {target}"));
+            runner.step(&format!("conformance: {target}"), run);
+        }
+    }
+}
+
+/// Runs a test program, one test at a time, and prints what comes of each.
+fn run_test(network: &Network, test: &Path, devices: [&str; 2], label: &str) -> Result<()> {
+    let mut words = network.namespaces[1].enter();
+    words.extend(["timeout", &TESTS.as_secs().to_string()].map(str::to_owned));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg(test).args(["--test-threads=1", "--format=pretty"]);
+    command.env("RDMA_CONN_DEVICE", devices[0]).env("RDMA_CONN_OTHER_DEVICE", devices[1]);
+    let out = command.output().with_context(|| format!("starting {}", words[0]))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    text.lines()
+        .filter(|line| line.starts_with("test "))
+        .for_each(|line| println!("{label}: {line}"));
+    ensure!(out.status.success(), "{text}");
+    Ok(())
 }
 
 /// Either end listens.

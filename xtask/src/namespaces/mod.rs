@@ -53,6 +53,9 @@ pub(crate) struct NamespacesArgs {
     /// In the virtual machine, as root: with the kernel's device at one end
     #[arg(long, requires = "inside", hide = true)]
     kernel: bool,
+    /// Test programs that take a device for each end
+    #[arg(long, requires = "kernel", hide = true)]
+    test: Vec<PathBuf>,
 }
 
 /// How long a program may take, beside [`LIMIT`], for each MiB of the file that is copied.
@@ -63,7 +66,12 @@ const FAULTS: &str = ",loss=0.01,reordering=0.01,duplication=0.01,seed=";
 
 pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
     match &args.inside {
-        Some(folder) if args.kernel => kernel::run(args.filter.as_deref(), &Built(folder.clone())),
+        Some(folder) if args.kernel && args.speed => {
+            kernel::speed(args.filter.as_deref(), &Built(folder.clone()))
+        }
+        Some(folder) if args.kernel => {
+            kernel::run(args.filter.as_deref(), &Built(folder.clone()), &args.test)
+        }
         Some(folder) if args.speed => speed::run(args.filter.as_deref(), &Built(folder.clone())),
         Some(folder) if args.capture => {
             capture::run(args.filter.as_deref(), &Built(folder.clone()))

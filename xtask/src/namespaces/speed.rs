@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::end::{self, Built, Lines};
+use super::end::{self, Built, End, Lines};
 use super::network::{JUMBO, Namespace, Network, ORDINARY};
 use super::runner::LIMIT;
 
@@ -14,7 +14,7 @@ struct Measurement {
     lines: Lines,
     figure: &'static str,
     unit: Unit,
-    /// Packets that are lost do not fail it.
+    /// Whether it uses a device, on which lost packets do not fail it.
     is_reliable: bool,
 }
 
@@ -69,24 +69,48 @@ fn of_op(op: &str, how: &str, more: &str) -> Lines {
 
 pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
     let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
-    let mut port = 20_000;
+    let mut meter = Meter::new(filter, built);
     for (mtu, options) in
         [(JUMBO, ""), (ORDINARY, ""), (JUMBO, ",loss=0.01,seed=7"), (ORDINARY, ",loss=0.01,seed=7")]
     {
         network.set_mtu([mtu; 2])?;
-        let mut ends = end::both(&network, |end| network.v4(end), |_| options.to_owned());
+        let ends = end::both(&network, |end| network.v4(end), |_| options.to_owned());
+        meter.measure(&format!("MTU {mtu}{options}"), ends, !options.is_empty())?;
+    }
+    Ok(())
+}
+
+/// What measures, and prints.
+pub(super) struct Meter<'b> {
+    filter: Option<&'b str>,
+    built: &'b Built,
+    port: u16,
+}
+
+impl Meter<'_> {
+    pub(super) fn new<'b>(filter: Option<&'b str>, built: &'b Built) -> Meter<'b> {
+        Meter { filter, built, port: 20_000 }
+    }
+
+    /// Measures between two ends, each on a processor of its own: all, or what uses a device.
+    pub(super) fn measure(
+        &mut self,
+        label: &str,
+        mut ends: [End<'_>; 2],
+        devices_only: bool,
+    ) -> Result<()> {
         for (end, processor) in ends.iter_mut().zip(["0", "1"]) {
             end.processor = Some(processor);
         }
-        let all = measurements().into_iter().filter(|m| options.is_empty() || m.is_reliable);
-        for m in all.filter(|m| filter.is_none_or(|filter| m.name.contains(filter))) {
-            port += 1;
-            let printed = m.lines.run(built, &ends, port, LIMIT).context(m.name)?;
+        let all = measurements().into_iter().filter(|m| !devices_only || m.is_reliable);
+        for m in all.filter(|m| self.filter.is_none_or(|filter| m.name.contains(filter))) {
+            self.port += 1;
+            let printed = m.lines.run(self.built, &ends, self.port, LIMIT).context(m.name)?;
             let shown = figure(&printed, m.figure, m.unit).context(m.name)?;
-            println!("MTU {mtu}{options}: {}: {shown}", m.name);
+            println!("{label}: {}: {shown}", m.name);
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The figure in a JSON document, or in the last of several.

@@ -6,13 +6,21 @@ use anyhow::Result;
 
 use super::guest::quoted;
 use super::machine::Machine;
-use crate::namespaces;
+use super::tests::executables;
+use crate::{conformance, namespaces};
 
 /// Builds what meets, and has the guest run it by a copy of this program.
-pub(super) fn run(machine: &Machine, filter: Option<String>) -> Result<ExitCode> {
-    let built = namespaces::build("lane")?.display().to_string();
-    let words = ["namespaces".to_owned(), "--kernel".to_owned(), "--inside".to_owned(), built];
-    let words: Vec<String> = words.into_iter().chain(filter).collect();
+pub(super) fn run(machine: &Machine, filter: Option<String>, speed: bool) -> Result<ExitCode> {
+    let built = namespaces::build(if speed { "release" } else { "lane" })?.display().to_string();
+    let mut words = ["namespaces", "--kernel", "--inside", &built].map(str::to_owned).to_vec();
+    if speed {
+        words.push("--speed".to_owned());
+    } else {
+        for test in executables(&conformance::TARGETS)? {
+            words.extend(["--test".to_owned(), test.display().to_string()]);
+        }
+    }
+    words.extend(filter);
     let command = format!(
         "install -m 755 \"$RDMA_CONN_VM_SHARED/xtask\" /tmp/xtask && \
          modprobe -a veth ifb sch_ingress sch_netem cls_matchall act_mirred && /tmp/xtask {}",

@@ -54,6 +54,9 @@ enum What {
     Interop {
         /// Only cases whose names hold this
         filter: Option<String>,
+        /// Measure both devices instead, beside plain UDP and TCP (Debian: iperf3)
+        #[arg(long)]
+        speed: bool,
         #[command(flatten)]
         machine: Machine,
     },
@@ -81,7 +84,7 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             let own = std::fs::read(std::env::current_exe()?)?;
             machine.run(RUN_PLAN.to_owned(), &[("plan", plan), ("xtask", own)])
         }
-        Some(What::Interop { filter, machine }) => interop::run(&machine, filter),
+        Some(What::Interop { filter, speed, machine }) => interop::run(&machine, filter, speed),
         Some(What::Compare(args)) => compare::run(&args),
         Some(What::Inside { plan }) => inside::run(&plan),
     }

@@ -105,6 +105,12 @@ pub(super) fn plan(only: &[String], filter: Option<String>) -> Result<Plan> {
     Ok(Plan { programs, filter })
 }
 
+/// Builds test programs: where they are.
+pub(super) fn executables(names: &[&str]) -> Result<Vec<PathBuf>> {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    Ok(built(&names)?.into_iter().map(|program| program.executable).collect())
+}
+
 /// What cargo says of an artifact it has made.
 #[derive(Deserialize)]
 struct Artifact {
