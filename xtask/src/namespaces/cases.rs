@@ -125,10 +125,7 @@ pub(super) fn all(devices: [&Device; 2], conditions: Conditions) -> Vec<Case> {
     let is_run = |line: &str| {
         let is_reliable = !["_uc_", "_ud_", "-c UD"].iter().any(|kind| line.contains(kind));
         let takes_less = line.starts_with("ibv_") && !line.contains("4096");
-        // Whether the kernel's device joins a group of IP for an attached queue pair is not known.
-        let takes_groups = devices.iter().all(|device| device.is_ours());
-        let is_group = line.contains("{mgid}");
-        (is_reliable || !is_lossy) && (is_wide || takes_less) && (takes_groups || !is_group)
+        (is_reliable || !is_lossy) && (is_wide || takes_less)
     };
     let programs = PROGRAMS.iter().filter(|(line, _)| is_run(line));
     cases.extend(programs.map(|(line, prints)| Case::verbs(line, prints)));

@@ -71,7 +71,7 @@ struct At {
 }
 
 /// The multicast group of the programs at these ends: of the family of the device's address.
-fn group_of(address: IpAddr) -> IpAddr {
+pub(super) fn group_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::new(239, 1, 2, 3).into(),
         IpAddr::V6(_) => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 1).into(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::end::{Built, Device, End};
+use super::end::{Built, Device, End, group_of};
 use super::network::{JUMBO, Namespace, Network};
 use super::runner::Runner;
 use super::speed::Meter;
@@ -36,6 +36,9 @@ fn network_with_rxe() -> Result<Network> {
     let interface = network.interface(0);
     network.namespaces[0].run(&format!("rdma link add {DEVICE} type rxe netdev {interface}"))?;
     wait_for_the_address(&network)?;
+    // The kernel's device does not join the group of IP itself: programs use rdma_cm for that.
+    let group = group_of(network.v4(0));
+    network.namespaces[0].run(&format!("ip address add {group}/32 dev {interface} autojoin"))?;
     Ok(network)
 }
 

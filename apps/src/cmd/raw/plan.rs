@@ -101,6 +101,9 @@ const AUTO_INLINE: u32 = 256;
 /// Perftest's depths: what a comparison is most often made with.
 const BENCH_UNACKED: u32 = 128;
 const BENCH_RECV_DEPTH: u32 = 512;
+/// What the messages under way of one queue pair may take beside more than two of them; receives may take
+/// twice that. With more, memory is measured that no cache of the processor holds.
+const UNACKED_BYTES: u64 = 1 << 20;
 /// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
 const ALL_UNACKED: u32 = 4096;
 const LEAST_UNACKED: u32 = 8;
@@ -130,7 +133,8 @@ impl Plan {
             Task::Pingpong => (slack, unacked.saturating_add(slack)),
             Task::Bench => {
                 let budget = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2);
-                let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes);
+                let cached = 2 * UNACKED_BYTES / u64::from(size.max(1));
+                let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes).min(cached as u32);
                 let window = share.max(unacked.saturating_mul(2));
                 let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
                 (signal_every, u64::from(window).min(budget) as u32)
@@ -476,7 +480,7 @@ fn default_unacked(task: Task, size: u32, lanes: u32) -> u32 {
             // With two in flight and two receives, WRITEs with immediate have five places.
             let slot = u64::from(size).next_multiple_of(SLOT_ALIGN);
             let least = if slot * 5 <= MOST_BUFFER_BYTES { 2 } else { 1 };
-            let fits = BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3;
+            let fits = UNACKED_BYTES / u64::from(size.max(1));
             let share = (ALL_UNACKED / lanes).max(LEAST_UNACKED);
             u64::from(BENCH_UNACKED.min(share)).min(fits.max(least)) as u32
         }
