@@ -311,6 +311,11 @@ impl<S> Requester<S> {
         self.recovery.round_trip.smoothed_ns()
     }
 
+    /// Packets that were sent and are not acknowledged.
+    pub fn in_flight(&self) -> u64 {
+        self.next - self.unacked
+    }
+
     /// Requests whose completions were not taken.
     pub fn outstanding(&self) -> u64 {
         self.tail - self.reported

@@ -41,10 +41,14 @@ impl Default for Marks {
 /// Packets that are to be sent, in order.
 #[derive(Debug)]
 pub struct Outbox {
-    /// [`OUTBOX`] bytes, of which the first `used` are of packets.
+    /// [`OUTBOX`] bytes. Those of packets are from the first run's on to `used`.
     bytes: Box<[u8]>,
     used: usize,
     runs: Vec<Run>,
+    /// Whether the last run waits for packets that join it.
+    is_held: bool,
+    /// Packets that were pushed so far; it wraps.
+    pushed: u64,
     /// Whether equal packets are to go as one run, and whether they do: the system may refuse runs.
     may_cut: bool,
     cuts: bool,
@@ -71,6 +75,11 @@ struct Run {
 }
 
 impl Run {
+    /// Whether a packet that is as long as the others can be its next one.
+    fn is_open(&self) -> bool {
+        self.takes(self.to, self.marks, self.segment)
+    }
+
     /// Whether a packet of so many bytes can be its next one.
     fn takes(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
         let is_full = self.segment > 0 && self.len == self.packets * self.segment;
@@ -90,6 +99,8 @@ impl Outbox {
             bytes,
             used: 0,
             runs,
+            is_held: false,
+            pushed: 0,
             may_cut: cuts,
             cuts,
             place: 0,
@@ -128,13 +139,65 @@ impl Outbox {
     /// Whether [`push`](Self::push) has room for such a packet.
     #[must_use]
     pub fn has_room(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
-        self.used + len <= OUTBOX && (self.runs.len() < MESSAGES || self.joins(to, marks, len))
+        let has_run = self.runs.len() < MESSAGES || self.joins(to, marks, len);
+        self.has_bytes(len) && has_run
     }
 
     /// Whether there is room for a packet of so many bytes, wherever it goes.
     #[must_use]
     pub fn has_room_for_any(&self, len: usize) -> bool {
-        self.used + len <= OUTBOX && self.runs.len() < MESSAGES
+        self.has_bytes(len) && self.runs.len() < MESSAGES
+    }
+
+    fn has_bytes(&self, len: usize) -> bool {
+        self.used - self.first() + len <= OUTBOX
+    }
+
+    /// Where the first packet is.
+    fn first(&self) -> usize {
+        self.runs.first().map_or(self.used, |run| run.from)
+    }
+
+    /// Moves the packets to the front.
+    #[cold]
+    fn compact(&mut self) {
+        let first = self.first();
+        self.bytes.copy_within(first..self.used, 0);
+        self.used -= first;
+        self.runs.iter_mut().for_each(|run| run.from -= first);
+    }
+
+    /// From now on the last run is not [due](Self::has_due), if more packets may join it: what is pushed
+    /// next may be for the same destination, and as long.
+    pub fn hold(&mut self) {
+        self.is_held = self.cuts && !self.is_run_over && self.runs.last().is_some_and(Run::is_open);
+    }
+
+    /// All that is there is due.
+    pub fn release(&mut self) {
+        self.is_held = false;
+    }
+
+    /// Whether a run waits for packets that join it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Whether [`send`](Self::send) has anything to send.
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        self.due() > 0
+    }
+
+    fn due(&self) -> usize {
+        self.runs.len() - usize::from(self.is_held)
+    }
+
+    /// Packets that were pushed so far; it wraps.
+    #[must_use]
+    pub fn pushed(&self) -> u64 {
+        self.pushed
     }
 
     fn joins(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
@@ -146,10 +209,14 @@ impl Outbox {
     /// Room for a packet of so many bytes behind the others, whatever is in it, and which one of its run
     /// it is: the identification that the kernel gives it. `None` if it has to be sent first.
     pub fn push(&mut self, to: SocketAddr, marks: Marks, len: usize) -> Option<(u16, &mut [u8])> {
-        let from = self.used;
         if !self.has_room(to, marks, len) {
             return None;
         }
+        if self.used + len > OUTBOX {
+            self.compact();
+        }
+        let from = self.used;
+        self.pushed = self.pushed.wrapping_add(1);
         let joins = self.joins(to, marks, len);
         self.used += len;
         if !joins {
@@ -179,12 +246,13 @@ impl Outbox {
         (run.len, run.packets) = (run.len - len, run.packets - 1);
         if run.packets == 0 {
             self.runs.pop();
+            self.is_held = false;
             // The one before it may be for another place.
             self.is_run_over = true;
         }
     }
 
-    /// Sends what the kernel takes now, and keeps the rest. How many packets were sent. If the system refuses
+    /// Sends what is due, as far as the kernel takes it now, and keeps the rest. How many packets were sent. If the system refuses
     /// a run because it is one, its packets go one by one, as do all later packets.
     ///
     /// # Errors
@@ -209,7 +277,7 @@ impl Outbox {
     ) -> Result<usize, Errno> {
         let (mut done, mut packets) = (0, 0);
         let result = loop {
-            if done == self.runs.len() {
+            if done == self.due() {
                 break Ok(packets);
             }
             let (port, n) = self.next_source(done, port, others);
@@ -244,11 +312,8 @@ impl Outbox {
             }
         };
         self.runs.drain(..done);
-        let first = self.runs.first().map_or(self.used, |run| run.from);
-        if first > 0 {
-            self.bytes.copy_within(first..self.used, 0);
-            self.used -= first;
-            self.runs.iter_mut().for_each(|run| run.from -= first);
+        if self.runs.is_empty() {
+            self.used = 0;
         }
         result
     }
@@ -297,7 +362,7 @@ impl Outbox {
         let source = self.runs[first].source;
         let port = usize::from(source).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(port);
         let goes = |run: &&Run| run.source == source && !self.is_split(run);
-        (port, self.runs[first..].iter().take_while(goes).count())
+        (port, self.runs[first..self.due()].iter().take_while(goes).count())
     }
 
     /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least one.

@@ -149,10 +149,13 @@ fn take_own(
     may_defer: bool,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
 ) -> bool {
-    let Rx { inbox, answering, resuming, faults, late, .. } = rx;
+    let Rx { inbox, answering, resuming, faults, late, pushed, .. } = rx;
     let mut has_more = true;
     // What was left, unless the program has sent it; and what the socket had no room for.
-    answer(device, wire, answering, shared, deferred);
+    match may_defer && answering.is_empty() {
+        true => flush_held(wire, pushed),
+        false => answer(device, wire, answering, shared, deferred),
+    }
     for _ in 0..ROUNDS {
         // After an error, which an earlier packet has met, the next call is about the next one.
         let is_over = inbox.receive(&wire.port).is_ok_and(|_| !inbox.is_full());
@@ -201,6 +204,15 @@ fn take_own(
         }
     }
     has_more
+}
+
+/// Sends what is held back, unless it has come since the last look.
+fn flush_held(wire: &Wire, pushed: &mut u64) {
+    let mut tx = wire.tx.lock();
+    match core::mem::replace(pushed, tx.pushed()) != tx.pushed() && tx.is_held() {
+        true => wire.flush_full(&mut tx),
+        false => wire.flush(&mut tx),
+    }
 }
 
 /// Answers peers. Queue pairs that have more to send than one turn allows stay in the list.

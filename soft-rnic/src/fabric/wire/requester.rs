@@ -1,5 +1,6 @@
 //! The requester's side: requests into packets, and responses into completions.
 
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use roce_core::headers::{DEFAULT_PKEY, Headers};
@@ -25,6 +26,7 @@ use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 
 use super::own_pages::{LOOK_AGAIN_NS, Unsent};
+use super::packets::HOLDS_FROM;
 use super::requests::{behind, request_of, span_of};
 use super::responder::Answering;
 use super::state::{OwnPages, Path, Reliable, Wire, WireSq};
@@ -286,8 +288,13 @@ impl Qp {
                 None => break,
             }
         }
-        device.flush(&mut tx);
-        if !tx.is_empty() {
+        // Relaxed: it is cleared before the outbox is locked that is looked at then.
+        let is_watched = device.is_watched.load(Ordering::Relaxed);
+        match is_watched && wire.machine.in_flight() >= HOLDS_FROM {
+            true => device.flush_full(&mut tx),
+            false => device.flush(&mut tx),
+        }
+        if tx.has_due() {
             device.leave();
         }
     }
