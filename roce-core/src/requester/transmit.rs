@@ -6,7 +6,7 @@ use crate::headers::{Bth, Headers};
 use crate::request::{Kind, Outgoing, Part, WqeIndex, extend, rc_opcode};
 
 /// Packets of unsignaled requests of which one asks for an acknowledgement.
-const UNASKED: u32 = 8;
+const UNASKED: u32 = 64;
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// The next packet to send, if one may go now. It counts as sent.

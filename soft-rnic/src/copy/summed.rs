@@ -2,8 +2,9 @@
 //!
 //! Each byte is loaded once: what is stored is what was counted, also while other threads write to the
 //! source. Blocks of 256 bytes stay in registers, and each is multiplied onto the next one (Gopal et al.,
-//! "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009). What
-//! remains is 256 bytes with the same CRC as all, which crc32fast computes.
+//! "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009). Of the last
+//! one, halves are multiplied onto halves in the same way. What remains is 16 bytes with the same CRC as all,
+//! which crc32fast computes.
 
 use core::mem::MaybeUninit;
 
@@ -13,10 +14,18 @@ use super::{Direction, in_order_to};
 
 /// Bytes of one step.
 const BLOCK: usize = 256;
-/// x^(n+32) and x^(n-32) modulo the polynomial, for the n = 2,048 bits of a block: what the lower and the
-/// upper half of 16 bytes are multiplied by to stand for bytes of the next block. (Bits are reflected, one
-/// place higher than in a CRC.)
-static ONTO_NEXT: [u64; 2] = [0x1_1542_778a, 0x1_322d_1430];
+/// Bytes that remain.
+const REST: usize = 16;
+/// x^(n+32) and x^(n-32) modulo the polynomial, for the n = 2,048 bits of a block, of its half, and so on: what
+/// the lower and the upper half of 16 bytes are multiplied by to stand for bytes that far behind them. (Bits are
+/// reflected, one place higher than in a CRC.)
+static ONTO: [[u64; 2]; 5] = [
+    [0x1_1542_778a, 0x1_322d_1430],
+    [0x1_e88e_f372, 0x1_4a7f_e880],
+    [0x1_5444_2bd4, 0x1_c6e4_1596],
+    [0x0_f1da_05aa, 0x1_5a54_6366],
+    [0x1_7519_97d0, 0x0_ccaa_009e],
+];
 
 /// The same for each 32 bytes of a block.
 macro_rules! each_of_block {
@@ -62,6 +71,26 @@ macro_rules! fold_step {
     };
 }
 
+/// Multiplies 32 bytes onto others.
+macro_rules! fold_onto {
+    ($register:literal, $onto:literal) => {
+        concat!(
+            "vpclmulqdq ymm8, ymm",
+            $register,
+            ", ymm11, 0x00\n",
+            "vpclmulqdq ymm9, ymm",
+            $register,
+            ", ymm11, 0x11\n",
+            "vpxor ymm8, ymm8, ymm9\n",
+            "vpxor ymm",
+            $onto,
+            ", ymm",
+            $onto,
+            ", ymm8"
+        )
+    };
+}
+
 /// The sixteen registers of 32 bytes: eight for a block, two for products, one for what is stored, and the
 /// constant.
 macro_rules! fold_blocks {
@@ -88,9 +117,25 @@ macro_rules! fold_blocks {
             "add {t}, 256",
             "sub {n}, 256",
             "jnz 2b",
-            each_of_block!(store "vmovdqu [{d} + ", "], ymm"),
+            "vbroadcasti128 ymm11, [{k} + 16]",
+            fold_onto!(0, 4),
+            fold_onto!(1, 5),
+            fold_onto!(2, 6),
+            fold_onto!(3, 7),
+            "vbroadcasti128 ymm11, [{k} + 32]",
+            fold_onto!(4, 6),
+            fold_onto!(5, 7),
+            "vbroadcasti128 ymm11, [{k} + 48]",
+            fold_onto!(6, 7),
+            "vmovdqu xmm11, [{k} + 64]",
+            "vextracti128 xmm10, ymm7, 1",
+            "vpclmulqdq xmm8, xmm7, xmm11, 0x00",
+            "vpclmulqdq xmm9, xmm7, xmm11, 0x11",
+            "vpxor xmm10, xmm10, xmm8",
+            "vpxor xmm10, xmm10, xmm9",
+            "vmovdqu [{d}], xmm10",
             "vzeroupper",
-            k = in(reg) &raw const ONTO_NEXT,
+            k = in(reg) &raw const ONTO,
             r = in(reg) $register,
             d = in(reg) $folded,
             f = inout(reg) $from => _,
@@ -154,12 +199,12 @@ pub(crate) fn sum(bytes: &[u8], crc: u32) -> u32 {
     hasher.finalize()
 }
 
-/// Copies whole blocks, at least one. A block with their CRC.
+/// Copies whole blocks, at least one. Bytes with their CRC.
 ///
 /// # Safety
 /// As [`summed`]; the processor has the instructions.
-unsafe fn fold(to: &mut [u8], from: *const u8, crc: u32) -> [u8; BLOCK] {
-    let mut folded = MaybeUninit::<[u8; BLOCK]>::uninit();
+unsafe fn fold(to: &mut [u8], from: *const u8, crc: u32) -> [u8; REST] {
+    let mut folded = MaybeUninit::<[u8; REST]>::uninit();
     // SAFETY: the caller's promise. The loop moves by whole blocks, of which there are as many as it
     // counts; all of `folded` is written; all registers that change are declared.
     unsafe {

@@ -75,6 +75,11 @@ struct Run {
 }
 
 impl Run {
+    /// Whether it has as many packets of its length as one can have.
+    fn is_full(&self) -> bool {
+        self.packets == SEGMENTS || self.len + self.segment > RUN
+    }
+
     /// Whether a packet that is as long as the others can be its next one.
     fn is_open(&self) -> bool {
         self.takes(self.to, self.marks, self.segment)
@@ -171,6 +176,12 @@ impl Outbox {
     /// next may be for the same destination, and as long.
     pub fn hold(&mut self) {
         self.is_held = self.cuts && !self.is_run_over && self.runs.last().is_some_and(Run::is_open);
+    }
+
+    /// Whether the last run has as many packets as one can have.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.runs.last().is_some_and(Run::is_full)
     }
 
     /// All that is there is due.
@@ -529,6 +540,66 @@ mod tests {
         assert_eq!(outbox.send_from(&a, &[], renumber), Ok(4));
         assert_eq!(renumbered.take(), []);
         assert_eq!(taken(&b, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_run_that_is_held_waits_for_more_packets() {
+        let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
+        let mut outbox = Outbox::new(true);
+        let push = |outbox: &mut Outbox, byte, len| {
+            outbox.push(b.local(), Marks::default(), len).unwrap().1.fill(byte);
+        };
+        (0..2).for_each(|byte| push(&mut outbox, byte, 64));
+        outbox.hold();
+        assert_eq!((outbox.is_held(), outbox.has_due(), outbox.send(&a)), (true, false, Ok(0)));
+        // It takes more, and goes when something else is behind it.
+        push(&mut outbox, 2, 64);
+        push(&mut outbox, 3, 8);
+        push(&mut outbox, 4, 64);
+        outbox.hold();
+        assert_eq!((outbox.is_held(), outbox.has_due(), outbox.send(&a)), (true, true, Ok(4)));
+        assert_eq!((outbox.first(), outbox.pushed()), (200, 5));
+        outbox.release();
+        assert_eq!((outbox.send(&a), outbox.is_empty(), outbox.used), (Ok(1), true, 0));
+        // One that no packet can join is not held: it is closed, or has as many as it can have.
+        push(&mut outbox, 5, 64);
+        push(&mut outbox, 6, 8);
+        outbox.hold();
+        assert_eq!((outbox.is_held(), outbox.is_full(), outbox.send(&a)), (false, false, Ok(2)));
+        for nth in 0..SEGMENTS {
+            assert!(!outbox.is_full(), "{nth}");
+            push(&mut outbox, 7, 16);
+        }
+        outbox.hold();
+        assert_eq!((outbox.is_held(), outbox.is_full()), (false, true));
+        assert_eq!(outbox.send(&a), Ok(SEGMENTS));
+        // What is withdrawn is held no more.
+        push(&mut outbox, 8, 64);
+        outbox.hold();
+        outbox.withdraw();
+        assert!(!outbox.is_held() && !outbox.has_due());
+        assert_eq!(taken(&b, 7 + SEGMENTS)[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn packets_that_are_held_make_room_behind_them() {
+        let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
+        let mut outbox = Outbox::new(true);
+        let mut seen = 0;
+        for nth in 0..3 * OUTBOX / 4_096 {
+            let (_, packet) = outbox.push(b.local(), Marks::default(), 4_096).unwrap();
+            packet.fill(nth as u8);
+            outbox.hold();
+            seen += outbox.send(&a).unwrap();
+            // The receiver's buffer is not to be full.
+            if seen >= 8 {
+                let came = taken(&b, seen);
+                let first = (nth + 1 - outbox.runs.last().map_or(0, |run| run.packets)) - seen;
+                assert!(came.iter().enumerate().all(|(at, byte)| *byte == (first + at) as u8));
+                seen = 0;
+            }
+        }
+        assert!(!outbox.has_room(b.local(), Marks::default(), OUTBOX));
     }
 
     /// A run of which some packets have gone by themselves stays split: the rest would get other identifications.

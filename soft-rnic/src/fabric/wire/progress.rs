@@ -142,7 +142,7 @@ pub(super) fn progress(
 
 /// Takes what has come to the device's own address, and does what follows from it; whether there may be
 /// more.
-fn take_own(
+pub(super) fn take_own(
     device: &Arc<Device>,
     wire: &Wire,
     rx: &mut Rx,

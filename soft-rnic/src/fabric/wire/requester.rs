@@ -282,6 +282,10 @@ impl Qp {
                 if sent.is_err() {
                     wire.lost = Some(packet.index.0);
                 }
+                if tx.is_full() {
+                    // The peer has work already, and the next run is where this one was, in a cache.
+                    device.flush(&mut tx);
+                }
             }
             match wire.machine.next_packet(now) {
                 Some(next) => packet = next,

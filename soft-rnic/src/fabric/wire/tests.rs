@@ -2,6 +2,7 @@
 
 mod congestion;
 mod groups;
+mod held;
 mod port;
 mod room;
 
