@@ -372,7 +372,8 @@ fn a_shared_queue_feeds_and_survives_its_queue_pairs() {
 
 #[test]
 fn a_responder_that_comes_up_in_time_is_found() {
-    let patient = Config { retry_cnt: 7, timeout: 16, ..Config::default() };
+    // Over a network it is found as soon as it is connected, before its receive is posted.
+    let patient = Config { retry_cnt: 7, timeout: 16, rnr_retry: 7, ..Config::default() };
     let p = Pair::with(Net::new(), patient, patient);
     assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
