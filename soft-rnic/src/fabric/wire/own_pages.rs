@@ -16,7 +16,7 @@ use crate::deferred_work::DeferredWork;
 use crate::objects::on_demand::bring;
 use crate::objects::paging::Presence;
 use crate::objects::pending::Requester;
-use crate::objects::span::{Span, SpanBuf};
+use crate::objects::span::{Span, SpanBuf, Spans};
 use crate::objects::state::Qp;
 use crate::objects::wqe::Request;
 
@@ -74,21 +74,26 @@ impl Qp {
         found.map(drop)
     }
 
-    /// Whether bytes of a request that is under way can be copied without waiting for their pages, or have gone.
+    /// Whether bytes of a request's memory can be copied without waiting for their pages, or have gone.
+    #[inline]
     pub(super) fn may_copy(
         self: &Arc<Qp>,
-        (requester, room): (&Requester, &mut SpanBuf),
-        request: &Request<'_>,
-        (offset, len): (usize, usize),
+        local: &Spans<'_>,
+        bytes: (usize, usize),
+        is_written: bool,
         own: &mut OwnPages,
     ) -> bool {
-        if !own.are_used {
-            return true;
-        }
-        let Ok(local) = self.local_again(requester, request, room) else { return true };
-        if !local.on_demand {
-            return true;
-        }
+        !local.on_demand || self.are_there(local, bytes, is_written, own)
+    }
+
+    #[cold]
+    fn are_there(
+        self: &Arc<Qp>,
+        local: &Spans<'_>,
+        (offset, len): (usize, usize),
+        is_written: bool,
+        own: &mut OwnPages,
+    ) -> bool {
         let mut left = len;
         let pieces: Vec<Span<'_>> = behind(local.as_slice(), offset)
             .map(|piece| {
@@ -98,7 +103,7 @@ impl Qp {
             })
             .filter(|piece| piece.len() > 0)
             .collect();
-        own.look(self, &pieces, request.wqe.op.is_response()) != Presence::Unknown
+        own.look(self, &pieces, is_written) != Presence::Unknown
     }
 
     /// Goes on with requests whose pages are there, or have gone.

@@ -14,20 +14,20 @@ use verbs_sys::ibv_wc_status;
 
 use crate::check::packets::Packets;
 use crate::clock;
-use crate::copy::sum;
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
 use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;
-use crate::objects::span::{Copying, Span, copy_pieces, copy_summed};
+use crate::objects::span::{Copying, Span, Spans, copy_pieces};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
+use crate::udp::Outbox;
 
 use super::own_pages::{LOOK_AGAIN_NS, Unsent};
 use super::packets::HOLDS_FROM;
-use super::requests::{behind, request_of, span_of};
+use super::requests::{behind, copy_payload, request_of, span_of};
 use super::responder::Answering;
 use super::state::{OwnPages, Path, Reliable, Wire, WireSq};
 use super::unreliable::UnreliableLink;
@@ -252,45 +252,16 @@ impl Qp {
     ) {
         let Some(device) = self.pd.context.device.wire() else { return };
         let now = clock::now();
-        let Some(mut packet) = wire.machine.next_packet(now) else { return };
+        let mut next = wire.machine.next_packet(now);
+        if next.is_none() {
+            return;
+        }
         if self.owes_response() {
             self.answer_peer(device, &mut Answering::new(), deferred);
         }
         let mut tx = device.tx.lock();
-        loop {
-            if wire.lost.is_none_or(|lost| packet.index.0 < lost) {
-                let request = pending.nth((packet.index.0 - wire.first) as u32);
-                let request = request.filter(|request| {
-                    let (room, own) = (&mut parts.scratch.local, &mut wire.own);
-                    let bytes = (packet.offset as usize, packet.length as usize);
-                    bytes.1 == 0 || self.may_copy((parts.requester, room), request, bytes, own)
-                });
-                let sent = request.map_or(Ok(()), |request| {
-                    device.put(
-                        &mut tx,
-                        &wire.path,
-                        (&packet.headers, packet.length as usize),
-                        |to, crc| {
-                            let crc = self.fill(parts, &request, &packet, (to, crc))?;
-                            if let Some(packets) = &mut wire.packets {
-                                self.check_packet(packets, &packet, request.wqe, to);
-                            }
-                            Ok::<u32, ibv_wc_status>(crc)
-                        },
-                    )
-                });
-                if sent.is_err() {
-                    wire.lost = Some(packet.index.0);
-                }
-                if tx.is_full() {
-                    // The peer has work already, and the next run is where this one was, in a cache.
-                    device.flush(&mut tx);
-                }
-            }
-            match wire.machine.next_packet(now) {
-                Some(next) => packet = next,
-                None => break,
-            }
+        while let Some(packet) = next {
+            next = self.transmit_request((device, &mut tx), parts, (pending, wire), packet, now);
         }
         // Relaxed: it is cleared before the outbox is locked that is looked at then.
         let is_watched = device.is_watched.load(Ordering::Relaxed);
@@ -303,30 +274,66 @@ impl Qp {
         }
     }
 
-    /// Copies the payload of a packet out of the memory of its request, if that is still there. The CRC-32
-    /// behind it.
-    pub(super) fn fill(
-        &self,
-        parts: &mut SqParts<'_>,
+    /// Sends a packet and those behind it of the same request, as far as they may go now. The first one
+    /// behind these.
+    fn transmit_request(
+        self: &Arc<Qp>,
+        (device, tx): (&Wire, &mut Outbox),
+        SqParts { requester, scratch, .. }: &mut SqParts<'_>,
+        (pending, wire): (&Pending, &mut Reliable),
+        mut packet: Outgoing,
+        now: u64,
+    ) -> Option<Outgoing> {
+        let index = packet.index;
+        let mut is_lost = wire.lost.is_some_and(|lost| lost <= index.0);
+        let request = pending.nth((index.0 - wire.first) as u32);
+        // Its memory stays what it is as long as the send queue is locked.
+        let local = request.as_ref().filter(|_| packet.length > 0);
+        let local = local.map(|request| self.local_again(requester, request, &mut scratch.local));
+        loop {
+            if let Some(asked) = request.as_ref().filter(|_| !is_lost) {
+                let put = self.put_packet((device, &mut *tx), wire, asked, local.as_ref(), &packet);
+                if put.is_err() {
+                    (wire.lost, is_lost) = (Some(index.0), true);
+                }
+                if tx.is_full() {
+                    // The peer has work already, and the next run is where this one was, in a cache.
+                    device.flush(tx);
+                }
+            }
+            packet = wire.machine.next_packet(now)?;
+            if packet.index != index {
+                return Some(packet);
+            }
+        }
+    }
+
+    /// Puts a packet of a request into the outbox, whose memory is `local`, if the packet has a payload. It is
+    /// lost while pages of that are brought.
+    fn put_packet(
+        self: &Arc<Qp>,
+        (device, tx): (&Wire, &mut Outbox),
+        wire: &mut Reliable,
         request: &wqe::Request<'_>,
+        local: Option<&Result<Spans<'_>, ibv_wc_status>>,
         packet: &Outgoing,
-        (to, crc): (&mut [u8], u32),
-    ) -> Result<u32, ibv_wc_status> {
-        if to.is_empty() {
-            return Ok(crc);
+    ) -> Result<(), ibv_wc_status> {
+        let len = packet.length as usize;
+        let local = local.map(|local| local.as_ref().map_err(|status| *status)).transpose()?;
+        if let Some(local) = local
+            && !self.may_copy(local, (packet.offset as usize, len), false, &mut wire.own)
+        {
+            return Ok(());
         }
-        let SqParts { requester, scratch, .. } = parts;
-        let local = self.local_again(requester, request, &mut scratch.local)?;
-        let from = behind(local.as_slice(), packet.offset as usize);
-        if local.on_demand {
-            // SAFETY: the list was checked, and the lock of the send queue is held.
-            unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
-                .map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)?;
-            return Ok(sum(to, crc));
-        }
-        // SAFETY: the list was checked, and the lock of the send queue is held; programs access it
-        // atomically only.
-        Ok(unsafe { copy_summed(to, from, crc) })
+        device.put(tx, &wire.path, (&packet.headers, len), |to, crc| {
+            let Some(local) = local else { return Ok(crc) };
+            // SAFETY: `wire` is the send queue's, whose lock is held; the caller has checked the list under it.
+            let crc = unsafe { copy_payload(local, packet, (&mut *to, crc)) }?;
+            if let Some(packets) = &mut wire.packets {
+                self.check_packet(packets, packet, request.wqe, to);
+            }
+            Ok(crc)
+        })
     }
 
     /// A response has come. What it completes is complete before the packets behind it are looked at.
@@ -367,12 +374,8 @@ impl Qp {
         if wire.own.are_used
             && let Some((index, offset, length)) = wire.machine.landing(headers)
             && let Some(request) = pending.nth((index.0 - wire.first) as u32)
-            && !self.may_copy(
-                (requester, &mut scratch.local),
-                &request,
-                (offset as usize, length as usize),
-                &mut wire.own,
-            )
+            && let Ok(local) = self.local_again(requester, &request, &mut scratch.local)
+            && !self.may_copy(&local, (offset as usize, length as usize), true, &mut wire.own)
         {
             return;
         }

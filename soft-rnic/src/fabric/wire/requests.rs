@@ -1,8 +1,11 @@
 //! Requests as the protocol has them, and pieces of their memory.
 
-use roce_core::request::{Kind, Request};
+use roce_core::request::{Kind, Outgoing, Request};
+use verbs_sys::ibv_wc_status;
 
-use crate::objects::span::Span;
+use crate::copy::sum;
+use crate::objects::on_demand;
+use crate::objects::span::{Span, Spans, copy_summed};
 use crate::objects::wqe::{self, Op};
 
 /// A request, as the protocol has it, if it has such ones.
@@ -43,4 +46,25 @@ pub(super) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator
 pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
     // SAFETY: it is borrowed as long, and nothing writes to it.
     unsafe { Span::private(payload.as_ptr().cast_mut(), payload.len()) }
+}
+
+/// Copies the payload of a packet out of the memory of its request, if that is still there. The CRC-32
+/// behind it.
+///
+/// # Safety
+/// The list was checked, and the lock of the send queue is held since.
+pub(super) unsafe fn copy_payload(
+    local: &Spans<'_>,
+    packet: &Outgoing,
+    (to, crc): (&mut [u8], u32),
+) -> Result<u32, ibv_wc_status> {
+    let from = behind(local.as_slice(), packet.offset as usize);
+    if local.on_demand {
+        // SAFETY: the caller's promise.
+        unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
+            .map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)?;
+        return Ok(sum(to, crc));
+    }
+    // SAFETY: the caller's promise; programs access it atomically only.
+    Ok(unsafe { copy_summed(to, from, crc) })
 }

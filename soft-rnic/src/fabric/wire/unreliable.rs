@@ -19,7 +19,7 @@ use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Request};
 use crate::udp::{Marks, Outbox};
 
-use super::requests::request_of;
+use super::requests::{copy_payload, request_of};
 use super::state::{Path, Wire, ip_of};
 
 /// Packets of a request that go until others have their turn to send, of which there may be a quarter of a
@@ -42,7 +42,8 @@ impl UnreliableLink<'_> {
     ) -> Result<(), ibv_wc_status> {
         let refused = ibv_wc_status::IBV_WC_LOC_QP_OP_ERR;
         let device = qp.pd.context.device.wire().ok_or(refused)?;
-        qp.local(parts.requester, request, request.len(), &mut parts.scratch.local)?;
+        let SqParts { requester, scratch, .. } = parts;
+        let local = qp.local(requester, request, request.len(), &mut scratch.local)?;
         let asked = request_of(request).ok_or(refused)?;
         self.sender.begin(WqeIndex(0), asked).map_err(|_| refused)?;
         let mut tx = device.tx.lock();
@@ -57,7 +58,8 @@ impl UnreliableLink<'_> {
             tx = device.make_room(tx, writer);
             let len = packet.length as usize;
             let put = device.put(&mut tx, self.path, (&packet.headers, len), |to, crc| {
-                qp.fill(parts, request, &packet, (to, crc))
+                // SAFETY: it was checked above; the caller holds the lock of the send queue.
+                unsafe { copy_payload(&local, &packet, (to, crc)) }
             });
             sent = sent.and(put);
         }
