@@ -1,6 +1,7 @@
 //! In the virtual machine: the kernel's soft-RoCE at one end, and our device at the other.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -36,10 +37,17 @@ fn network_with_rxe() -> Result<Network> {
     let interface = network.interface(0);
     network.namespaces[0].run(&format!("rdma link add {DEVICE} type rxe netdev {interface}"))?;
     wait_for_the_address(&network)?;
-    // The kernel's device does not join the group of IP itself: programs use rdma_cm for that.
-    let group = group_of(network.v4(0));
-    network.namespaces[0].run(&format!("ip address add {group}/32 dev {interface} autojoin"))?;
     Ok(network)
+}
+
+/// The kernel's device does not join the group of IP itself: programs use `rdma_cm` for that. A member as long
+/// as the socket is there.
+fn join_group(address: IpAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    if let (IpAddr::V4(group), IpAddr::V4(address)) = (group_of(address), address) {
+        socket.join_multicast_v4(&group, &address)?;
+    }
+    Ok(socket)
 }
 
 /// How fast the kernel's device is beside ours, and each with the other.
@@ -61,6 +69,7 @@ pub(super) fn speed(filter: Option<&str>, built: &Built) -> Result<()> {
 
 pub(super) fn run(filter: Option<&str>, built: &Built, tests: &[PathBuf]) -> Result<()> {
     let network = network_with_rxe()?;
+    let _member = join_group(network.v4(0))?;
     let mut runner = Runner::new(built, filter);
     conformance(&mut runner, &network, tests);
     both_ways(&mut runner, &network, "", false);
