@@ -108,7 +108,11 @@ fn buffers(report: &mut Report) {
         match granted {
             Some(bytes) if bytes < WANTED => report.warn(
                 check,
-                format!("net.core.{name} grants {} KiB of {} KiB", bytes >> 10, WANTED >> 10),
+                format!(
+                    "net.core.{name} grants {} KiB of {} KiB without CAP_NET_ADMIN",
+                    bytes >> 10,
+                    WANTED >> 10
+                ),
                 format!("bursts are lost, and windows small: `sysctl -w net.core.{name}={WANTED}`"),
             ),
             Some(_) => report.ok(check, format!("net.core.{name} grants the {} KiB", WANTED >> 10)),
