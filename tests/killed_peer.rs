@@ -6,7 +6,7 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rdma_conn::error::{CloseReason, RecvError, SendError};
@@ -59,6 +59,8 @@ fn start<P: Protocol>(address: SocketAddr, messages: u64) -> Peer {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new(own);
     command.args(["the_peer", "--exact", "--nocapture"]);
+    // What the harness says there would stand in the middle of what it says here.
+    command.stdout(Stdio::null());
     if let Ok(device) = std::env::var(support::OTHER_DEVICE) {
         command.env("RDMA_CONN_DEVICE", device);
     }

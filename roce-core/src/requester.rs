@@ -311,7 +311,7 @@ impl<S> Requester<S> {
         self.recovery.round_trip.smoothed_ns()
     }
 
-    /// Packets that were sent and are not acknowledged.
+    /// Packets that were sent and are not acknowledged, and those of responses that were asked for.
     pub fn in_flight(&self) -> u64 {
         self.next - self.unacked
     }

@@ -21,6 +21,15 @@ pub(crate) fn queue_pair_on(device: &Arc<Device>) -> *mut ibv_qp {
 
 /// As [`queue_pair_on`], of another transport.
 pub(crate) fn queue_pair_of(device: &Arc<Device>, qp_type: ibv_qp_type) -> *mut ibv_qp {
+    queue_pair_with(device, qp_type, 0)
+}
+
+/// As [`queue_pair_of`], with room for as many requests in the send queue.
+pub(crate) fn queue_pair_with(
+    device: &Arc<Device>,
+    qp_type: ibv_qp_type,
+    max_send_wr: u32,
+) -> *mut ibv_qp {
     let v = crate::table();
     // SAFETY: the verbs are used as their manual pages say.
     unsafe {
@@ -29,7 +38,7 @@ pub(crate) fn queue_pair_of(device: &Arc<Device>, qp_type: ibv_qp_type) -> *mut 
         let cq = (v.create_cq)(context, 1, null_mut(), null_mut(), 0);
         let mut attr: ibv_qp_init_attr = core::mem::zeroed();
         (attr.send_cq, attr.recv_cq) = (cq, cq);
-        attr.qp_type = qp_type;
+        (attr.qp_type, attr.cap.max_send_wr) = (qp_type, max_send_wr);
         (v.create_qp)(pd, &mut attr)
     }
 }

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::errors::last_error;
-use super::port::{Port, PortError, ask_for_room, set};
+use super::port::{BUFFER, Port, PortError, set};
 
 /// Where the number of the destination queue pair is in a packet, with a byte before it.
 const DEST_QPN: u32 = 4;
@@ -86,7 +86,7 @@ impl Port {
     /// # Errors
     /// What the system says; [`Errno::PROTO`] if it is no socket of this address.
     pub fn take_place(socket: OwnedFd, addr: SocketAddr) -> Result<Port, Errno> {
-        ask_for_room(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
         let mut port = Port::of(socket)?;
         if port.local() != addr {
             return Err(Errno::PROTO);

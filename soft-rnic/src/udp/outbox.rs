@@ -47,8 +47,8 @@ pub struct Outbox {
     runs: Vec<Run>,
     /// Whether the last run waits for packets that join it.
     is_held: bool,
-    /// Packets that were pushed so far; it wraps.
-    pushed: u64,
+    /// Runs that were begun so far; it wraps.
+    begun: u64,
     /// Whether equal packets are to go as one run, and whether they do: the system may refuse runs.
     may_cut: bool,
     cuts: bool,
@@ -105,7 +105,7 @@ impl Outbox {
             used: 0,
             runs,
             is_held: false,
-            pushed: 0,
+            begun: 0,
             may_cut: cuts,
             cuts,
             place: 0,
@@ -205,10 +205,16 @@ impl Outbox {
         self.runs.len() - usize::from(self.is_held)
     }
 
-    /// Packets that were pushed so far; it wraps.
+    /// Packets that wait for others to join them.
     #[must_use]
-    pub fn pushed(&self) -> u64 {
-        self.pushed
+    pub fn held(&self) -> usize {
+        self.runs.last().filter(|_| self.is_held).map_or(0, |run| run.packets)
+    }
+
+    /// Runs that were begun so far; it wraps.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.begun
     }
 
     fn joins(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
@@ -227,10 +233,11 @@ impl Outbox {
             self.compact();
         }
         let from = self.used;
-        self.pushed = self.pushed.wrapping_add(1);
         let joins = self.joins(to, marks, len);
         self.used += len;
         if !joins {
+            // It is held only if that is said of it.
+            (self.is_held, self.begun) = (false, self.begun.wrapping_add(1));
             self.runs.push(Run {
                 to,
                 marks,
@@ -558,7 +565,7 @@ mod tests {
         push(&mut outbox, 4, 64);
         outbox.hold();
         assert_eq!((outbox.is_held(), outbox.has_due(), outbox.send(&a)), (true, true, Ok(4)));
-        assert_eq!((outbox.first(), outbox.pushed()), (200, 5));
+        assert_eq!((outbox.first(), outbox.held(), outbox.begun()), (200, 1, 2));
         outbox.release();
         assert_eq!((outbox.send(&a), outbox.is_empty(), outbox.used), (Ok(1), true, 0));
         // One that no packet can join is not held: it is closed, or has as many as it can have.
@@ -573,12 +580,17 @@ mod tests {
         outbox.hold();
         assert_eq!((outbox.is_held(), outbox.is_full()), (false, true));
         assert_eq!(outbox.send(&a), Ok(SEGMENTS));
+        // Nor is one that begins behind another.
+        push(&mut outbox, 8, 64);
+        outbox.hold();
+        push(&mut outbox, 8, 100);
+        assert_eq!((outbox.is_held(), outbox.held(), outbox.send(&a)), (false, 0, Ok(2)));
         // What is withdrawn is held no more.
         push(&mut outbox, 8, 64);
         outbox.hold();
         outbox.withdraw();
         assert!(!outbox.is_held() && !outbox.has_due());
-        assert_eq!(taken(&b, 7 + SEGMENTS)[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(taken(&b, 9 + SEGMENTS)[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::errors::last_error;
 use super::holders::port_holders;
 
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
-const BUFFER: c_int = 4 << 20;
+pub(super) const BUFFER: c_int = 4 << 20;
 
 /// A UDP socket for packets that are never fragmented.
 #[derive(Debug)]
@@ -99,7 +99,11 @@ impl Port {
     /// A socket that is bound, and has the options of a port.
     pub(crate) fn of(socket: OwnedFd) -> Result<Port, Errno> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
+        // What any process is granted: this end's is taken for the peer's.
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
+        // Peers send more at once than many systems grant, the kernel's soft-RoCE 128 packets: a process with
+        // CAP_NET_ADMIN (of the first user namespace) gets it whatever the limit is.
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
         Ok(Port { socket, local, buffer, dropped_before: 0 })
     }
 
@@ -242,17 +246,10 @@ fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
     // Without it each packet comes by itself.
     let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-    ask_for_room(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
-    ask_for_room(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
+    // As much as is granted.
+    let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
+    let _ = set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER);
     Ok(())
-}
-
-/// Asks for a buffer of [`BUFFER`] bytes: a process with `CAP_NET_ADMIN` gets it also where the system's limit
-/// is lower, another one as much as that grants.
-pub(super) fn ask_for_room(socket: impl AsFd, forced: c_int, granted: c_int) {
-    if set(&socket, libc::SOL_SOCKET, forced, BUFFER).is_err() {
-        let _ = set(&socket, libc::SOL_SOCKET, granted, BUFFER);
-    }
 }
 
 /// Sets an option, whose value is an integer or a struct of them.

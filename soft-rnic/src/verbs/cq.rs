@@ -224,6 +224,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
             producer.armed = Armed::Solicited;
         }
         drop(producer);
+        if !cq.context.device.is_synchronous() {
+            crate::fabric::wire::progress::before_waiting(&cq.context.device);
+        }
         if let Some(channel) = &cq.channel {
             let events = &channel.events;
             let blocks = || !events.is_nonblocking();

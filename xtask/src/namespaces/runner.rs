@@ -75,7 +75,7 @@ impl<'a> Runner<'a> {
 
     /// Whether a row of this name is asked for.
     pub(super) fn is_run(&self, name: &str) -> bool {
-        self.filter.is_none_or(|filter| filter.split('|').any(|part| name.contains(part)))
+        is_chosen(self.filter, name)
     }
 
     /// Runs something that is a row of the table.
@@ -125,6 +125,11 @@ impl<'a> Runner<'a> {
         ensure!(self.failed == 0, "{} cells say FAILED", self.failed);
         Ok(())
     }
+}
+
+/// Whether a name holds the filter, or a part of it between `|`.
+pub(super) fn is_chosen(filter: Option<&str>, name: &str) -> bool {
+    filter.is_none_or(|filter| filter.split('|').any(|part| name.contains(part)))
 }
 
 fn run(case: &Case, built: &Built, ends: &[End<'_>; 2], port: u16, limit: Duration) -> Result<()> {

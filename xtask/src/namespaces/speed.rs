@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::end::{self, Built, End, Lines};
 use super::network::{JUMBO, Namespace, Network, ORDINARY};
-use super::runner::LIMIT;
+use super::runner::{LIMIT, is_chosen};
 
 /// A measurement: its name, the lines of both ends, where its figure is in the JSON of the connecting
 /// end, and what that is.
@@ -103,7 +103,7 @@ impl Meter<'_> {
             end.processor = Some(processor);
         }
         let all = measurements().into_iter().filter(|m| !devices_only || m.is_reliable);
-        for m in all.filter(|m| self.filter.is_none_or(|filter| m.name.contains(filter))) {
+        for m in all.filter(|m| is_chosen(self.filter, m.name)) {
             self.port += 1;
             let printed = m.lines.run(self.built, &ends, self.port, LIMIT).context(m.name)?;
             let shown = figure(&printed, m.figure, m.unit).context(m.name)?;

@@ -180,7 +180,8 @@ mod guest {
     fn what_makes_devices_over_udp_is_not_for_the_guest() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut found = 0;
-        for package in root.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+        let folders = root.read_dir().unwrap().map(|entry| entry.unwrap().path());
+        for package in folders.chain([root.to_owned()]) {
             let Ok(files) = package.join("tests").read_dir() else { continue };
             let Ok(name) = package_name(&package.join("Cargo.toml")) else { continue };
             for file in files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {

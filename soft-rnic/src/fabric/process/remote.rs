@@ -335,7 +335,7 @@ impl Qp {
     pub(super) fn lost(&self, requester: &mut Requester, len: u64) -> Outcome {
         if self.transport.is_reliable() {
             // It will not come back, so that one timeout is enough.
-            requester.retries_left = 0;
+            (requester.started, requester.retries_left) = (true, 0);
             let timeout = response_timeout_ns(requester.timeout);
             let delay = timeout.map_or(LOSS_NS, |timeout| timeout.min(LOSS_NS));
             return Outcome::Blocked(Wait::Response, Some(delay));

@@ -17,10 +17,10 @@ use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
 use crate::udp::{Captured, Datagram, Outbox, Port};
 
-/// Packets that a connection has in flight at least where its last run is held back until it is full. A
-/// program that posts one message after the other has each of them sent with fewer calls: a message of 64 KiB
-/// has one packet more than a run. The run goes at the latest with the second poll behind it, or when the
-/// device's thread looks.
+/// Packets that a connection has in flight at least, before it sends more, where its last run is held back until
+/// it is full. A program that posts one message after the other has each of them sent with fewer calls: a
+/// message of 64 KiB has one packet more than a run. The run goes at the latest with the second poll that finds
+/// it, when a completion queue is armed, or when the device's thread looks.
 pub(super) const HOLDS_FROM: u64 = 16;
 /// Times that a thread waits for room to send, and how long, before what nothing sends again is lost.
 const WAITS: u32 = 10;

@@ -149,11 +149,11 @@ pub(super) fn take_own(
     may_defer: bool,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
 ) -> bool {
-    let Rx { inbox, answering, resuming, faults, late, pushed, .. } = rx;
+    let Rx { inbox, answering, resuming, faults, late, left_run, .. } = rx;
     let mut has_more = true;
     // What was left, unless the program has sent it; and what the socket had no room for.
     match may_defer && answering.is_empty() {
-        true => flush_held(wire, pushed),
+        true => flush_held(wire, left_run),
         false => answer(device, wire, answering, shared, deferred),
     }
     for _ in 0..ROUNDS {
@@ -206,12 +206,23 @@ pub(super) fn take_own(
     has_more
 }
 
-/// Sends what is held back, unless it has come since the last look.
-fn flush_held(wire: &Wire, pushed: &mut u64) {
+/// Sends what is in the outbox, but for a run that is held back: that goes with the second look.
+fn flush_held(wire: &Wire, left: &mut u64) {
     let mut tx = wire.tx.lock();
-    match core::mem::replace(pushed, tx.pushed()) != tx.pushed() && tx.is_held() {
+    let run = tx.begun();
+    match tx.is_held() && core::mem::replace(left, run) != run {
         true => wire.flush_full(&mut tx),
         false => wire.flush(&mut tx),
+    }
+}
+
+/// A program has armed a completion queue, and may wait for its event: nothing is held back any more.
+#[cold]
+pub(crate) fn before_waiting(device: &Device) {
+    let Some(wire) = device.wire() else { return };
+    let mut tx = wire.tx.lock();
+    if tx.is_held() {
+        wire.flush(&mut tx);
     }
 }
 

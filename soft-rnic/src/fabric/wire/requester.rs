@@ -252,6 +252,7 @@ impl Qp {
     ) {
         let Some(device) = self.pd.context.device.wire() else { return };
         let now = clock::now();
+        let in_flight = wire.machine.in_flight();
         let mut next = wire.machine.next_packet(now);
         if next.is_none() {
             return;
@@ -260,12 +261,17 @@ impl Qp {
             self.answer_peer(device, &mut Answering::new(), deferred);
         }
         let mut tx = device.tx.lock();
+        let is_busy = in_flight >= HOLDS_FROM + tx.held() as u64;
+        let mut is_awaited = false;
         while let Some(packet) = next {
+            let opcode = packet.headers.bth.opcode;
+            // The peer's answer takes its time.
+            is_awaited = opcode.is_read_request() || opcode.is_atomic();
             next = self.transmit_request((device, &mut tx), parts, (pending, wire), packet, now);
         }
         // Relaxed: it is cleared before the outbox is locked that is looked at then.
         let is_watched = device.is_watched.load(Ordering::Relaxed);
-        match is_watched && wire.machine.in_flight() >= HOLDS_FROM {
+        match is_busy && is_watched && !is_awaited {
             true => device.flush_full(&mut tx),
             false => device.flush(&mut tx),
         }

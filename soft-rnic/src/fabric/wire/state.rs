@@ -121,9 +121,8 @@ pub(crate) struct Rx {
     pub(crate) answering: Vec<u32>,
     /// Queue pairs whose requesters got a response.
     pub(crate) resuming: Vec<u32>,
-    /// Packets that had been pushed to the outbox at the last look: what was pushed since may be followed
-    /// by more.
-    pub(crate) pushed: u64,
+    /// The run that a look has left in the outbox, for packets that may join it.
+    pub(crate) left_run: u64,
     /// What the network does to packets that come, if it is to do something.
     pub(crate) faults: Option<PacketFaults>,
     /// A packet that others overtake, and how many will.

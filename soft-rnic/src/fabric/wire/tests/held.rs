@@ -3,79 +3,128 @@
 use core::sync::atomic::Ordering;
 
 use super::super::packets::HOLDS_FROM;
-use super::super::progress::take_own;
+use super::super::progress::{before_waiting, take_own};
 use super::*;
+use crate::testing::queue_pair_with;
 
-impl Rig {
-    /// Packets that have come to the peer since.
-    fn came(&self) -> usize {
-        self.peer.set_nonblocking(true).unwrap();
-        (0..).take_while(|_| self.peer.recv(&mut [0; 2_048]).is_ok()).count()
+/// A connection at work on a device without a thread, which is said to look soon.
+struct Busy {
+    rig: Rig,
+    posted: u64,
+}
+
+impl Busy {
+    fn new(device: &str, peer: &str) -> Busy {
+        let name = device.parse::<Roce>().unwrap().list().unwrap();
+        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        device.wire().unwrap().thread.set(None).unwrap();
+        let qp = queue_pair_with(&device, ibv_qp_type::IBV_QPT_RC, 128);
+        let peer: IpAddr = peer.parse().unwrap();
+        connect(qp, peer);
+        // SAFETY: the queue pair is alive.
+        let object = unsafe { Qp::from_abi(qp) }.unwrap().keep();
+        let mut busy = Busy { rig: Rig { device, object, peer: socket(peer) }, posted: 0 };
+        busy.watch(true);
+        // What there is to do is not enough to hold anything back.
+        for _ in 0..HOLDS_FROM {
+            busy.post(ibv_wr_opcode::IBV_WR_SEND);
+            busy.expect(1);
+        }
+        busy.watch(false);
+        (0..40).for_each(|_| busy.post(ibv_wr_opcode::IBV_WR_SEND));
+        busy.expect(40);
+        busy.watch(true);
+        busy
     }
 
-    /// The oldest message, of that number, is acknowledged, and another one posted.
-    fn go_on(&self, oldest: u32) {
-        self.take(&self.ack(oldest));
-        assert_eq!(self.completed().len(), 1);
-        self.post_send(100);
+    fn watch(&self, is_watched: bool) {
+        self.rig.device.wire().unwrap().is_watched.store(is_watched, Ordering::Relaxed);
+    }
+
+    fn post(&mut self, opcode: ibv_wr_opcode) {
+        self.posted += 1;
+        // SAFETY: a request without memory, and a live queue pair.
+        unsafe {
+            let mut wr = ibv_send_wr { wr_id: self.posted, opcode, ..zeroed() };
+            assert_eq!(post_send(self.rig.object.as_abi(), &mut wr, &mut null_mut()), 0);
+        }
+    }
+
+    /// Posts as many messages.
+    fn send(&mut self, n: usize) {
+        (0..n).for_each(|_| self.post(ibv_wr_opcode::IBV_WR_SEND));
     }
 
     /// What a poll does, or another thread.
-    fn look(&self, rx: &mut Rx, may_defer: bool) {
-        let mut deferred = DeferredWork::default();
+    fn look(&self, may_defer: bool) {
+        let (wire, mut deferred) = (self.rig.device.wire().unwrap(), DeferredWork::default());
         let shared = (&mut Answering::new(), &mut deferred);
-        take_own(&self.device, self.device.wire().unwrap(), rx, may_defer, shared);
+        take_own(&self.rig.device, wire, &mut wire.rx.lock(), may_defer, shared);
         deferred.run();
+    }
+
+    /// As many packets come to the peer, and no more.
+    #[track_caller]
+    fn expect(&self, n: usize) {
+        let peer = &self.rig.peer;
+        peer.set_nonblocking(false).unwrap();
+        for _ in 0..n {
+            let _ = peer.recv(&mut [0; 2_048]).unwrap();
+        }
+        peer.set_nonblocking(true).unwrap();
+        let more = (0..).take_while(|_| peer.recv(&mut [0; 2_048]).is_ok()).count();
+        assert_eq!(more, 0, "behind {n}");
     }
 }
 
 #[test]
 fn the_last_run_of_a_connection_at_work_goes_with_the_second_poll() {
-    let rig = Rig::new("127.0.0.141", "127.0.0.142");
-    let mut rx = alone(&rig.device);
-    let wire = rig.device.wire().unwrap();
-    wire.is_watched.store(true, Ordering::Relaxed);
-    for id in 1..HOLDS_FROM {
-        rig.post_send(id);
-        assert_eq!(rig.came(), 1, "{id} in flight");
-    }
-    rig.post_send(HOLDS_FROM);
-    rig.look(&mut rx, true);
-    assert_eq!(rig.came(), 0, "another post may come");
-    rig.look(&mut rx, true);
-    assert_eq!(rig.came(), 1, "none has come");
-    // Posts keep it back.
-    for nth in 0..5 {
-        rig.go_on(nth);
-        rig.look(&mut rx, true);
-        assert_eq!(rig.came(), 0);
-    }
-    rig.look(&mut rx, true);
-    assert_eq!(rig.came(), 5);
-    // The device's thread waits for nothing.
-    rig.go_on(5);
-    rig.look(&mut rx, false);
-    assert_eq!(rig.came(), 1);
-    rig.go_on(6);
-    assert_eq!(rig.came(), 0);
-    // Without the thread nothing is held.
-    wire.is_watched.store(false, Ordering::Relaxed);
-    rig.go_on(7);
-    assert_eq!(rig.came(), 2);
+    let mut busy = Busy::new("127.0.0.141", "127.0.0.142");
+    busy.send(3);
+    busy.expect(0);
+    busy.look(true);
+    busy.expect(0);
+    busy.look(true);
+    busy.expect(3);
+    // A post does not keep it back for longer.
+    busy.send(1);
+    busy.look(true);
+    busy.send(1);
+    busy.expect(0);
+    busy.look(true);
+    busy.expect(2);
+}
+
+#[test]
+fn what_is_held_back_goes_when_nothing_may_follow() {
+    let mut busy = Busy::new("127.0.0.143", "127.0.0.144");
+    // The device's thread looks, or the program may begin to wait.
+    busy.send(1);
+    busy.look(false);
+    busy.expect(1);
+    busy.send(1);
+    busy.expect(0);
+    before_waiting(&busy.rig.device);
+    busy.expect(1);
+    // What was asked for takes its time.
+    busy.send(1);
+    busy.post(ibv_wr_opcode::IBV_WR_RDMA_READ);
+    busy.expect(2);
+    // No thread will look.
+    busy.send(1);
+    busy.watch(false);
+    busy.send(1);
+    busy.expect(2);
 }
 
 /// An acknowledgement does not wait for the program's next message.
 #[test]
 fn an_answer_takes_what_is_held_along() {
-    let rig = Rig::new("127.0.0.143", "127.0.0.144");
-    let mut rx = alone(&rig.device);
-    let wire = rig.device.wire().unwrap();
-    wire.is_watched.store(true, Ordering::Relaxed);
-    (0..HOLDS_FROM).for_each(|id| rig.post_send(id));
-    assert_eq!(rig.came(), HOLDS_FROM as usize - 1);
-    rig.post_recv(1);
-    rig.take(&rig.send(0));
-    rx.answering.push(rig.object.num);
-    rig.look(&mut rx, true);
-    assert_eq!(rig.came(), 2, "the message, and the acknowledgement");
+    let mut busy = Busy::new("127.0.0.145", "127.0.0.146");
+    busy.send(1);
+    busy.rig.post_recv(1);
+    busy.rig.take(&busy.rig.send(0));
+    busy.rig.device.wire().unwrap().rx.lock().answering.push(busy.rig.object.num);
+    busy.look(true);
+    busy.expect(2);
 }
