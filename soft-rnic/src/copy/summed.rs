@@ -91,8 +91,7 @@ macro_rules! fold_onto {
     };
 }
 
-/// The sixteen registers of 32 bytes: eight for a block, two for products, one for what is stored, and the
-/// constant.
+/// Twelve registers of 32 bytes: eight for a block, two for products, one for what is stored, and the constants.
 macro_rules! fold_blocks {
     ($to:expr, $from:expr, $len:expr, $register:expr, $folded:expr) => {
         core::arch::asm!(

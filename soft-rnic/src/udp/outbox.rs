@@ -270,8 +270,8 @@ impl Outbox {
         }
     }
 
-    /// Sends what is due, as far as the kernel takes it now, and keeps the rest. How many packets were sent. If the system refuses
-    /// a run because it is one, its packets go one by one, as do all later packets.
+    /// Sends what is due, as far as the kernel takes it now, and keeps the rest. How many packets were sent.
+    /// If the system refuses a run because it is one, its packets go one by one, as do all later packets.
     ///
     /// # Errors
     /// What the system says of the first run, or the first packet of one that it has refused, which is
