@@ -228,6 +228,14 @@ pub(crate) enum WireSq {
     Unreliable(uc::Sender, Path),
 }
 
+impl Counts {
+    /// Whether packets have come again, or behind a gap: the network loses some.
+    pub(crate) fn tell_of_loss(&self) -> bool {
+        // Relaxed: statistics.
+        [&self.duplicates, &self.out_of_sequence].iter().any(|n| n.load(Ordering::Relaxed) > 0)
+    }
+}
+
 impl Wire {
     /// Whether this process is a child of fork: it shares the sockets with the one that has opened the device,
     /// whose threads may have held any lock at the fork. It leaves both alone.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
-use super::state::Wire;
+use super::state::{Counts, Wire};
 use crate::clock;
 use crate::objects::state::Device;
 
@@ -17,8 +17,11 @@ const WAIT: Duration = Duration::from_secs(1);
 /// How long a process that exits answers repeated requests after its last acknowledgement: a peer that
 /// has not had it asks again after two round trips, and once more after twice as long.
 const LINGER_NS: u64 = 20_000_000;
+/// The same where the network loses packets. The kernel's soft-RoCE asks again only after its timeout, which is
+/// 67 ms in rdma-core's programs, and with 7 retries it asks for ever.
+const LINGER_LOSSY_NS: u64 = 200_000_000;
 /// What an exit takes at most for that, and how often it looks whether it is done.
-const LONGEST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_micros(100);
 
 impl Device {
@@ -90,6 +93,11 @@ fn run(device: &Weak<Device>) {
     }
 }
 
+/// How long nothing is to be answered until a process may exit.
+fn quiet_ns(counts: &Counts) -> u64 {
+    if counts.tell_of_loss() { LINGER_LOSSY_NS } else { LINGER_NS }
+}
+
 /// Takes what comes until nothing has been answered for a while.
 fn linger(device: &Arc<Device>, wire: &Wire) {
     let begun = clock::now();
@@ -99,7 +107,7 @@ fn linger(device: &Arc<Device>, wire: &Wire) {
         let answered = wire.answered_ns.load(Ordering::Relaxed);
         let now = clock::now();
         let is_over = now.saturating_sub(begun) > LONGEST.as_nanos() as u64;
-        if now >= answered.saturating_add(LINGER_NS) || is_over {
+        if now >= answered.saturating_add(quiet_ns(&wire.counts)) || is_over {
             return;
         }
         let _ = wire.port.wait(None, Duration::from_millis(1));
@@ -168,6 +176,21 @@ fn settle_all(is_asked: impl Fn(&Threaded) -> bool) {
 mod tests {
     use super::*;
     use crate::objects::device::DEVICES;
+
+    #[test]
+    fn a_process_waits_longer_for_peers_if_the_network_loses_packets() {
+        let quiet = |met: fn(&Counts) -> &core::sync::atomic::AtomicU64| {
+            let counts = Counts::default();
+            met(&counts).store(1, Ordering::Relaxed);
+            quiet_ns(&counts)
+        };
+        assert_eq!(quiet_ns(&Counts::default()), LINGER_NS);
+        assert_eq!(quiet(|counts| &counts.received), LINGER_NS);
+        assert_eq!(quiet(|counts| &counts.duplicates), LINGER_LOSSY_NS);
+        assert_eq!(quiet(|counts| &counts.out_of_sequence), LINGER_LOSSY_NS);
+        // Longer than the timeout of code 14.
+        assert!(LINGER_LOSSY_NS > 2 * (4_096 << 14) && LONGEST.as_nanos() as u64 > LINGER_LOSSY_NS);
+    }
 
     /// Another thread may have it locked: neither the thread that exits nor the device's needs it.
     #[test]
