@@ -47,9 +47,9 @@ macro_rules! each_of_block {
     };
 }
 
-/// Multiplies 32 bytes onto those of the next block, which are stored on their way.
-macro_rules! fold_step {
-    ($register:literal, $offset:literal) => {
+/// The product of 32 bytes and the constant, in `ymm8`: what they add to bytes behind them.
+macro_rules! product {
+    ($register:literal) => {
         concat!(
             "vpclmulqdq ymm8, ymm",
             $register,
@@ -57,13 +57,22 @@ macro_rules! fold_step {
             "vpclmulqdq ymm9, ymm",
             $register,
             ", ymm11, 0x11\n",
+            "vpxor ymm8, ymm8, ymm9\n"
+        )
+    };
+}
+
+/// Multiplies 32 bytes onto those of the next block, which are stored on their way.
+macro_rules! fold_step {
+    ($register:literal, $offset:literal) => {
+        concat!(
+            product!($register),
             "vmovdqu ymm10, [{f} + ",
             $offset,
             "]\n",
             "vmovdqu [{t} + ",
             $offset,
             "], ymm10\n",
-            "vpxor ymm8, ymm8, ymm9\n",
             "vpxor ymm",
             $register,
             ", ymm8, ymm10"
@@ -74,20 +83,7 @@ macro_rules! fold_step {
 /// Multiplies 32 bytes onto others.
 macro_rules! fold_onto {
     ($register:literal, $onto:literal) => {
-        concat!(
-            "vpclmulqdq ymm8, ymm",
-            $register,
-            ", ymm11, 0x00\n",
-            "vpclmulqdq ymm9, ymm",
-            $register,
-            ", ymm11, 0x11\n",
-            "vpxor ymm8, ymm8, ymm9\n",
-            "vpxor ymm",
-            $onto,
-            ", ymm",
-            $onto,
-            ", ymm8"
-        )
+        concat!(product!($register), "vpxor ymm", $onto, ", ymm", $onto, ", ymm8")
     };
 }
 

@@ -102,7 +102,7 @@ impl Port {
         // What any process is granted: this end's is taken for the peer's.
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
         // Peers send more at once than many systems grant, the kernel's soft-RoCE 128 packets: a process with
-        // CAP_NET_ADMIN (of the first user namespace) gets it whatever the limit is.
+        // CAP_NET_ADMIN (of the first user namespace) gets it beyond the limit as well.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
         Ok(Port { socket, local, buffer, dropped_before: 0 })
     }

@@ -1,4 +1,4 @@
-//! Memory whose readers and writers wait (`userfaultfd`).
+//! Memory that has its readers and writers wait (`userfaultfd`).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -34,7 +34,7 @@ use scratch::Scratch;
 /// What `cargo xtask namespaces` is given.
 #[derive(Args)]
 pub(crate) struct NamespacesArgs {
-    /// Only cases whose names hold this, or one of several with | between them
+    /// Only cases with this in their names; several texts are separated by |
     filter: Option<String>,
     /// MiB of the file that is copied while packets get lost
     #[arg(long, value_name = "MIB", default_value_t = 64)]

@@ -19,7 +19,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(120);
 /// What came of all.
 pub(super) struct Runner<'a> {
     built: &'a Built,
-    /// Only cases whose names hold this, or a part of it between `|`.
+    /// Only cases with this in their names; several texts are separated by `|`.
     filter: Option<&'a str>,
     /// How long one of them may take.
     limit: Duration,

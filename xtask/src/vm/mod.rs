@@ -52,7 +52,7 @@ enum What {
     },
     /// Have our command and Debian's programs on soft0 over UDP meet those on the kernel's device
     Interop {
-        /// Only cases whose names hold this, or one of several with | between them
+        /// Only cases with this in their names; several texts are separated by |
         filter: Option<String>,
         /// Measure both devices instead, beside plain UDP and TCP (Debian: iperf3)
         #[arg(long)]

@@ -314,8 +314,8 @@ impl Qp {
         }
     }
 
-    /// Puts a packet of a request into the outbox, whose memory is `local`, if the packet has a payload. It is
-    /// lost while pages of that are brought.
+    /// Puts a packet of a request into the outbox. `local` is the memory of the request, if the packet has a
+    /// payload. The packet is lost while pages of that are brought.
     fn put_packet(
         self: &Arc<Qp>,
         (device, tx): (&Wire, &mut Outbox),
@@ -333,7 +333,7 @@ impl Qp {
         }
         device.put(tx, &wire.path, (&packet.headers, len), |to, crc| {
             let Some(local) = local else { return Ok(crc) };
-            // SAFETY: `wire` is the send queue's, whose lock is held; the caller has checked the list under it.
+            // SAFETY: `wire` is borrowed from the send queue: its lock is held. The caller has checked the list under it.
             let crc = unsafe { copy_payload(local, packet, (&mut *to, crc)) }?;
             if let Some(packets) = &mut wire.packets {
                 self.check_packet(packets, packet, request.wqe, to);

@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 #[path = "../../../../tests/common/held_back.rs"]
 mod held_back;
 
-/// A page of this process whose readers wait until it is filled: no thread handles its faults.
+/// A page of this process. Its readers wait until it is filled: no thread handles its faults.
 pub(in crate::fabric::process) struct Unfilled {
     faults: OwnedFd,
     at: u64,
