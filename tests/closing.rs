@@ -12,7 +12,7 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::AckMode;
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::CloseReason;
-use rdma_conn::{BufferedRead, BufferedWrite, RecvHalf, SendHalf, SendRecv};
+use rdma_conn::{BufferedRead, BufferedWrite, RecvHalf, SendHalf, SendRecv, WaitStrategy, pair};
 use rdma_conn::{buffered_read, buffered_write, direct_read, send_recv};
 use support::{NEVER, bounded, device};
 
@@ -271,12 +271,16 @@ fn buffered_write_configs() -> impl Iterator<Item = buffered_write::Config> {
     })
 }
 
+/// What has landed is told, and so acknowledged, before a sleep and after some looks in vain. This
+/// receiver does neither, so that what it has not taken is missing, however long its READs take.
 fn buffered_read_config() -> buffered_read::Config {
-    let base = buffered_read::Config {
-        common: Common { keepalive: NEVER, ..Common::default() },
+    buffered_read::Config {
+        ring: ring(Layout::Plain),
+        max_held: 64,
+        head_update_polls: u32::MAX,
+        common: Common { keepalive: NEVER, wait: WaitStrategy::Spin, ..Common::default() },
         ..buffered_read::Config::default()
-    };
-    buffered_read::Config { ring: ring(Layout::Plain), max_held: 64, ..base }
+    }
 }
 
 #[test]
@@ -487,4 +491,30 @@ fn a_client_that_closes_and_goes_has_closed() {
         assert_eq!(server.receiver.recv().unwrap_err(), send_recv::RecvError::Closed);
         SendHalf::close(server.sender).unwrap();
     });
+}
+
+/// Messages that the receiver leaves are missing unless the sender knows that they have arrived.
+fn leaves_acked(mut sender: impl SendHalf + 'static, mut receiver: impl RecvHalf + 'static) {
+    bounded(move || {
+        let sent = [b"taken", b"left ", b"too  "].map(|message| sender.send(message).unwrap());
+        drop(receiver.recv().unwrap());
+        sender.wait_acked(sent[2]).unwrap();
+        receiver.close();
+        assert_eq!(sender.close(), Ok(()));
+    });
+}
+
+#[test]
+fn messages_that_are_acknowledged_are_not_missing() {
+    let device = device();
+    let (a, b) = pair::<SendRecv>(&device, &device, &send_recv_config()).unwrap();
+    leaves_acked(a.sender, b.receiver);
+    for config in buffered_write_configs() {
+        let (a, b) = pair::<BufferedWrite>(&device, &device, &config).unwrap();
+        leaves_acked(a.sender, b.receiver);
+    }
+    // It tells with the first message that it hands out that all three have landed.
+    let tells = buffered_read::Config { head_update_polls: 0, ..buffered_read_config() };
+    let (a, b) = pair::<BufferedRead>(&device, &device, &tells).unwrap();
+    leaves_acked(a.sender, b.receiver);
 }
