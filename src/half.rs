@@ -249,7 +249,8 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     /// # Errors
     /// [`SendError::Ended`] when something accepted was not acknowledged:
     /// [`CloseReason::PeerClosed`](crate::error::CloseReason::PeerClosed) has the number of these
-    /// messages.
+    /// messages. [`CloseReason::PeerLost`](crate::error::CloseReason::PeerLost) also when only the
+    /// goodbye was not: the receiver has heard it, or finds this end lost.
     fn close(mut self) -> Result<(), SendError> {
         self.goodbye(Deadline::NEVER)
     }

@@ -24,6 +24,7 @@ const PEER: &str = "RDMA_CONN_TEST_PEER";
 
 over_every_protocol!(
     a_peer_that_is_killed_at_any_point_is_found_by_both_halves,
+    a_close_fails_where_only_the_goodbye_is_lost,
     a_stream_of_a_peer_that_is_killed_is_reset,
 );
 
@@ -93,6 +94,30 @@ fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
         assert!(
             matches!(lost, Some(SendError::Ended(CloseReason::PeerLost(_)))),
             "{messages} messages: {lost:?}"
+        );
+        assert_eq!(own.sender.close().err(), lost, "what was known before the close");
+    }
+}
+
+/// That a close has succeeded says that the receiver was told of the end.
+fn a_close_fails_where_only_the_goodbye_is_lost<P: Protocol>() {
+    let device = device();
+    if !device.crosses_processes() {
+        return; // as above
+    }
+    for messages in [0, 1, 7] {
+        let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+        let mut peer = start::<P>(listener.local_addr(), 0);
+        let mut own = listener.next().unwrap().accept(&device, &config::<P>()).unwrap();
+        for number in 0..messages {
+            own.sender.send(&content(1, number, 100)).unwrap();
+        }
+        own.sender.wait_all_timeout(support::PATIENCE).unwrap();
+        peer.kill();
+        let closed = own.sender.close_timeout(support::PATIENCE);
+        assert!(
+            matches!(closed, Err(SendError::Ended(CloseReason::PeerLost(_)))),
+            "{messages} messages: {closed:?}"
         );
     }
 }

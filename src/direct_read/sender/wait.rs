@@ -254,6 +254,7 @@ impl<B: Offer> Sender<B> {
             self.check_alive()?;
             self.wait_a_little(&mut idle)?;
         }
+        self.check_alive()?; // it may have completed with an error
         self.abandon();
         Ok(())
     }
