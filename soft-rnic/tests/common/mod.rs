@@ -471,8 +471,8 @@ impl Default for Config {
             rd_atomic: 4,
             dest_rd_atomic: 4,
             min_rnr_timer: 1,
-            // The kernel's clock is coarse, and its guest may have to wait for a core.
-            timeout: if is_soft() { 1 } else { 15 },
+            // Over a network the peer may have to wait for a core.
+            timeout: if is_soft() && !is_wired() { 1 } else { 15 },
             retry_cnt: 1,
             rnr_retry: 0,
             qkey: QKEY,
