@@ -495,9 +495,9 @@ enum Ending {
 fn a_peer_learns_that_its_message_has_come_although_the_receiver_ends_then() {
     for ending in [Ending::Destroys, Ending::Resets, Ending::Fails] {
         for _ in 0..20 {
-            let [a, mut b] = pair(["127.0.0.81", "127.0.0.82"], RC);
-            // The sender gives up soon.
-            let tries = Config { timeout: 14, retry_cnt: 1, ..PATIENT };
+            let [a, mut b] = pair(["127.0.0.163", "127.0.0.164"], RC);
+            // The sender gives up in half a second.
+            let tries = Config { timeout: 14, retry_cnt: 7, ..PATIENT };
             let reset = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_RESET, ..Default::default() };
             let state = ibv_qp_attr_mask::IBV_QP_STATE;
             assert_eq!(a.net.modify(a.qp, reset, state), 0);
@@ -536,7 +536,7 @@ fn a_peer_learns_that_its_message_has_come_although_the_receiver_ends_then() {
 #[test]
 fn a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then() {
     const ENTRY: &str = "a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then";
-    let [here, there] = ["127.0.0.83", "127.0.0.84"];
+    let [here, there] = ["127.0.0.165", "127.0.0.166"];
     let connect = |side: &Side, to: &str, number: u32| {
         let mut steps = <[_; 3]>::from(side.net.steps_of(RC, number, PATIENT));
         let to: std::net::Ipv4Addr = to.parse().unwrap();
@@ -579,7 +579,7 @@ fn a_process_exits_out_of_a_signal_handler() {
     }
     const ENTRY: &str = "a_process_exits_out_of_a_signal_handler";
     if other::role().is_some() {
-        let [a, b] = pair(["127.0.0.85", "127.0.0.86"], UC);
+        let [a, b] = pair(["127.0.0.167", "127.0.0.168"], UC);
         // SAFETY: the function stays; a signal 20 ms from now.
         unsafe {
             libc::signal(libc::SIGALRM, exits as *const () as libc::sighandler_t);

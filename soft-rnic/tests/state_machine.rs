@@ -225,7 +225,10 @@ fn what_was_set_is_reported() {
     assert_eq!((attr.qp_state, attr.cur_qp_state), (S::IBV_QPS_RTS, current));
     assert_eq!((attr.dest_qp_num, attr.path_mtu), (pair.num(1), ibv_mtu::IBV_MTU_1024));
     assert_eq!((attr.sq_psn, attr.rq_psn), (config.sq_psn, config.rq_psn));
-    assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (config.timeout, 1, 0));
+    assert_eq!(
+        (attr.timeout, attr.retry_cnt, attr.rnr_retry),
+        (config.timeout, config.retry_cnt, 0)
+    );
     assert_eq!((attr.max_rd_atomic, attr.max_dest_rd_atomic), (4, 4));
     assert_eq!((attr.min_rnr_timer, attr.port_num, attr.qp_access_flags), (1, 1, config.access));
     pair.close();

@@ -111,7 +111,7 @@ fn a_queue_pair_can_go_while_its_peer_sends() {
         let mut buf = vec![0_u8; 4096];
         let mr = net.mr(&mut buf, RW);
         // A queue pair that has no peer any more fails soon.
-        let impatient = Config { timeout: 1, ..Config::default() };
+        let impatient = Config { timeout: 1, retry_cnt: 1, ..Config::default() };
         net.connect(qp[0], num[1], impatient);
         net.connect(qp[1], num[0], impatient);
         for id in 0..64 {

@@ -464,6 +464,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
+        let way = if !is_soft() { 2 } else { usize::from(is_wired()) };
         Config {
             access: 0xe,
             rq_psn: 7,
@@ -471,9 +472,9 @@ impl Default for Config {
             rd_atomic: 4,
             dest_rd_atomic: 4,
             min_rnr_timer: 1,
-            // Over a network the peer may have to wait for a core.
-            timeout: if is_soft() && !is_wired() { 1 } else { 15 },
-            retry_cnt: 1,
+            // Over a network the peer may have to wait for a core: half a second.
+            timeout: [1, 14, 15][way],
+            retry_cnt: [1, 6, 1][way],
             rnr_retry: 0,
             qkey: QKEY,
         }

@@ -46,7 +46,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ib_read_bw -F -n 200", "65536 200"),
     ("ib_atomic_bw -F -n 100", "8 100"),
     ("ib_send_lat -F -n 200 -s 1000", "1000 200"),
-    ("ib_send_bw -F -n 200 -s 1000 -c UD -g -M {mgid}", "1000 200"),
+    ("ib_send_bw -F -n 100 -s 1000 -c UD -g -M {mgid}", "1000 100"),
 ];
 
 /// How hard a run is for the programs.

@@ -364,6 +364,9 @@ impl Qp {
         let mut execution = Execution::new();
         self.end_requests(&mut parts, &mut execution, (pending, wire));
         deferred.append(execution.finish());
+        // What the program sees complete is traced, and is an end of draining, under the same lock.
+        self.trace_progress(sq);
+        self.check_drained(sq);
         if self.is_watched {
             self.trace_retries(sq, before);
         }
