@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock;
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
 use crate::objects::state::Device;
@@ -26,6 +27,10 @@ const DRAIN: u32 = 256;
 /// been polled each time.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
 pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
+
+/// How long deadlines wait for a thread that has the receive lock, at most, and how soon they come again.
+const HELD_NS: u64 = 1_000_000_000;
+pub(crate) const HELD_RETRY_NS: u64 = 1_000_000;
 
 /// What a look takes.
 #[derive(Debug, Clone, Copy)]
@@ -64,20 +69,36 @@ fn wait_for_holder(wire: &Wire) {
 }
 
 /// What the timer does before a deadline counts: the answer may have come. A thread that polls has
-/// taken it mostly, and is not to find the lock taken for nothing.
+/// taken it mostly, and is not to find the lock taken for nothing. Whether the deadline counts: while another
+/// thread has the lock, the answer may be in its hands, and the thread without a processor.
 #[cold]
-pub(crate) fn catch_up(device: &Arc<Device>) {
-    let Some(wire) = device.wire() else { return };
+#[must_use]
+pub(crate) fn catch_up(device: &Arc<Device>) -> bool {
+    let Some(wire) = device.wire() else { return true };
     // Relaxed: a hint.
     let is_polled = wire.is_watched.load(Ordering::Relaxed);
-    if is_polled && wire.port.wait(None, Duration::ZERO) == Ok(false) {
-        return;
-    }
-    if let Some(rx) = wire.rx.try_lock()
-        && progress(device, wire, rx, Look::Own)
-    {
+    let is_nothing = is_polled && wire.port.wait(None, Duration::ZERO) == Ok(false);
+    let Some(rx) = wire.rx.try_lock() else { return is_held_for_long(wire) };
+    // Relaxed: the timer's own.
+    wire.held_ns.store(0, Ordering::Relaxed);
+    if !is_nothing && progress(device, wire, rx, Look::Own) {
         wire.leave();
     }
+    true
+}
+
+/// Whether the timer has found the receive lock taken for so long that deadlines count all the same.
+fn is_held_for_long(wire: &Wire) -> bool {
+    // Relaxed: the timer's own.
+    let (now, since) = (clock::now(), wire.held_ns.load(Ordering::Relaxed));
+    let is_long = since > 0 && now.saturating_sub(since) > HELD_NS;
+    let since = match (is_long, since) {
+        (true, _) => 0,
+        (false, 0) => now.max(1),
+        (false, since) => since,
+    };
+    wire.held_ns.store(since, Ordering::Relaxed);
+    is_long
 }
 
 /// What a queue pair that was reset does before it can be connected again: packets that have come for
