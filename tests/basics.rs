@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rdma_conn::send_recv::{Config, Full, Inline, Preset, Receiver, RecvError, SendError, Sender};
 use rdma_conn::{Connection, RecvHalf, SendHalf, SendRecv, WaitStrategy, pair};
-use support::{assert_content, bounded, content, device, small};
+use support::{PATIENCE, assert_content, bounded, content, device, small};
 
 const LONGEST: usize = 9000;
 
@@ -232,7 +232,7 @@ fn a_timeout_loses_nothing() {
         let refused = sender.send_timeout(b"never accepted", soon);
         assert_eq!(refused.unwrap_err(), SendError::TimedOut { unflushed: 0 });
         for number in 0..filled {
-            assert_content(&receiver.recv_timeout(soon).unwrap(), 0, number, 32);
+            assert_content(&receiver.recv_timeout(PATIENCE).unwrap(), 0, number, 32);
         }
         assert_eq!(receiver.recv_timeout(soon).unwrap_err(), RecvError::TimedOut);
         sender.send_acked(b"next").unwrap();

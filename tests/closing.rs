@@ -12,9 +12,11 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::AckMode;
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::CloseReason;
-use rdma_conn::{BufferedRead, BufferedWrite, RecvHalf, SendHalf, SendRecv, WaitStrategy, pair};
+use rdma_conn::{
+    BufferedRead, BufferedWrite, Protocol, RecvHalf, SendHalf, SendRecv, WaitStrategy,
+};
 use rdma_conn::{buffered_read, buffered_write, direct_read, send_recv};
-use support::{NEVER, bounded, device};
+use support::{NEVER, PATIENCE, bounded, device};
 
 /// How the end of a half went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,7 +280,13 @@ fn buffered_read_config() -> buffered_read::Config {
         ring: ring(Layout::Plain),
         max_held: 64,
         head_update_polls: u32::MAX,
-        common: Common { keepalive: NEVER, wait: WaitStrategy::Spin, ..Common::default() },
+        common: Common {
+            keepalive: NEVER,
+            wait: WaitStrategy::Spin,
+            // A sender that is dropped waits for the receiver's thread.
+            linger: PATIENCE,
+            ..Common::default()
+        },
         ..buffered_read::Config::default()
     }
 }
@@ -494,8 +502,11 @@ fn a_client_that_closes_and_goes_has_closed() {
 }
 
 /// Messages that the receiver leaves are missing unless the sender knows that they have arrived.
-fn leaves_acked(mut sender: impl SendHalf + 'static, mut receiver: impl RecvHalf + 'static) {
+fn leaves_acked<P: Protocol<Config: Send>>(config: P::Config) {
     bounded(move || {
+        let device = device();
+        let mut receiver = rdma_conn::receiver::<P>(&device, &config, 1).unwrap();
+        let mut sender = rdma_conn::join::<P>(&mut receiver, &device, &device, &config).unwrap();
         let sent = [b"taken", b"left ", b"too  "].map(|message| sender.send(message).unwrap());
         drop(receiver.recv().unwrap());
         sender.wait_acked(sent[2]).unwrap();
@@ -506,15 +517,9 @@ fn leaves_acked(mut sender: impl SendHalf + 'static, mut receiver: impl RecvHalf
 
 #[test]
 fn messages_that_are_acknowledged_are_not_missing() {
-    let device = device();
-    let (a, b) = pair::<SendRecv>(&device, &device, &send_recv_config()).unwrap();
-    leaves_acked(a.sender, b.receiver);
-    for config in buffered_write_configs() {
-        let (a, b) = pair::<BufferedWrite>(&device, &device, &config).unwrap();
-        leaves_acked(a.sender, b.receiver);
-    }
+    leaves_acked::<SendRecv>(send_recv_config());
+    buffered_write_configs().for_each(leaves_acked::<BufferedWrite>);
     // It tells with the first message that it hands out that all three have landed.
     let tells = buffered_read::Config { head_update_polls: 0, ..buffered_read_config() };
-    let (a, b) = pair::<BufferedRead>(&device, &device, &tells).unwrap();
-    leaves_acked(a.sender, b.receiver);
+    leaves_acked::<BufferedRead>(tells);
 }

@@ -33,7 +33,7 @@ fn config<P: Protocol>() -> P::Config {
     let common = Common {
         keepalive: Duration::from_millis(20),
         // A peer that lives may be without a processor for a while.
-        transport: Transport { timeout: 12, retry_count: 3, ..support::impatient() },
+        transport: Transport { timeout: 14, retry_count: 6, ..support::impatient() },
         ..Common::default()
     };
     *config.as_mut() = common;

@@ -84,7 +84,9 @@ fn late_receiver() -> bool {
         }
         match sending.join().unwrap() {
             Err(SendError::Ended(CloseReason::PeerLost(e))) => {
-                assert_eq!(e.status, WcStatus::RNR_RETRY_EXC);
+                // The second one where the receiver has found the sender silent, and ended.
+                let lost = [WcStatus::RNR_RETRY_EXC, WcStatus::RETRY_EXC];
+                assert!(lost.contains(&e.status), "{e}");
             }
             other => panic!("the receiver was told that the sender is lost: {other:?}"),
         }

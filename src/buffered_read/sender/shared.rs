@@ -342,8 +342,10 @@ mod tests {
         let (a, mut b) = pair::<BufferedRead>(&device, &device, &config).unwrap();
         let sender = a.sender.into_shared(4).unwrap();
         // It sleeps, and so asks for a wake-up.
-        let slept = b.receiver.recv_timeout(Duration::from_millis(1));
-        assert_eq!(slept.err(), Some(RecvError::TimedOut));
+        while sender.block.wake_word() == 0 {
+            let slept = b.receiver.recv_timeout(Duration::from_millis(1));
+            assert_eq!(slept.err(), Some(RecvError::TimedOut));
+        }
         sender.lock().control.to_error().unwrap();
         let ticket = sender.try_send(b"the wake-up for this fails").unwrap();
         let waited = sender.wait_acked(ticket);

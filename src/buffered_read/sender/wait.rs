@@ -186,8 +186,10 @@ mod tests {
         let (a, mut b) = pair::<BufferedRead>(&device, &device, &config).unwrap();
         let mut sender = a.sender;
         // It sleeps, and so asks for a wake-up.
-        let slept = b.receiver.recv_timeout(Duration::from_millis(1));
-        assert_eq!(slept.err(), Some(RecvError::TimedOut));
+        while sender.block.wake_word() == 0 {
+            let slept = b.receiver.recv_timeout(Duration::from_millis(1));
+            assert_eq!(slept.err(), Some(RecvError::TimedOut));
+        }
         sender.control.to_error().unwrap();
         sender.try_send(b"the wake-up for this fails").unwrap();
         // The next one finds that out.
