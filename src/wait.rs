@@ -554,7 +554,7 @@ mod tests {
     #[test]
     fn a_blocking_wait_sleeps_at_once_and_never_past_its_deadline() {
         let limit = 60_000 * TICK; // longer than this thread may be without a processor
-        let mut idle = idle(WaitStrategy::Block, Some(limit));
+        let mut idle = Idle::new(WaitStrategy::Block, Deadline::after(limit), Duration::MAX);
         match idle.step() {
             Step::Sleep(time) => assert!(time <= limit),
             other => panic!("{other:?}"),

@@ -179,8 +179,9 @@ pub trait ZeroCopySend:
     /// # Errors
     /// [`SendError::Ended`] when something offered was not acknowledged:
     /// [`CloseReason::PeerClosed`](crate::error::CloseReason::PeerClosed) has the number of these
-    /// messages. All buffers are dropped then: [`try_take`](ZeroCopySend::try_take) those that the
-    /// receiver is done with first.
+    /// messages. [`CloseReason::PeerLost`](crate::error::CloseReason::PeerLost) also when only the
+    /// goodbye was not: the receiver has heard it, or finds this end lost. All buffers are dropped then:
+    /// [`try_take`](ZeroCopySend::try_take) those that the receiver is done with first.
     fn close_and_take(self) -> Result<Vec<Sent<Self::Buffer>>, SendError> {
         self.close_until(Deadline::NEVER)
     }

@@ -59,6 +59,8 @@ pub(crate) struct Link {
     pub(crate) ended: Option<CloseReason>,
     /// Its end was reported.
     pub(crate) reported: bool,
+    /// Stop was posted.
+    has_stopped: bool,
     /// Until when its queue pair waits for the device to say that it keeps no buffer.
     goes_by: Option<Deadline>,
     /// That time is over, and the device has not.
@@ -124,6 +126,7 @@ impl Link {
             heard: true,
             ended: None,
             reported: false,
+            has_stopped: false,
             goes_by: None,
             is_unaccounted: false,
             is_drained: false,
@@ -437,22 +440,49 @@ impl Link {
     }
 
     /// Tells the sender that nothing more is read, and how much was: a sender that pulls the
-    /// count could not read it any more.
+    /// count could not read it any more. Where there is no room, ask again after completions.
     pub(crate) fn stop(&mut self) {
+        if self.has_stopped || self.ended.is_some() {
+            return;
+        }
         self.work();
         let imm = Notice::Stop(Notice::low(self.reads.acked())).encode();
-        self.control(SendOp::SendImm { len: 0, imm });
+        self.has_stopped = self.control(SendOp::SendImm { len: 0, imm });
     }
 
-    fn control(&mut self, op: SendOp) {
+    /// Whether it has stopped, or has ended, and nothing is on its way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ended.is_some() || self.is_over() || self.has_stopped && self.is_empty()
+    }
+
+    /// Posts a request, unless there is no room.
+    fn control(&mut self, op: SendOp) -> bool {
         // A full control share has a signalled request on its way already.
         if self.ended.is_some() || self.tracker.available(WrClass::Control) == 0 {
-            return;
+            return false;
         }
         let flags = SendFlags { signalled: true, ..SendFlags::default() };
         match self.stage(op, WrClass::Control, flags) {
             Ok(()) => self.work(),
             Err(ended) => self.fail(ended),
         }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROBE;
+    use crate::direct_read::Config;
+    use crate::half::SendHalf;
+    use crate::{DirectRead, pair};
+
+    #[test]
+    fn a_stop_that_finds_no_room_is_said_later() {
+        let device = crate::device::soft().unwrap();
+        let (left, mut right) = pair::<DirectRead>(&device, &device, &Config::default()).unwrap();
+        while right.receiver.links[0].control(PROBE) {}
+        drop(right.receiver);
+        assert_eq!(left.sender.close(), Ok(()));
     }
 }

@@ -665,10 +665,12 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
         let mut idle = self.idle(Deadline::after(self.config.common.linger));
-        let waits = |link: &Link| link.ended.is_none() && !link.is_over() && !link.is_empty();
-        while self.links.iter().any(waits) {
+        loop {
+            self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
+            if self.links.iter().all(Link::is_quiet) {
+                break;
+            }
             match self.progress() {
                 Ok(events) if self.wait_a_little(&mut idle, events).is_err() => break,
                 Ok(_) => {}

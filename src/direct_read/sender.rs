@@ -400,7 +400,7 @@ impl<B: Offer> Drop for Sender<B> {
         }
         if let Err(e) = self.end_until(Deadline::after(self.config.common.linger)) {
             let qp = self.qp_num();
-            tracing::warn!(qp, error = %e, "sender dropped before all was acknowledged");
+            tracing::warn!(qp, error = %e, "sender dropped before all and its goodbye were acknowledged");
         }
     }
 }

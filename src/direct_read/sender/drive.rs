@@ -125,17 +125,18 @@ impl<B: Offer> Sender<B> {
             return;
         }
         let error = completion.error();
-        match self.queue.retire(&completion) {
+        let retired = self.queue.retire(&completion);
+        if let Some(error) = error.filter(|_| retired.is_ok()) {
+            self.fail(CloseReason::PeerLost(error));
+            return;
+        }
+        match retired {
             Ok(total) => {
                 if let Err(e) = self.tracker.complete(WrId(total)) {
                     tracing::debug!(error = %e, "a completion out of turn");
                 }
             }
             Err(_) => drop(self.fail(CloseReason::Protocol(ProtocolError::Completion))),
-        }
-        if let Some(error) = error {
-            self.fail(CloseReason::PeerLost(error));
-            return;
         }
         if let Err(violation) = self.pulled() {
             self.fail(CloseReason::Protocol(violation));

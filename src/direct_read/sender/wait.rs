@@ -221,7 +221,7 @@ impl<B: Offer> Sender<B> {
 /// Ending.
 impl<B: Offer> Sender<B> {
     /// Waits for what was offered, and says goodbye. Whichever end closes first, and also if
-    /// both do at once, the result is a close unless a message was not acknowledged.
+    /// both do at once, the result is a close unless a message or the goodbye was not acknowledged.
     /// The half has ended then, also where time was up.
     pub(in crate::direct_read) fn end_until(
         &mut self,
@@ -246,15 +246,16 @@ impl<B: Offer> Sender<B> {
         let mut idle = self.idle(deadline);
         while self.tracker.available(WrClass::Control) == 0 {
             self.wait_a_little(&mut idle)?;
+            self.check_alive()?;
         }
         let op = SendOp::SendImm { len: 0, imm: Notice::Fin.encode() };
         let id = self.stage(op, WrClass::Control, true)?;
         self.post()?;
-        while self.queue.retired_total() < id.0 {
+        // What fails completes nothing; a probe behind the goodbye may, where the receiver has gone.
+        while !self.tracker.is_complete(id) {
             self.check_alive()?;
             self.wait_a_little(&mut idle)?;
         }
-        self.check_alive()?; // it may have completed with an error
         self.abandon();
         Ok(())
     }

@@ -305,12 +305,14 @@ fn a_deadline_waits_for_the_thread_that_takes_what_has_come() {
         }
     };
     let _taken = alone(&rig.device);
+    let end = Instant::now() + Duration::from_secs(60);
     rig.post_send(1);
     let before = armed();
     let (token, _) = before.unwrap();
     rig.device.expire(rig.object.num, token);
     assert_eq!(armed(), before);
     while armed() == before {
+        assert!(Instant::now() < end, "it waits");
         std::thread::yield_now();
     }
 }
