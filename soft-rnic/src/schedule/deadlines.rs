@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::deferred_work::DeferredWork;
-use crate::fabric::wire::progress;
 use crate::objects::state::Device;
 
 impl Device {
@@ -56,9 +55,7 @@ impl Device {
         if qpn == crate::schedule::timed_events::EVENTS {
             return crate::schedule::timed_events::raise(self, token);
         }
-        if !progress::catch_up(self) {
-            return self.arm_again(qpn, token, progress::HELD_RETRY_NS);
-        }
+        crate::fabric::wire::progress::catch_up(self);
         let Some(qp) = self.qps.get(qpn) else { return };
         let mut deferred = DeferredWork::default();
         qp.expired(token, &mut deferred);

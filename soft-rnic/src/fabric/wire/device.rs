@@ -292,7 +292,6 @@ impl Wire {
             is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),
-            held_ns: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
             exit: Exit::default(),

@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock;
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
 use crate::objects::state::Device;
@@ -27,12 +26,6 @@ const DRAIN: u32 = 256;
 /// been polled each time.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
 pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
-
-/// How long the timer waits for the receive lock, which threads that poll have in turns; how long deadlines
-/// wait for a thread that keeps it, at most, and how soon they come again.
-const FREE_NS: u64 = 50_000;
-const HELD_NS: u64 = 1_000_000_000;
-pub(crate) const HELD_RETRY_NS: u64 = 1_000_000;
 
 /// What a look takes.
 #[derive(Debug, Clone, Copy)]
@@ -71,44 +64,20 @@ fn wait_for_holder(wire: &Wire) {
 }
 
 /// What the timer does before a deadline counts: the answer may have come. A thread that polls has
-/// taken it mostly, and nothing is done under the lock if the socket is empty. Whether the deadline counts: while
-/// another thread has the lock, the answer may be in its hands, and the thread without a processor.
+/// taken it mostly, and is not to find the lock taken for nothing.
 #[cold]
-#[must_use]
-pub(crate) fn catch_up(device: &Arc<Device>) -> bool {
-    let Some(wire) = device.wire() else { return true };
+pub(crate) fn catch_up(device: &Arc<Device>) {
+    let Some(wire) = device.wire() else { return };
     // Relaxed: a hint.
     let is_polled = wire.is_watched.load(Ordering::Relaxed);
-    let is_nothing = is_polled && wire.port.wait(None, Duration::ZERO) == Ok(false);
-    let Some(rx) = lock_soon(wire) else { return is_held_for_long(wire) };
-    // Relaxed: the timer's own.
-    wire.held_ns.store(0, Ordering::Relaxed);
-    if !is_nothing && progress(device, wire, rx, Look::Own) {
+    if is_polled && wire.port.wait(None, Duration::ZERO) == Ok(false) {
+        return;
+    }
+    if let Some(rx) = wire.rx.try_lock()
+        && progress(device, wire, rx, Look::Own)
+    {
         wire.leave();
     }
-    true
-}
-
-/// The receive lock, if it is free within the time of some polls: threads that poll have it most of the time. Who
-/// was found with it before has had that time.
-fn lock_soon(wire: &Wire) -> Option<Guard<'_, Rx>> {
-    // Relaxed: the timer's own.
-    if wire.held_ns.load(Ordering::Relaxed) > 0 {
-        return wire.rx.try_lock();
-    }
-    let until = clock::now() + FREE_NS;
-    wire.rx.lock_unless(|| clock::now() > until)
-}
-
-/// The receive lock is taken. Whether the timer has found it so for so long that deadlines count all the same,
-/// until it is free.
-fn is_held_for_long(wire: &Wire) -> bool {
-    // Relaxed: the timer's own.
-    let (now, since) = (clock::now(), wire.held_ns.load(Ordering::Relaxed));
-    if since == 0 {
-        wire.held_ns.store(now.max(1), Ordering::Relaxed);
-    }
-    since > 0 && now.saturating_sub(since) > HELD_NS
 }
 
 /// What a queue pair that was reset does before it can be connected again: packets that have come for

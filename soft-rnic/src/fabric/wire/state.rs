@@ -55,8 +55,6 @@ pub(crate) struct Wire {
     pub(crate) polls: AtomicU64,
     /// Counts polls that found the receive lock taken.
     pub(crate) missed: AtomicU32,
-    /// Since when the timer has found the receive lock taken each time; 0 if it has not.
-    pub(crate) held_ns: AtomicU64,
     /// The device's thread looks again after two pauses of at most [`LONGEST_AWAY`](super::progress::LONGEST_AWAY):
     /// a poll may come just after it has asked whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,

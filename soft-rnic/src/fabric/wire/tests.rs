@@ -25,7 +25,7 @@ use super::arrivals::Arrivals;
 use super::device::{Roce, UDP_PORT};
 use super::progress::drain;
 use super::responder::Answering;
-use super::state::{Rx, WireSq, gid_of};
+use super::state::{Rx, gid_of};
 use crate::deferred_work::DeferredWork;
 use crate::engine::post::{post_recv, post_send};
 use crate::lock::Guard;
@@ -284,37 +284,6 @@ fn what_is_acknowledged_completes_before_the_packets_behind_the_acknowledgement(
     assert_eq!(rig.completed(), [(2, SUCCESS)]);
     rig.take(&rig.send(0));
     assert_eq!(rig.completed(), [(1, SUCCESS)]);
-}
-
-/// The answer may be in the hands of a thread that has no processor. The timer waits for it, but not for
-/// ever.
-#[test]
-fn a_deadline_waits_for_the_thread_that_takes_what_has_come() {
-    use ibv_qp_attr_mask as Mask;
-    let rig = Rig::new("127.0.0.169", "127.0.0.170");
-    rig.to_state(ibv_qp_state::IBV_QPS_SQD);
-    let mut attr = none();
-    (attr.timeout, attr.retry_cnt) = (1, 0);
-    rig.modify(&mut attr, Mask::IBV_QP_TIMEOUT | Mask::IBV_QP_RETRY_CNT);
-    rig.to_state(ibv_qp_state::IBV_QPS_RTS);
-    let armed = || {
-        let mut sq = rig.object.sq.lock();
-        match sq.wire.as_deref_mut() {
-            Some(WireSq::Reliable(wire)) => wire.armed,
-            _ => None,
-        }
-    };
-    let _taken = alone(&rig.device);
-    let end = Instant::now() + Duration::from_secs(60);
-    rig.post_send(1);
-    let before = armed();
-    let (token, _) = before.unwrap();
-    rig.device.expire(rig.object.num, token);
-    assert_eq!(armed(), before);
-    while armed() == before {
-        assert!(Instant::now() < end, "it waits");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
