@@ -251,7 +251,7 @@ impl<B: Offer> Sender<B> {
         let op = SendOp::SendImm { len: 0, imm: Notice::Fin.encode() };
         let id = self.stage(op, WrClass::Control, true)?;
         self.post()?;
-        // What fails completes nothing; a probe behind the goodbye may, where the receiver has gone.
+        // A probe behind the goodbye may fail where the receiver has gone: that does not count.
         while !self.tracker.is_complete(id) {
             self.check_alive()?;
             self.wait_a_little(&mut idle)?;
