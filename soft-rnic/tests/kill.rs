@@ -27,10 +27,14 @@ fn config() -> Config {
 
 #[test]
 fn the_other_process() {
-    if role().is_some() {
+    if let Some(role) = role() {
         let end = End::new(RC);
         post_receives(&end, DEPTH);
         let far = join_as_other(&end, config());
+        if role == "passive" {
+            hear();
+            return;
+        }
         let mut traffic = Traffic::new(end, far, std::process::id().into());
         while traffic.go_on() {}
     }
@@ -163,5 +167,35 @@ fn a_kill_at_any_moment_ends_the_peer_in_time_and_leaves_nothing() {
         }
         // What the first round opens for the process itself stays.
         left.get_or_insert_with(open_files);
+    }
+}
+
+/// Nothing here need have noticed the death: the memory of the dead process is mapped, and can still
+/// be written.
+#[test]
+fn what_is_posted_once_a_process_was_reaped_fails() {
+    for (opcode, len) in [
+        (W::IBV_WR_RDMA_WRITE, 8),
+        (W::IBV_WR_RDMA_WRITE, 0),
+        (W::IBV_WR_RDMA_READ, 8),
+        (W::IBV_WR_ATOMIC_FETCH_AND_ADD, 8),
+        (W::IBV_WR_SEND, 8),
+    ] {
+        let mut other = Other::start("the_other_process", "passive");
+        let end = End::new(RC);
+        let far = join(&end, &mut other, config());
+        let (local, (addr, key)) = (end.local(0, 0, 8), far.memory[0]);
+        end.post_rdma(W::IBV_WR_RDMA_WRITE, local, (addr, key));
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        other.signal(libc::SIGKILL);
+        other.wait();
+        let local = end.local(0, 0, len);
+        match opcode {
+            W::IBV_WR_SEND => end.send(local),
+            _ => end.post_rdma(opcode, local, (addr, key)),
+        }
+        let status = end.net.poll(end.cq, 1)[0].status;
+        assert!(is_end_of_process(status), "{opcode:?} of {len} bytes: {status}");
+        end.close();
     }
 }

@@ -8,7 +8,9 @@
 //!
 //! - **One-sided operations** are carried out by the requester (`one_sided`): it looks up
 //!   whether they are permitted, and copies to or from the target's memory, mapped
-//!   (`region`) or attached to (`memory`). The target does nothing; it may be stopped.
+//!   (`region`) or attached to (`memory`). The target does nothing; it may be stopped. The memory of
+//!   a process that has died stays mapped for a while: a request that finds it dead (`liveness`)
+//!   fails.
 //! - **What takes a receive request**, and what the requester finds not to be permitted,
 //!   goes through the ring, and is executed by the target (`incoming`) as if it came
 //!   from a queue pair of its own: by a thread there that polls, or else by its one progress
@@ -74,6 +76,7 @@ pub(crate) mod directory;
 pub(crate) mod forked;
 pub(crate) mod gather;
 pub(crate) mod incoming;
+pub(crate) mod liveness;
 pub(crate) mod mapped;
 pub(crate) mod maps;
 pub(crate) mod marker;

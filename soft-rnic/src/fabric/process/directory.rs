@@ -22,7 +22,7 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 12;
+pub(crate) const VERSION: u32 = 13;
 
 /// Times that a region is looked at which is published anew meanwhile: what always is does not keep the
 /// rules.
@@ -66,6 +66,9 @@ pub(crate) struct Directory {
     pub(crate) has_barriers: AtomicU32,
     /// The processor, counted from 1, on which a thread of it has polled in vain.
     pub(crate) processor: AtomicU32,
+    /// The number of its progress thread, or [`OWNER_DIED`](super::liveness::OWNER_DIED) if that
+    /// has ended; 0 is unknown.
+    pub(super) liveness: AtomicU32,
     /// The secrets of its keys.
     pub(crate) keys: PublishedKeys,
     /// Not 0: a process that puts something into a ring for this one rings its doorbell.

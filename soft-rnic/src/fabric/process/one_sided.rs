@@ -58,6 +58,9 @@ impl Qp {
         out.release();
         requester.started = true;
         let pair = out.pair;
+        if pair.has_died() {
+            return Access::Ended(self.lost(requester, request.len()));
+        }
         let Some(own) = self.entry() else { return Access::Judge };
         let _inside = own.enter(pair.spares_barriers);
         let to = requester.dest_qpn;

@@ -22,6 +22,7 @@ use crate::objects::pending::RingProgress;
 use super::barrier::{is_asymmetric, light};
 use super::budget::Share;
 use super::directory::{Directory, PublishedRegion};
+use super::liveness::OWNER_DIED;
 use super::mapped::Mapped;
 use super::memory::{Proof, note_refusal};
 use super::region::Window;
@@ -140,6 +141,17 @@ impl Pair {
     /// us. It does not access our memory any more, nor write into its rings.
     pub(crate) fn has_gone(&self) -> bool {
         has_gone(&self.pidfd, [&self.socket, &self.accepted])
+    }
+
+    /// True once the process has died, also where it was not declared dead yet: its memory may
+    /// still be mapped here, but no program reads it any more.
+    #[inline]
+    pub(super) fn has_died(&self) -> bool {
+        // Relaxed: the kernel stores it before it lets others know of the death.
+        match self.theirs.liveness.load(Ordering::Relaxed) {
+            0 => !self.is_reached(),
+            word => word & OWNER_DIED != 0,
+        }
     }
 
     /// Whether an access to its memory, by its number, would reach it: it has not gone, as far as

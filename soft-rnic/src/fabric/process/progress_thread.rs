@@ -340,6 +340,8 @@ pub(super) fn watch_with(set: impl AsFd, pair: &Pair) {
 
 fn run(device: &Weak<Device>) {
     let _serving = Serving::begin();
+    let begin = |peers: &PeerProcesses| peers.claimed().map(|here| here.liveness.begin());
+    let _ = device.upgrade().and_then(|device| device.peers.as_ref().and_then(begin));
     let mut events = Vec::with_capacity(64);
     // It has not seen the program poll yet.
     let mut missed = LOOKS;

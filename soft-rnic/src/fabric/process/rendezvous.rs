@@ -29,6 +29,7 @@ use crate::objects::keys::Keys;
 
 use super::connection::{credentials, new_socket, who};
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
+use super::liveness::Liveness;
 use super::mapped::Mapped;
 use super::marker::Marker;
 use super::memory;
@@ -134,6 +135,8 @@ struct PendingPair {
 #[derive(Debug)]
 pub(crate) struct Here {
     pub(crate) slot: u32,
+    /// Of a word in the directory: it goes before that.
+    pub(super) liveness: Liveness,
     pub(crate) directory: Mapped<Directory>,
     pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
@@ -183,7 +186,20 @@ impl Here {
         directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
         let (names, shared) = (names.clone(), None);
         let (identity, proof) = (anywhere, Box::new(proof));
-        Ok(Here { slot, directory, doorbell, listener, marker, names, shared, identity, proof })
+        // SAFETY: `directory` is dropped behind `liveness`, and its mapping does not move.
+        let liveness = unsafe { Liveness::new(&directory.liveness) };
+        Ok(Here {
+            slot,
+            liveness,
+            directory,
+            doorbell,
+            listener,
+            marker,
+            names,
+            shared,
+            identity,
+            proof,
+        })
     }
 
     /// Gives these to processes that ask from now on.

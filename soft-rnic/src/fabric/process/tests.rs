@@ -29,6 +29,7 @@ mod blocking;
 mod copied;
 mod copies;
 mod halves;
+mod liveness;
 mod long;
 mod makes_way;
 mod meeting;
