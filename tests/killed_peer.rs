@@ -4,11 +4,14 @@
 #[macro_use]
 mod support;
 
+use std::any::Any;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rdma_conn::buffered_write::{Config as BufferedWriteConfig, Tail};
+use rdma_conn::direct_write::{Config as DirectWriteConfig, Detection};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::Served as _;
@@ -19,12 +22,13 @@ use rdma_conn::{
 };
 use support::{assert_content, content, device};
 
-/// What the process of the peer is given: protocol, address, messages.
+/// Arguments of the peer's process: protocol, address, messages, and the number of its configuration.
 const PEER: &str = "RDMA_CONN_TEST_PEER";
 
 over_every_protocol!(
     a_peer_that_is_killed_at_any_point_is_found_by_both_halves,
     a_close_fails_where_only_the_goodbye_is_lost,
+    nothing_is_acknowledged_by_a_peer_that_was_reaped,
     a_stream_of_a_peer_that_is_killed_is_reset,
 );
 
@@ -56,7 +60,27 @@ impl Drop for Peer {
     }
 }
 
+/// The default configuration of a protocol and, if there is one, that whose receivers poll their
+/// memory: then no message needs the receiver's device to answer.
+fn configs<P: Protocol>() -> Vec<P::Config> {
+    let mut polls = config::<P>();
+    let any: &mut dyn Any = &mut polls;
+    if let Some(config) = any.downcast_mut::<BufferedWriteConfig>() {
+        config.tail = Tail::Written;
+    } else if let Some(config) = any.downcast_mut::<DirectWriteConfig>() {
+        config.detection = Detection::Polled;
+    } else {
+        return vec![polls];
+    }
+    vec![config::<P>(), polls]
+}
+
 fn start<P: Protocol>(address: SocketAddr, messages: u64) -> Peer {
+    start_with::<P>(address, messages, 0)
+}
+
+/// A peer that has the configuration with this number.
+fn start_with<P: Protocol>(address: SocketAddr, messages: u64, config: usize) -> Peer {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new(own);
     command.args(["the_peer", "--exact", "--nocapture"]);
@@ -65,7 +89,7 @@ fn start<P: Protocol>(address: SocketAddr, messages: u64) -> Peer {
     if let Ok(device) = std::env::var(support::OTHER_DEVICE) {
         command.env("RDMA_CONN_DEVICE", device);
     }
-    Peer(command.env(PEER, format!("{}|{address}|{messages}", P::NAME)).spawn().unwrap())
+    Peer(command.env(PEER, format!("{}|{address}|{messages}|{config}", P::NAME)).spawn().unwrap())
 }
 
 fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
@@ -105,10 +129,12 @@ fn a_close_fails_where_only_the_goodbye_is_lost<P: Protocol>() {
     if !device.crosses_processes() {
         return; // as above
     }
-    for messages in [0, 1, 7] {
+    let configs = configs::<P>();
+    let cases = configs.iter().enumerate().flat_map(|n| [0, 1, 7].map(|messages| (n, messages)));
+    for ((number, config), messages) in cases {
         let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
-        let mut peer = start::<P>(listener.local_addr(), 0);
-        let mut own = listener.next().unwrap().accept(&device, &config::<P>()).unwrap();
+        let mut peer = start_with::<P>(listener.local_addr(), 0, number);
+        let mut own = listener.next().unwrap().accept(&device, config).unwrap();
         for number in 0..messages {
             own.sender.send(&content(1, number, 100)).unwrap();
         }
@@ -117,8 +143,32 @@ fn a_close_fails_where_only_the_goodbye_is_lost<P: Protocol>() {
         let closed = own.sender.close_timeout(support::PATIENCE);
         assert!(
             matches!(closed, Err(SendError::Ended(CloseReason::PeerLost(_)))),
-            "{messages} messages: {closed:?}"
+            "configuration {number}, {messages} messages: {closed:?}"
         );
+    }
+}
+
+fn nothing_is_acknowledged_by_a_peer_that_was_reaped<P: Protocol>() {
+    let device = device();
+    if !device.crosses_processes() {
+        return; // as above
+    }
+    for (number, config) in configs::<P>().iter().enumerate() {
+        let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+        let mut peer = start_with::<P>(listener.local_addr(), 0, number);
+        let mut own = listener.next().unwrap().accept(&device, config).unwrap();
+        own.sender.send_acked_timeout(&content(1, 0, 100), support::PATIENCE).unwrap();
+        peer.kill();
+        // Accepting a message needs no peer: only its acknowledgement does.
+        let sent = own.sender.send_timeout(&content(1, 1, 100), support::PATIENCE);
+        let waited = own.sender.wait_all_timeout(support::PATIENCE);
+        let acked = sent.and_then(|ticket| own.sender.is_acked(ticket));
+        for lost in [waited.err(), acked.err()] {
+            assert!(
+                matches!(lost, Some(SendError::Ended(CloseReason::PeerLost(_)))),
+                "configuration {number}: {lost:?}"
+            );
+        }
     }
 }
 
@@ -144,21 +194,23 @@ fn a_stream_of_a_peer_that_is_killed_is_reset<P: Protocol>() {
 #[test]
 fn the_peer() {
     let Ok(told) = std::env::var(PEER) else { return };
-    let [name, address, messages] = told.split('|').collect::<Vec<_>>()[..] else { panic!() };
+    let arguments: Vec<_> = told.split('|').collect();
+    let [name, address, messages, config] = arguments[..] else { panic!() };
     let (address, messages) = (address.parse().unwrap(), messages.parse().unwrap());
+    let config = config.parse().unwrap();
     match name {
-        SendRecv::NAME => sends::<SendRecv>(address, messages),
-        BufferedRead::NAME => sends::<BufferedRead>(address, messages),
-        BufferedWrite::NAME => sends::<BufferedWrite>(address, messages),
-        DirectRead::NAME => sends::<DirectRead>(address, messages),
-        DirectWrite::NAME => sends::<DirectWrite>(address, messages),
-        SharedWrite::NAME => sends::<SharedWrite>(address, messages),
+        SendRecv::NAME => sends::<SendRecv>(address, messages, config),
+        BufferedRead::NAME => sends::<BufferedRead>(address, messages, config),
+        BufferedWrite::NAME => sends::<BufferedWrite>(address, messages, config),
+        DirectRead::NAME => sends::<DirectRead>(address, messages, config),
+        DirectWrite::NAME => sends::<DirectWrite>(address, messages, config),
+        SharedWrite::NAME => sends::<SharedWrite>(address, messages, config),
         other => panic!("unknown protocol {other}"),
     }
 }
 
-fn sends<P: Protocol>(address: SocketAddr, messages: u64) {
-    let mut own = connect::<P>(address, &device(), &config::<P>()).unwrap();
+fn sends<P: Protocol>(address: SocketAddr, messages: u64, config: usize) {
+    let mut own = connect::<P>(address, &device(), &configs::<P>()[config]).unwrap();
     for number in 0..messages {
         own.sender.send(&content(0, number, 100)).unwrap();
     }
