@@ -176,7 +176,7 @@ fn queues_lie_where_the_program_says_until_they_are_destroyed() {
     let qps = [(); 2].map(|()| (qp_in(&net, pd, cq), lent(QP)));
     // SAFETY: both are alive.
     let nums = qps.map(|(qp, _)| unsafe { (*qp).qp_num });
-    net.connect(qps[0].0, nums[1], Config::default());
+    net.connect(qps[0].0, nums[1], Config::mortal());
     net.connect(qps[1].0, nums[0], Config::default());
     // What is posted is there, and what completes.
     const ID: u64 = 0x1122_3344_5566_7788;

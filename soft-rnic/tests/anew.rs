@@ -32,7 +32,7 @@ fn be_connected_anew() {
     let far = Far::parse(&hear().unwrap());
     for _ in 0..2 {
         assert_eq!(end.net.to_state(end.qp, ibv_qp_state::IBV_QPS_RESET), 0);
-        end.connect(far, Config::default());
+        end.connect(far, Config::mortal());
         say("connected");
         assert_eq!(hear().as_deref(), Some("go on"));
     }
@@ -98,7 +98,7 @@ fn a_peer_that_was_connected_anew_takes_nothing_of_the_old_connection() {
     for begun in [true, false] {
         let mut other = start("anew");
         let mut end = End::new(RC);
-        let far = join(&end, &mut other, Config::default());
+        let far = join(&end, &mut other, Config::mortal());
         let write = |end: &mut End, byte| {
             end.heap[0] = byte;
             end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, 1), far.memory[SHARED]);

@@ -148,7 +148,7 @@ fn reuse_of_a_batch() {
     attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
         | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
     attr.send_ops_flags = u64::from(ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND.0);
-    let config = Config { rnr_retry: 7, min_rnr_timer: 31, ..Config::default() };
+    let config = Config { min_rnr_timer: 31, ..Config::PATIENT };
     // SAFETY: objects of this test; the functions are those of the newer interface.
     unsafe {
         let qp = (later(ends.net.ctx).create_qp_ex.unwrap())(ends.net.ctx, &mut attr);

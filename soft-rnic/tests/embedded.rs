@@ -211,6 +211,7 @@ fn rnr_retries_are_counted_and_then_it_fails() {
     for retries in [0_u8, 1, 3, 6] {
         let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());
+        // About retries, in virtual time.
         let config = Config { rnr_retry: retries, min_rnr_timer: 12, ..Config::default() };
         let p = Pair::with(net, config, config);
         let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
@@ -230,6 +231,7 @@ fn missed_responses_are_retried_and_then_it_fails() {
     for retries in [0_u8, 2, 7] {
         let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());
+        // About retries, in virtual time.
         let config = Config { retry_cnt: retries, timeout: 10, ..Config::default() };
         let p = Pair::with(net, config, config);
         assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);

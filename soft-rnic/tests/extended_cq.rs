@@ -93,7 +93,7 @@ impl Ends {
 
     /// Starts to poll once there is something.
     fn wait(&self) {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let end = std::time::Instant::now() + PATIENCE;
         loop {
             match start(self.cq) {
                 0 => return,

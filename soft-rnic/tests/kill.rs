@@ -7,7 +7,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::other::*;
 use common::*;
@@ -18,11 +18,9 @@ const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const ROUNDS: u64 = 10;
 /// Posted at a time.
 const DEPTH: u64 = 16;
-/// Within which the survivor has to notice, whatever else the machine does.
-const NOTICED: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
+    Config { rnr_retry: 7, ..Config::mortal() }
 }
 
 #[test]
@@ -142,7 +140,7 @@ fn round(random: &mut u64) -> (u64, &'static str) {
     other.signal(libc::SIGKILL);
     let since = Instant::now();
     while traffic.go_on() || traffic.under_way > 0 {
-        assert!(since.elapsed() < NOTICED, "it was not noticed");
+        assert!(since.elapsed() < PATIENCE, "it was not noticed");
         std::thread::yield_now();
     }
     assert_eq!(qp_state_name(traffic.end.net.state(traffic.end.qp)), "ERR");
@@ -162,7 +160,7 @@ fn a_kill_at_any_moment_ends_the_peer_in_time_and_leaves_nothing() {
         let since = Instant::now();
         while foreign_mappings() > 0 || open_files() > left.unwrap_or(usize::MAX) {
             let kept = (foreign_mappings(), open_files(), left);
-            assert!(since.elapsed() < NOTICED, "round {n}: mappings, files, and before: {kept:?}");
+            assert!(since.elapsed() < PATIENCE, "round {n}: mappings, files, and before: {kept:?}");
             std::thread::yield_now();
         }
         // What the first round opens for the process itself stays.

@@ -101,7 +101,7 @@ fn a_list_ends_as_its_requests_do_one_by_one() {
 /// What a request carries inline is the device's from the post on, however often it is sent.
 #[test]
 fn what_waits_for_a_receive_request_arrives_as_it_was_posted() {
-    let patient = Config { rnr_retry: 7, min_rnr_timer: 1, ..Config::default() };
+    let patient = Config::PATIENT;
     let mut pair = Pair::with(Net::new(), patient, patient);
     greet(&pair);
     let n = LENS.len();

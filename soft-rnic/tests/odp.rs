@@ -299,8 +299,7 @@ fn what_goes_under_way_is_an_error_and_no_signal() {
         let p = Pair::unconnected(RC, Net::new());
         let mr = explicit(&p.net, &pages[1], RW);
         // It is sent again until its peer is connected.
-        let patient = Config { timeout: 16, retry_cnt: 6, ..config };
-        p.net.connect(p.qp[0], p.num(1), patient);
+        p.net.connect(p.qp[0], p.num(1), config);
         let (mut to, from) = ([piece(&pages[1], mr, 0, len)], sge(p.mr[1], 0, len));
         let mut wr = rdma_wr(W::IBV_WR_RDMA_READ, &mut to, from);
         (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (p.addr(1), p.key(1));

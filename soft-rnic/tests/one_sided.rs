@@ -237,7 +237,7 @@ fn long_inline_data_are_the_programs_again_when_they_are_posted() {
     let qp = [net.qp_with(attr()), net.qp_with(attr())];
     // SAFETY: the queue pairs are alive.
     let num = |end: usize| unsafe { (*qp[end]).qp_num };
-    net.connect(qp[0], num(1), Config { rnr_retry: 7, ..Config::default() });
+    net.connect(qp[0], num(1), Config::PATIENT);
     net.connect(qp[1], num(0), Config::default());
     // SAFETY: the region is alive.
     let rkey = unsafe { (*mr).rkey };

@@ -366,7 +366,7 @@ fn a_message_waits_for_a_stopped_process_and_arrives_when_that_goes_on() {
     }
     let mut other = start("passive");
     let end = End::new(RC);
-    // It would be over within a millisecond.
+    // About retries: those of a peer that does not answer would be over within a millisecond.
     let hasty = Config { timeout: 1, retry_cnt: 0, ..patient() };
     join(&end, &mut other, hasty);
     other.signal(libc::SIGSTOP);

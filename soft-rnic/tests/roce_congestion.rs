@@ -8,18 +8,7 @@ use verbs_sys::*;
 
 const MESSAGES: u64 = 40;
 const LEN: usize = 20_000;
-const CONFIG: Config = Config {
-    access: RW,
-    rq_psn: 7,
-    sq_psn: 7,
-    rd_atomic: 4,
-    dest_rd_atomic: 4,
-    min_rnr_timer: 1,
-    timeout: 15,
-    retry_cnt: 7,
-    rnr_retry: 7,
-    qkey: 0x11,
-};
+const CONFIG: Config = Config { access: RW, qkey: 0x11, ..Config::PATIENT };
 
 /// An end on a device of its own.
 struct Side {

@@ -17,18 +17,8 @@ const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
 /// Long enough for a busy machine: a thread that waits for a page waits for ever.
 const LONG: Duration = Duration::from_secs(60);
 
-const FOR_EVER: Config = Config {
-    timeout: 15,
-    rnr_retry: 7,
-    access: RW,
-    rq_psn: 0xff_fff0,
-    sq_psn: 0xff_fff0,
-    rd_atomic: 4,
-    dest_rd_atomic: 4,
-    min_rnr_timer: 1,
-    retry_cnt: 7,
-    qkey: QKEY,
-};
+const FOR_EVER: Config =
+    Config { access: RW, rq_psn: 0xff_fff0, sq_psn: 0xff_fff0, ..Config::PATIENT };
 
 /// An end on a device of its own.
 struct End {
@@ -167,6 +157,7 @@ fn a_peer_gives_up_after_its_retries_and_what_it_has_met_can_end() {
             let mr = explicit(&b.net, &pages, RW);
             let mut bytes = vec![3; 8];
             let local = a.net.mr(&mut bytes, RW);
+            // About retries: there are two, and the page never comes.
             let qps = pair([a, b], RC, Config { rnr_retry: 2, ..FOR_EVER });
             let (mut from, to) = ([sge(local, 0, 8)], piece(&pages, mr, 8, 8));
             let takes_receive = matches!(op, W::IBV_WR_SEND | W::IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -202,7 +193,7 @@ fn a_requester_sends_when_its_own_pages_are_there() {
             let Some(held_back) = pages.hold_back() else { return };
             let mut bytes = vec![3; len as usize + 8];
             let (mr, there) = (explicit(&a.net, &pages, RW), b.net.mr(&mut bytes, RW));
-            // No timer has the queue looked at again.
+            // About retries: no timer has the queue looked at again.
             let slow = pair([a, b], RC, Config { timeout: 0, ..FOR_EVER });
             let quick = pair([a, b], RC, FOR_EVER);
             let start = bytes.as_ptr().align_offset(8);

@@ -28,7 +28,7 @@ fn at(n: u32) -> String {
 }
 
 fn config() -> Config {
-    Config { access: RW, timeout: 15, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
+    Config { access: RW, ..Config::PATIENT }
 }
 
 fn end_on(text: &str, kind: ibv_qp_type) -> End {
@@ -214,7 +214,7 @@ fn processes_of_one_address_reach_each_other_over_the_network_if_that_is_asked_f
     let text = &format!("{},loopback=wire,loss=1", at(125));
     let mut other = Other::start("the_other_process", &format!("echo {text}"));
     let end = end_on(text, RC);
-    join(&end, &mut other, Config { timeout: 1, retry_cnt: 1, ..config() });
+    join(&end, &mut other, Config { access: RW, ..Config::DEAD });
     end.send(end.local(0, 0, LEN));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "RETRY_EXC");
     end.close();
@@ -282,8 +282,8 @@ fn a_process_that_dies_takes_nothing_from_the_others() {
 fn a_process_that_is_stopped_stops_only_itself() {
     let from = &at(116);
     let to = &at(115);
-    // Half a minute, in which the peers may be stopped.
-    let patient = Config { timeout: 20, ..config() };
+    // About retries: more than half a minute, in which the peers may be stopped.
+    let patient = Config { timeout: 21, ..config() };
     let [mut first, mut second] = [(); 2].map(|()| {
         let mut stream = Stream::start(from, to);
         stream.connect(to, patient);

@@ -9,22 +9,13 @@ use common::*;
 use verbs_sys::*;
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
-/// Gives up after two times the shortest timeout.
-const HASTY: Config = Config {
-    access: RW,
-    rq_psn: 9,
-    sq_psn: 9,
-    rd_atomic: 1,
-    dest_rd_atomic: 1,
-    min_rnr_timer: 1,
-    timeout: 1,
-    retry_cnt: 1,
-    rnr_retry: 0,
-    qkey: 0x11,
-};
+/// The peer is not there.
+const ABSENT: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::DEAD };
+/// The peer is there, and goes.
+const MORTAL: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::LIVING };
 
 fn connect(net: &Net, qp: *mut ibv_qp, to: &Net, peer: u32) {
-    connect_with(net, qp, to, (peer, HASTY));
+    connect_with(net, qp, to, (peer, ABSENT));
 }
 
 fn connect_with(net: &Net, qp: *mut ibv_qp, to: &Net, (peer, config): (u32, Config)) {
@@ -67,8 +58,7 @@ fn causes_are_named_by_what_has_come() {
 
     // It answers a short message, and is gone when a long one comes.
     let (qp, peer) = (a.qp_of(RC, cq), b.qp_of(RC, peer_cq));
-    // (The thread that answers may have to wait for a core.)
-    connect_with(&a, qp, &b, (qp_num(peer), Config { retry_cnt: 7, ..HASTY }));
+    connect_with(&a, qp, &b, (qp_num(peer), MORTAL));
     connect(&b, peer, &a, qp_num(qp));
     let mut room = vec![0; 64];
     let room_mr = b.mr(&mut room, RW);

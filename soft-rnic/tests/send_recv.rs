@@ -58,7 +58,7 @@ fn lists_are_gathered_and_scattered() {
 #[test]
 fn inline_data_may_change_after_the_post_even_if_the_request_waits() {
     // The responder is not ready at first: the request waits, with its data.
-    let forgiving = Config { rnr_retry: 7, ..Config::default() };
+    let forgiving = Config::PATIENT;
     let p = Pair::with(Net::new(), forgiving, forgiving);
     let mut data = *b"inline";
     let mut sges = [ibv_sge { addr: data.as_mut_ptr() as u64, length: 6, lkey: 0xdead_beef }];
@@ -76,7 +76,7 @@ fn inline_data_may_change_after_the_post_even_if_the_request_waits() {
 
 #[test]
 fn messages_stay_in_order_across_a_receiver_that_is_late() {
-    let forgiving = Config { rnr_retry: 7, ..Config::default() };
+    let forgiving = Config::PATIENT;
     let mut p = Pair::with(Net::new(), forgiving, forgiving);
     for i in 0..40_u8 {
         p.buf[0][usize::from(i)] = i;

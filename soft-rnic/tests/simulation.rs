@@ -38,6 +38,7 @@ struct Trace {
 fn run(seed: u64, faults: Faults) -> Trace {
     let simulation = Simulation::new(seed, faults);
     let config = Config {
+        // About retries: the simulated faults use them up, in virtual time.
         rnr_retry: if seed.is_multiple_of(2) { 7 } else { 2 },
         retry_cnt: 3,
         timeout: 8,

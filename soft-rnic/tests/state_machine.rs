@@ -268,7 +268,7 @@ fn posts_are_accepted_from_the_right_state_on() {
 #[test]
 fn the_error_state_flushes_both_queues_in_order_and_what_comes_later() {
     // No receive at the peer: the first request waits, with all behind it.
-    let forgiving = Config { rnr_retry: 7, min_rnr_timer: 31, ..Config::default() };
+    let forgiving = Config { min_rnr_timer: 31, ..Config::PATIENT };
     let p = Pair::with(Net::new(), forgiving, forgiving);
     for id in 0..5 {
         assert_eq!(post_recv(p.qp[0], 100 + id, &mut []), 0);
@@ -296,7 +296,7 @@ fn the_error_state_flushes_both_queues_in_order_and_what_comes_later() {
 
 #[test]
 fn reset_forgets_everything_and_the_pair_connects_again() {
-    let never = Config { rnr_retry: 7, min_rnr_timer: 31, ..Config::default() };
+    let never = Config { min_rnr_timer: 31, ..Config::PATIENT };
     let p = Pair::with(Net::new(), never, never);
     for id in 0..64 {
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
@@ -317,7 +317,7 @@ fn reset_forgets_everything_and_the_pair_connects_again() {
 
 #[test]
 fn a_draining_queue_finishes_what_it_began_and_keeps_the_rest() {
-    let never = Config { rnr_retry: 7, min_rnr_timer: 1, ..Config::default() };
+    let never = Config::PATIENT;
     let p = Pair::with(Net::new(), never, never);
     // The first is under way (the receiver is not ready), the second is not.
     for id in 1..=2 {

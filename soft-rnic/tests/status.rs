@@ -9,7 +9,7 @@
 mod common;
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::other::{Other, hear, role, say};
 use common::*;
@@ -339,10 +339,10 @@ fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) 
     let before = not_received();
     let gone = prepare_responder(&pair, &case, fault);
     if let (true, Some(_)) = (kind == UC, case.other_qp) {
-        reconnect(&pair, case.to.1);
+        reconnect(&pair, case.to.1, fault);
     }
     if fault == F::PeerAbsent {
-        reconnect(&pair, ABSENT);
+        reconnect(&pair, ABSENT, fault);
     }
     let sent = post(kind, op, fault, &pair, &case);
     let taken = match sent {
@@ -375,9 +375,9 @@ fn prepare_responder(pair: &Pair, case: &Case, fault: Fault) -> bool {
 }
 
 /// Connects the requester anew.
-fn reconnect(pair: &Pair, to: u32) {
+fn reconnect(pair: &Pair, to: u32, fault: Fault) {
     assert_eq!(pair.net.to_state(pair.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
-    pair.net.connect(pair.qp[0], to, Config::default());
+    pair.net.connect(pair.qp[0], to, configs(fault).0);
 }
 
 /// Posts the request; what came of it.
@@ -432,10 +432,10 @@ fn request_from(other: &mut Other, kind: ibv_qp_type, row: &Row) -> (&'static st
     case.remote = (far[2], far[3] as u32);
     case.to.1 = named;
     if kind == UC && fault == F::OtherTransport {
-        reconnect(&pair, named);
+        reconnect(&pair, named, fault);
     }
     if fault == F::PeerAbsent {
-        reconnect(&pair, ABSENT);
+        reconnect(&pair, ABSENT, fault);
     }
     let sent = post(kind, op, fault, &pair, &case);
     check_requester(kind, &pair, sent);
@@ -523,7 +523,11 @@ fn configs(fault: Fault) -> (Config, Config) {
         F::NoReadsHere => a.rd_atomic = 0,
         F::NoReadsThere => b.dest_rd_atomic = 0,
         F::QpAccess => b.access = 0,
-        F::Psn => b.rq_psn = 100,
+        // Packets are dropped as repetitions or gaps: the responder is as good as silent.
+        F::Psn => (a, b.rq_psn) = (Config::DEAD, 100),
+        F::WrongPeer | F::PeerInit | F::PeerReset | F::PeerErr | F::PeerGone | F::PeerAbsent => {
+            a = Config::DEAD;
+        }
         _ => {}
     }
     (a, b)
@@ -706,7 +710,7 @@ impl Case {
         // On the way between processes that is so while another thread looks.
         let start = Instant::now();
         while fault == F::NoReceive && is_soft() && not_received() == not_received_before {
-            assert!(start.elapsed() < Duration::from_secs(10), "neither received nor dropped");
+            assert!(start.elapsed() < PATIENCE, "neither received nor dropped");
             if let Some(wc) = net.poll_now(cq).first() {
                 return wc.status;
             }

@@ -122,7 +122,7 @@ fn keep(p: Pair) {
 }
 
 fn no_receive_request() {
-    let config = Config { rnr_retry: 7, ..Config::default() };
+    let config = Config::PATIENT;
     let p = Pair::with(net(), config, config);
     assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
     assert_eq!(post(&p, 2, W::IBV_WR_RDMA_WRITE, UNSIGNALLED), 0);
@@ -152,7 +152,8 @@ fn a_message_waits_for_a_receive_request() {
 fn injected(plan: &str) {
     // SAFETY: nothing else runs in this process, and nothing has opened the device.
     unsafe { std::env::set_var(soft_rnic::faults::VARIABLE, format!("{plan},seed=1")) };
-    let config = Config { rnr_retry: 7, timeout: 31, ..Config::default() };
+    // About retries: the one that is waited for never comes.
+    let config = Config { timeout: 31, ..Config::PATIENT };
     let p = Pair::with(net(), config, config);
     receive(&p, 1);
     assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
@@ -191,7 +192,7 @@ fn a_trace_is_read_while_the_process_runs() {
 }
 
 fn no_response() {
-    // Over the network a response is missing when it has been waited for.
+    // About retries: over the network a response is missing when it has been waited for.
     let timeout = if is_wired() { 14 } else { 21 };
     let config = Config { timeout, retry_cnt: 7, ..Config::default() };
     let p = Pair::unconnected(ibv_qp_type::IBV_QPT_RC, net());
@@ -319,7 +320,7 @@ fn batch() {
     let qp = unsafe { (later(net.ctx).create_qp_ex.unwrap())(net.ctx, &mut attr) };
     // SAFETY: the queue pair is alive.
     let number = unsafe { (*qp).qp_num };
-    net.connect(qp, number, Config { rnr_retry: 7, ..Config::default() });
+    net.connect(qp, number, Config::PATIENT);
     let ex = soft_rnic::qp_to_qp_ex;
     let too_many: Vec<u64> = (10..11 + u64::from(attr.cap.max_send_wr)).collect();
     for ids in [&too_many[..], &[4, 5]] {

@@ -267,7 +267,7 @@ fn no_other_queue_pair_uses_or_invalidates_a_window_of_type_2() {
 /// What a receiver learns of a message.
 fn received(p: &Pair) -> (&'static str, u32, u32) {
     let mut wc = ibv_wc::default();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + PATIENCE;
     // SAFETY: the queue is alive; there is room for one.
     while unsafe { ibv_poll_cq(p.cq[1], 1, &mut wc) } == 0 {
         assert!(std::time::Instant::now() < end);
@@ -387,8 +387,7 @@ fn what_is_behind_a_message_that_is_not_received_waits() {
     if is_left_out() {
         return;
     }
-    let config = Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() };
-    let p = Pair::with(Net::new(), config, config).with_bindable();
+    let p = Pair::with(Net::new(), Config::PATIENT, Config::PATIENT).with_bindable();
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
     let mut send = send_wr(1, W::IBV_WR_SEND, &mut [], SIGNALED);
     send.sg_list = core::ptr::null_mut();
@@ -709,7 +708,8 @@ fn bindings_keep_their_order_on_a_simulated_device_with_faults() {
     for seed in 0..32 {
         let simulation = soft_rnic::Simulation::new(seed, faults);
         let net = Net::on(soft_rnic::table(), simulation.name());
-        let config = Config { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..Config::default() };
+        // About retries: the simulated faults use up some, in virtual time.
+        let config = Config { timeout: 14, retry_cnt: 7, ..Config::PATIENT };
         let mut p = Pair::with(net, config, config).with_bindable();
         let mw = alloc(p.net.pd, TYPE_2);
         for tag in 1..5_u32 {

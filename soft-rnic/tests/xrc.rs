@@ -117,7 +117,7 @@ fn a_queue_that_is_not_there_or_in_another_domain_is_an_invalid_request() {
 
 #[test]
 fn a_message_waits_for_a_receive_request_or_fails_without_one() {
-    let [a, b] = two(Config { min_rnr_timer: 1, ..patient() });
+    let [a, b] = two(patient());
     a.send(b.near().srq, 1, 8);
     a.rdma(W::IBV_WR_RDMA_WRITE_WITH_IMM, b.near().srq, 8, (b.near().addr, b.near().rkey));
     assert_eq!(a.net.poll_now(a.cq[0]), []);
@@ -481,7 +481,8 @@ fn simulate(seed: u64) -> Vec<(u64, &'static str)> {
     let simulation = Simulation::new(seed, faults);
     let on = || Xrc::on(Net::on(soft_rnic::table(), simulation.name()));
     let (mut a, b) = (on(), on());
-    let config = Config { retry_cnt: 7, ..patient() };
+    // About retries: the simulated faults use up some, in virtual time.
+    let config = Config { timeout: 14, retry_cnt: 7, ..patient() };
     a.connect(b.near(), config);
     b.connect(a.near(), config);
     let near = b.near();

@@ -36,12 +36,12 @@ impl Ends {
 
     /// What is refused is sent again half a second later: not before the test has gone on.
     pub fn patient() -> Ends {
-        let config = Config { rnr_retry: 7, min_rnr_timer: 31, ..Config::default() };
+        let config = Config { min_rnr_timer: 31, ..Config::PATIENT };
         Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config)
     }
 
     pub fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> Ends {
-        let config = Config { rnr_retry: 7, ..Config::default() };
+        let config = Config::PATIENT;
         Ends::with(kind, device, cqe, config)
     }
 

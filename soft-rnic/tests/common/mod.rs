@@ -3,6 +3,8 @@
 //! The device is `soft0`, or the one that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses a part of it")]
 
+#[path = "../../../tests/support/budget.rs"]
+pub mod budget;
 #[path = "../../../tests/support/tally.rs"]
 pub mod tally;
 
@@ -21,6 +23,8 @@ use core::ffi::{CStr, c_int};
 use core::ptr::null_mut;
 use std::time::{Duration, Instant};
 
+pub use budget::PATIENCE;
+use budget::{Budget, DEAD, LIVING};
 use verbs_sys::*;
 
 pub const RW: u32 = 0xf; // local and remote, write, read and atomic
@@ -226,9 +230,9 @@ impl Net {
         self.query(qp).qp_state
     }
 
-    /// Whether a queue pair gets to a state within 10 s.
+    /// Whether a queue pair gets to a state, if it is waited for.
     pub fn reaches(&self, qp: *mut ibv_qp, state: ibv_qp_state) -> bool {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + PATIENCE;
         while self.state(qp) != state {
             if Instant::now() > end {
                 return false;
@@ -354,10 +358,10 @@ impl Net {
         (first, second, (a, rts))
     }
 
-    /// Polls until there are `n` completions, or 10 s have passed.
+    /// Polls until there are `n` completions.
     pub fn poll(&self, cq: *mut ibv_cq, n: usize) -> Vec<Wc> {
         let mut all = Vec::new();
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + PATIENCE;
         while all.len() < n {
             all.extend(self.poll_now(cq));
             assert!(Instant::now() < end, "{n} completions wanted, {all:?} came");
@@ -462,22 +466,41 @@ pub struct Config {
     pub qkey: u32,
 }
 
+impl Config {
+    /// For a peer that lives. A message that finds no receive request fails at once: those that are
+    /// posted too late are a test's error.
+    pub const LIVING: Config = Config {
+        access: 0xe,
+        rq_psn: 7,
+        sq_psn: 7,
+        rd_atomic: 4,
+        dest_rd_atomic: 4,
+        min_rnr_timer: 1,
+        timeout: LIVING.timeout,
+        retry_cnt: LIVING.retry_count,
+        rnr_retry: 0,
+        qkey: QKEY,
+    };
+
+    /// For a peer that lives, and may not be ready to receive for as long as it likes.
+    pub const PATIENT: Config = Config { rnr_retry: 7, ..Config::LIVING };
+
+    /// For a peer that does not answer, by design.
+    pub const DEAD: Config = Config::LIVING.with(DEAD);
+
+    /// For a peer that lives until the test ends it.
+    pub fn mortal() -> Config {
+        Config::LIVING.with(budget::mortal())
+    }
+
+    const fn with(self, budget: Budget) -> Config {
+        Config { timeout: budget.timeout, retry_cnt: budget.retry_count, ..self }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
-        let way = if !is_soft() { 2 } else { usize::from(is_wired()) };
-        Config {
-            access: 0xe,
-            rq_psn: 7,
-            sq_psn: 7,
-            rd_atomic: 4,
-            dest_rd_atomic: 4,
-            min_rnr_timer: 1,
-            // Over a network the peer may have to wait for a core: half a second.
-            timeout: [1, 14, 15][way],
-            retry_cnt: [1, 6, 1][way],
-            rnr_retry: 0,
-            qkey: QKEY,
-        }
+        Config::LIVING
     }
 }
 

@@ -12,9 +12,9 @@ pub const ROLE: &str = "SOFT_RNIC_TEST_ROLE";
 /// In front of what is said: the test harness writes to the same stream.
 const MARK: &str = "@@";
 
-/// Long enough for a machine that is busy, and it repeats for ever.
+/// For a peer that lives, or whose death the device sees.
 pub fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
+    Config::PATIENT
 }
 
 /// What this process is to do, if it was started by a test.

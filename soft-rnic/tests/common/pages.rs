@@ -105,7 +105,7 @@ impl Drop for Pages {
 /// Of queue pairs whose requests reach on-demand memory: on a network, a page that has to come first is
 /// answered as a missing receive request is.
 pub fn waits_for_pages() -> Config {
-    Config { rnr_retry: 7, ..Config::default() }
+    Config::PATIENT
 }
 
 /// Registers addresses, with or without memory behind them; or the errno.

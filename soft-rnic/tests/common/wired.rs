@@ -1,10 +1,10 @@
 //! Devices over UDP on addresses of this machine, and what they count.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use soft_rnic::PacketCounters;
 
-use super::Net;
+use super::{Net, PATIENCE};
 
 /// Makes a device of an address, with options behind commas: its name.
 pub fn list(text: &str) -> String {
@@ -24,7 +24,7 @@ pub fn counted(ip: &str) -> PacketCounters {
 
 /// Waits for what the device of an address counts.
 pub fn until_counted(ip: &str, is_so: impl Fn(&PacketCounters) -> bool) -> PacketCounters {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + PATIENCE;
     loop {
         let all = counted(ip);
         if is_so(&all) {

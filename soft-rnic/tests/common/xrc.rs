@@ -267,7 +267,7 @@ fn parse(said: &str) -> FarXrc {
 
 /// Long enough for a machine that is busy, and it repeats for ever.
 pub fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, access: RW, ..Config::default() }
+    Config { access: RW, ..Config::PATIENT }
 }
 
 /// All operations at the other end, whose first memory is known; `at` reads its bytes.
