@@ -9,7 +9,7 @@ const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fenc
 
 fn rig(config: BufferConfig, len: usize) -> (ProtectionDomain, End, End, Buffer) {
     let pd = context().alloc_pd().unwrap();
-    let (a, b) = pair_on(&pd, Shape::default());
+    let (a, b) = pair_on(&pd, Shape { budget: budget::mortal(), ..Shape::default() });
     let buffer = pd.register_buffer(len, config).unwrap();
     (pd, a, b, buffer)
 }

@@ -70,7 +70,7 @@ fn datagram_parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; 
 const QKEY: u32 = 0x1234;
 
 fn datagrams() -> Shape {
-    Shape { transport: Transport::Ud { qkey: QKEY }, ..impatient() }
+    Shape { transport: Transport::Ud { qkey: QKEY }, ..small() }
 }
 
 /// Two datagram queue pairs that are ready.
@@ -117,22 +117,27 @@ fn orders(mut f: impl FnMut(&[usize; PARTS])) {
     permutations(&mut std::array::from_fn(|i| i), 0, &mut f);
 }
 
-fn impatient() -> Shape {
+/// Few slots, and a peer that lives until the test ends it.
+fn small() -> Shape {
     Shape {
         sends: 4,
         send_slots: 4,
         recv_slots: 4,
         slot_bytes: 64,
-        impatient: true,
+        budget: budget::mortal(),
         ..Shape::default()
     }
+}
+
+/// Whether a repetition takes long.
+fn is_slow() -> bool {
+    std::env::var_os("UNDER_VALGRIND").is_some() || context().device_name() != "soft0"
 }
 
 /// Makes the handles with `make`, and drops them, in every order (a sample of them where
 /// that would take long: under valgrind, and where the device is the kernel's).
 fn drop_in_every_order(make: impl Fn() -> ([Part; PARTS], End)) {
-    let slow = std::env::var_os("UNDER_VALGRIND").is_some() || context().device_name() != "soft0";
-    let every = if slow { 97 } else { 1 };
+    let every = if is_slow() { 97 } else { 1 };
     let (mut count, mut number) = (0, 0);
     orders(|order| {
         number += 1;
@@ -153,7 +158,7 @@ fn drop_in_every_order(make: impl Fn() -> ([Part; PARTS], End)) {
 fn handles_can_be_dropped_in_every_order() {
     drop_in_every_order(|| {
         let pd = context().alloc_pd().unwrap();
-        let (end, mut peer) = pair_on(&pd, impatient());
+        let (end, mut peer) = pair_on(&pd, small());
         (parts(pd, end, &mut peer), peer)
     });
 }
@@ -171,7 +176,7 @@ fn handles_of_datagrams_can_be_dropped_in_every_order() {
 fn any_one_handle_can_be_forgotten_while_a_peer_sends() {
     for forgotten in 0..PARTS {
         let pd = context().alloc_pd().unwrap();
-        let (end, mut peer) = pair_on(&pd, impatient());
+        let (end, mut peer) = pair_on(&pd, small());
         let mut parts = parts(pd, end, &mut peer);
         let traffic = Traffic::start(peer);
         std::mem::forget(parts[forgotten].take());
@@ -203,7 +208,7 @@ fn a_region_and_an_address_can_go_while_requests_that_refer_to_them_are_staged()
     let pd = context().alloc_pd().unwrap();
     let (mut a, mut b) = datagram_pair(&pd);
     let to_b = datagram_peer(&pd, &mut a, &b); // the handle is dropped there
-    let (mut c, mut d) = pair_on(&pd, impatient());
+    let (mut c, mut d) = pair_on(&pd, small());
     let region =
         pd.register_shared(Mapping::new(4096).unwrap(), SharedRegionConfig::default()).unwrap();
     region.copy_in(0, b"of a region").unwrap();
@@ -230,9 +235,9 @@ fn a_region_and_an_address_can_go_while_requests_that_refer_to_them_are_staged()
 #[test]
 fn an_end_can_go_while_its_peer_sends() {
     for order in [[0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0], [5, 3, 2, 0, 1, 4, 6]] {
-        for _ in 0..20 {
+        for _ in 0..if is_slow() { 2 } else { 20 } {
             let pd = context().alloc_pd().unwrap();
-            let (end, mut peer) = pair_on(&pd, impatient());
+            let (end, mut peer) = pair_on(&pd, small());
             let mut parts = parts(pd, end, &mut peer);
             let traffic = Traffic::start(peer);
             for i in order {
@@ -280,7 +285,7 @@ fn send_until_failure(mut peer: End) {
 #[test]
 fn a_sender_can_go_while_its_request_waits_for_a_receive() {
     for forgotten in [None, Some(0), Some(1), Some(2)] {
-        let shape = Shape { rnr_retry: 7, ..impatient() }; // for ever
+        let shape = Shape { rnr_retry: 7, ..small() }; // for ever
         let pd = context().alloc_pd().unwrap();
         let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
         connect_with(&a.control, &b.control, shape);
@@ -301,7 +306,7 @@ fn a_sender_can_go_while_its_request_waits_for_a_receive() {
 
 #[test]
 fn a_region_is_kept_for_a_request_that_waits_though_its_queue_has_gone() {
-    let shape = Shape { rnr_retry: 7, ..impatient() }; // for ever
+    let shape = Shape { rnr_retry: 7, ..small() }; // for ever
     let pd = context().alloc_pd().unwrap();
     let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
     connect_with(&a.control, &b.control, shape);
@@ -327,7 +332,7 @@ fn a_region_is_kept_for_a_request_that_waits_though_its_queue_has_gone() {
 
 #[test]
 fn forgotten_completions_and_messages_cost_their_slots_and_nothing_else() {
-    let (mut a, mut b) = pair(impatient());
+    let (mut a, mut b) = pair(small());
     for _ in 0..2 {
         a.send(b"gone");
         a.sent();
@@ -345,7 +350,7 @@ fn forgotten_completions_and_messages_cost_their_slots_and_nothing_else() {
 
 #[test]
 fn a_forgotten_slot_is_lent_again() {
-    let (mut a, mut b) = pair(impatient());
+    let (mut a, mut b) = pair(small());
     let slot = a.send.next_slot().unwrap();
     slot[0] = 1;
     #[expect(forgetting_references, reason = "what safe code may do")]
@@ -360,9 +365,9 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
     let pd = context.alloc_pd().unwrap();
     let channel = context.create_channel().unwrap();
     let cq = context.create_cq(CqConfig { channel: Some(&channel), ..CqConfig::new(64) }).unwrap();
-    let mut a = end_on(&pd, (&cq, &cq), impatient(), ());
-    let mut b = end_on(&pd, (&cq, &cq), impatient(), ());
-    connect_with(&a.control, &b.control, impatient());
+    let mut a = end_on(&pd, (&cq, &cq), small(), ());
+    let mut b = end_on(&pd, (&cq, &cq), small(), ());
+    connect_with(&a.control, &b.control, small());
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
     let remote = region.remote(0, 8).unwrap();
@@ -382,7 +387,7 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
 
 #[test]
 fn posted_receives_stay_good_after_their_queue_and_pool_were_dropped() {
-    let (mut a, b) = pair(impatient());
+    let (mut a, b) = pair(small());
     let End { recv_cq, control, send, recv, .. } = b;
     drop((recv, send));
     for _ in 0..4 {
@@ -404,8 +409,8 @@ fn receives_of_a_shared_queue_stay_good_after_poster_and_pool_were_dropped() {
     let config = QueuePairConfig { recv, max_send_wr: 1, ..QueuePairConfig::new(&cq, &cq) };
     let receiver = pd.create_qp(&config, ()).unwrap();
     drop((poster, pool));
-    let mut sender = end(&pd, impatient(), ());
-    connect_with(&sender.control, &receiver.control, impatient());
+    let mut sender = end(&pd, small(), ());
+    connect_with(&sender.control, &receiver.control, small());
     for _ in 0..4 {
         sender.send(b"not taken");
         sender.sent();

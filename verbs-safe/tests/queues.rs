@@ -5,6 +5,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use common::budget::LIVING;
 use common::*;
 use verbs_safe::*;
 
@@ -34,7 +35,7 @@ fn a_new_queue_refuses_a_completion_of_a_destroyed_one() {
     let cq = pd.context().create_cq(CqConfig::new(256)).unwrap();
     let mut old = end_on(&pd, (&cq, &cq), shape, ());
     let mut peer = end(&pd, shape, ());
-    connect_controls(&old.control, &peer.control, 6);
+    connect_controls(&old.control, &peer.control, 7);
     peer.post_all();
     old.send(b"x");
     peer.receive();
@@ -72,7 +73,8 @@ fn retiring_again_or_late_changes_nothing() {
 
 #[test]
 fn an_error_flushes_everything_in_order_and_slots_go_home() {
-    let (mut a, mut b) = pair(Shape { recv_slots: 5, ..Shape::default() });
+    let (mut a, mut b) =
+        pair(Shape { recv_slots: 5, budget: budget::mortal(), ..Shape::default() });
     b.control.to_error().unwrap();
     let mut slots = Vec::new();
     b.recvs(5, |recv, completion| {
@@ -370,6 +372,7 @@ fn a_queue_pair_that_cannot_be_connected_says_in_which_state_it_is() {
     let attr = ConnectAttr::new(gid.index as u8, 1);
     let again = a.control.connect(&remote, &attr).unwrap_err();
     assert_eq!((again.from, again.to), (QpState::RTS, QpState::RTR));
+    // About retries: too many.
     let wide = ConnectAttr { retry_cnt: 100, ..attr };
     let error = end(&pd, Shape::default(), ()).control.connect(&remote, &wide).unwrap_err();
     assert_eq!((error.from, error.errno), (QpState::INIT, Errno::EINVAL));
@@ -378,9 +381,10 @@ fn a_queue_pair_that_cannot_be_connected_says_in_which_state_it_is() {
 
 #[test]
 fn a_connected_queue_pair_has_the_attributes_that_were_asked_for() {
+    // About retries: what was set is read.
     let (a, b) = pair(Shape { rnr_retry: 5, ..Shape::default() });
     let attr = a.control.query().unwrap();
     assert_eq!((attr.state, attr.dest_qp_num), (QpState::RTS, b.control.qp_num()));
     assert_eq!((attr.mtu, attr.rnr_retry, attr.min_rnr_timer), (Mtu::B1024, 5, 1));
-    assert_eq!((attr.retry_cnt, attr.timeout), (6, 14));
+    assert_eq!((attr.retry_cnt, attr.timeout), (LIVING.retry_count, LIVING.timeout));
 }

@@ -147,7 +147,7 @@ fn the_recycler_is_notified_once_when_the_last_piece_is_dropped() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
     let (mut a, mut b) = (end(&pd, Shape::default(), ()), end(&pd, Shape::default(), log.clone()));
-    connect_controls(&a.control, &b.control, 6);
+    connect_controls(&a.control, &b.control, 7);
     b.post_all();
     a.send(b"headbodytail");
     let mut message = b.receive();
@@ -173,7 +173,7 @@ fn reclaiming_calls_no_recycler_and_refuses_another_pools_message() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
     let (mut a, mut b) = (end(&pd, Shape::default(), ()), end(&pd, Shape::default(), log.clone()));
-    connect_controls(&a.control, &b.control, 6);
+    connect_controls(&a.control, &b.control, 7);
     b.post_all();
     a.send(b"1");
     let message = b.receive();
@@ -212,7 +212,7 @@ fn messages_dropped_by_other_threads_while_receiving_are_not_overwritten() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
     let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, log.clone()));
-    connect_controls(&a.control, &b.control, 6);
+    connect_controls(&a.control, &b.control, 7);
     b.post_all();
     let (sender, receiver) = std::sync::mpsc::channel::<(u64, RecvBuf<Arc<Log>>)>();
     let checker = std::thread::spawn(move || {

@@ -32,7 +32,7 @@ fn many(n: usize, slots: u32) -> Many {
         let receiver = pd.create_qp(&config, ()).unwrap();
         assert!(receiver.recv.is_none());
         let sender = end(&pd, Shape::default(), ());
-        connect_controls(&sender.control, &receiver.control, 6);
+        connect_controls(&sender.control, &receiver.control, 7);
         many.senders.push(sender);
         many.receivers.push(receiver);
     }

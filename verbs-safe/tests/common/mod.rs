@@ -2,15 +2,17 @@
 //! one that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
+#[path = "../../../tests/support/budget.rs"]
+pub mod budget;
 #[path = "../../../tests/support/tally.rs"]
 pub mod tally;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use budget::Budget;
 use verbs_safe::*;
 
-/// How long a test waits for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use budget::PATIENCE;
 
 pub fn context() -> Context {
     let wanted = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "soft0".into());
@@ -39,8 +41,7 @@ pub struct Shape {
     pub rnr_retry: u8,
     /// READs and atomics in flight.
     pub rd_atomic: u8,
-    /// Gives up after a millisecond, not after half a second.
-    pub impatient: bool,
+    pub budget: Budget,
 }
 
 impl Default for Shape {
@@ -54,9 +55,9 @@ impl Default for Shape {
             max_inline: 0,
             max_parts: 1,
             access: RemoteAccess::ALL,
-            rnr_retry: 6,
+            rnr_retry: 0, // a receive that is posted too late is an error of the test
             rd_atomic: 4,
-            impatient: false,
+            budget: budget::LIVING,
         }
     }
 }
@@ -114,8 +115,8 @@ pub fn connect_with(a: &QpControl, b: &QpControl, shape: Shape) {
     let (psn_a, psn_b) = (random_psn(), random_psn());
     let attr = |psn| ConnectAttr {
         rnr_retry: shape.rnr_retry,
-        retry_cnt: if shape.impatient { 0 } else { 6 },
-        timeout: if shape.impatient { 8 } else { 14 },
+        retry_cnt: shape.budget.retry_count,
+        timeout: shape.budget.timeout,
         min_rnr_timer: 1, // 0.01 ms
         max_rd_atomic: shape.rd_atomic,
         max_dest_rd_atomic: shape.rd_atomic,
