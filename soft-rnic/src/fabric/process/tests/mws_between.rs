@@ -39,7 +39,7 @@ fn a_process_that_cannot_use_the_window_is_not_waited_for() {
     meet(&bound.device, &other);
     let inside = other.directory.qp(far(slot(60))).enter(false);
     bound.invalidate();
-    assert_eq!(bound.poll(), Some(SUCCESS));
+    assert_eq!(completion(&bound), Some(SUCCESS));
     bound.bind();
     // SAFETY: all are alive.
     unsafe {
@@ -104,7 +104,7 @@ fn a_request_that_waits_is_flushed() {
     let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
     // SAFETY: the queue pair is alive.
     assert_eq!(unsafe { (bound.v.modify_qp)(bound.qp[0], &mut attr, mask) }, 0);
-    assert_eq!(bound.poll(), Some(ibv_wc_status::IBV_WC_WR_FLUSH_ERR));
+    assert_eq!(completion(&bound), Some(ibv_wc_status::IBV_WC_WR_FLUSH_ERR));
     assert!(bound.object(0).sq.lock().settling.is_none());
     drop(inside);
     bound.close();
