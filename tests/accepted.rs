@@ -22,8 +22,8 @@ fn a_default_connection_sends_what_it_accepts() {
     bounded(|| {
         let device = device();
         let config = send_recv::Config {
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..send_recv::Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<send_recv::Config>()
         };
         let (mut a, mut b) = rdma_conn::pair::<SendRecv>(&device, &device, &config).unwrap();
         for number in 0..SOME {
@@ -36,7 +36,7 @@ fn a_default_connection_sends_what_it_accepts() {
     bounded(|| {
         let device = device();
         let config = buffered_read::Config {
-            common: Common { keepalive: NEVER, ..Common::default() },
+            common: Common { keepalive: NEVER, ..support::common() },
             ..Default::default()
         };
         let (mut a, mut b) = rdma_conn::pair::<BufferedRead>(&device, &device, &config).unwrap();
@@ -51,7 +51,7 @@ fn a_default_connection_sends_what_it_accepts() {
         let device = device();
         let readable = direct_read::BufferConfig::READABLE;
         let config = direct_read::Config {
-            common: Common { keepalive: NEVER, ..Common::default() },
+            common: Common { keepalive: NEVER, ..support::common() },
             ..Default::default()
         };
         let (mut sender, mut receiver) = direct_read::pair(&device, &device, &config).unwrap();
@@ -80,7 +80,7 @@ fn buffered_write_accepts_what_it_can_push() {
                 let base = buffered_write::Config {
                     ring,
                     tail,
-                    common: Common { keepalive: NEVER, ..Common::default() },
+                    common: Common { keepalive: NEVER, ..support::common() },
                     ..Default::default()
                 };
                 let config =
@@ -115,9 +115,9 @@ fn a_timeout_names_what_is_not_flushed() {
             unacked: 1,
             pack_bytes: 64,
             message_bytes: 64,
-            common: Common { keepalive: NEVER, ..Common::default() },
+            common: Common { keepalive: NEVER, ..support::common() },
             recv_depth: 1,
-            ..send_recv::Config::default()
+            ..support::config::<send_recv::Config>()
         };
         let (mut a, _b) = rdma_conn::pair::<SendRecv>(&device, &device, &config).unwrap();
         a.sender.send_acked(b"takes the only credit").unwrap();
@@ -128,7 +128,7 @@ fn a_timeout_names_what_is_not_flushed() {
         let tail = Tail::Immediate { window: 1 };
         let base = buffered_write::Config {
             tail,
-            common: Common { keepalive: NEVER, ..Common::default() },
+            common: Common { keepalive: NEVER, ..support::common() },
             ..Default::default()
         };
         let config = buffered_write::Config { batch_bytes: 1 << 16, ..base };
@@ -150,7 +150,7 @@ fn a_timed_send_into_a_full_window_times_out() {
         let tail = Tail::Immediate { window: 2 };
         let config = buffered_write::Config {
             tail,
-            common: Common { keepalive: NEVER, ..Common::default() },
+            common: Common { keepalive: NEVER, ..support::common() },
             ..Default::default()
         };
         let (mut a, mut b) = rdma_conn::pair::<BufferedWrite>(&device, &device, &config).unwrap();

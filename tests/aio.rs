@@ -29,8 +29,8 @@ over_every_protocol!(
 /// With small windows and rings, so that there is often no room, and without a keepalive, which
 /// would hide a lost wake-up.
 fn quiet<P: Protocol>() -> P::Config {
-    let mut config = P::Config::default();
-    *config.as_mut() = Common { keepalive: NEVER, ..Common::default() };
+    let mut config = support::config::<P::Config>();
+    *config.as_mut() = Common { keepalive: NEVER, ..support::common() };
     config
 }
 

@@ -86,7 +86,8 @@ fn connected(config: &Config) -> (Sender, Receiver) {
 fn waiting_for_an_old_ticket_returns_at_once_and_for_the_last_one_too() {
     bounded(|| {
         // One completion in 64 messages: the last ones are not signalled.
-        let config = Config { unacked: 128, signal_every: 64, batch: 8, ..Config::default() };
+        let config =
+            Config { unacked: 128, signal_every: 64, batch: 8, ..support::config::<Config>() };
         let (mut sender, mut receiver) = connected(&config);
         let tickets: Vec<_> = (0..70u8).map(|n| sender.send(&[n]).unwrap()).collect();
         assert!(tickets.is_sorted());
@@ -104,7 +105,8 @@ fn waiting_for_an_old_ticket_returns_at_once_and_for_the_last_one_too() {
 #[test]
 fn an_unsignalled_message_in_the_middle_can_be_waited_for() {
     bounded(|| {
-        let config = Config { unacked: 128, signal_every: 128, batch: 1, ..Config::default() };
+        let config =
+            Config { unacked: 128, signal_every: 128, batch: 1, ..support::config::<Config>() };
         let (mut sender, mut receiver) = connected(&config);
         let first = sender.send(b"first").unwrap();
         let second = sender.send(b"second").unwrap();

@@ -30,8 +30,8 @@ fn small(layout: Layout) -> Config {
         ring: shape(4096, 1500, layout),
         max_read_bytes: 1000,
         max_held: 64,
-        common: Common { keepalive: NEVER, ..Common::default() },
-        ..Config::default()
+        common: Common { keepalive: NEVER, ..support::common() },
+        ..support::config::<Config>()
     }
 }
 
@@ -76,7 +76,7 @@ fn every_size_arrives_both_ways_in_either_memory() {
     for layout in [Layout::Mirrored, Layout::Plain] {
         bounded(move || both_ways(small(layout), 60));
     }
-    bounded(|| both_ways(Config::default(), 60));
+    bounded(|| both_ways(support::config::<Config>(), 60));
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn idle_peers_are_rarely_polled_and_received_from_when_they_send() {
 #[test]
 fn a_ring_larger_than_the_receiver_permits_is_refused_with_the_limit() {
     let device = device();
-    let config = Config { peer_ring_bytes: 4096, ..Config::default() };
+    let config = Config { peer_ring_bytes: 4096, ..support::config::<Config>() };
     let refused = pair::<BufferedRead>(&device, &device, &config).unwrap_err().to_string();
     assert!(refused.contains("4096 are the most"), "{refused}");
 }

@@ -27,8 +27,8 @@ fn small(layout: Layout) -> Config {
         ring: RingShape { ring_bytes: 4096, message_bytes: 1500, layout },
         max_read_bytes: 200,
         max_held: 64,
-        common: Common { keepalive: NEVER, ..Common::default() },
-        ..Config::default()
+        common: Common { keepalive: NEVER, ..support::common() },
+        ..support::config::<Config>()
     }
 }
 
@@ -137,7 +137,10 @@ fn each_message_goes_to_one_thread_in_order_whichever_thread_transfers() {
             },
             Config { max_held: 1, ..base },
             Config { head_threshold: 4096, head_update_polls: u32::MAX, gather_bytes: 0, ..base },
-            Config { ring: RingShape { ring_bytes: 1 << 20, ..base.ring }, ..Config::default() },
+            Config {
+                ring: RingShape { ring_bytes: 1 << 20, ..base.ring },
+                ..support::config::<Config>()
+            },
         ];
         for config in ways {
             bounded(move || all_is_received(config, has_transfers, 300));

@@ -20,9 +20,9 @@ use support::{NEVER, bounded, device};
 /// A receiver sleeps at once, and does not wake by itself.
 fn sleepy() -> Config {
     Config {
-        common: Common { wait: WaitStrategy::Block, keepalive: NEVER, ..Common::default() },
+        common: Common { wait: WaitStrategy::Block, keepalive: NEVER, ..support::common() },
         max_sleep: NEVER,
-        ..Config::default()
+        ..support::config::<Config>()
     }
 }
 

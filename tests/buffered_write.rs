@@ -61,7 +61,7 @@ fn long_messages_and_short_ones_arrive_in_order() {
     {
         for batch_bytes in [0, 50_000, 150_000] {
             let ring = RingShape { ring_bytes: 256 << 10, message_bytes: 100_000, layout };
-            let config = Config { ring, tail, batch_bytes, ..Config::default() };
+            let config = Config { ring, tail, batch_bytes, ..support::config::<Config>() };
             bounded(move || {
                 let (mut a, b) = connected(&config);
                 let mut receiver = b.receiver;
@@ -347,7 +347,8 @@ fn goodbyes_arrive() {
 fn no_end_waits_for_a_peer_that_has_said_goodbye() {
     for tail in [WRITTEN, IMMEDIATE] {
         bounded(move || {
-            let patient = Transport { timeout: 25, ..Transport::default() };
+            // About retries: minutes.
+            let patient = Transport { timeout: 25, ..support::living() };
             let config = Config {
                 common: Common {
                     linger: NEVER,
@@ -475,10 +476,10 @@ fn a_sleeping_receiver_is_woken() {
 #[test]
 fn ends_that_do_not_fit_are_refused_with_the_reason() {
     let ring = RingShape { ring_bytes: 1 << 20, message_bytes: 64, layout: Layout::Mirrored };
-    let config = Config { ring, max_peer_ring_bytes: 1 << 19, ..Config::default() };
+    let config = Config { ring, max_peer_ring_bytes: 1 << 19, ..support::config::<Config>() };
     let refused = pair::<BufferedWrite>(&device(), &device(), &config).unwrap_err().to_string();
     assert!(refused.contains("1048576") && refused.contains("524288"), "{refused}");
-    let config = Config { send_queue: 1, ..Config::default() };
+    let config = Config { send_queue: 1, ..support::config::<Config>() };
     let refused = pair::<BufferedWrite>(&device(), &device(), &config).unwrap_err().to_string();
     assert!(refused.contains("send_queue is 1"), "{refused}");
 }
@@ -514,8 +515,8 @@ fn a_backlog_keeps_no_other_sender_waiting() {
                 ring,
                 tail,
                 batch_bytes: 1 << 16,
-                common: Common { keepalive: NEVER, ..Common::default() },
-                ..Config::default()
+                common: Common { keepalive: NEVER, ..support::common() },
+                ..support::config::<Config>()
             };
             let device = device();
             let mut all = receiver::<BufferedWrite>(&device, &config, 2).unwrap();
@@ -546,8 +547,8 @@ fn a_sender_whose_tails_are_written_keeps_no_other_one_waiting() {
         // The ring is large, so that heads are reported only now and then.
         let config = |tail| Config {
             tail,
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let (device, written, told) = (device(), config(WRITTEN), config(IMMEDIATE));
         let mut all = receiver::<BufferedWrite>(&device, &told, 2).unwrap();

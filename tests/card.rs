@@ -1,6 +1,8 @@
 //! Devices that take a card's time (`soft0@card=…`): what they are called, and that what is sent over
 //! them arrives. How long it takes is in the tests of soft-rnic's plan of times.
 
+mod support;
+
 use rdma_conn::device::{self, OpenError};
 use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf, SendRecv,
@@ -41,7 +43,7 @@ fn messages_of_every_connection_arrive() {
 }
 
 fn over<P: Protocol>(card: &device::Device) {
-    let (left, right) = pair::<P>(card, card, &P::Config::default()).unwrap();
+    let (left, right) = pair::<P>(card, card, &support::config::<P::Config>()).unwrap();
     let content = |number: usize| vec![number as u8; number * 37 % 3000];
     std::thread::scope(|scope| {
         scope.spawn(move || {

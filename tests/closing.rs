@@ -254,7 +254,8 @@ fn ring(layout: Layout) -> RingShape {
 
 fn send_recv_config() -> send_recv::Config {
     // One to a doorbell: what is accepted is on its way.
-    let unbatched = send_recv::Config { batch: 1, unacked: 64, ..send_recv::Config::default() };
+    let unbatched =
+        send_recv::Config { batch: 1, unacked: 64, ..support::config::<send_recv::Config>() };
     send_recv::Config {
         message_bytes: 64,
         recv_depth: 64,
@@ -268,8 +269,8 @@ fn buffered_write_configs() -> impl Iterator<Item = buffered_write::Config> {
     tails.into_iter().map(|tail| buffered_write::Config {
         ring: ring(Layout::Plain),
         tail,
-        common: Common { keepalive: NEVER, ..Common::default() },
-        ..buffered_write::Config::default()
+        common: Common { keepalive: NEVER, ..support::common() },
+        ..support::config::<buffered_write::Config>()
     })
 }
 
@@ -285,9 +286,9 @@ fn buffered_read_config() -> buffered_read::Config {
             wait: WaitStrategy::Spin,
             // A sender that is dropped waits for the receiver's thread.
             linger: PATIENCE,
-            ..Common::default()
+            ..support::common()
         },
-        ..buffered_read::Config::default()
+        ..support::config::<buffered_read::Config>()
     }
 }
 
@@ -393,8 +394,8 @@ fn direct_read_ends_in_every_order() {
     for ack in AckMode::ALL {
         bounded(move || {
             let base = direct_read::Config {
-                common: Common { keepalive: NEVER, ..Common::default() },
-                ..direct_read::Config::default()
+                common: Common { keepalive: NEVER, ..support::common() },
+                ..support::config::<direct_read::Config>()
             };
             let config = direct_read::Config { ack, window: 4, ..base };
             every_case("direct_read", |device| {
@@ -486,7 +487,7 @@ fn the_halves_of_a_connection_end_in_every_order() {
 #[test]
 fn a_client_that_closes_and_goes_has_closed() {
     bounded(|| {
-        let (device, config) = (device(), send_recv::Config::default());
+        let (device, config) = (device(), support::config::<send_recv::Config>());
         let (mut client, mut server) =
             rdma_conn::pair::<SendRecv>(&device, &device, &config).unwrap();
         client.sender.send_acked(b"request").unwrap();

@@ -91,10 +91,10 @@ fn a_flood_of_small_messages_is_never_found_unready() {
     let before = counters(&device);
     for wait in [WaitStrategy::Spin, WaitStrategy::Adaptive] {
         let config = Config {
-            common: Common { wait, ..Common::default() },
+            common: Common { wait, ..support::common() },
             message_bytes: 64,
             recv_depth: 2,
-            ..Config::default()
+            ..support::config::<Config>()
         };
         let config = Config {
             common: Common { transport: strict(2).common.transport, ..config.common },

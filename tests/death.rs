@@ -18,7 +18,7 @@ use rdma_conn::{
     pair, receiver,
 };
 use support::raw::{RawEnd, Shape, receiver_for, sender_to};
-use support::{assert_content, bounded, content, device, impatient, small};
+use support::{assert_content, at_once, bounded, content, device, mortal, small};
 
 const WINDOW: u32 = 4;
 const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive];
@@ -27,7 +27,7 @@ const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitSt
 fn vigilant(wait: WaitStrategy) -> Config {
     let keepalive = Duration::from_millis(20);
     Config {
-        common: Common { wait, keepalive, transport: impatient(), ..small(WINDOW).common },
+        common: Common { wait, keepalive, transport: mortal(), ..small(WINDOW).common },
         ..small(WINDOW)
     }
 }
@@ -61,6 +61,10 @@ impl Death {
     }
 }
 
+fn deaths_and_ways() -> impl Iterator<Item = (Death, WaitStrategy)> {
+    Death::ALL.into_iter().flat_map(|death| WAYS.map(|wait| (death, wait)))
+}
+
 fn raw_sender(victim: &mut Receiver, device: &Device, config: &Config) -> RawEnd {
     let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
@@ -80,102 +84,93 @@ fn assert_lost(error: RecvError) {
 
 #[test]
 fn a_receiver_that_waits_hears_of_a_dead_sender() {
-    for death in Death::ALL {
-        for wait in WAYS {
-            // Credits go back after 2, 4 …: those that were acknowledged long ago must
-            // not keep the receiver from asking.
-            for messages in 0..=10u64 {
-                bounded(move || {
-                    let (config, device) = (vigilant(wait), device());
-                    let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
-                    let mut raw = raw_sender(&mut victim, &device, &config);
-                    for number in 0..messages {
-                        raw.send(&content(0, number, 12));
-                        raw.drain();
-                        assert_content(&victim.recv().unwrap(), 0, number, 12);
-                    }
-                    let _remains = std::thread::scope(|scope| {
-                        scope.spawn(|| {
-                            assert_lost(victim.recv().unwrap_err());
-                            assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
-                        });
-                        death.strikes(raw)
-                    });
-                });
-            }
+    // Credits go back after 2, 4 …: those that were acknowledged long ago must
+    // not keep the receiver from asking.
+    let cases = deaths_and_ways().flat_map(|case| (0..=10u64).map(move |n| (case, n)));
+    at_once(cases, |((death, wait), messages)| {
+        let (config, device) = (vigilant(wait), device());
+        let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
+        let mut raw = raw_sender(&mut victim, &device, &config);
+        for number in 0..messages {
+            raw.send(&content(0, number, 12));
+            raw.drain();
+            assert_content(&victim.recv().unwrap(), 0, number, 12);
         }
-    }
+        let _remains = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_lost(victim.recv().unwrap_err());
+                assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+            });
+            death.strikes(raw)
+        });
+    });
 }
 
 #[test]
 fn what_a_dead_sender_has_sent_is_handed_out_first() {
-    for death in Death::ALL {
-        bounded(move || {
-            let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
-            let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
-            let mut raw = raw_sender(&mut victim, &device, &config);
-            for number in 0..u64::from(WINDOW) {
-                raw.send(&content(0, number, 12));
-            }
-            raw.drain();
-            let _remains = death.strikes(raw);
-            let held: Vec<_> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
-            assert_lost(victim.recv().unwrap_err());
-            assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
-            drop(victim);
-            for (number, message) in (0..).zip(&held) {
-                assert_content(message, 0, number, 12);
-            }
-        });
-    }
+    at_once(Death::ALL, |death| {
+        let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
+        let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
+        let mut raw = raw_sender(&mut victim, &device, &config);
+        for number in 0..u64::from(WINDOW) {
+            raw.send(&content(0, number, 12));
+        }
+        raw.drain();
+        let _remains = death.strikes(raw);
+        let held: Vec<_> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
+        assert_lost(victim.recv().unwrap_err());
+        assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+        drop(victim);
+        for (number, message) in (0..).zip(&held) {
+            assert_content(message, 0, number, 12);
+        }
+    });
 }
 
 /// The receiver is never idle, nor alone with the dead, until it has heard.
 #[test]
 fn other_senders_go_on_after_one_has_died() {
-    for polls in [false, true] {
-        bounded(move || {
-            let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
-            let mut victim = receiver::<SendRecv>(&device, &config, 2).unwrap();
-            let mut raw = raw_sender(&mut victim, &device, &config);
-            let mut good = join::<SendRecv>(&mut victim, &device, &device, &config).unwrap();
-            raw.send(b"last words");
-            raw.drain();
-            drop(raw);
-            let (stop, stopped) = channel::<()>();
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    let mut number = 0;
-                    while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
-                        good.send(&content(5, number, 12)).unwrap();
+    at_once([false, true], |polls| {
+        let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
+        let mut victim = receiver::<SendRecv>(&device, &config, 2).unwrap();
+        let mut raw = raw_sender(&mut victim, &device, &config);
+        let mut good = join::<SendRecv>(&mut victim, &device, &device, &config).unwrap();
+        raw.send(b"last words");
+        raw.drain();
+        drop(raw);
+        let (stop, stopped) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut number = 0;
+                while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
+                    good.send(&content(5, number, 12)).unwrap();
+                    number += 1;
+                }
+                good.close().unwrap();
+            });
+            let (mut heard, mut number, mut stop) = (0, 0, Some(stop));
+            loop {
+                match if polls { victim.try_recv() } else { victim.recv() } {
+                    Ok(message) if message.peer().0 == 0 => {
+                        assert_eq!(*message, *b"last words");
+                    }
+                    Ok(message) => {
+                        assert_content(&message, 5, number, 12);
                         number += 1;
                     }
-                    good.close().unwrap();
-                });
-                let (mut heard, mut number, mut stop) = (0, 0, Some(stop));
-                loop {
-                    match if polls { victim.try_recv() } else { victim.recv() } {
-                        Ok(message) if message.peer().0 == 0 => {
-                            assert_eq!(*message, *b"last words");
-                        }
-                        Ok(message) => {
-                            assert_content(&message, 5, number, 12);
-                            number += 1;
-                        }
-                        Err(RecvError::Empty) => {}
-                        Err(RecvError::Closed) => break,
-                        Err(e) => {
-                            assert_lost(e);
-                            heard += 1;
-                            stop = None;
-                        }
+                    Err(RecvError::Empty) => {}
+                    Err(RecvError::Closed) => break,
+                    Err(e) => {
+                        assert_lost(e);
+                        heard += 1;
+                        stop = None;
                     }
                 }
-                drop(stop);
-                assert_eq!(heard, 1);
-            });
+            }
+            drop(stop);
+            assert_eq!(heard, 1);
         });
-    }
+    });
 }
 
 /// A sender of the library, and a hand-made receiver.
@@ -192,80 +187,68 @@ fn victim_sender(config: &Config, buffers: u32) -> (Sender, RawEnd) {
 
 #[test]
 fn a_sender_that_waits_hears_of_a_dead_receiver() {
-    for death in Death::ALL {
-        for wait in WAYS {
-            bounded(move || {
-                let (mut victim, mut raw) = victim_sender(&vigilant(wait), WINDOW);
-                for _ in 0..WINDOW {
-                    victim.send(b"message").unwrap();
-                }
-                victim.wait_all().unwrap();
-                (0..WINDOW).for_each(|_| drop(raw.receive()));
-                let _remains = std::thread::scope(|scope| {
-                    scope.spawn(|| {
-                        // Waits for credits that will not be granted.
-                        let error = victim.send(b"one more").unwrap_err();
-                        let SendError::Ended(CloseReason::PeerLost(cause)) = &error else {
-                            panic!("{error:?}");
-                        };
-                        assert_eq!(cause.status, WcStatus::RETRY_EXC);
-                        assert_eq!(victim.try_send(b"more").unwrap_err(), error);
-                        assert_eq!(victim.wait_for_room(1).unwrap_err(), error);
-                    });
-                    death.strikes(raw)
-                });
-                assert!(matches!(victim.close().unwrap_err(), SendError::Ended(_)));
-            });
+    at_once(deaths_and_ways(), |(death, wait)| {
+        let (mut victim, mut raw) = victim_sender(&vigilant(wait), WINDOW);
+        for _ in 0..WINDOW {
+            victim.send(b"message").unwrap();
         }
-    }
+        victim.wait_all().unwrap();
+        (0..WINDOW).for_each(|_| drop(raw.receive()));
+        let _remains = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Waits for credits that will not be granted.
+                let error = victim.send(b"one more").unwrap_err();
+                let SendError::Ended(CloseReason::PeerLost(cause)) = &error else {
+                    panic!("{error:?}");
+                };
+                assert_eq!(cause.status, WcStatus::RETRY_EXC);
+                assert_eq!(victim.try_send(b"more").unwrap_err(), error);
+                assert_eq!(victim.wait_for_room(1).unwrap_err(), error);
+            });
+            death.strikes(raw)
+        });
+        assert!(matches!(victim.close().unwrap_err(), SendError::Ended(_)));
+    });
 }
 
 #[test]
 fn a_sender_that_only_tries_hears_of_a_dead_receiver() {
-    for death in Death::ALL {
-        bounded(move || {
-            let (mut victim, mut raw) = victim_sender(&vigilant(WaitStrategy::Spin), WINDOW);
-            for _ in 0..WINDOW {
-                victim.send(b"message").unwrap();
+    at_once(Death::ALL, |death| {
+        let (mut victim, mut raw) = victim_sender(&vigilant(WaitStrategy::Spin), WINDOW);
+        for _ in 0..WINDOW {
+            victim.send(b"message").unwrap();
+        }
+        victim.wait_all().unwrap();
+        (0..WINDOW).for_each(|_| drop(raw.receive()));
+        let _remains = death.strikes(raw);
+        let error = loop {
+            match victim.try_send(b"for a credit that never comes") {
+                Err(SendError::Full(Full::Credits)) => {}
+                other => break other.unwrap_err(),
             }
-            victim.wait_all().unwrap();
-            (0..WINDOW).for_each(|_| drop(raw.receive()));
-            let _remains = death.strikes(raw);
-            let error = loop {
-                match victim.try_send(b"for a credit that never comes") {
-                    Err(SendError::Full(Full::Credits)) => {}
-                    other => break other.unwrap_err(),
-                }
-            };
-            assert!(matches!(error, SendError::Ended(CloseReason::PeerLost(_))), "{error:?}");
-        });
-    }
+        };
+        assert!(matches!(error, SendError::Ended(CloseReason::PeerLost(_))), "{error:?}");
+    });
 }
 
 #[test]
 fn a_sender_that_waits_for_a_ticket_hears_of_a_dead_receiver() {
-    for death in Death::ALL {
-        for closes in [false, true] {
-            bounded(move || {
-                // No buffer: the message is tried again after 0.5 s.
-                let (mut victim, raw) = victim_sender(&vigilant(WaitStrategy::Adaptive), 0);
-                let ticket = victim.send(b"message").unwrap();
-                let _remains = std::thread::scope(|scope| {
-                    scope.spawn(move || {
-                        let error = match closes {
-                            true => victim.close().unwrap_err(),
-                            false => victim.wait_acked(ticket).unwrap_err(),
-                        };
-                        assert!(
-                            matches!(error, SendError::Ended(CloseReason::PeerLost(_))),
-                            "{error:?}"
-                        );
-                    });
-                    death.strikes(raw)
-                });
+    let cases = Death::ALL.into_iter().flat_map(|death| [(death, false), (death, true)]);
+    at_once(cases, |(death, closes)| {
+        // No buffer: the message is tried again after 0.5 s.
+        let (mut victim, raw) = victim_sender(&vigilant(WaitStrategy::Adaptive), 0);
+        let ticket = victim.send(b"message").unwrap();
+        let _remains = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let error = match closes {
+                    true => victim.close().unwrap_err(),
+                    false => victim.wait_acked(ticket).unwrap_err(),
+                };
+                assert!(matches!(error, SendError::Ended(CloseReason::PeerLost(_))), "{error:?}");
             });
-        }
-    }
+            death.strikes(raw)
+        });
+    });
 }
 
 #[test]

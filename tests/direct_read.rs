@@ -38,9 +38,9 @@ fn configs() -> Vec<Config> {
         for signal_at in [SignalAt::Separate, SignalAt::Tail] {
             // A keepalive would hide a lost wake-up.
             let base = Config {
-                common: Common { keepalive: NEVER, ..Common::default() },
+                common: Common { keepalive: NEVER, ..support::common() },
                 window: 4,
-                ..Config::default()
+                ..support::config::<Config>()
             };
             all.push(Config { ack, signal_at, common: Common { wait, ..base.common }, ..base });
         }
@@ -113,8 +113,8 @@ fn no_byte_is_copied_but_by_the_device() {
         let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
         let device = rdma_conn::device::open(Some(simulation.name())).unwrap();
         let config = Config {
-            common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
         let before = simulation.stats().bytes;
@@ -211,8 +211,8 @@ fn long_messages_are_read_in_parts_and_empty_ones_not_at_all() {
             let device = device();
             let base = Config {
                 ack,
-                common: Common { wait, keepalive: NEVER, ..Common::default() },
-                ..Config::default()
+                common: Common { wait, keepalive: NEVER, ..support::common() },
+                ..support::config::<Config>()
             };
             let config = Config { max_read_bytes: 1000, reads: 3, ..base };
             for bytes in [0, 1, 999, 1000, 1001, 12_345] {
@@ -239,7 +239,8 @@ fn long_messages_are_read_in_parts_and_empty_ones_not_at_all() {
 fn a_message_longer_than_its_buffer_leaves_the_buffer_alone() {
     bounded(|| {
         let device = device();
-        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let (mut sender, mut receiver) =
+            pair(&device, &device, &support::config::<Config>()).unwrap();
         let first = sender.offer(message(&device, 1, 0, 101), b"first").unwrap();
         let second = sender.offer(message(&device, 1, 1, 100), b"second").unwrap();
         let not_read =
@@ -280,7 +281,7 @@ fn file(bytes: u64) -> std::fs::File {
 fn long_messages_land_in_files_and_what_takes_a_short_read_does_not() {
     bounded(|| {
         let device = device();
-        let config = Config { max_read_bytes: 8192, ..Config::default() };
+        let config = Config { max_read_bytes: 8192, ..support::config::<Config>() };
         let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
         for (number, bytes) in [20_500, 4095, 8192 + 4095, 30_000].into_iter().enumerate() {
             sender.offer(message(&device, 1, number as u64, bytes), b"").unwrap();
@@ -315,7 +316,8 @@ fn long_messages_land_in_files_and_what_takes_a_short_read_does_not() {
 fn what_landed_in_a_file_leaves_the_way_free_for_buffers() {
     bounded(|| {
         let device = device();
-        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let (mut sender, mut receiver) =
+            pair(&device, &device, &support::config::<Config>()).unwrap();
         let first = sender.offer(message(&device, 1, 0, 5000), b"").unwrap();
         sender.offer(message(&device, 1, 1, 100), b"").unwrap();
         let region = device.pd().register_file(file(5000), 0, 5000).unwrap();
@@ -341,7 +343,7 @@ fn what_landed_in_a_file_leaves_the_way_free_for_buffers() {
 fn a_ticket_of_another_receiver_takes_nothing_away() {
     bounded(|| {
         let device = device();
-        let ends = || pair(&device, &device, &Config::default()).unwrap();
+        let ends = || pair(&device, &device, &support::config::<Config>()).unwrap();
         let ((mut sender, mut receiver), (mut others, mut other)) = (ends(), ends());
         sender.offer(message(&device, 1, 0, 5000), b"").unwrap();
         sender.offer(message(&device, 1, 1, 100), b"").unwrap();
@@ -371,7 +373,7 @@ fn the_smaller_window_holds_and_a_full_one_is_an_error() {
     for (ours, theirs) in [(3, 8), (8, 3)] {
         bounded(move || {
             let device = device();
-            let config = |window| Config { window, ..Config::default() };
+            let config = |window| Config { window, ..support::config::<Config>() };
             let mut end = receiver(&device, &config(theirs), 1).unwrap();
             let mut sender: Sender = join(&mut end, &device, &device, &config(ours)).unwrap();
             for number in 0..3 {
@@ -397,7 +399,7 @@ fn the_smaller_window_holds_and_a_full_one_is_an_error() {
 #[test]
 fn what_cannot_be_offered_comes_back_at_once() {
     let device = device();
-    let config = Config { app_bytes: 10, ..Config::default() };
+    let config = Config { app_bytes: 10, ..support::config::<Config>() };
     let (mut sender, _receiver) = pair(&device, &device, &config).unwrap();
     let long = sender.offer(message(&device, 1, 0, 8), &[0; 11]).unwrap_err();
     assert_eq!(long.error, OfferError::AppTooLong { bytes: 11, limit: 10 });
@@ -423,7 +425,7 @@ fn one_buffer_is_offered_to_many_receivers_at_a_time() {
     bounded(|| {
         let device = device();
         let mut ends: Vec<(Sender<FrozenBuffer>, Receiver)> =
-            (0..3).map(|_| pair(&device, &device, &Config::default()).unwrap()).collect();
+            (0..3).map(|_| pair(&device, &device, &support::config::<Config>()).unwrap()).collect();
         let frozen = message(&device, 9, 0, COPY).freeze();
         let mut tickets = Vec::new();
         for (sender, _) in &mut ends {
@@ -447,8 +449,8 @@ fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffe
             let device = device();
             let config = Config {
                 window: 4,
-                common: Common { keepalive: NEVER, ..Common::default() },
-                ..Config::default()
+                common: Common { keepalive: NEVER, ..support::common() },
+                ..support::config::<Config>()
             };
             let mut end = match shared {
                 true => receiver_shared(&device, &config, 6, 5 * 8).unwrap(),
@@ -500,7 +502,7 @@ fn a_sender_joins_in_the_place_that_another_has_just_left() {
     for (ack, shared) in AckMode::ALL.into_iter().flat_map(|ack| [(ack, false), (ack, true)]) {
         bounded(move || {
             let device = rdma_conn::device::open(Some("soft0@2000us")).unwrap();
-            let config = Config { ack, window: 4, ..Config::default() };
+            let config = Config { ack, window: 4, ..support::config::<Config>() };
             let mut end = match shared {
                 true => receiver_shared(&device, &config, 1, 8).unwrap(),
                 false => receiver(&device, &config, 1).unwrap(),
@@ -524,7 +526,7 @@ fn a_message_without_bytes_needs_no_buffer() {
     for ack in AckMode::ALL {
         bounded(move || {
             let device = device();
-            let config = Config { ack, ..Config::default() };
+            let config = Config { ack, ..support::config::<Config>() };
             let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
             let empty = sender.offer(message(&device, 1, 0, 0), b"a word").unwrap();
             let full = sender.offer(message(&device, 1, 1, 1), b"").unwrap();
@@ -545,7 +547,8 @@ fn a_message_without_bytes_needs_no_buffer() {
 fn a_timeout_loses_nothing() {
     bounded(|| {
         let device = device();
-        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let (mut sender, mut receiver) =
+            pair(&device, &device, &support::config::<Config>()).unwrap();
         let soon = Duration::from_millis(5);
         assert!(matches!(receiver.next_request_timeout(soon), Err(RecvError::TimedOut)));
         let ticket = sender.offer(message(&device, 1, 0, 64), b"").unwrap();
@@ -567,7 +570,8 @@ fn a_timeout_loses_nothing() {
 fn a_forgotten_sender_frees_nothing_that_is_on_offer() {
     bounded(|| {
         let device = device();
-        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let (mut sender, mut receiver) =
+            pair(&device, &device, &support::config::<Config>()).unwrap();
         sender.offer(message(&device, 4, 0, 5000), b"").unwrap();
         std::mem::forget(sender);
         let reading = receiver.read_next_into(buffer(&device, 5000)).unwrap();
@@ -580,8 +584,8 @@ fn a_forgotten_sender_frees_nothing_that_is_on_offer() {
 fn an_event_loop_for_requests_wakes_for_new_ones_and_for_what_was_read() {
     bounded(|| {
         let device = device();
-        let common = Common { keepalive: NEVER, ..Common::default() };
-        let config = Config { common, ..Config::default() };
+        let common = Common { keepalive: NEVER, ..support::common() };
+        let config = Config { common, ..support::config::<Config>() };
         let (mut sender, mut end) = pair(&device, &device, &config).unwrap();
         let sleeps = |end: &mut Receiver| !matches!(end.arm_requests().unwrap(), Arm::Ready);
         let wait_for = |end: &mut Receiver| while sleeps(end) {};

@@ -92,10 +92,13 @@ impl Liar {
 
     fn join(&self, peer: &Endpoint, gid: [u8; 16]) {
         let remote = verbs_safe::Endpoint { qp_num: peer.qp_num, psn: peer.psn, lid: 0, gid };
+        // Its peer may end the connection.
+        let budget = support::budget::mortal();
         let attr = ConnectAttr {
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
-            timeout: 8,
+            timeout: budget.timeout,
+            retry_cnt: budget.retry_count,
             ..ConnectAttr::new(self.gid.index as u8, self.psn)
         };
         self.pair.control.connect(&remote, &attr).unwrap();
@@ -105,14 +108,13 @@ impl Liar {
     fn as_sender(device: &Device, receiver: &mut Receiver, ack: AckMode) -> Liar {
         let liar = Liar::new(device);
         let (mut near, far) = UnixStream::pair().unwrap();
+        let common = Common { transport: support::mortal(), ..support::common() };
+        let config = Config { common, ..support::config::<Config>() };
         let application = liar.terms(ack);
         write(&mut near, &Frame::Hello(liar.parameters(&application)));
         std::thread::scope(|scope| {
             let accepting = scope.spawn(|| {
-                Incoming::greet(far)
-                    .unwrap()
-                    .accept_into(receiver, device, &Config::default())
-                    .unwrap();
+                Incoming::greet(far).unwrap().accept_into(receiver, device, &config).unwrap();
             });
             read(&mut near, |frame| match frame {
                 Frame::Accept(peer) => {
@@ -229,8 +231,8 @@ fn verdict(
         let device = device();
         let config = Config {
             window: 4,
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let mut end = receiver(&device, &config, 1).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, ack);
@@ -356,8 +358,8 @@ fn more_messages_than_the_window_holds_are_a_violation() {
         let device = device();
         let config = Config {
             window: 4,
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let mut end = receiver(&device, &config, 1).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, AckMode::Write);
@@ -395,8 +397,8 @@ fn sentence(
         let config = Config {
             ack,
             window: 4,
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let (mut liar, mut sender) = Liar::as_receiver(&device, &config);
         let ticket = sender.offer(readable(&device, 64), b"").unwrap();
@@ -455,8 +457,8 @@ fn a_bell_without_an_acknowledgement_is_asked_for_again() {
             let wait = WaitStrategy::Block;
             let config = Config {
                 ack,
-                common: Common { wait, keepalive: NEVER, ..Common::default() },
-                ..Config::default()
+                common: Common { wait, keepalive: NEVER, ..support::common() },
+                ..support::config::<Config>()
             };
             let (mut liar, mut sender) = Liar::as_receiver(&device, &config);
             let ticket = sender.offer(readable(&device, 64), b"").unwrap();
@@ -491,11 +493,11 @@ fn a_dead_sender_is_detected_whether_another_one_is_busy_or_idle() {
         bounded(move || {
             let device = device();
             let keepalive = std::time::Duration::from_millis(20);
-            let transport = support::impatient();
+            let transport = support::mortal();
             let config = Config {
                 window: 4,
-                common: Common { keepalive, transport, ..Common::default() },
-                ..Config::default()
+                common: Common { keepalive, transport, ..support::common() },
+                ..support::config::<Config>()
             };
             let mut end = receiver(&device, &config, 2).unwrap();
             let liar = Liar::as_sender(&device, &mut end, AckMode::Write);
@@ -554,8 +556,8 @@ fn torn(seed: u64, config: &Config) -> usize {
 #[test]
 fn without_fence_and_without_waiting_the_early_acknowledgement_is_found() {
     let base = Config {
-        common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..Common::default() },
-        ..Config::default()
+        common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..support::common() },
+        ..support::config::<Config>()
     };
     let early = Config { ack: AckMode::FencedWrite, too_early: true, ..base };
     let found = (0..1000).find(|seed| torn(*seed, &early) > 0);
@@ -579,8 +581,8 @@ fn a_peer_of_an_isolated_handle_reaches_no_memory_of_another() {
         ] {
             let config = Config {
                 ack: AckMode::Write,
-                common: Common { keepalive: NEVER, ..Common::default() },
-                ..Config::default()
+                common: Common { keepalive: NEVER, ..support::common() },
+                ..support::config::<Config>()
             };
             let (mut liar, _victim) = Liar::as_receiver(&of_connection, &config);
             let buffer = readable(&of_memory, 64);
@@ -604,8 +606,8 @@ fn an_initiator_that_never_gets_ready_takes_no_shared_buffer_with_it() {
         let device = device();
         let config = Config {
             window: 4,
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let mut end = receiver_shared(&device, &config, 1, BUFFERS).unwrap();
         for round in 0..6 {
@@ -659,8 +661,8 @@ fn a_sender_that_overruns_takes_no_shared_buffer_with_it() {
         let device = device();
         let config = Config {
             window: 4,
-            common: Common { keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         };
         let mut end = receiver_shared(&device, &config, 1, 80).unwrap();
         for _ in 0..4 {
@@ -688,7 +690,7 @@ fn a_sender_that_overruns_takes_no_shared_buffer_with_it() {
 fn a_failed_peer_is_reported_while_another_one_is_busy() {
     bounded(|| {
         let device = device();
-        let config = Config::default();
+        let config = support::config::<Config>();
         let mut end = receiver(&device, &config, 2).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, AckMode::Write);
         let mut busy: Sender = join(&mut end, &device, &device, &config).unwrap();
@@ -713,8 +715,10 @@ fn a_failed_peer_is_reported_while_another_one_is_busy() {
 fn a_program_that_only_polls_for_requests_learns_that_its_peer_has_died() {
     bounded(|| {
         let device = device();
-        let common = Common { keepalive: std::time::Duration::from_millis(5), ..Common::default() };
-        let mut end = receiver(&device, &Config { common, ..Config::default() }, 1).unwrap();
+        let keepalive = std::time::Duration::from_millis(5);
+        let common = Common { keepalive, transport: support::mortal(), ..support::common() };
+        let mut end =
+            receiver(&device, &Config { common, ..support::config::<Config>() }, 1).unwrap();
         assert!(matches!(end.try_next_request().map(drop), Err(RecvError::Empty)), "none joined");
         let liar = Liar::as_sender(&device, &mut end, AckMode::Write);
         assert!(matches!(end.try_next_request().map(drop), Err(RecvError::Empty)));
@@ -734,7 +738,7 @@ fn a_message_that_is_refused_is_not_acknowledged() {
     for ack in AckMode::ALL {
         bounded(move || {
             let device = device();
-            let config = Config { ack, ..Config::default() };
+            let config = Config { ack, ..support::config::<Config>() };
             let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
             let first = sender.send(b"read").unwrap();
             let reading = receiver.read_next_into(plain(&device, 64)).unwrap();
@@ -756,7 +760,7 @@ fn a_message_that_is_refused_is_not_acknowledged() {
 fn a_connection_on_another_device_than_the_receivers_ends_alone() {
     bounded(|| {
         let device = device();
-        let config = Config::default();
+        let config = support::config::<Config>();
         let mut end = receiver(&device, &config, 2).unwrap();
         let apart = device.isolated().unwrap();
         let mut honest: Sender = join(&mut end, &device, &device, &config).unwrap();

@@ -22,16 +22,16 @@ use support::{assert_content, bounded, content, device};
 const BOTH: [Detection; 2] = [Detection::Immediate, Detection::Polled];
 
 fn small(detection: Detection) -> Config {
-    let common = Common { keepalive: support::NEVER, ..Common::default() };
-    Config { buffers: 4, message_bytes: 100, detection, common, ..Config::default() }
+    let common = Common { keepalive: support::NEVER, ..support::common() };
+    Config { buffers: 4, message_bytes: 100, detection, common, ..support::config::<Config>() }
 }
 
 /// As [`small`], for peers that die: an end that waits asks soon.
 fn inquisitive(detection: Detection) -> Config {
     let common = Common {
         keepalive: Duration::from_millis(20),
-        transport: support::impatient(),
-        ..Common::default()
+        transport: support::mortal(),
+        ..support::common()
     };
     Config { common, ..small(detection) }
 }

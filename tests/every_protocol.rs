@@ -87,7 +87,7 @@ macro_rules! case {
     ($($protocol:ty => $module:ident),+) => {
         $(impl Case for $protocol {
             fn quiet() -> Self::Config {
-                rdma_conn::$module::Config { common: Common { keepalive: support::NEVER, ..Common::default() }, ..Default::default()  }
+                rdma_conn::$module::Config { common: Common { keepalive: support::NEVER, ..support::common() }, ..Default::default()  }
             }
         })+
     };
@@ -104,7 +104,7 @@ case!(
 
 impl Case for own_protocol::StopAndWait {
     fn quiet() -> own_protocol::Config {
-        let common = Common { keepalive: support::NEVER, ..Common::default() };
+        let common = Common { keepalive: support::NEVER, ..support::common() };
         own_protocol::Config { common, ..Default::default() }
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, MAX_FRAME, Options, Parameters};
-use rdma_conn::multicast::{self, JoinError, Leader};
+use rdma_conn::multicast::{JoinError, Leader};
 use rdma_conn::send_recv::ConnectError;
 use rdma_conn::{Listener, SendRecv};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -75,8 +75,7 @@ fn a_leader_without_descriptors_waits_no_longer_than_it_says() {
     let (device, leader) = (device(), Leader::bind("127.0.0.1:0").unwrap());
     let _waits = TcpStream::connect(leader.local_addr()).unwrap();
     let within = Duration::from_millis(1);
-    let gathered = without_descriptors(|| {
-        leader.gather_within(within, &device, &multicast::Config::default(), b"")
-    });
+    let gathered =
+        without_descriptors(|| leader.gather_within(within, &device, &support::group(), b""));
     assert!(matches!(gathered, Err(JoinError::Missing { came: 0, wanted: 2, .. })));
 }

@@ -31,7 +31,7 @@ fn exchange(one: &mut Connection<SendRecv>, other: &mut Connection<SendRecv>) {
 fn any_number_of_pairs_may_come_and_go() {
     bounded(|| {
         limited();
-        let (device, config) = (device(), Config::default());
+        let (device, config) = (device(), support::config::<Config>());
         let mut kept = None;
         for _ in 0..repeated(400) {
             let (mut one, mut other) = pair::<SendRecv>(&device, &device, &config).unwrap();
@@ -47,7 +47,8 @@ fn any_number_of_pairs_may_come_and_go() {
 fn more_than_the_limit_is_an_error_that_names_it() {
     bounded(|| {
         limited();
-        let large = Config { recv_depth: 1 << 10, message_bytes: 1 << 19, ..Config::default() };
+        let large =
+            Config { recv_depth: 1 << 10, message_bytes: 1 << 19, ..support::config::<Config>() };
         let device = device();
         let refused = pair::<SendRecv>(&device, &device, &large).unwrap_err();
         let text = refused.to_string();
@@ -56,7 +57,8 @@ fn more_than_the_limit_is_an_error_that_names_it() {
         assert!(is_the_limit(&Mapping::new(LIMIT as usize + 1).unwrap_err()));
         assert!(is_the_limit(&Mirrored::new(LIMIT as usize + 1).unwrap_err()));
         // And nothing is lost by it.
-        let (mut one, mut other) = pair::<SendRecv>(&device, &device, &Config::default()).unwrap();
+        let (mut one, mut other) =
+            pair::<SendRecv>(&device, &device, &support::config::<Config>()).unwrap();
         exchange(&mut one, &mut other);
     });
 }

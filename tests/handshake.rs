@@ -216,8 +216,8 @@ fn an_initiator_that_goes_away_takes_no_place() {
 fn a_set_up_that_fails_does_not_linger() {
     bounded(|| {
         let linger = Duration::from_secs(86_400);
-        // 17 s for each of 8 tries.
-        let transport = Transport { timeout: 22, ..Transport::default() };
+        // About retries: 17 s for each try.
+        let transport = Transport { timeout: 22, ..support::living() };
         let (device, config) = (
             device(),
             Config { common: Common { linger, transport, ..small(4).common }, ..small(4) },
@@ -428,7 +428,8 @@ fn the_stream_goes_on_after_the_handshake() {
 #[test]
 fn an_address_without_a_listener_is_an_error() {
     let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let refused = connect::<SendRecv>(address, &device(), &Config::default()).unwrap_err();
+    let refused =
+        connect::<SendRecv>(address, &device(), &support::config::<Config>()).unwrap_err();
     let ConnectError::Unreached { address: named, .. } = refused else { panic!("{refused:?}") };
     assert_eq!(named, address);
 }

@@ -15,12 +15,11 @@ use rdma_conn::direct_write::{Config as DirectWriteConfig, Detection};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::Served as _;
-use rdma_conn::qp::Transport;
 use rdma_conn::{
     BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Protocol, RecvHalf,
     SendHalf, SendRecv, SharedWrite, connect,
 };
-use support::{assert_content, content, device};
+use support::{assert_content, at_once, content, device};
 
 /// Arguments of the peer's process: protocol, address, messages, and the number of its configuration.
 const PEER: &str = "RDMA_CONN_TEST_PEER";
@@ -33,12 +32,11 @@ over_every_protocol!(
 );
 
 fn config<P: Protocol>() -> P::Config {
-    let mut config = P::Config::default();
+    let mut config = support::config::<P::Config>();
     let common = Common {
         keepalive: Duration::from_millis(20),
-        // A peer that lives may be without a processor for a while.
-        transport: Transport { timeout: 14, retry_count: 6, ..support::impatient() },
-        ..Common::default()
+        transport: support::mortal(),
+        ..support::common()
     };
     *config.as_mut() = common;
     config
@@ -93,11 +91,11 @@ fn start_with<P: Protocol>(address: SocketAddr, messages: u64, config: usize) ->
 }
 
 fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
-    let device = device();
-    if !device.crosses_processes() {
+    if !device().crosses_processes() {
         return; // such a device exists in one process only, and so do its peers
     }
-    for messages in [0, 1, 7, 64] {
+    at_once([0, 1, 7, 64], |messages| {
+        let device = device();
         let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
         let mut peer = start::<P>(listener.local_addr(), messages);
         let mut own = listener.next().unwrap().accept(&device, &config::<P>()).unwrap();
@@ -120,21 +118,21 @@ fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
             "{messages} messages: {lost:?}"
         );
         assert_eq!(own.sender.close().err(), lost, "what was known before the close");
-    }
+    });
 }
 
 /// That a close has succeeded says that the receiver was told of the end.
 fn a_close_fails_where_only_the_goodbye_is_lost<P: Protocol>() {
-    let device = device();
-    if !device.crosses_processes() {
+    if !device().crosses_processes() {
         return; // as above
     }
-    let configs = configs::<P>();
-    let cases = configs.iter().enumerate().flat_map(|n| [0, 1, 7].map(|messages| (n, messages)));
-    for ((number, config), messages) in cases {
+    let configs = configs::<P>().into_iter().enumerate();
+    let cases = configs.flat_map(|(number, config)| [0, 1, 7].map(|n| (number, config.clone(), n)));
+    at_once(cases, |(number, config, messages)| {
+        let device = device();
         let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
         let mut peer = start_with::<P>(listener.local_addr(), 0, number);
-        let mut own = listener.next().unwrap().accept(&device, config).unwrap();
+        let mut own = listener.next().unwrap().accept(&device, &config).unwrap();
         for number in 0..messages {
             own.sender.send(&content(1, number, 100)).unwrap();
         }
@@ -145,7 +143,7 @@ fn a_close_fails_where_only_the_goodbye_is_lost<P: Protocol>() {
             matches!(closed, Err(SendError::Ended(CloseReason::PeerLost(_)))),
             "configuration {number}, {messages} messages: {closed:?}"
         );
-    }
+    });
 }
 
 fn nothing_is_acknowledged_by_a_peer_that_was_reaped<P: Protocol>() {

@@ -20,7 +20,7 @@ use rdma_conn::{
     join_shared, pair, receiver, receiver_shared,
 };
 use support::raw::{RawEnd, Shape, receiver_for, sender_to};
-use support::{PATIENCE, bounded, device, impatient, small};
+use support::{PATIENCE, bounded, device, mortal, small};
 
 const WINDOW: u32 = 4;
 
@@ -29,7 +29,7 @@ fn config() -> Config {
     Config {
         common: Common {
             keepalive,
-            transport: impatient(),
+            transport: mortal(),
             wait: WaitStrategy::Block,
             ..small(WINDOW).common
         },

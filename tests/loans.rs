@@ -21,9 +21,7 @@ use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, connect_sender_over, join_shared, receiver_shared,
 };
 use support::raw::{RawEnd, Shape, receiver_for, sender_to};
-use support::{
-    assert_content, bounded, content, counters, device, hold, impatient, rnr_since, small,
-};
+use support::{assert_content, bounded, content, counters, device, hold, mortal, rnr_since, small};
 
 /// No second chance for a message that finds no buffer.
 fn strict(unacked: u32) -> Config {
@@ -62,7 +60,7 @@ fn take_a_loan(sender: &mut Sender, inbox: &mut Receiver) {
 
 #[test]
 fn memory_does_not_grow_with_the_connections_but_for_three_buffers_each() {
-    let config = Config { unacked: 256, recv_depth: 512, ..Config::default() };
+    let config = Config { unacked: 256, recv_depth: 512, ..support::config::<Config>() };
     let buffers = |peers| SharedConfig::new(&config, peers).buffers;
     assert_eq!(buffers(1), 512 + 2, "no more than with a queue of its own, and the one for FIN");
     assert_eq!(buffers(256) - buffers(128), 3 * 128);
@@ -188,6 +186,7 @@ fn what_is_recalled_comes_back_with_the_next_call() {
                 assert_eq!(*inbox.recv().unwrap(), *b"used");
             }
             let (mut held, mut sent, mut calls, mut last_news) = (0, 0, 0, Instant::now());
+            let mut wait = Duration::from_millis(300);
             let mut kept = Vec::new();
             // All that can be lent, and its share.
             while held <= LENT {
@@ -203,11 +202,11 @@ fn what_is_recalled_comes_back_with_the_next_call() {
                     Err(RecvError::Empty) => {}
                     Err(e) => panic!("{e}"),
                 }
-                // Nothing more comes without a call. (On a busy machine the receiver of the last
-                // one may still be on its way, and there is no room for another.)
-                if last_news.elapsed() > Duration::from_millis(300) {
+                // Nothing more comes without a call. (On a busy machine what comes may still be on its
+                // way, and there is no room for another: each wait is twice as long.)
+                if last_news.elapsed() > wait {
                     calls += u32::from(idle.try_send(b"now and then").is_ok());
-                    last_news = Instant::now();
+                    (last_news, wait) = (Instant::now(), 2 * wait);
                 }
             }
             assert!(calls < 8, "{reposting:?}: {calls} calls, and nothing was given back");
@@ -224,7 +223,7 @@ fn a_sender_that_dies_with_a_loan_gives_it_back() {
             let device = device();
             let keepalive = Duration::from_millis(20);
             let config = Config {
-                common: Common { transport: impatient(), keepalive, ..small(8).common },
+                common: Common { transport: mortal(), keepalive, ..small(8).common },
                 ..small(8)
             };
             let pool = pool(&device, 6 + 8, 2, reposting);

@@ -48,7 +48,7 @@ fn all_deliver_the_same_whatever_the_policy() {
             window: 20,
             message_bytes: 100,
             policy,
-            ..Config::default()
+            ..support::group()
         };
         let mut members = group(config);
         let mut sequences = vec![Sequence::new(); 3];
@@ -79,7 +79,7 @@ fn members_count_what_the_formula_says() {
             members,
             health: Duration::from_secs(3600),
             suspect_after: Duration::from_secs(7200),
-            ..Config::default()
+            ..support::group()
         };
         let mut all = in_process(&device, &config).expect("a group");
         let mut sequences = vec![Sequence::new(); members.into()];
@@ -98,7 +98,7 @@ fn members_count_what_the_formula_says() {
 
 #[test]
 fn messages_go_round_the_ring_whole() {
-    let config = Config { window: 5, message_bytes: 1000, ..Config::default() };
+    let config = Config { window: 5, message_bytes: 1000, ..support::group() };
     let mut members = group(config);
     let mut sequences = vec![Sequence::new(); 3];
     let sender = members[0].sender();
@@ -133,7 +133,7 @@ fn messages_go_round_the_ring_whole() {
 
 #[test]
 fn what_cannot_be_sent_is_refused_by_name() {
-    let members = group(Config { window: 2, message_bytes: 10, ..Config::default() });
+    let members = group(Config { window: 2, message_bytes: 10, ..support::group() });
     let sender = members[0].sender();
     assert_eq!(sender.try_send(&[0; 11]), Err(SendError::TooLong { len: 11, most: 10 }));
     assert_eq!(members[1].sender().try_send(b"hello"), Err(SendError::NotSender));
@@ -142,7 +142,7 @@ fn what_cannot_be_sent_is_refused_by_name() {
     assert_eq!(sender.try_send(b"three"), Err(SendError::WindowFull));
     sender.end();
     assert_eq!(sender.try_send(b"three"), Err(SendError::Ended));
-    let too_many = Config { policy: Policy::Every(3), window: 2, ..Config::default() };
+    let too_many = Config { policy: Policy::Every(3), window: 2, ..support::group() };
     assert!(in_process(&device(), &too_many).is_err());
 }
 
@@ -150,7 +150,7 @@ fn what_cannot_be_sent_is_refused_by_name() {
 fn many_threads_send_and_all_members_have_threads() {
     const EACH: usize = 2000;
     let config =
-        Config { senders: 2, window: 50, policy: Policy::Opportunistic, ..Config::default() };
+        Config { senders: 2, window: 50, policy: Policy::Opportunistic, ..support::group() };
     let sequences: Vec<_> = (0..3).map(|_| Arc::new(Mutex::new(Sequence::new()))).collect();
     let members: Vec<_> = group(config)
         .into_iter()
@@ -195,7 +195,8 @@ fn a_member_that_is_gone_is_cut_off_and_the_survivors_agree() {
         senders: 3,
         window: 50,
         policy: Policy::Opportunistic,
-        ..Config::default()
+        link: support::link(support::budget::mortal()),
+        ..support::group()
     };
     let mut members = group(config);
     let mut sequences = vec![Sequence::new(); 3];
@@ -231,7 +232,7 @@ fn a_member_that_is_gone_is_cut_off_and_the_survivors_agree() {
 #[test]
 fn a_member_that_leaves_early_ends_the_group_for_the_others() {
     let mut members =
-        group(Config { senders: 2, policy: Policy::Opportunistic, ..Config::default() });
+        group(Config { senders: 2, policy: Policy::Opportunistic, ..support::group() });
     let mut sequences = vec![Sequence::new(); 3];
     members[0].sender().try_send(b"a").expect("room");
     members[1].sender().try_send(b"b").expect("room");
@@ -251,7 +252,7 @@ fn a_member_that_leaves_early_ends_the_group_for_the_others() {
 
 #[test]
 fn a_group_finishes_without_an_error() {
-    let mut members = group(Config { policy: Policy::Every(100), ..Config::default() });
+    let mut members = group(Config { policy: Policy::Every(100), ..support::group() });
     let sender = members[0].sender();
     for _ in 0..10 {
         sender.try_send(b"x").expect("room");
@@ -289,7 +290,7 @@ fn senders_get_an_error_when_their_member_goes() {
         },
     ];
     for way in ways {
-        let config = Config { members: 2, senders: 2, window: 4, ..Config::default() };
+        let config = Config { members: 2, senders: 2, window: 4, ..support::group() };
         let [mine, other] = <[Group; 2]>::try_from(group(config)).expect("two members");
         let (sender, mut other) = (mine.sender(), [other]);
         // The last of them waits for room, or was delivered; nothing is delivered after that.

@@ -57,9 +57,9 @@ fn the_device_counts_what_the_formula_says() {
             policy,
             health: Duration::from_secs(3600),
             suspect_after: Duration::from_secs(7200),
-            // 4 s: an emulated machine would repeat what was only late, and count it.
-            link: Link { timeout: 20, ..Link::default() },
-            ..Config::default()
+            // About retries: what is only late, by up to 8.6 s, is not repeated and counted.
+            link: Link { timeout: 21, ..Link::default() },
+            ..support::group()
         };
         let formula = f64::from(writes_per_multicast(members));
         let each = writes_per_message(&device, &config(Policy::Every(1)), 300, 10);

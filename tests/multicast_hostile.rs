@@ -34,7 +34,7 @@ fn config() -> Config {
         message_bytes: 64,
         ring_bytes: Some(4096),
         suspect_after: PATIENCE,
-        ..Config::default()
+        ..support::group()
     }
 }
 
@@ -304,7 +304,9 @@ fn a_row_that_is_half_written_is_waited_for() {
 /// is gone: the leader comes to its end, by itself. Returns why it says that the group failed.
 fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
     bounded(move || {
-        let config = Config { suspect_after: Duration::from_secs(2), ..config() };
+        // The liar lives; the other one is missed by its link.
+        let link = support::link(support::budget::mortal());
+        let config = Config { suspect_after: Duration::from_secs(10), link, ..config() };
         let ([mut leader, other], _, mut liar) = group(config);
         let gone = other.rank();
         leader.sender().try_send(b"undelivered").unwrap();
@@ -334,23 +336,22 @@ fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
 
 #[test]
 fn a_member_that_withholds_messages_does_not_delay_the_end() {
-    let agree = |row: &mut Row, gone: Rank| {
+    fn agree(row: &mut Row, gone: Rank) {
         row.suspected = Members::NONE.with(gone);
         row.wedged = row.suspected;
+    }
+    let suspects = |row: &mut Row, gone: Rank| row.suspected = Members::NONE.with(gone);
+    let claims = |row: &mut Row, gone: Rank| {
+        agree(row, gone);
+        row.received[0] = 2;
+        row.received[gone.index()] = 2;
     };
-    let ends: [GroupError; 4] = [
-        end_without(|_, _| {}),
-        end_without(|row, gone| row.suspected = Members::NONE.with(gone)),
-        // It lacks the message that the leader has sent.
-        end_without(agree),
-        // And claims a message that no member has.
-        end_without(move |row, gone| {
-            agree(row, gone);
-            row.received[0] = 2;
-            row.received[gone.index()] = 2;
-        }),
-    ];
-    assert!(ends.iter().all(|end| matches!(end, GroupError::CutOff { .. })), "{ends:?}");
+    // With `agree` it lacks the message that the leader has sent; and it claims one that no member has.
+    let changes: [fn(&mut Row, Rank); 4] = [|_, _| {}, suspects, agree, claims];
+    support::at_once(changes, |change| {
+        let end = end_without(change);
+        assert!(matches!(end, GroupError::CutOff { .. }), "{end:?}");
+    });
 }
 
 #[test]

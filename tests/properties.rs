@@ -68,8 +68,8 @@ fn config() -> impl Strategy<Value = Config> {
             // Off, or from 8 bytes to a whole message.
             pack_bytes: if pack < 8 || message_bytes < 8 { 0 } else { pack.min(message_bytes) },
             inline,
-            common: Common { wait, keepalive: NEVER, ..Common::default() },
-            ..Config::default()
+            common: Common { wait, keepalive: NEVER, ..support::common() },
+            ..support::config::<Config>()
         }
     })
 }

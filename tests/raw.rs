@@ -7,7 +7,7 @@ use rdma_conn::conn_core::handshake::{Frame, Options, Parameters, ProtocolId, Re
 use rdma_conn::conn_core::raw::{Offer as WireOffer, Transport as WireTransport};
 use rdma_conn::device::Device;
 use rdma_conn::handshake::HandshakeError;
-use rdma_conn::raw::{Incoming, Link, Offer, RawEnd, RawPeer};
+use rdma_conn::raw::{Incoming, Offer, RawEnd, RawPeer};
 use rdma_conn::send_recv::ConnectError;
 use rdma_conn::verbs_safe::{
     CompletionBatch, CompletionQueue, CqConfig, Mapping, QueuePairConfig, RecvSide, RemoteAccess,
@@ -34,7 +34,7 @@ fn end(device: &Device, transport: Transport) -> (RawEnd, CompletionQueue) {
         recv: RecvSide::Own { slots: 4, slot_bytes: 64 },
         ..QueuePairConfig::new(&cq, &cq)
     };
-    let mut end = RawEnd::new(device, &config, Link::default()).unwrap();
+    let mut end = RawEnd::new(device, &config, support::link(support::budget::LIVING)).unwrap();
     end.queues.recv.as_mut().unwrap().post(&[0, 1, 2, 3]).unwrap();
     (end, cq)
 }

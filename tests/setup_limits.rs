@@ -157,14 +157,14 @@ fn a_peer_does_not_choose_how_much_memory_an_end_takes() {
 
 fn rings() {
     let names = |text: &str| text.contains("4294967296") && text.contains("67108864");
-    let limits = buffered_read::Config::default();
+    let limits = support::config::<buffered_read::Config>();
     let (said, heard) = read_from_the_largest(&limits);
     assert!(names(&said.to_string()) && names(&heard), "{said}: {heard}");
     let willing = buffered_read::Config { peer_ring_bytes: 1 << 32, ..limits };
     let (said, _) = with_room_for(1 << 30, || read_from_the_largest(&willing));
     assert!(said.to_string().contains("memory"), "{said}");
 
-    let limits = buffered_write::Config::default();
+    let limits = support::config::<buffered_write::Config>();
     let (said, heard) = write_to_the_largest(&limits);
     assert!(names(&said.to_string()) && names(&heard), "{said}: {heard}");
     let willing = buffered_write::Config { max_peer_ring_bytes: 1 << 32, ..limits };
@@ -173,7 +173,7 @@ fn rings() {
 }
 
 fn groups() {
-    let limits = Config::default();
+    let limits = support::group();
     let (error, reason, text) = ask(most(), limits);
     assert!(
         matches!(error, JoinError::OverLimit { field: "max_ring_bytes", value, limit }

@@ -16,7 +16,7 @@ use rdma_conn::{
     connect_sender_over, join, pair, receiver,
 };
 use support::extents::{END, RawReceiver, RawSender};
-use support::{PATIENCE, assert_content, bounded, content, device};
+use support::{PATIENCE, assert_content, bounded, content, device, repeated};
 
 /// Extents with room for five messages of 100 bytes.
 const EXTENT_BYTES: u32 = 704;
@@ -24,13 +24,13 @@ const PER_EXTENT: u64 = 5;
 const EXTENTS: u64 = 6;
 
 fn small() -> Config {
-    let common = Common { keepalive: support::NEVER, ..Common::default() };
+    let common = Common { keepalive: support::NEVER, ..support::common() };
     Config {
         extents: EXTENTS as u32,
         extent_bytes: EXTENT_BYTES,
         message_bytes: 100,
         common,
-        ..Config::default()
+        ..support::config::<Config>()
     }
 }
 
@@ -38,8 +38,8 @@ fn small() -> Config {
 fn inquisitive() -> Config {
     let common = Common {
         keepalive: Duration::from_millis(20),
-        transport: support::impatient(),
-        ..Common::default()
+        transport: support::mortal(),
+        ..support::common()
     };
     Config { common, ..small() }
 }
@@ -134,7 +134,7 @@ fn one_sender_can_use_the_whole_ring() {
 #[test]
 fn a_message_takes_one_request_and_a_ticket_is_for_many() {
     bounded(|| {
-        let (mut a, mut b) = ends(&Config::default());
+        let (mut a, mut b) = ends(&support::config::<Config>());
         for number in 0..2000 {
             a.sender.send(&content(0, number, 50)).unwrap();
             assert_content(&b.receiver.recv().unwrap(), 0, number, 50);
@@ -152,7 +152,7 @@ fn a_message_takes_one_request_and_a_ticket_is_for_many() {
 
 #[test]
 fn the_ring_does_not_grow_with_its_senders() {
-    let bytes = |peers| many(&Config::default(), peers, 1).0.registered_bytes();
+    let bytes = |peers| many(&support::config::<Config>(), peers, 1).0.registered_bytes();
     let (one, more) = (bytes(1), bytes(65));
     assert_eq!(more - one, 64 * 128, "a link has two cache lines");
 }
@@ -256,9 +256,9 @@ fn extents_of_senders_that_die_at_any_step_come_back() {
     bounded(|| {
         let (device, config) = (device(), inquisitive());
         let (mut victim, mut honest) = victim(&device, &config);
-        for round in 0..20 {
+        for round in 0..repeated(20) {
             let mut dies = liar(&device, &mut victim, &config);
-            dies.claim(round % 5);
+            dies.claim(round as usize % 5);
             dies.raw.drain();
             dies.raw.die();
             let lost = victim.recv().unwrap_err();

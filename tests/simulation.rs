@@ -72,12 +72,8 @@ fn config(random: &mut Random) -> Config {
             wait: WaitStrategy::Spin,
             keepalive: NEVER,
             linger: NEVER,
-            transport: Transport {
-                timeout: 1,
-                retry_count: 3,
-                rnr_retry: 6,
-                ..Transport::default()
-            },
+            // About retries: simulated faults use them up, in virtual time.
+            transport: Transport { timeout: 1, retry_count: 3, rnr_retry: 6, ..support::living() },
         },
         ..Config::preset(preset)
     }

@@ -17,8 +17,8 @@ over_every_protocol!(
 );
 
 fn connected<P: Protocol>() -> (ByteStream<P>, ByteStream<P>) {
-    let (device, mut config) = (device(), P::Config::default());
-    *config.as_mut() = Common { keepalive: NEVER, ..Common::default() };
+    let (device, mut config) = (device(), support::config::<P::Config>());
+    *config.as_mut() = Common { keepalive: NEVER, ..support::common() };
     let (left, right) = pair::<P>(&device, &device, &config).unwrap();
     (ByteStream::new(left), ByteStream::new(right))
 }

@@ -26,7 +26,7 @@ const OFFER_TIMED_OUT: direct_read::OfferError = direct_read::OfferError::Send(T
 fn a_sender_whose_peer_never_reads_waits_no_longer_than_it_says() {
     bounded(|| {
         let device = device();
-        let config = send_recv::Config::default();
+        let config = support::config::<send_recv::Config>();
         let (mut a, _unread) = rdma_conn::pair::<SendRecv>(&device, &device, &config).unwrap();
         // Until there is no credit left: what is acknowledged makes room in the send queue.
         while a.sender.try_send(b"unread").is_ok() {
@@ -37,7 +37,7 @@ fn a_sender_whose_peer_never_reads_waits_no_longer_than_it_says() {
         assert_eq!(a.sender.wait_for_room_timeout(4, SHORT), Err(TIMED_OUT));
         assert_eq!(a.sender.send_acked_timeout(b"more", SHORT), Err(TIMED_OUT));
 
-        let config = buffered_write::Config::default();
+        let config = support::config::<buffered_write::Config>();
         let (mut a, _unread) = rdma_conn::pair::<BufferedWrite>(&device, &device, &config).unwrap();
         // Until there is no room left: what is acknowledged makes room in the send queue.
         while a.sender.try_send(&[7; 4096]).is_ok() {
@@ -47,7 +47,7 @@ fn a_sender_whose_peer_never_reads_waits_no_longer_than_it_says() {
         assert_eq!(a.sender.wait_for_room_timeout(4096, SHORT), Err(TIMED_OUT));
         assert_eq!(a.sender.send_acked_timeout(&[7; 4096], SHORT), Err(TIMED_OUT));
 
-        let config = buffered_read::Config::default();
+        let config = support::config::<buffered_read::Config>();
         let (mut a, _unread) = rdma_conn::pair::<BufferedRead>(&device, &device, &config).unwrap();
         while a.sender.try_send(&[7; 4096]).is_ok() {}
         assert!(matches!(a.sender.reserve_timeout(4096, SHORT), Err(TIMED_OUT)));
@@ -61,7 +61,7 @@ fn a_sender_whose_peer_never_reads_waits_no_longer_than_it_says() {
 fn threads_that_share_a_sender_wait_no_longer_than_they_say() {
     bounded(|| {
         let device = device();
-        let config = buffered_read::Config::default();
+        let config = support::config::<buffered_read::Config>();
         let (a, _unread) = rdma_conn::pair::<BufferedRead>(&device, &device, &config).unwrap();
         let sender = a.sender.into_shared(4).unwrap();
         let ticket = sender.try_send(&[7; 4096]).unwrap();
@@ -75,7 +75,7 @@ fn threads_that_share_a_sender_wait_no_longer_than_they_say() {
 #[test]
 fn a_buffer_that_is_never_read_is_waited_for_no_longer_than_asked() {
     bounded(|| {
-        let (device, config) = (device(), direct_read::Config::default());
+        let (device, config) = (device(), support::config::<direct_read::Config>());
         let (mut sender, _unread) = direct_read::pair(&device, &device, &config).unwrap();
         let buffer = || device.pd().register_buffer(64, BufferConfig::READABLE).unwrap();
         let late = loop {
@@ -106,7 +106,7 @@ fn a_member_whose_group_stands_still_waits_no_longer_than_it_says() {
             members: 2,
             window: 4,
             suspect_after: support::NEVER,
-            ..multicast::Config::default()
+            ..support::group()
         };
         // No thread drives either of them: accepted messages are not pushed.
         let members = group(&config);
@@ -146,22 +146,22 @@ fn connecting_to_a_silent_peer_takes_no_longer_than_asked() {
     bounded(|| {
         let (device, silent) = (device(), TcpListener::bind("127.0.0.1:0").unwrap());
         let (to, time) = (silent.local_addr().unwrap(), Duration::from_millis(20));
-        let config = send_recv::Config::default();
+        let config = support::config::<send_recv::Config>();
         assert!(is_late(rdma_conn::connect_timeout::<SendRecv>(to, &device, &config, time)));
         assert!(is_late(rdma_conn::connect_sender_timeout::<SendRecv>(to, &device, &config, time)));
-        let config = buffered_write::Config::default();
+        let config = support::config::<buffered_write::Config>();
         assert!(is_late(rdma_conn::connect_timeout::<BufferedWrite>(to, &device, &config, time)));
         assert!(is_late(rdma_conn::connect_sender_timeout::<BufferedWrite>(
             to, &device, &config, time
         )));
-        let config = buffered_read::Config::default();
+        let config = support::config::<buffered_read::Config>();
         assert!(is_late(rdma_conn::connect_timeout::<BufferedRead>(to, &device, &config, time)));
         assert!(is_late(rdma_conn::connect_sender_timeout::<BufferedRead>(
             to, &device, &config, time
         )));
-        let config = direct_read::Config::default();
+        let config = support::config::<direct_read::Config>();
         assert!(is_late(direct_read::connect_timeout::<Buffer>(to, &device, &config, time)));
-        let config = multicast::Config::default();
+        let config = support::group();
         match join_timeout(to, &device, &config, time) {
             Err(JoinError::Connect(e)) => assert!(e.is_timeout(), "{e:?}"),
             other => panic!("{other:?}"),
@@ -172,7 +172,7 @@ fn connecting_to_a_silent_peer_takes_no_longer_than_asked() {
 #[test]
 fn accepting_a_peer_that_is_never_ready_takes_no_longer_than_asked() {
     bounded(|| {
-        let (device, config) = (device(), send_recv::Config::default());
+        let (device, config) = (device(), support::config::<send_recv::Config>());
         let listener = rdma_conn::Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
         let end = Endpoint { qp_num: 0x123, psn: 5, recv_depth: 16, max_message: 64 };
@@ -192,7 +192,7 @@ fn accepting_a_peer_that_is_never_ready_takes_no_longer_than_asked() {
 #[test]
 fn a_timeout_that_no_clock_can_hold_is_none() {
     bounded(|| {
-        let (device, config) = (device(), send_recv::Config::default());
+        let (device, config) = (device(), support::config::<send_recv::Config>());
         let listener = rdma_conn::Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr();
         std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn a_timeout_that_no_clock_can_hold_is_none() {
             assert_eq!(near.receiver.recv_timeout(MAX).unwrap_err(), RecvError::Closed);
         });
 
-        let config = buffered_write::Config::default();
+        let config = support::config::<buffered_write::Config>();
         let (mut a, mut b) = rdma_conn::pair::<BufferedWrite>(&device, &device, &config).unwrap();
         a.sender.wait_for_room_timeout(8, MAX).unwrap();
         a.sender.send_timeout(b"one", MAX).unwrap();
@@ -220,7 +220,7 @@ fn a_timeout_that_no_clock_can_hold_is_none() {
         a.sender.wait_all_timeout(MAX).unwrap();
         assert_eq!(b.receiver.recv_in_place_timeout(MAX, |_, message| message.len()), Ok(3));
 
-        let config = buffered_read::Config::default();
+        let config = support::config::<buffered_read::Config>();
         let (mut a, mut b) = rdma_conn::pair::<BufferedRead>(&device, &device, &config).unwrap();
         std::thread::scope(|scope| {
             // It tells what it has read when it finds nothing more.
@@ -240,7 +240,7 @@ fn a_timeout_that_no_clock_can_hold_is_none() {
         sender.close_timeout(MAX).unwrap();
         assert_eq!(transfers.join_timeout(MAX).unwrap(), Ok(()));
 
-        let config = direct_read::Config::default();
+        let config = support::config::<direct_read::Config>();
         let (mut sender, mut receiver) = direct_read::pair(&device, &device, &config).unwrap();
         let buffer = device.pd().register_buffer(64, BufferConfig::READABLE).unwrap();
         sender.offer_timeout(buffer, b"", MAX).unwrap();

@@ -18,9 +18,7 @@ use rdma_conn::send_recv::{
 };
 use rdma_conn::verbs_safe::WcStatus;
 use rdma_conn::{RecvHalf, SendHalf, SendRecv, join, join_shared, receiver, receiver_shared};
-use support::{
-    NEVER, PATIENCE, bounded, can_count, counters, device, impatient, settled_counters, small,
-};
+use support::{NEVER, PATIENCE, bounded, can_count, counters, device, settled_counters, small};
 
 const MESSAGES: u64 = 500;
 
@@ -97,9 +95,9 @@ fn compare(what: &str, config: &Config, senders: u32, how: Option<Reposting>) ->
     claimed
 }
 
-/// No request is repeated because the answer takes its time: 4 s.
+/// About retries: no request is repeated because the answer takes its time, of up to 8.6 s.
 fn patient() -> Transport {
-    Transport { timeout: 20, ..Transport::default() }
+    Transport { timeout: 21, ..support::living() }
 }
 
 /// Every mode: what it is called, its configuration, its senders, its pool.
@@ -143,9 +141,9 @@ fn packing_is_seen_by_the_device() {
             return;
         }
         let config = Config {
-            common: Common { keepalive: NEVER, transport: patient(), ..Common::default() },
+            common: Common { keepalive: NEVER, transport: patient(), ..support::common() },
             pack_bytes: 1020,
-            ..Config::default()
+            ..support::config::<Config>()
         };
         let claimed = compare("packed", &config, 1, None);
         // 85 messages of 8 bytes and a length of 4 fill a pack; the receiver's credits
@@ -163,7 +161,7 @@ fn a_receiver_that_never_looks_is_found_unready_once_a_try() {
             return;
         }
         for rnr_retry in [1, 3] {
-            let transport = Transport { rnr_retry, min_rnr_timer: 1, ..impatient() };
+            let transport = Transport { rnr_retry, min_rnr_timer: 1, ..patient() };
             let config = Config {
                 credits: false,
                 common: Common { transport, ..small(2).common },

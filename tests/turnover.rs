@@ -16,7 +16,7 @@ use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, join, join_shared, receiver, receiver_shared,
 };
 use support::raw::{RawEnd, Shape, try_sender_to};
-use support::{NEVER, assert_content, bounded, content, device, hold, impatient, repeated, small};
+use support::{NEVER, assert_content, bounded, content, device, hold, mortal, repeated, small};
 
 const WINDOW: u32 = 4;
 /// Buffers of one link.
@@ -33,7 +33,7 @@ fn lingering(linger: Duration) -> Config {
         common: Common {
             linger,
             keepalive: Duration::from_millis(20),
-            transport: impatient(),
+            transport: mortal(),
             ..small(WINDOW).common
         },
         ..small(WINDOW)

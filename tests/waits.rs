@@ -16,7 +16,7 @@ use rdma_conn::{
     connect_sender_over, pair, receiver,
 };
 use support::raw::{self, RawEnd};
-use support::{bounded, device, impatient, small};
+use support::{at_once, bounded, device, mortal, small};
 
 const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive];
 
@@ -26,11 +26,11 @@ fn connected(config: &Config) -> (Sender, Receiver) {
     (left.sender, right.receiver)
 }
 
-/// Gives up after some milliseconds of silence.
+/// Asks after a silent peer soon.
 fn vigilant(wait: WaitStrategy) -> Config {
     let keepalive = Duration::from_millis(5);
     Config {
-        common: Common { wait, keepalive, transport: impatient(), ..small(4).common },
+        common: Common { wait, keepalive, transport: mortal(), ..small(4).common },
         ..small(4)
     }
 }
@@ -89,59 +89,53 @@ fn times_beyond_the_clock_are_for_ever() {
 
 #[test]
 fn short_waits_end_in_the_end_of_a_dead_sender() {
-    for wait in WAYS {
-        for time in [Duration::ZERO, Duration::from_millis(1)] {
-            bounded(move || {
-                let (config, device) = (vigilant(wait), device());
-                let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
-                let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
-                let address = listener.local_addr();
-                let raw: RawEnd = std::thread::scope(|scope| {
-                    let raw =
-                        scope.spawn(|| raw::sender_to(address, &device, raw::Shape::default()));
-                    listener.next().unwrap().accept_into(&mut victim, &device, &config).unwrap();
-                    raw.join().unwrap()
-                });
-                drop(raw);
-                loop {
-                    match victim.recv_timeout(time).unwrap_err() {
-                        RecvError::TimedOut => {}
-                        RecvError::Peer { reason: CloseReason::PeerLost(_), .. } => break,
-                        other => panic!("{other:?}"),
-                    }
-                }
-            });
+    let times = [Duration::ZERO, Duration::from_millis(1)];
+    at_once(WAYS.into_iter().flat_map(|wait| times.map(|time| (wait, time))), |(wait, time)| {
+        let (config, device) = (vigilant(wait), device());
+        let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        let raw: RawEnd = std::thread::scope(|scope| {
+            let raw = scope.spawn(|| raw::sender_to(address, &device, raw::Shape::default()));
+            listener.next().unwrap().accept_into(&mut victim, &device, &config).unwrap();
+            raw.join().unwrap()
+        });
+        drop(raw);
+        loop {
+            match victim.recv_timeout(time).unwrap_err() {
+                RecvError::TimedOut => {}
+                RecvError::Peer { reason: CloseReason::PeerLost(_), .. } => break,
+                other => panic!("{other:?}"),
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn short_waits_end_in_the_end_of_a_dead_receiver() {
-    for wait in WAYS {
-        bounded(move || {
-            let (config, device) = (vigilant(wait), device());
-            let (mut near, mut far) = UnixStream::pair().unwrap();
-            let shape = raw::Shape { claimed_window: 4, ..raw::Shape::default() };
-            let (mut victim, raw) = std::thread::scope(|scope| {
-                let raw = scope.spawn(|| raw::receiver_for(&mut far, &device, shape));
-                let sender =
-                    connect_sender_over::<SendRecv, _>(&mut near, &device, &config, b"").unwrap();
-                (sender, raw.join().unwrap())
-            });
-            for _ in 0..4 {
-                victim.send(b"message").unwrap();
-            }
-            victim.wait_all().unwrap();
-            drop(raw);
-            loop {
-                match victim.send_timeout(b"more", Duration::from_millis(1)).unwrap_err() {
-                    SendError::TimedOut { .. } => {}
-                    SendError::Ended(CloseReason::PeerLost(_)) => break,
-                    other => panic!("{other:?}"),
-                }
-            }
+    at_once(WAYS, |wait| {
+        let (config, device) = (vigilant(wait), device());
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let shape = raw::Shape { claimed_window: 4, ..raw::Shape::default() };
+        let (mut victim, raw) = std::thread::scope(|scope| {
+            let raw = scope.spawn(|| raw::receiver_for(&mut far, &device, shape));
+            let sender =
+                connect_sender_over::<SendRecv, _>(&mut near, &device, &config, b"").unwrap();
+            (sender, raw.join().unwrap())
         });
-    }
+        for _ in 0..4 {
+            victim.send(b"message").unwrap();
+        }
+        victim.wait_all().unwrap();
+        drop(raw);
+        loop {
+            match victim.send_timeout(b"more", Duration::from_millis(1)).unwrap_err() {
+                SendError::TimedOut { .. } => {}
+                SendError::Ended(CloseReason::PeerLost(_)) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+    });
 }
 
 #[test]
@@ -188,7 +182,7 @@ fn an_initiator_that_wants_messages_back_is_refused_where_they_are_only_taken() 
 fn a_receiver_without_senders_is_not_waited_for() {
     bounded(|| {
         let device = device();
-        let mut inbox = receiver::<SendRecv>(&device, &Config::default(), 2).unwrap();
+        let mut inbox = receiver::<SendRecv>(&device, &support::config::<Config>(), 2).unwrap();
         assert_eq!(inbox.try_recv().unwrap_err(), RecvError::Empty, "a peer may join");
         assert_eq!(inbox.recv().unwrap_err(), RecvError::Closed, "no peer can during the wait");
     });

@@ -23,6 +23,7 @@ macro_rules! over_every_protocol {
     };
 }
 
+pub mod budget;
 pub mod extents;
 pub mod raw;
 pub mod read;
@@ -31,7 +32,9 @@ pub mod slots;
 pub mod tally;
 pub mod write;
 
-use rdma_conn::Common;
+use budget::Budget;
+use rdma_conn::raw::Link;
+use rdma_conn::{Common, multicast};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -41,9 +44,10 @@ use rdma_conn::send_recv::{Config, Message, Receiver, RecvError, Sender, Transpo
 use rdma_conn::verbs_safe::WcStatus;
 use rdma_conn::{RecvHalf, SendHalf};
 
-/// How long a test waits for what must come. It bounds a hang, and asserts nothing
-/// about speed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use budget::PATIENCE;
+
+/// When a member of a group that lives is suspected.
+pub const SUSPICION: Duration = Duration::from_secs(20);
 
 /// A time in which nothing is to be woken by a keepalive.
 pub const NEVER: Duration = Duration::from_secs(86_400);
@@ -123,11 +127,43 @@ pub fn rnr_since(device: &Device, before: &Counters) -> u64 {
     })
 }
 
-/// A transport that gives up on a silent peer after some milliseconds; after a third of a second where a
-/// peer that lives may have to wait for a processor that long.
-pub fn impatient() -> Transport {
-    let (timeout, retry_count) = if is_emulated() { (14, 4) } else { (8, 2) };
-    Transport { timeout, retry_count, rnr_retry: 2, min_rnr_timer: 1, ..Transport::default() }
+/// For a peer that lives: what a test has, unless it says otherwise.
+pub fn living() -> Transport {
+    with(budget::LIVING)
+}
+
+/// For a peer that lives until the test ends it.
+pub fn mortal() -> Transport {
+    with(budget::mortal())
+}
+
+fn with(budget: Budget) -> Transport {
+    let Budget { timeout, retry_count } = budget;
+    Transport { timeout, retry_count, ..Transport::default() }
+}
+
+/// The defaults, for a peer that lives.
+pub fn common() -> Common {
+    Common { transport: living(), ..Common::default() }
+}
+
+/// The defaults of a protocol, with those of [`common`].
+pub fn config<C: Default + AsMut<Common>>() -> C {
+    let mut config = C::default();
+    *config.as_mut() = common();
+    config
+}
+
+/// The defaults of a group, for members that live. Its links give up before a member is suspected.
+pub fn group() -> multicast::Config {
+    let link = link(budget::LIVING);
+    multicast::Config { suspect_after: SUSPICION, link, ..multicast::Config::default() }
+}
+
+/// How a queue pair without a protocol reaches its peer.
+pub fn link(budget: Budget) -> Link {
+    let Budget { timeout, retry_count } = budget;
+    Link { timeout, retry_count, ..Link::default() }
 }
 
 /// Small, and without a keepalive that could hide a lost wake-up.
@@ -137,8 +173,8 @@ pub fn small(window: u32) -> Config {
         unacked: window,
         batch: 1,
         recv_depth: window,
-        common: Common { keepalive: NEVER, ..Common::default() },
-        ..Config::default()
+        common: Common { keepalive: NEVER, ..common() },
+        ..config()
     }
 }
 
@@ -163,7 +199,7 @@ pub fn bounded<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> 
         let _ = done.send(());
         result
     });
-    let limit = if is_emulated() { 5 * PATIENCE } else { PATIENCE };
+    let limit = 5 * PATIENCE;
     if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
         panic!("still waiting after {limit:?}");
     }
@@ -171,6 +207,19 @@ pub fn bounded<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> 
         Ok(Ok(value)) => value,
         Ok(Err(panic)) | Err(panic) => resume_unwind(panic),
     }
+}
+
+/// Runs `body` for all cases at the same time: peers that die are waited for together.
+pub fn at_once<C: Send + 'static>(
+    cases: impl IntoIterator<Item = C>,
+    body: impl Fn(C) + Clone + Send + 'static,
+) {
+    let start = |case| {
+        let body = body.clone();
+        std::thread::spawn(move || bounded(move || body(case)))
+    };
+    let all: Vec<_> = cases.into_iter().map(start).collect();
+    all.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
 }
 
 /// Numbers from a seed (SplitMix64, by Steele, Lea and Flood).

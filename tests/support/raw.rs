@@ -94,10 +94,14 @@ impl RawEnd {
         let port = device.context().port(1).unwrap();
         let gid = device.context().choose_gid(1, None).unwrap();
         let mtu = port.active_mtu.bytes().min(peer.mtu.bytes());
+        // Its peer may end the connection.
+        let budget = super::budget::mortal();
         let attr = ConnectAttr {
             mtu: verbs_safe::Mtu::from_bytes(mtu).unwrap(),
             min_rnr_timer: self.shape.min_rnr_timer,
             max_dest_rd_atomic: 4,
+            timeout: budget.timeout,
+            retry_cnt: budget.retry_count,
             ..ConnectAttr::new(gid.index as u8, self.psn)
         };
         let remote =

@@ -23,7 +23,7 @@ use rdma_conn::verbs_safe::{
 };
 use rdma_conn::{BufferedRead, Listener, connect_sender_over};
 
-use super::impatient;
+use super::{common, mortal};
 
 pub const CAPACITY: u64 = 4096;
 /// Where the liar's control block lies, behind its ring.
@@ -32,12 +32,8 @@ pub const BLOCK: usize = CAPACITY as usize;
 pub fn config() -> Config {
     Config {
         ring: RingShape { ring_bytes: CAPACITY, message_bytes: 1000, layout: Layout::Plain },
-        common: Common {
-            keepalive: Duration::from_millis(20),
-            transport: impatient(),
-            ..Common::default()
-        },
-        ..Config::default()
+        common: Common { keepalive: Duration::from_millis(20), transport: mortal(), ..common() },
+        ..super::config()
     }
 }
 
@@ -93,10 +89,13 @@ impl Liar {
     pub fn join(&self, peer: &Parameters<'_>) {
         let Endpoint { qp_num, psn, .. } = peer.initiator_to_acceptor.unwrap();
         let remote = verbs_safe::Endpoint { qp_num, psn, lid: peer.lid, gid: peer.gid };
+        // Its peer may end the connection.
+        let budget = super::budget::mortal();
         let attr = ConnectAttr {
             max_rd_atomic: 4,
             max_dest_rd_atomic: 16,
-            timeout: 8,
+            timeout: budget.timeout,
+            retry_cnt: budget.retry_count,
             ..ConnectAttr::new(self.gid.index as u8, self.psn)
         };
         self.pair.control.connect(&remote, &attr).unwrap();

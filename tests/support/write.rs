@@ -28,8 +28,8 @@ pub fn small(layout: Layout, tail: buffered_write::Tail) -> Config {
     Config {
         ring: RingShape { ring_bytes: 4096, message_bytes, layout },
         tail,
-        common: Common { keepalive: NEVER, ..Common::default() },
-        ..Config::default()
+        common: Common { keepalive: NEVER, ..super::common() },
+        ..super::config()
     }
 }
 
@@ -55,7 +55,7 @@ pub fn inquisitive(config: Config) -> Config {
     Config {
         common: Common {
             keepalive: Duration::from_millis(20),
-            transport: super::impatient(),
+            transport: super::mortal(),
             ..config.common
         },
         ..config
