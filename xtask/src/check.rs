@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::circles;
+use crate::{budgets, circles};
 
 /// Steps of cargo: what each is for, and its arguments. Quick ones first.
 const STEPS: &[(&str, &[&str])] = &[
@@ -44,6 +44,7 @@ const STEPS: &[(&str, &[&str])] = &[
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     circles::run()?;
+    budgets::run()?;
     for (what, arguments) in STEPS {
         let begin = Instant::now();
         println!("=== {what}: cargo {}", arguments.join(" "));

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bindings;
+mod budgets;
 mod check;
 mod circles;
 mod conformance;

@@ -1,0 +1,110 @@
+//! Budgets of retries in tests: a test takes `LIVING`, `DEAD` or `mortal` of `tests/support/budget.rs`, and
+//! writes no numbers itself. A test that is about the retries says so: `// About retries: …` above.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+/// Folders of tests that connect queue pairs.
+const FOLDERS: &[&str] = &["tests", "verbs-safe/tests", "soft-rnic/tests", "soft-rnic/abi/tests"];
+/// Where the budgets are made.
+const MAKERS: &[&str] = &["tests/support/budget.rs", "tests/support/mod.rs"];
+/// What exempts the lines below it, so many.
+const REASON: &str = "about retries";
+const REACH: usize = 4;
+/// Defaults with the library's own budget, which is shorter than a busy machine's stall.
+const DEFAULTS: &[&str] = &["Transport", "Common", "Config", "Link"];
+
+pub(crate) fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
+    let mut found = Vec::new();
+    for folder in FOLDERS {
+        for file in sources(&root.join(folder))? {
+            let name = file.strip_prefix(root)?.display().to_string();
+            let text = fs::read_to_string(&file).with_context(|| name.clone())?;
+            // Of the other crates' tests `Config` is a type of their own, with a budget.
+            let defaults = if *folder == "tests" { DEFAULTS } else { &[] };
+            if !MAKERS.contains(&&*name) {
+                let of = |n: usize| format!("{name}:{n}");
+                found.extend(written(&text, defaults).into_iter().map(of));
+            }
+        }
+    }
+    ensure!(found.is_empty(), "retries beside tests/support/budget.rs:\n{}", found.join("\n"));
+    Ok(())
+}
+
+fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            all.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push(path);
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Numbers of the lines that write a budget without a reason.
+fn written(text: &str, defaults: &[&str]) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let has_reason = |n: usize| {
+        let above = &lines[n.saturating_sub(REACH)..=n];
+        above.iter().any(|line| line.to_lowercase().contains(REASON))
+    };
+    let all = lines.iter().enumerate().filter(|(n, line)| {
+        let code = line.split("//").next().unwrap_or_default();
+        (has_number(code) || has_default(code, defaults)) && !has_reason(*n)
+    });
+    all.map(|(n, _)| n + 1).collect()
+}
+
+/// Whether a field that bounds retries is given a number. (`rnr_retry` 0 fails at once, and 7 is for ever:
+/// neither is a matter of time.)
+fn has_number(code: &str) -> bool {
+    ["timeout", "retry_cnt", "retry_count", "rnr_retry"].iter().any(|field| {
+        let mut values = code.match_indices(field).filter_map(|(at, _)| {
+            let (before, after) = (&code[..at], &code[at + field.len()..]);
+            let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let value = after.trim_start().strip_prefix([':', '='])?.trim_start();
+            value.chars().next().filter(|first| is_whole && first.is_ascii_digit())
+        });
+        values.any(|first| *field != "rnr_retry" || !['0', '7'].contains(&first))
+    })
+}
+
+fn has_default(code: &str, defaults: &[&str]) -> bool {
+    defaults.iter().any(|name| {
+        let call = format!("{name}::default()");
+        let mut places = code.match_indices(&call).map(|(at, _)| &code[..at]);
+        places.any(|before| !before.ends_with(|c: char| c.is_alphanumeric()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_have_the_budgets_that_there_are() {
+        run().unwrap();
+    }
+
+    #[test]
+    fn a_budget_is_found_unless_it_has_a_reason() {
+        let of = |text: &str| written(text, DEFAULTS);
+        let none: [usize; 0] = [];
+        assert_eq!(of("a\nTransport { timeout: 8, ..living() }"), [2]);
+        assert_eq!(of("// About retries: two.\nTransport { retry_count: 2, ..living() }"), none);
+        assert_eq!(of("attr.retry_cnt = 7;"), [1]);
+        assert_eq!(of("Config { rnr_retry: 6, min_rnr_timer: 1 }"), [1]);
+        assert_eq!(of("Config { rnr_retry: 7 }; Config { rnr_retry: 0 }"), none);
+        assert_eq!(of("let timeout = budget.timeout; recv_timeout(3); // timeout: 3"), none);
+        assert_eq!(of("..Config::default()\nP::Config::default()"), [1, 2]);
+        assert_eq!(of("BufferConfig::default()"), none);
+    }
+}
