@@ -14,8 +14,9 @@ use super::end::{Built, End};
 use super::network::Network;
 use super::runner::Runner;
 
-/// How long the network is away: less than the retries of a connection take.
-const OUTAGE: Duration = Duration::from_millis(300);
+/// How long the network is away: far less than the 1.9 s that the retries of a connection take, which a busy
+/// machine may need to bring it back.
+const OUTAGE: Duration = Duration::from_millis(50);
 /// Packets by which a connection is at work, and how long that, or an event, may take.
 const AT_WORK: u64 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(30);
