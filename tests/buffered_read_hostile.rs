@@ -1,5 +1,7 @@
 //! Buffered Read with peers that lie, and with peers that die: each ends with its reason,
 //! and the others go on.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

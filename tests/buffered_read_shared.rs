@@ -1,6 +1,8 @@
 //! Buffered Read with several threads that receive from one ring: each message goes to one
 //! of them, in order for each, in whatever order threads free messages; and all of them
 //! get the final error.
+//!
+//! Shows: load.
 
 mod support;
 

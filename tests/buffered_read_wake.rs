@@ -1,5 +1,7 @@
 //! Buffered Read: a receiver that sleeps is woken, and a peer that asks for wake-ups or sends
 //! them without reason costs little.
+//!
+//! Shows: waits.
 
 mod support;
 

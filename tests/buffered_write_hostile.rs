@@ -1,5 +1,7 @@
 //! Buffered Write with peers that lie, and peers that die: threads that wait get a typed
 //! error, and other peers are not affected.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

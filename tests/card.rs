@@ -1,5 +1,7 @@
 //! Devices that take a card's time (`soft0@card=…`): what they are called, and that what is sent over
 //! them arrives. How long it takes is in the tests of soft-rnic's plan of times.
+//!
+//! Only on soft0: its devices take a card's time.
 
 mod support;
 

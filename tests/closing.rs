@@ -1,6 +1,8 @@
 //! How connections end: either half is closed or dropped, in any order and at once, with
 //! messages on their way or without. A close is seen as a close; messages that the other end
 //! has not taken are an error with their number.
+//!
+//! Shows: closing.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! Ends, with a goodbye or without one. Threads that wait get a typed error, and messages
 //! that had arrived are handed out first.
+//!
+//! Shows: death.
 
 mod support;
 

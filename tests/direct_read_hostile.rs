@@ -1,4 +1,6 @@
 //! Direct Read with peers that lie, and with schedules in which a READ is late.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! A key of another connection's memory opens nothing: hostile ends, made by hand, that write
 //! with a key which they have guessed.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! Each example runs, on the device that everything runs on. They check by themselves
 //! that what arrives is what was sent.
+//!
+//! Shows: examples.
 #![allow(clippy::duplicate_mod, reason = "each example has what the examples share")]
 
 /// An example that is a package of its own is run by the gate, with what it must not contain.

@@ -1,5 +1,7 @@
 //! Set-up with peers that speak something else, too little, too much, or do not fit:
 //! they are refused with a reason, and the listener goes on.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

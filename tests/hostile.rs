@@ -1,5 +1,7 @@
 //! Peers that break the protocol: hand-made ends that connect properly, and then
 //! lie. Each lie gives threads that wait its typed error, and affects no other peer.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! A listener and its clients: one that sends nothing, or sends slowly, does not delay the
 //! others.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! Credits that are loans of a shared pool: whatever a sender does with its loan, the others go
 //! on, and no message finds the receiver unready.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

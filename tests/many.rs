@@ -1,6 +1,8 @@
 //! One receiver of many senders, and pools that many connections share: order for each
 //! sender, numbers that are not used again, shares that come back, and never a message
 //! that finds no buffer.
+//!
+//! Shows: load.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! A group with a member made by hand, which lies: it is cut off with the reason, and the
 //! others go on to the same end.
+//!
+//! Shows: hostile peers.
 
 mod support;
 

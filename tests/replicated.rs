@@ -1,4 +1,6 @@
 //! The replicated example, in processes of its own, one of which is killed.
+//!
+//! Shows: examples.
 
 mod support;
 

@@ -3,6 +3,8 @@
 //!
 //! `RDMA_CONN_SCHEDULES` says how many schedules to run (a soak runs 10,000), and
 //! `RDMA_CONN_SEED` runs one again.
+//!
+//! Only on soft0: it makes simulated devices.
 
 mod support;
 

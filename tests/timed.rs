@@ -1,5 +1,7 @@
 //! Each call that blocks has a form with a timeout, which ends while a peer lives and never reads;
 //! and a timeout that no clock can hold is none.
+//!
+//! Shows: waits.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! A receiver that outlives its senders: each takes a place while it is there, and
 //! nothing when it and its last message have gone. Numbers are not used again.
+//!
+//! Shows: load.
 
 mod support;
 

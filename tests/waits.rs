@@ -1,5 +1,7 @@
 //! Waits that have to end: for foreign tickets, for times beyond the clock, for dead peers,
 //! and where the configuration leaves nothing to wait for.
+//!
+//! Shows: waits.
 
 mod support;
 

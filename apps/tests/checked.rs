@@ -1,6 +1,8 @@
 //! `rdma-conn soft --check=fail` and `strict`: what all processes of a program have reported decides.
 //!
 //! Most programs here are shells, which write into the record what a checked process would.
+//!
+//! Only on soft0: it runs programs on soft0, with the library that it builds.
 
 mod support;
 #[path = "support/with_library.rs"]

@@ -1,4 +1,6 @@
 //! The command: what it prints where, and with which status it ends.
+//!
+//! Only on soft0: the command prints and refuses the same on every device.
 
 use std::process::{Command, Stdio};
 

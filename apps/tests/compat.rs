@@ -2,6 +2,8 @@
 //!
 //! It takes a device of rdma-core (`RDMA_CONN_DEVICE`), and the program
 //! (Debian: ibverbs-utils).
+//!
+//! Only on soft0, rxe0: the other end is a program of rdma-core.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -1,5 +1,8 @@
 //! `rdma-conn copy` between processes: trees that compare equal, receivers that die and go
 //! on, files that are not replaced, sources that shrink.
+//!
+//! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
+//! Shows: the command.
 
 mod support;
 

@@ -1,4 +1,6 @@
 //! `rdma-conn doctor`: what it finds on a path that is sound, and on paths that are not.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;

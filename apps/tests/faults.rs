@@ -1,4 +1,6 @@
 //! `rdma-conn soft --faults`: programs that were not written for it fail as they are asked to.
+//!
+//! Only on soft0: it runs programs on soft0, with the library that it builds.
 
 mod support;
 #[path = "support/with_library.rs"]

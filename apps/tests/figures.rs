@@ -1,4 +1,6 @@
 //! `figures`: experiments of the command and of files, and the pages of saved reports.
+//!
+//! Only on soft0: experiments and pages are of measurements that other tests make.
 
 use std::fs;
 use std::path::{Path, PathBuf};

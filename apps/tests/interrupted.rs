@@ -1,4 +1,7 @@
 //! A signal ends a measurement early: with the results so far, and a word to the other end.
+//!
+//! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
+//! Shows: the command.
 
 mod support;
 

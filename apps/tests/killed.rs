@@ -1,5 +1,8 @@
 //! `kill -9` in the middle of a transfer, in every mode of the connections:
 //! the other end fails within the transport's timeout, in one line that says why.
+//!
+//! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
+//! Shows: the command.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

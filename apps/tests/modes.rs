@@ -1,5 +1,8 @@
 //! Every mode of the connections between processes: what both ends print, and
 //! what they claim.
+//!
+//! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
+//! Shows: the command.
 
 use serde_json::Value;
 

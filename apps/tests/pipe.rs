@@ -1,4 +1,7 @@
 //! `pipe`: what goes in comes out, and whatever ends it early is a failure at both ends.
+//!
+//! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
+//! Shows: the command.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,6 @@
 //! Raw verbs of the command: what they print, and what they refuse.
+//!
+//! Shows: the command.
 
 use serde_json::Value;
 

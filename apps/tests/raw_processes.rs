@@ -1,4 +1,7 @@
 //! Raw verbs between two processes.
+//!
+//! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
+//! Shows: the command.
 
 use std::io::Write;
 use std::net::TcpStream;

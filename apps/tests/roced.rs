@@ -1,4 +1,6 @@
 //! `rdma-conn roced`: an address of the network that stays bound.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod support;
 

@@ -1,4 +1,6 @@
 //! `rdma-conn soft`: which programs it runs, and which it refuses.
+//!
+//! Only on soft0: it runs programs on soft0, with the library that it builds.
 
 mod support;
 #[path = "support/with_library.rs"]

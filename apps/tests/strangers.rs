@@ -1,5 +1,7 @@
 //! Peers that speak something else, or want something else: refused by name in one line,
 //! and the listener goes on.
+//!
+//! Only on soft0: the handshake refuses over TCP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

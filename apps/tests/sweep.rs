@@ -1,5 +1,7 @@
 //! Lists of numbers on the command line: each is a measurement, and its results are as those of a
 //! command line with one number.
+//!
+//! Only on soft0: each measurement is one that other tests make.
 
 mod support;
 

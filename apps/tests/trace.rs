@@ -1,4 +1,6 @@
 //! `rdma-conn soft --trace` and `rdma-conn trace`: what a program that hangs waits for.
+//!
+//! Only on soft0: it runs programs on soft0, with the library that it builds.
 
 mod support;
 #[path = "support/with_library.rs"]

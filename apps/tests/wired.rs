@@ -1,4 +1,6 @@
 //! Devices over UDP: how they are named, and what the command says of them.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 use std::process::Command;
 

@@ -1,5 +1,7 @@
 //! A receiver of Buffered Read that sleeps, and a sender that waits until it has read all: the
 //! sender sees the request to be woken, or the receiver what was published.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,6 @@
 //! The combiner: one at a time inside, and nothing that was asked for is left undone.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
 //! Leader and followers: threads that wait on one channel, each for its own queue. What
 //! the kernel does is modelled: events of the channel, and wake-ups, are kept until they
 //! are taken, and a thread that finds none sleeps until there is one.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,7 @@
 //! A member looks at a peer's row while the peer's device writes it: the words of a group in
 //! any order, one of them in two halves; the groups one after the other.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

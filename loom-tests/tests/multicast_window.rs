@@ -1,5 +1,7 @@
 //! Threads of a member that send: the window lets them begin, the slot ring takes their
 //! records, and the thread that drives the member frees what was delivered.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

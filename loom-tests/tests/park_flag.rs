@@ -1,4 +1,6 @@
 //! The park flag: its thread sleeps through no work, and one announcement brings one wake-up.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

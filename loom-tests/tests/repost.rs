@@ -1,5 +1,7 @@
 //! The repost queue: nothing lost, nothing doubled, and what was done to a buffer
 //! before its enqueue is seen after the drain.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

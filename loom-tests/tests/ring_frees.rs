@@ -1,5 +1,7 @@
 //! The free list: the head passes what was freed and nothing else, and the thread that moves
 //! the head over a record sees whatever was done with it before its free.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,7 @@
 //! Several receivers out of a ring: each record is taken once, after it has landed, and
 //! not written again before it has been freed.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

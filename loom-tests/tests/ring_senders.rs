@@ -1,5 +1,7 @@
 //! Several senders into a ring: records do not overlap, are published in order and written
 //! before they are, and are not written again before they have been freed.
+//!
+//! Only on soft0: a model has no device.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

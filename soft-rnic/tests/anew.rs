@@ -1,4 +1,7 @@
 //! Queue pairs of two processes that are connected anew while something is on its way.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
+//! Not on wired: what is posted has arrived when its post returns.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Atomic writes to the memory of another process.
+//!
+//! Only on soft0: its processes reach each other as those of soft0 do.
 
 mod common;
 

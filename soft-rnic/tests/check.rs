@@ -2,6 +2,8 @@
 //!
 //! A scene is played by this program, started again; it ends by itself, and has written its report
 //! to standard error.
+//!
+//! Only on soft0: soft0 checks its scenes.
 
 mod common;
 

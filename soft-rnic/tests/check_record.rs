@@ -1,6 +1,8 @@
 //! What checked processes record for the command that waits for them, however they end.
 //!
 //! A scene is played by this program, started again.
+//!
+//! Only on soft0: soft0 records its scenes.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Device memory: allocated, copied to and from, and registered.
+//!
+//! Only on soft0: rxe and the network have no device memory.
 
 mod common;
 

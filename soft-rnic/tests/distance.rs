@@ -1,4 +1,6 @@
 //! A device whose queue pairs are a round trip from each other.
+//!
+//! Only on soft0: it makes distant devices itself.
 
 mod common;
 

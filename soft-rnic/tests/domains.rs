@@ -1,4 +1,6 @@
 //! Thread domains, parent domains, and shared receive queues of the newer verb.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

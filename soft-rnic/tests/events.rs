@@ -1,4 +1,6 @@
 //! Completion channels, overruns, limit events, acknowledgements, and timers.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

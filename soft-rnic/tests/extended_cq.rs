@@ -1,4 +1,6 @@
 //! Extended completion queues, called as C programs do: by the functions of the queue.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

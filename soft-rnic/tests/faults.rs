@@ -2,6 +2,8 @@
 //!
 //! A scene is played by this program, started again with a plan, because a process has one plan for all
 //! its time. It says what it has met.
+//!
+//! Only on soft0: soft0 has its plans of faults.
 
 mod common;
 

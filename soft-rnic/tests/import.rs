@@ -1,4 +1,6 @@
 //! Importing a device, and objects by their handles, within the process.
+//!
+//! Not on rxe0: it imports descriptors and handles of soft0.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! What the contexts of one open device have together, and what each has of its own.
+//!
+//! Not on rxe0: it imports descriptors and handles of soft0.
 
 mod common;
 

@@ -4,6 +4,10 @@
 //! Each round starts another process, and both ends do whatever they can to each other.
 //! At a random moment one is killed. `RDMA_CONN_KILLS` says how many rounds there are,
 //! `RDMA_CONN_SEED` where the moments come from.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
+//! Not on wired: what is posted has arrived when its post returns.
+//! Shows: death.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Limits, the accounting of the send queue, dependencies, and nonsense.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

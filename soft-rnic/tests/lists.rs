@@ -1,5 +1,7 @@
 //! Lists: what is in the middle of one ends as it does when it is posted alone,
 //! and so does what is around it.
+//!
+//! Not on rxe0: soft0 has a shorter way for plain lists.
 
 mod common;
 

@@ -1,5 +1,8 @@
 //! A network with faults: what gets lost, overtaken or repeated, and that reliable
 //! connections do not notice.
+//!
+//! Not on wired: what is posted has arrived when its post returns.
+//! Not on rxe0: the faulty network is between soft0's queue pairs.
 
 mod common;
 

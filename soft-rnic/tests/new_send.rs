@@ -1,4 +1,6 @@
 //! The newer send interface, called as C programs do: by the functions of the queue pair.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

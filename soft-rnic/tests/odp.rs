@@ -1,4 +1,6 @@
 //! On-demand regions: memory that may be gone when it is accessed, which is an error and no signal.
+//!
+//! Not on rxe0: Linux 6.1 has no on-demand memory of rxe.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! On-demand memory of two processes: this program starts itself again.
+//!
+//! Only on soft0: its processes reach each other as those of soft0 do.
 
 mod common;
 

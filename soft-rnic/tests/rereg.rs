@@ -1,4 +1,6 @@
 //! Regions that are registered again, within the process.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Two devices that reach each other over UDP, on addresses of the loopback interface.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Captures of devices over UDP: a small reader of pcap files checks every packet.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

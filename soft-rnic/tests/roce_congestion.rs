@@ -1,4 +1,6 @@
 //! Congestion over UDP: a network that marks packets, between two devices of this process.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! An interface that goes, and another one that gets its name and its addresses, in a network namespace.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Packets for two processes of one address that come as one run, as a card merges them on receipt.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Multicast groups on the network: between devices, and what a forged packet does.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

@@ -1,5 +1,7 @@
 //! Pages of on-demand memory that are slow to come, on devices of the network: the threads that take
 //! packets do not wait for them.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

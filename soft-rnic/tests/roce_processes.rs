@@ -1,4 +1,6 @@
 //! Several processes on one address of the network: this test, and others that it starts.
+//!
+//! Only on soft0: it makes devices over UDP itself.
 
 mod common;
 

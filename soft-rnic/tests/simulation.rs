@@ -1,4 +1,6 @@
 //! Seeded mode: schedules that repeat, and faults that lose nothing.
+//!
+//! Only on soft0: it makes simulated devices.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! `ibv_modify_qp`: which transitions there are, and what each needs.
+//!
+//! Not on apart, distant: a completion is there when its post returns.
 
 mod common;
 

@@ -5,6 +5,8 @@
 //! `RDMA_CONN_DEVICE` names; where devices differ, the row lists what each gives
 //! (the first is the software device's, and what the specification asks for). Between two
 //! processes of the software device the statuses are the same.
+//!
+//! Not on distant: a completion is there when its post returns.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Destroying and deregistering while others are at work.
+//!
+//! Shows: load.
 
 mod common;
 

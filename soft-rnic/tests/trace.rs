@@ -2,6 +2,8 @@
 //!
 //! A scene is played by this program, started again. It says when it has posted, waits, and is
 //! killed; then its trace is read.
+//!
+//! Only on soft0: it reads traces of soft0.
 
 mod common;
 

@@ -1,5 +1,7 @@
 //! Unreliable connections and datagrams: what arrives, what it looks like, and
 //! what is dropped without a word.
+//!
+//! Not on apart: a completion is there when its post returns.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! The errors of what the device does not have: those of a kernel's device without the feature.
+//!
+//! Only on soft0: it is about errors of soft0.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Memory windows of both types, within the process.
+//!
+//! Not on rxe0: memory windows have soft0's statuses.
 
 mod common;
 

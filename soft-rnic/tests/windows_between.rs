@@ -1,4 +1,6 @@
 //! Memory windows between two processes: this program starts itself again.
+//!
+//! Only on soft0: its processes reach each other as those of soft0 do.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Extended reliable connections, within the process and between two.
+//!
+//! Only on soft0: rxe has no XRC.
 
 mod common;
 

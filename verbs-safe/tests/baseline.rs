@@ -1,4 +1,6 @@
 //! The raw loop that everything is compared with does move what it says.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

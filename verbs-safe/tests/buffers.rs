@@ -1,4 +1,6 @@
 //! Buffers of the user: which peers can access them, and which end has them meanwhile.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

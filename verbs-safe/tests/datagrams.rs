@@ -1,4 +1,6 @@
 //! Datagrams: route headers, addresses, peers, and what is dropped without a word.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

@@ -1,5 +1,7 @@
 //! A provider that fails where real ones do: what cannot be destroyed is leaked, with
 //! all that the device may still touch; what is refused leaves nothing behind.
+//!
+//! Only on soft0: its provider fails at will, and is made of soft0.
 
 mod common;
 

@@ -1,6 +1,8 @@
 //! Dropping and forgetting, in every order and at the worst moment. What these tests
 //! show by themselves is that nothing hangs and no byte of a lent message changes;
 //! under valgrind (`tests/valgrind.sh`) also that nothing freed is touched.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

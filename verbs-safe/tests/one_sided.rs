@@ -1,4 +1,6 @@
 //! WRITE, READ, atomics, and the regions that they reach.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

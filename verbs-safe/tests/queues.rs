@@ -1,4 +1,6 @@
 //! Completion queues: accounting, channels, flushes, and completions that are not ours.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Shared receive queues.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

@@ -1,5 +1,7 @@
 //! Unreliable connections: what they carry, what they refuse, and what they drop
 //! without a word.
+//!
+//! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
 mod common;
 

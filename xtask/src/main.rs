@@ -6,6 +6,8 @@ mod budgets;
 mod check;
 mod circles;
 mod conformance;
+mod gate;
+mod lanes;
 mod namespaces;
 mod programs;
 mod soak;
@@ -43,6 +45,12 @@ enum Chore {
         #[arg(long)]
         rxe0: bool,
     },
+    /// Run the gate and all that it leaves out, and print the time of each step
+    Full,
+    /// Run the gate, and print the time of each step (`.ci/run` installs what it needs)
+    Gate,
+    /// Run the integration tests on another device
+    Lane(lanes::LaneArgs),
     /// Run programs over RoCE v2 between two network namespaces that this user makes, and print a
     /// table (Debian: iproute2, ibverbs-utils, perftest)
     Namespaces(namespaces::NamespacesArgs),
@@ -77,6 +85,9 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Check => check::run()?,
         Chore::Circles => circles::run()?,
         Chore::Conformance { rxe0 } => conformance::run(rxe0)?,
+        Chore::Full => gate::full()?,
+        Chore::Gate => gate::gate()?,
+        Chore::Lane(args) => return lanes::run(args),
         Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,

@@ -1,4 +1,6 @@
 //! A program that opens the library at run time finds the device, and symbols by version.
+//!
+//! Only on soft0: it is about the symbols in front of soft0.
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! The symbols that the library exports, and their versions, are those of rdma-core 44.
+//!
+//! Only on soft0: it is about the symbols in front of soft0.
 
 mod common;
 

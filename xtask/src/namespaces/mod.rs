@@ -31,6 +31,8 @@ use network::{JUMBO, Namespace, Network, ORDINARY};
 use runner::{LIMIT, Runner};
 use scratch::Scratch;
 
+use crate::lanes;
+
 /// What `cargo xtask namespaces` is given.
 #[derive(Args)]
 pub(crate) struct NamespacesArgs {
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
 fn outside(args: &NamespacesArgs) -> Result<()> {
     permitted()?;
     // With every assertion, but where it is measured.
-    let built = build(if args.speed { "release" } else { "lane" })?;
+    let built = build(if args.speed { "release" } else { lanes::GUEST_PROFILE })?;
     let mut unshare = Command::new("unshare");
     unshare.args(ENTER).arg(std::env::current_exe()?).arg("namespaces");
     unshare.arg("--inside").arg(built).args(["--copy", &args.copy.to_string()]);
@@ -139,10 +141,15 @@ fn permitted() -> Result<()> {
 
 /// Builds the command and the library; the folder that has both.
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--profile", profile]);
-    cargo.args(["--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
-    ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
+    if profile == lanes::GUEST_PROFILE {
+        // As lanes build them: with the features that tests have.
+        lanes::build(profile, &["symbols".to_owned()])?;
+    } else {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--profile", profile]);
+        cargo.args(["--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
+        ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
+    }
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     Ok(std::path::absolute(target.join(profile))?)

@@ -3,24 +3,23 @@
 //! on the real rdma-core.
 //!
 //! `cache` fetches what it takes, `guest` boots it and runs one command in it, `machine` says
-//! how that guest is, `tests` makes the list of tests on the host, `inside` runs them in the
+//! how that guest is, [`lanes`](crate::lanes) makes the list of tests on the host and runs them in the
 //! guest, `interop` has the kernel's device meet soft0 over UDP, and `compare` runs perftest and
 //! rdma-conn side by side in it.
 
 mod cache;
 pub(crate) mod compare;
 mod guest;
-mod inside;
 mod interop;
 mod machine;
-mod tests;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
+use crate::lanes;
 use machine::Machine;
 
 /// What `cargo xtask vm` is given.
@@ -42,11 +41,13 @@ pub(crate) struct VmArgs {
 enum What {
     /// Build the integration tests, and run them on rxe0
     Test {
-        /// Only this test program (the name of its file); may be given again
-        #[arg(long)]
-        test: Vec<String>,
-        /// Only tests whose names hold this
-        filter: Option<String>,
+        #[command(flatten)]
+        choice: lanes::Choice,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Run the gate's part of `test`, `interop` and `compare` in one guest
+    Gate {
         #[command(flatten)]
         machine: Machine,
     },
@@ -67,9 +68,11 @@ enum What {
     Inside { plan: PathBuf },
 }
 
-/// Runs a plan by a copy of this program: the host may build another one meanwhile.
-const RUN_PLAN: &str = "install -m 755 \"$RDMA_CONN_VM_SHARED/xtask\" /tmp/xtask && \
-    /tmp/xtask vm inside \"$RDMA_CONN_VM_SHARED/plan\"";
+/// A copy of this program, for the guest: the host may build another one meanwhile.
+const XTASK: &str = "/tmp/xtask";
+
+/// What the gate runs of `interop`: what every protocol promises, and ping-pongs of every service.
+const INTEROP_IN_GATE: &str = "conformance|pingpong";
 
 /// Runs the command in the guest; its status is the result.
 pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
@@ -79,13 +82,40 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             ensure!(given, "give the command to run: cargo xtask vm -- COMMAND …");
             args.machine.run(guest::quoted(&args.command), &[])
         }
-        Some(What::Test { test, filter, machine }) => {
-            let plan = serde_json::to_vec(&tests::plan(&test, filter)?)?;
-            let own = std::fs::read(std::env::current_exe()?)?;
-            machine.run(RUN_PLAN.to_owned(), &[("plan", plan), ("xtask", own)])
+        Some(What::Test { choice, machine }) => tests(&machine, choice, &[]),
+        Some(What::Gate { machine }) => {
+            let interop = interop::command(Some(INTEROP_IN_GATE.to_owned()), false)?;
+            let others = [compare::quick()?, interop];
+            tests(&machine, lanes::Choice::of_gate(), &others)
         }
-        Some(What::Interop { filter, speed, machine }) => interop::run(&machine, filter, speed),
+        Some(What::Interop { filter, speed, machine }) => {
+            with_xtask(&machine, &[interop::command(filter, speed)?], vec![])
+        }
         Some(What::Compare(args)) => compare::run(&args),
-        Some(What::Inside { plan }) => inside::run(&plan),
+        Some(What::Inside { plan }) => {
+            let plan = std::fs::read(&plan).with_context(|| plan.display().to_string())?;
+            lanes::runner::run(&serde_json::from_slice(&plan)?, 1)
+        }
     }
+}
+
+/// Runs the lane rxe0, and then other commands, in one guest.
+fn tests(machine: &Machine, choice: lanes::Choice, others: &[String]) -> Result<ExitCode> {
+    let plan = serde_json::to_vec(&lanes::plan(&lanes::RXE0, lanes::GUEST_PROFILE, choice)?)?;
+    let inside = format!("{XTASK} vm inside \"$RDMA_CONN_VM_SHARED/plan\"");
+    with_xtask(machine, &[&[inside], others].concat(), vec![("plan", plan)])
+}
+
+/// Runs commands that begin with [`XTASK`]; all of them, even if one fails.
+fn with_xtask(
+    machine: &Machine,
+    commands: &[String],
+    mut files: Vec<(&str, Vec<u8>)>,
+) -> Result<ExitCode> {
+    files.push(("xtask", std::fs::read(std::env::current_exe()?)?));
+    let mut script = format!("install -m 755 \"$RDMA_CONN_VM_SHARED/xtask\" {XTASK}; status=0");
+    for command in commands {
+        script += &format!("; {{ {command}; }} || status=1");
+    }
+    machine.run(format!("{script}; exit $status"), &files)
 }

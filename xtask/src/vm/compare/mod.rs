@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
+use super::XTASK;
 use super::guest;
 use super::machine::Machine;
 
@@ -93,15 +94,24 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     }
     let own = std::env::current_exe().context("finding this program")?;
     let ours = build(&own)?;
+    let own = own.display().to_string();
     let limit = LIMIT_PER_ROUND * (rounds * comparisons.len() as u32 + 2);
     let machine = Machine { limit: limit.as_secs(), memory: 4096, verbose: false };
     machine.run(guest::quoted(&command(args, &own, &ours)), &[])
 }
 
+/// Builds; the command for the guest that shows that all can be compared.
+pub(super) fn quick() -> Result<String> {
+    let ours = build(&std::env::current_exe().context("finding this program")?)?;
+    Ok(format!(
+        "{XTASK} vm compare --quick --here {}",
+        guest::quoted(&[ours.display().to_string()])
+    ))
+}
+
 /// This program's own command line in the guest.
-fn command(args: &CompareArgs, own: &Path, ours: &Path) -> Vec<String> {
-    let own = own.display().to_string();
-    let mut words = vec![own, "vm".into(), "compare".into()];
+fn command(args: &CompareArgs, own: &str, ours: &Path) -> Vec<String> {
+    let mut words = vec![own.to_owned(), "vm".into(), "compare".into()];
     let sizes: Vec<String> = args.size.iter().map(u32::to_string).collect();
     if args.quick {
         words.push("--quick".into());

@@ -1,0 +1,156 @@
+//! The gate and the full run: one table of steps, each with its budget on two processors.
+//!
+//! Steps run one after the other, and the first that fails ends the run: a check that cannot run has
+//! failed. A step that takes longer than its budget is named in a warning.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use Runs::{Always, Full, Gate};
+
+/// A check.
+struct Step {
+    title: &'static str,
+    runs: Runs,
+    budget_seconds: u64,
+    /// Command lines, which may begin with variables.
+    commands: &'static [&'static str],
+}
+
+/// The runs that a step belongs to.
+#[derive(Clone, Copy, PartialEq)]
+enum Runs {
+    Always,
+    /// The gate only: the full run has a step that does all of this, and more.
+    Gate,
+    /// The full run only.
+    Full,
+}
+
+const fn step(
+    title: &'static str,
+    runs: Runs,
+    budget_seconds: u64,
+    commands: &'static [&'static str],
+) -> Step {
+    Step { title, runs, budget_seconds, commands }
+}
+
+const STEPS: &[Step] = &[
+    step(
+        "format, clippy, docs",
+        Always,
+        180,
+        &[
+            "cargo fmt --all --check",
+            "cargo clippy --workspace --all-targets --quiet -- -D warnings",
+            // Without the features that tests have.
+            "cargo clippy --workspace --quiet -- -D warnings",
+            "cargo clippy --package conn-core --package roce-core --all-targets --all-features --quiet -- -D warnings",
+            // The command has the library's name, and so its folder, which cargo empties when it begins.
+            "RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --exclude rdma-conn-apps --features tokio --no-deps --document-private-items --quiet",
+            "RUSTDOCFLAGS=-Dwarnings cargo doc --package rdma-conn-apps --no-deps --document-private-items --quiet",
+            "RUSTDOCFLAGS=-Dwarnings cargo doc --package conn-core --package roce-core --all-features --no-deps --quiet",
+        ],
+    ),
+    step("modules use each other one way", Always, 10, &["cargo xtask circles"]),
+    step("README: the main job", Always, 100, &["cargo run --release --quiet -- bench"]),
+    step("README: the tests", Always, 480, &["cargo test --workspace"]),
+    step("lane apart", Gate, 200, &["cargo xtask lane apart --gate"]),
+    step("lane distant", Gate, 200, &["cargo xtask lane distant --gate"]),
+    step("lane wired", Gate, 220, &["cargo xtask lane wired --gate"]),
+    step("lane apart, whole", Full, 260, &["cargo xtask lane apart"]),
+    step("lane distant, whole", Full, 260, &["cargo xtask lane distant"]),
+    step("lane wired, whole", Full, 360, &["cargo xtask lane wired"]),
+    step("lane roce", Always, 20, &["cargo xtask lane roce"]),
+    step("the command line", Always, 30, &[".ci/command-line"]),
+    step("programs of Debian on soft0", Always, 60, &["cargo xtask programs"]),
+    step("roce: two network namespaces", Always, 130, &["cargo xtask namespaces"]),
+    step("bindings are what the headers give", Always, 30, &["cargo xtask bindings --check"]),
+    step("conn-core and roce-core without std and alloc", Always, 60, &["conn-core/proof/run.sh"]),
+    step("conn-core: instructions per message", Always, 30, &["conn-core/instructions.sh"]),
+    step(
+        "conn-core: the ring beside others",
+        Always,
+        40,
+        &["verbs-safe/benches/ring/instructions.sh"],
+    ),
+    step("loom models and their mutants", Always, 120, &["loom-tests/run.sh"]),
+    step("seeded faults", Gate, 90, &["cargo xtask soak --schedules 10000"]),
+    step("seeded faults, many", Full, 600, &["cargo xtask soak --schedules 200000"]),
+    step("leaks", Always, 60, &["tests/leaks.sh"]),
+    step("fuzz targets", Gate, 150, &["SECONDS_EACH=5 fuzz/run.sh"]),
+    step("fuzz targets, longer", Full, 1500, &["SECONDS_EACH=60 fuzz/run.sh"]),
+    step("packages", Always, 60, &[".ci/packages"]),
+    step("rxe0, beside perftest, and with roce over UDP", Gate, 900, &["cargo xtask vm gate"]),
+    step("rxe0, whole", Full, 1500, &["cargo xtask vm test"]),
+    step("rxe: with roce over UDP, whole", Full, 1500, &["cargo xtask vm interop"]),
+    step("rxe0: beside perftest, whole", Full, 3600, &["cargo xtask vm compare"]),
+];
+
+/// Variables of every step.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("CARGO_TERM_COLOR", "never"),
+    // What would make a second build faster only fills the disk.
+    ("CARGO_INCREMENTAL", "0"),
+    ("RUST_BACKTRACE", "1"),
+    // A test that the machine cannot run has failed.
+    ("SOFT_RNIC_SKIPS_NOTHING", "1"),
+];
+
+/// Runs the gate.
+pub(crate) fn gate() -> Result<()> {
+    run(Gate)
+}
+
+/// Runs the gate and what it leaves out.
+pub(crate) fn full() -> Result<()> {
+    run(Full)
+}
+
+fn run(which: Runs) -> Result<()> {
+    let start = Instant::now();
+    let mut taken = Vec::new();
+    for step in STEPS.iter().filter(|step| [Always, which].contains(&step.runs)) {
+        println!("=== {}", step.title);
+        let begin = Instant::now();
+        for command in step.commands {
+            if let Err(e) = execute(command) {
+                print_times(&taken, start.elapsed());
+                bail!("=== FAILED: {}: {e:#}: run it again with `{command}`", step.title);
+            }
+        }
+        taken.push((step, begin.elapsed()));
+        println!("=== {}: {} s", step.title, begin.elapsed().as_secs());
+    }
+    print_times(&taken, start.elapsed());
+    println!("=== all passed");
+    Ok(())
+}
+
+fn execute(line: &str) -> Result<()> {
+    let mut command = Command::new("env");
+    command.args(line.split_whitespace()).envs(ENVIRONMENT.iter().copied());
+    // What cargo has set for this program alone: it would have others built again.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
+    let status = command.status().with_context(|| format!("starting {line}"))?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// Prints what each step took beside its budget.
+fn print_times(taken: &[(&Step, Duration)], total: Duration) {
+    println!("=== seconds (budget)");
+    for (step, took) in taken {
+        let (took, budget) = (took.as_secs(), step.budget_seconds);
+        let warning = if took > budget { "  WARNING: over its budget" } else { "" };
+        println!("{took:6} ({budget:4})  {}{warning}", step.title);
+    }
+    let budget: u64 = taken.iter().map(|(step, _)| step.budget_seconds).sum();
+    println!("{:6} ({budget:4})  in all", total.as_secs());
+}

@@ -1,0 +1,224 @@
+//! Lanes: the integration tests on one device after the other.
+//!
+//! A test program is in every lane, unless the [header](header) of its source says otherwise; so a new
+//! one is in all lanes that it fits, by itself. `programs` finds and builds them, `runner` runs them, on
+//! this machine or in the guest.
+
+mod header;
+mod programs;
+pub(crate) mod runner;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::{Table, presets};
+
+use programs::Source;
+pub(crate) use programs::build;
+use runner::{Plan, Program};
+
+/// A device, and how tests get it.
+pub(crate) struct Lane {
+    pub(crate) name: &'static str,
+    /// A reader's name for it.
+    about: &'static str,
+    /// What a test that takes the device of its environment says that it has taken.
+    pub(crate) device: &'static str,
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// Only programs that ask for it are in it.
+    is_opt_in: bool,
+    /// Subjects that the gate leaves to other lanes.
+    not_in_gate: &'static [&'static str],
+}
+
+/// The profile of what runs in the guest: optimised, for its processor is emulated; every assertion.
+pub(crate) const GUEST_PROFILE: &str = "lane";
+
+const WIRED: &str = "roce:127.0.0.2,loopback=wire";
+
+pub(crate) const LANES: &[Lane] = &[
+    Lane {
+        name: "soft0",
+        about: "plain `cargo test`",
+        device: "soft0",
+        environment: &[],
+        is_opt_in: false,
+        not_in_gate: &[],
+    },
+    Lane {
+        name: "apart",
+        about: "requests of a process to itself take the way to another one",
+        device: "soft0",
+        environment: &[("SOFT_RNIC_APART", "1")],
+        is_opt_in: false,
+        not_in_gate: &["the command", "examples"],
+    },
+    Lane {
+        name: "distant",
+        about: "a network's round trip away: nothing is done when its post returns",
+        device: "soft0@5us",
+        environment: &[("RDMA_CONN_DEVICE", "soft0@5us")],
+        is_opt_in: false,
+        not_in_gate: &["the command", "examples"],
+    },
+    Lane {
+        name: "wired",
+        about: "over UDP, to the same device, or to another where a test has two",
+        device: WIRED,
+        environment: &[("RDMA_CONN_DEVICE", WIRED), ("RDMA_CONN_OTHER_DEVICE", "roce:127.0.0.3")],
+        is_opt_in: false,
+        not_in_gate: &["load", "the command", "examples"],
+    },
+    Lane {
+        name: "roce",
+        about: "a device over UDP, whose processes reach each other through memory",
+        device: "roce:127.0.0.2",
+        environment: &[("RDMA_CONN_DEVICE", "roce:127.0.0.2")],
+        is_opt_in: true,
+        not_in_gate: &[],
+    },
+    RXE0,
+];
+
+/// The kernel's device: the gate keeps what only a kernel and rdma-core can show.
+pub(crate) const RXE0: Lane = Lane {
+    name: "rxe0",
+    about: "the kernel's device, in the virtual machine (`cargo xtask vm test`)",
+    device: "rxe0",
+    environment: &[],
+    is_opt_in: false,
+    not_in_gate: &["waits", "closing", "death", "hostile peers", "load", "the command", "examples"],
+};
+
+impl Lane {
+    fn keeps_out(&self, source: &Source, gate: bool) -> Option<String> {
+        let by_gate = source.header.shows.filter(|it| gate && self.not_in_gate.contains(it));
+        let reason = source.header.keeps_out(self.name, self.is_opt_in);
+        reason.or_else(|| by_gate.map(|it| format!("left to `cargo xtask full`: it shows {it}")))
+    }
+}
+
+/// What `cargo xtask lane` is given.
+#[derive(Args)]
+pub(crate) struct LaneArgs {
+    /// The lane: soft0, apart, distant, wired or roce (rxe0: `cargo xtask vm test`)
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// Print the table of programs by lane instead, and why a program is not in one
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    choice: Choice,
+    /// Programs that run at the same time
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+}
+
+/// Which tests of a lane are run.
+#[derive(Args)]
+pub(crate) struct Choice {
+    /// Only this test program (the name of its file); may be given again
+    #[arg(long)]
+    test: Vec<String>,
+    /// Only what the gate keeps of the lane
+    #[arg(long)]
+    gate: bool,
+    /// Only tests whose names hold this
+    filter: Option<String>,
+}
+
+impl Choice {
+    /// What the gate runs of a lane.
+    pub(crate) fn of_gate() -> Choice {
+        Choice { test: Vec::new(), gate: true, filter: None }
+    }
+}
+
+pub(crate) fn run(args: LaneArgs) -> Result<ExitCode> {
+    if args.list {
+        print!("{}", table(&programs::all()?));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lane = LANES.iter().find(|lane| Some(lane.name) == args.name.as_deref());
+    let lane = lane.filter(|lane| lane.name != RXE0.name);
+    let lane = lane.context("name a lane: soft0, apart, distant, wired or roce")?;
+    runner::run(&plan(lane, "dev", args.choice)?, args.jobs)
+}
+
+/// Builds the programs of a lane.
+pub(crate) fn plan(lane: &Lane, profile: &str, choice: Choice) -> Result<Plan> {
+    let Choice { test: only, gate, filter } = choice;
+    let executables = build(profile, &only)?;
+    let mut plan = Plan::of(lane, filter);
+    for source in programs::all()? {
+        let Some(executable) = executables.get(&source.path) else { continue };
+        match lane.keeps_out(&source, gate) {
+            Some(reason) => {
+                plan.elsewhere.push(format!("{} {}: {reason}", source.package, source.target));
+            }
+            None => plan.programs.push(Program {
+                is_alone: source.header.is_alone_on(lane.name),
+                executable: executable.clone(),
+                package: source.package,
+                target: source.target,
+                folder: source.folder,
+            }),
+        }
+    }
+    ensure!(!plan.programs.is_empty(), "no such program is in the lane: see --list");
+    Ok(plan)
+}
+
+/// The table of programs by lane.
+fn table(sources: &[Source]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    let names = LANES.iter().map(|lane| lane.name);
+    table.set_header(["program"].into_iter().chain(names).chain(["because"]));
+    for source in sources {
+        let mut reasons: Vec<String> = Vec::new();
+        let mut row = vec![format!("{} {}", source.package, source.target)];
+        for lane in LANES {
+            let is_in = lane.keeps_out(source, false).is_none();
+            let in_gate = lane.keeps_out(source, true).is_none();
+            row.push(
+                if in_gate {
+                    "gate"
+                } else if is_in {
+                    "full"
+                } else {
+                    ""
+                }
+                .to_owned(),
+            );
+            reasons.extend(lane.keeps_out(source, true).filter(|_| !lane.is_opt_in));
+        }
+        reasons.dedup();
+        row.push(reasons.join("; "));
+        table.add_row(row);
+    }
+    let lanes = LANES.iter().map(|lane| format!("{}: {}\n", lane.name, lane.about));
+    format!("{table}\n\n{}", lanes.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the guest, rxe has the port of devices over UDP: tests of such would fail there, late.
+    #[test]
+    fn a_program_with_devices_over_udp_is_not_on_rxe0() {
+        let marks = ["soft_rnic::Roce", "wired::", "\"roce:"];
+        let mut found = 0;
+        for source in programs::all().unwrap() {
+            let text = std::fs::read_to_string(&source.path).unwrap();
+            if marks.iter().any(|mark| text.contains(mark)) {
+                found += 1;
+                let (path, reason) = (source.path.display(), RXE0.keeps_out(&source, false));
+                assert!(reason.is_some(), "{path} has to say `Not on rxe0: …`");
+            }
+        }
+        assert!(found > 5, "{found} found");
+    }
+}

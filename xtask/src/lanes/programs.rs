@@ -1,0 +1,101 @@
+//! The test programs of the workspace: cargo's list of them, and how they are built.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::header::Header;
+
+/// An integration-test program, as its source and cargo describe it.
+pub(super) struct Source {
+    pub(super) package: String,
+    pub(super) target: String,
+    /// The package's folder, in which cargo starts the tests.
+    pub(super) folder: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) header: Header,
+}
+
+/// A part of what `cargo metadata` prints.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    manifest_path: PathBuf,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+    src_path: PathBuf,
+}
+
+/// A line of `cargo build --message-format=json`.
+#[derive(Deserialize)]
+struct Artifact {
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+}
+
+impl Target {
+    fn is_test(&self) -> bool {
+        self.kind.iter().any(|kind| kind == "test")
+    }
+}
+
+/// The test programs of the workspace, by package and name.
+pub(super) fn all() -> Result<Vec<Source>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    let metadata = json(cargo.args(["metadata", "--no-deps", "--format-version=1"]))?;
+    let mut all = Vec::new();
+    for Package { name, manifest_path, targets } in
+        metadata.into_iter().flat_map(|metadata: Metadata| metadata.packages)
+    {
+        let folder = manifest_path.parent().unwrap_or(Path::new("/"));
+        for Target { name: target, src_path: path, .. } in
+            targets.into_iter().filter(Target::is_test)
+        {
+            let header = std::fs::read_to_string(&path)?;
+            let header =
+                Header::parse(&header).with_context(|| format!("in {}", path.display()))?;
+            let (package, folder) = (name.clone(), folder.to_owned());
+            all.push(Source { package, target, folder, path, header });
+        }
+    }
+    all.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
+    Ok(all)
+}
+
+/// Builds test programs, all or those of these names, with the command and the library of soft0: the
+/// executables, by the paths of their sources. One set of features, whichever of them are built.
+pub(crate) fn build(profile: &str, only: &[String]) -> Result<HashMap<PathBuf, PathBuf>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--workspace", "--profile", profile, "--quiet"]);
+    cargo.args(["--lib", "--bin", "rdma-conn", "--message-format=json-render-diagnostics"]);
+    let every = if only.is_empty() { Some("*") } else { None };
+    for name in only.iter().map(String::as_str).chain(every) {
+        cargo.args(["--test", name]);
+    }
+    let artifacts = json(&mut cargo)?.into_iter().filter_map(|Artifact { executable, target }| {
+        Some((target.filter(Target::is_test)?.src_path, executable?))
+    });
+    Ok(artifacts.collect())
+}
+
+/// Runs cargo, and reads what it prints, one value a line.
+fn json<T: DeserializeOwned>(cargo: &mut Command) -> Result<Vec<T>> {
+    let out = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;
+    ensure!(out.status.success(), "cargo failed");
+    let lines = String::from_utf8(out.stdout)?;
+    lines.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}

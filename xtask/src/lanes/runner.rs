@@ -1,0 +1,304 @@
+//! Runs the programs of a lane, and says what came of them.
+//!
+//! A program is one process, because to start one costs as much as many tests on an emulated processor;
+//! each test has a process of its own where the program says so, and after a program has crashed or hung,
+//! so that the test is named. A test says in a tally file which device it took, and which cases it has left
+//! out; what it does not say, is not claimed.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::Lane;
+
+/// Names the file for what a test took and what it left out.
+const TALLY: &str = "RDMA_CONN_TALLY";
+
+/// Tells a test that no other process uses the device, so that it can count.
+const ALONE: &str = "RDMA_CONN_ALONE";
+
+/// How long one test may take: the slowest takes a tenth of it.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How long a program may take, with all its tests.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+
+/// Lines that are shown of a program that has failed.
+const SHOWN_LINES: usize = 80;
+
+/// The programs to be run.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Plan {
+    device: String,
+    environment: Vec<(String, String)>,
+    /// Only tests whose names hold this.
+    filter: Option<String>,
+    pub(super) programs: Vec<Program>,
+    /// Programs that are not in the lane, each with its reason.
+    pub(super) elsewhere: Vec<String>,
+}
+
+/// A test program, with the folder that its tests run in.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Program {
+    pub(super) package: String,
+    pub(super) target: String,
+    pub(super) executable: PathBuf,
+    pub(super) folder: PathBuf,
+    /// Whether each test has a process of its own.
+    pub(super) is_alone: bool,
+}
+
+/// How a process ended.
+enum End {
+    Passed,
+    Failed(ExitStatus),
+    Hung,
+}
+
+/// What came of a process.
+struct Ran {
+    end: End,
+    passed: usize,
+    seconds: f64,
+    /// The devices that its tests took, each once.
+    devices: Vec<String>,
+    /// The cases that they left out.
+    skipped: Vec<String>,
+    output: String,
+}
+
+/// What all of them come to.
+#[derive(Default)]
+struct Sum {
+    on_device: usize,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+    /// Programs that took other devices only, or none.
+    others: Vec<String>,
+}
+
+impl Plan {
+    pub(super) fn of(lane: &Lane, filter: Option<String>) -> Plan {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let environment = lane.environment.iter().map(own).collect();
+        let device = lane.device.to_owned();
+        Plan { device, environment, filter, programs: Vec::new(), elsewhere: Vec::new() }
+    }
+
+    /// Whether all processes share the device's counters: then one test has it at a time.
+    fn is_shared(&self) -> bool {
+        self.device == super::RXE0.device
+    }
+}
+
+/// Runs programs, so many at a time; one at a time where they share the device's counters.
+pub(crate) fn run(plan: &Plan, jobs: usize) -> Result<ExitCode> {
+    let start = Instant::now();
+    let jobs = if plan.is_shared() { 1 } else { jobs };
+    let (next, sum) = (Mutex::new(plan.programs.iter()), Mutex::new(Sum::default()));
+    std::thread::scope(|scope| -> Result<()> {
+        let work = || -> Result<()> {
+            loop {
+                let Some(program) = next.lock().expect("no panic").next() else { return Ok(()) };
+                run_program(plan, program, &sum)?;
+            }
+        };
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    for elsewhere in &plan.elsewhere {
+        println!("not in this lane: {elsewhere}");
+    }
+    let mut sum = sum.into_inner().expect("no panic");
+    if plan.is_shared() {
+        kernel_is_well(&mut sum);
+    }
+    Ok(sum.report(&plan.device, start.elapsed()))
+}
+
+fn run_program(plan: &Plan, p: &Program, sum: &Mutex<Sum>) -> Result<()> {
+    let name = format!("{} {}", p.package, p.target);
+    let mut processes = Vec::new();
+    let mut is_single = p.is_alone;
+    if !is_single {
+        let ran = p.start(plan, None)?;
+        // A crash or a hang names no test.
+        is_single = !matches!(ran.end, End::Passed) && ran.failed_tests().is_empty();
+        processes.push((name.clone(), ran));
+    }
+    if is_single {
+        for test in p.names(plan)? {
+            processes.push((format!("{name}: {test}"), p.start(plan, Some(&test))?));
+        }
+    }
+    let seconds: f64 = processes.iter().map(|(_, ran)| ran.seconds).sum();
+    let passed: usize = processes.iter().map(|(_, ran)| ran.passed).sum();
+    println!("{name}: {passed} passed in {seconds:.1} s");
+    let mut sum = sum.lock().expect("no panic");
+    let devices: Vec<&String> = processes.iter().flat_map(|(_, ran)| &ran.devices).collect();
+    if devices.contains(&&plan.device) {
+        sum.on_device += passed;
+    } else {
+        let taken = devices.first().map_or("no device", |device| device.as_str());
+        sum.others.push(format!("{name} took {taken}"));
+    }
+    for (process, ran) in processes {
+        sum.add(&name, &process, ran);
+    }
+    Ok(())
+}
+
+impl Program {
+    /// Its tests.
+    fn names(&self, plan: &Plan) -> Result<Vec<String>> {
+        let mut list = Command::new(&self.executable);
+        let out = list.args(["--list", "--format", "terse"]).args(&plan.filter).output();
+        let out = out.with_context(|| format!("starting {}", self.executable.display()))?;
+        ensure!(out.status.success(), "{} does not list its tests", self.executable.display());
+        let text = String::from_utf8(out.stdout)?;
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+
+    /// Runs all its tests, or one, in a process.
+    fn start(&self, plan: &Plan, test: Option<&str>) -> Result<Ran> {
+        let scratch = std::env::temp_dir();
+        let file = |what: &str| {
+            let (own, name) = (std::process::id(), self.executable.file_name().unwrap_or_default());
+            scratch.join(format!("rdma-conn-{what}-{own}-{}", name.display()))
+        };
+        let (tally, log) = (file("tally"), file("log"));
+        let output = File::create(&log)?;
+        let mut command = Command::new(&self.executable);
+        match test {
+            Some(test) => command.args(["--exact", test]),
+            None => command.args(&plan.filter),
+        };
+        if plan.is_shared() {
+            command.args(["--test-threads", "1", "--nocapture"]).env(ALONE, "1");
+        }
+        command.envs(plan.environment.iter().map(|(name, value)| (name, value)));
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.env(TALLY, &tally).stdin(Stdio::null());
+        command.stdout(output.try_clone()?).stderr(output);
+        let start = Instant::now();
+        let limit = if test.is_some() { LIMIT } else { PROGRAM_LIMIT };
+        let end = wait(&mut command, limit)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let (devices, skipped) = read_tally(&tally);
+        let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        for file in [tally, log] {
+            let _ = fs::remove_file(file); // a test that takes no device has no tally
+        }
+        Ok(Ran { end, passed: passed(&output), seconds, devices, skipped, output })
+    }
+}
+
+fn wait(command: &mut Command, limit: Duration) -> Result<End> {
+    let start = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(End::Passed),
+            Some(status) => return Ok(End::Failed(status)),
+            None if start.elapsed() > limit => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(End::Hung);
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Lines of `device NAME` and of `skipped CASE`.
+fn read_tally(path: &Path) -> (Vec<String>, Vec<String>) {
+    let text = fs::read_to_string(path).unwrap_or_default(); // none: it took none
+    let of = |word: &str| -> Vec<String> {
+        let mut all: Vec<String> =
+            text.lines().filter_map(|line| line.strip_prefix(word)).map(str::to_owned).collect();
+        all.sort();
+        all.dedup();
+        all
+    };
+    (of("device "), of("skipped "))
+}
+
+/// Tests that the harness says have passed.
+fn passed(output: &str) -> usize {
+    let last = output.lines().rev().find_map(|line| line.strip_prefix("test result: "));
+    let words = last.and_then(|line| line.split_once(" passed;"));
+    words.and_then(|(words, _)| words.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// A kernel that has complained has not passed, whatever its programs saw.
+fn kernel_is_well(sum: &mut Sum) {
+    let log = Command::new("dmesg").output().map(|out| out.stdout).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let complaint = |line: &&str| ["BUG:", "Oops", "WARNING:"].iter().any(|w| line.contains(w));
+    for line in log.lines().filter(complaint) {
+        println!("the kernel says: {line}");
+        sum.failed.push("the kernel".to_owned());
+    }
+}
+
+impl Ran {
+    /// Tests that the harness names as failed, in its list at the end.
+    fn failed_tests(&self) -> Vec<&str> {
+        let list = self.output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+        list.lines().map_while(|line| line.strip_prefix("    ")).collect()
+    }
+}
+
+impl Sum {
+    /// Takes in what came of a process, which ran a program or one test of it.
+    fn add(&mut self, program: &str, process: &str, ran: Ran) {
+        self.skipped.extend(ran.skipped.iter().map(|case| format!("{process}: {case}")));
+        let how = match &ran.end {
+            End::Passed => return,
+            End::Hung => format!("hung: ended after {:.0} s", ran.seconds),
+            End::Failed(status) => match status.signal() {
+                Some(signal) => format!("died of signal {signal}"),
+                None => "failed".to_owned(),
+            },
+        };
+        println!("--- {process} {how}; the end of what it printed:");
+        let lines: Vec<&str> = ran.output.lines().collect();
+        for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+            println!("    {line}");
+        }
+        match ran.failed_tests()[..] {
+            [] => self.failed.push(format!("{process} {how}")),
+            ref tests => {
+                self.failed.extend(tests.iter().map(|test| format!("{program}: {test}")));
+            }
+        }
+    }
+
+    fn report(&self, device: &str, took: Duration) -> ExitCode {
+        for program in &self.others {
+            println!("not on {device}: {program}");
+        }
+        for case in &self.skipped {
+            println!("skipped: {case}");
+        }
+        for name in &self.failed {
+            println!("failed: {name}");
+        }
+        println!(
+            "{} tests ran on {device} in {:.0} s, {} failed, {} skipped",
+            self.on_device,
+            took.as_secs_f64(),
+            self.failed.len(),
+            self.skipped.len(),
+        );
+        let is_good = self.failed.is_empty() && self.skipped.is_empty() && self.on_device > 0;
+        if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
