@@ -2,6 +2,7 @@
 //! on, and no message finds the receiver unready.
 //!
 //! Shows: hostile peers.
+//! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
 
 mod support;
 

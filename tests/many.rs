@@ -3,6 +3,7 @@
 //! that finds no buffer.
 //!
 //! Shows: load.
+//! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
 
 mod support;
 

@@ -4,6 +4,8 @@
 //! soft0 counts every work request. rxe counts packets: a request here fits into one, and
 //! has one that acknowledges it, which comes long before anything is repeated. (Its count
 //! of SENDs leaves out some.) Other devices count neither.
+//!
+//! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
 
 mod support;
 

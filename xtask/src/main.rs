@@ -57,7 +57,7 @@ enum Chore {
     /// Run verbs programs that are not written for it on soft0, through `rdma-conn soft`
     /// (Debian: ibverbs-utils, perftest, python3-pyverbs)
     Programs,
-    /// Run the seeded tests with many schedules of faults, in release; a failure
+    /// Run the seeded tests with many schedules of faults, optimised; a failure
     /// prints its seed
     Soak {
         /// Schedules of each seeded test

@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::namespaces;
 use crate::vm::compare::commands::Pair;
 use crate::vm::compare::pair;
 
@@ -261,7 +262,7 @@ pub(crate) fn run() -> Result<()> {
     ensure!(UNCHECKED.iter().all(is_run), "UNCHECKED names programs that PAIRS does not");
     let is_wired = |line: &&str| WIRED.iter().any(|(other, _)| other == line);
     ensure!(SHARED.iter().all(is_wired), "SHARED names programs that WIRED does not");
-    let built = build()?;
+    let built = namespaces::build("dev")?;
     for (line, expected) in ALONE {
         let words: Vec<&str> = line.split(' ').collect();
         let output = output(&soft(&built, CHECKED, &words), &[])?;
@@ -323,16 +324,6 @@ pub(crate) fn run() -> Result<()> {
         "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
     Ok(())
-}
-
-/// Builds the command and the library; the folder that has both.
-fn build() -> Result<PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
-    ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
-    // This program lies in the same folder.
-    let here = std::env::current_exe()?;
-    Ok(here.parent().context("this program lies in no folder")?.to_owned())
 }
 
 /// The words that run a program on soft0, with these flags of the command.

@@ -4,37 +4,23 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The tests that draw schedules of faults from a seed: package and test target.
-const SEEDED: &[(&str, &str)] = &[("soft-rnic", "simulation"), ("rdma-conn", "simulation")];
+use crate::lanes::GUEST_PROFILE;
 
 /// Rounds of the test that kills processes.
-const KILLS: &str = "200";
+const KILLS: u64 = 200;
 
-/// Variables that give the tests the number of schedules, and the first seed.
-const SCHEDULES: &str = "RDMA_CONN_SCHEDULES";
-const SEED: &str = "RDMA_CONN_SEED";
-
+/// Runs the tests that draw from a seed, as they are built for the guest: optimised, with every assertion.
 pub(crate) fn run(schedules: u64, seed: Option<u64>) -> Result<()> {
-    for (package, target) in SEEDED {
+    let seeded =
+        [("simulation", "RDMA_CONN_SCHEDULES", schedules), ("kill", "RDMA_CONN_KILLS", KILLS)];
+    for (program, variable, number) in seeded {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--release", "--quiet", "--package", package, "--test", target]);
-        cargo.args(["--", "--nocapture"]).env(SCHEDULES, schedules.to_string());
-        if let Some(seed) = seed {
-            cargo.env(SEED, seed.to_string());
+        cargo.args(["test", "--workspace", "--profile", GUEST_PROFILE, "--quiet", "--test"]);
+        cargo.args([program, "--", "--nocapture"]).env(variable, number.to_string());
+        cargo.envs(seed.map(|seed| ("RDMA_CONN_SEED", seed.to_string())));
+        if !cargo.status().context("starting cargo")?.success() {
+            bail!("{program}: a case failed; its seed is printed above");
         }
-        let status = cargo.status().context("starting cargo")?;
-        if !status.success() {
-            bail!("{package}, {target}: a schedule failed; its seed is printed above");
-        }
-    }
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--release", "--quiet", "--package", "soft-rnic", "--test", "kill"]);
-    cargo.env("RDMA_CONN_KILLS", KILLS);
-    if let Some(seed) = seed {
-        cargo.env(SEED, seed.to_string());
-    }
-    if !cargo.status().context("starting cargo")?.success() {
-        bail!("a process that was killed left its peer in trouble");
     }
     println!("soak: {schedules} schedules of each seeded test passed, and {KILLS} kills");
     Ok(())

@@ -86,7 +86,7 @@ pub(crate) const RXE0: Lane = Lane {
     name: "rxe0",
     about: "the kernel's device, in the virtual machine (`cargo xtask vm test`)",
     device: "rxe0",
-    environment: &[],
+    environment: &[("RDMA_CONN_DEVICE", "rxe0")],
     is_opt_in: false,
     not_in_gate: &["waits", "closing", "death", "hostile peers", "load", "the command", "examples"],
 };

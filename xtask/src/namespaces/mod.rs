@@ -141,18 +141,19 @@ fn permitted() -> Result<()> {
 
 /// Builds the command and the library; the folder that has both.
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
-    if profile == lanes::GUEST_PROFILE {
-        // As lanes build them: with the features that tests have.
-        lanes::build(profile, &["symbols".to_owned()])?;
-    } else {
+    if profile == "release" {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--profile", profile]);
+        cargo.args(["build", "--quiet", "--release"]);
         cargo.args(["--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
         ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
+    } else {
+        // With the features that tests have: lanes build the same.
+        lanes::build(profile, &["symbols".to_owned()])?;
     }
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    Ok(std::path::absolute(target.join(profile))?)
+    let folder = if profile == "dev" { "debug" } else { profile };
+    Ok(std::path::absolute(target.join(folder))?)
 }
 
 /// In a network namespace of its own.
