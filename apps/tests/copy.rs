@@ -3,6 +3,7 @@
 //!
 //! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
 //! Shows: the command.
+//! Not on wired: a device over UDP needs more descriptors than a test leaves.
 
 mod support;
 

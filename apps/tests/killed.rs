@@ -3,6 +3,7 @@
 //!
 //! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
 //! Shows: the command.
+//! Not on wired: programs that are not of this project do not know the device.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

@@ -2,6 +2,7 @@
 //!
 //! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
 //! Shows: the command.
+//! Not on wired: a ping-pong of READs ends there by its timeout.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,4 +1,6 @@
 //! A machine that is not set up: each fault is reported in one line that says what to do.
+//!
+//! Not on wired: programs that are not of this project do not know the device.
 
 use std::process::Command;
 

@@ -23,9 +23,9 @@ pub(crate) struct Lane {
     pub(crate) name: &'static str,
     /// A reader's name for it.
     about: &'static str,
-    /// What a test that takes the device of its environment says that it has taken.
-    pub(crate) device: &'static str,
-    pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// The name that a test which takes the device of its environment reports.
+    device: &'static str,
+    environment: &'static [(&'static str, &'static str)],
     /// Only programs that ask for it are in it.
     is_opt_in: bool,
     /// Subjects that the gate leaves to other lanes.
@@ -34,8 +34,6 @@ pub(crate) struct Lane {
 
 /// The profile of what runs in the guest: optimised, for its processor is emulated; every assertion.
 pub(crate) const GUEST_PROFILE: &str = "lane";
-
-const WIRED: &str = "roce:127.0.0.2,loopback=wire";
 
 pub(crate) const LANES: &[Lane] = &[
     Lane {
@@ -65,8 +63,11 @@ pub(crate) const LANES: &[Lane] = &[
     Lane {
         name: "wired",
         about: "over UDP, to the same device, or to another where a test has two",
-        device: WIRED,
-        environment: &[("RDMA_CONN_DEVICE", WIRED), ("RDMA_CONN_OTHER_DEVICE", "roce:127.0.0.3")],
+        device: "roce:127.0.0.2",
+        environment: &[
+            ("RDMA_CONN_DEVICE", "roce:127.0.0.2,loopback=wire"),
+            ("RDMA_CONN_OTHER_DEVICE", "roce:127.0.0.3"),
+        ],
         is_opt_in: false,
         not_in_gate: &["load", "the command", "examples"],
     },
@@ -153,18 +154,17 @@ pub(crate) fn plan(lane: &Lane, profile: &str, choice: Choice) -> Result<Plan> {
     let mut plan = Plan::of(lane, filter);
     for source in programs::all()? {
         let Some(executable) = executables.get(&source.path) else { continue };
-        match lane.keeps_out(&source, gate) {
-            Some(reason) => {
-                plan.elsewhere.push(format!("{} {}: {reason}", source.package, source.target));
-            }
-            None => plan.programs.push(Program {
-                is_alone: source.header.is_alone_on(lane.name),
-                executable: executable.clone(),
-                package: source.package,
-                target: source.target,
-                folder: source.folder,
-            }),
+        if lane.keeps_out(&source, gate).is_some() {
+            plan.elsewhere += 1;
+            continue;
         }
+        plan.programs.push(Program {
+            is_alone: source.header.is_alone_on(lane.name),
+            executable: executable.clone(),
+            package: source.package,
+            target: source.target,
+            folder: source.folder,
+        });
     }
     ensure!(!plan.programs.is_empty(), "no such program is in the lane: see --list");
     Ok(plan)
