@@ -1,7 +1,7 @@
 //! Raw verbs of the command: what they print, and what they refuse.
 //!
 //! Shows: the command.
-//! Not on wired: a ping-pong of READs ends there by its timeout.
+//! Not on distant, wired: a ping-pong of READs ends there by its timeout.
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! A machine that is not set up: each fault is reported in one line that says what to do.
 //!
-//! Not on wired: programs that are not of this project do not know the device.
+//! Only on soft0, rxe0: it is about the machine, which is the same in other lanes.
 
 use std::process::Command;
 

@@ -1,6 +1,5 @@
 //! Queues that lie in memory of the program: the allocators of parent domains.
 //!
-//! Not on apart, distant: a completion is there when its post returns.
 //! Not on rxe0: it asks where soft0's queues lie.
 
 mod common;

@@ -1,7 +1,6 @@
 //! Queue pairs of two processes that are connected anew while something is on its way.
 //!
-//! Not on apart, distant: a completion is there when its post returns.
-//! Not on wired: what is posted has arrived when its post returns.
+//! Not on distant, wired: its ends are processes, as those of soft0.
 
 mod common;
 

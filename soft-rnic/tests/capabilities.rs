@@ -1,6 +1,5 @@
 //! What the device says that it has (`unsupported.rs` asks for what it does not have).
 //!
-//! Not on apart, distant: a completion is there when its post returns.
 //! Not on rxe0: it asks for soft0's capabilities.
 
 mod common;

@@ -5,8 +5,7 @@
 //! At a random moment one is killed. `RDMA_CONN_KILLS` says how many rounds there are,
 //! `RDMA_CONN_SEED` where the moments come from.
 //!
-//! Not on apart, distant: a completion is there when its post returns.
-//! Not on wired: what is posted has arrived when its post returns.
+//! Not on apart, distant, wired: its ends are processes, as those of soft0.
 //! Shows: death.
 
 mod common;

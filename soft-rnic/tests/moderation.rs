@@ -1,6 +1,6 @@
 //! Moderated events of completion queues (`ibv_modify_cq`).
 //!
-//! Not on apart, distant: a completion is there when its post returns.
+//! Not on apart: a completion is there when its post returns.
 //! Not on rxe0: rxe moderates no events.
 
 mod common;

@@ -1,6 +1,5 @@
 //! Multicast groups: which queue pairs get a copy, what it looks like, and what the verbs refuse.
 //!
-//! Not on apart: a completion is there when its post returns.
 //! Not on rxe0: groups have soft0's limits.
 
 mod common;

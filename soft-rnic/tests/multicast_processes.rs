@@ -1,6 +1,5 @@
 //! Multicast groups across processes: this program starts itself again.
 //!
-//! Not on distant: a completion is there when its post returns.
 //! Not on rxe0: groups reach other processes as those of soft0 do.
 //! Also on roce: its processes reach each other through memory, and groups over the network.
 

@@ -1,7 +1,7 @@
 //! A network with faults: what gets lost, overtaken or repeated, and that reliable
 //! connections do not notice.
 //!
-//! Not on wired: what is posted has arrived when its post returns.
+//! Not on wired: it sets the faults of soft0's own network.
 //! Not on rxe0: the faulty network is between soft0's queue pairs.
 
 mod common;

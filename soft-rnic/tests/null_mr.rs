@@ -1,6 +1,6 @@
 //! Null regions: read as zeroes, written to no effect.
 //!
-//! Not on apart, distant: a completion is there when its post returns.
+//! Not on distant: a completion is there when its post returns.
 //! Not on wired: what is posted has arrived when its post returns.
 
 mod common;

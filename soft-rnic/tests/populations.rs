@@ -1,7 +1,6 @@
 //! As many objects as the device says, and not one more (but for queue pairs: the destruction of one
 //! looks at all). One test: it needs the device for itself.
 //!
-//! Not on apart, distant: a completion is there when its post returns.
 //! Not on rxe0: it asks how many objects soft0 has.
 
 mod common;

@@ -1,7 +1,6 @@
 //! `soft0` between two processes: this program starts itself again.
 //!
-//! Not on apart, distant: a completion is there when its post returns.
-//! Not on wired: what is posted has arrived when its post returns.
+//! Not on apart, distant, wired: its ends are processes, as those of soft0.
 
 mod common;
 

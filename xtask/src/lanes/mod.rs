@@ -147,26 +147,28 @@ pub(crate) fn run(args: LaneArgs) -> Result<ExitCode> {
     runner::run(&plan(lane, "dev", args.choice)?, args.jobs)
 }
 
-/// Builds the programs of a lane.
+/// Chooses the programs of a lane, and builds no others.
 pub(crate) fn plan(lane: &Lane, profile: &str, choice: Choice) -> Result<Plan> {
     let Choice { test: only, gate, filter } = choice;
-    let executables = build(profile, &only)?;
+    let mut sources = programs::all()?;
+    sources.retain(|source| only.is_empty() || only.contains(&source.target));
     let mut plan = Plan::of(lane, filter);
-    for source in programs::all()? {
-        let Some(executable) = executables.get(&source.path) else { continue };
-        if lane.keeps_out(&source, gate).is_some() {
-            plan.elsewhere += 1;
-            continue;
-        }
+    let named = sources.len();
+    sources.retain(|source| lane.keeps_out(source, gate).is_none());
+    plan.elsewhere = named - sources.len();
+    ensure!(!sources.is_empty(), "no such program is in the lane: see --list");
+    let targets: Vec<String> = sources.iter().map(|source| source.target.clone()).collect();
+    let mut executables = build(profile, &targets)?;
+    for source in sources {
+        let path = source.path.display();
         plan.programs.push(Program {
             is_alone: source.header.is_alone_on(lane.name),
-            executable: executable.clone(),
+            executable: executables.remove(&source.path).with_context(|| format!("no {path}"))?,
             package: source.package,
             target: source.target,
             folder: source.folder,
         });
     }
-    ensure!(!plan.programs.is_empty(), "no such program is in the lane: see --list");
     Ok(plan)
 }
 

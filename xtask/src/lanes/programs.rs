@@ -76,14 +76,13 @@ pub(super) fn all() -> Result<Vec<Source>> {
     Ok(all)
 }
 
-/// Builds test programs, all or those of these names, with the command and the library of soft0: the
+/// Builds test programs of these names, with the command and the library of soft0: the
 /// executables, by the paths of their sources. One set of features, whichever of them are built.
-pub(crate) fn build(profile: &str, only: &[String]) -> Result<HashMap<PathBuf, PathBuf>> {
+pub(crate) fn build(profile: &str, names: &[String]) -> Result<HashMap<PathBuf, PathBuf>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--workspace", "--profile", profile, "--quiet"]);
     cargo.args(["--lib", "--bin", "rdma-conn", "--message-format=json-render-diagnostics"]);
-    let every = if only.is_empty() { Some("*") } else { None };
-    for name in only.iter().map(String::as_str).chain(every) {
+    for name in names {
         cargo.args(["--test", name]);
     }
     let artifacts = json(&mut cargo)?.into_iter().filter_map(|Artifact { executable, target }| {
