@@ -30,7 +30,10 @@ fn profile() -> String {
 /// package from a registry has no repository: that is `None`, not an error.
 fn commit() -> Option<String> {
     let git = |args: &[&str]| {
-        let out = Command::new("git").args(args).current_dir(env("CARGO_MANIFEST_DIR")).output();
+        let mut git = Command::new("git");
+        // Git would write the index anew, which has cargo build everything again.
+        git.args(args).current_dir(env("CARGO_MANIFEST_DIR")).env("GIT_OPTIONAL_LOCKS", "0");
+        let out = git.output();
         out.ok()
             .filter(|o| o.status.success())
             .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
