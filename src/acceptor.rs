@@ -3,15 +3,14 @@
 mod connect_request;
 mod pending;
 
+use host::sync::Mutex;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use conn_core::handshake::ProtocolId;
 
-use crate::clock;
 use crate::error::ConnectError;
 use crate::handshake::{HandshakeError, Within};
 use crate::wait::Deadline;
@@ -64,11 +63,9 @@ impl Acceptor {
     ) -> Result<Option<ConnectRequest<TcpStream>>, ConnectError> {
         let system = |error| ConnectError::System { what: "a connection", error };
         loop {
-            let now = clock::now();
+            let now = host::time::now();
             let time_left = {
-                // A thread that panicked with the lock leaves each pending connection done or not:
-                // the list stays usable.
-                let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut pending = self.pending.lock();
                 let admitted = pending.accept(&self.tcp, &self.poller);
                 if let Some(done) = pending.next_ready(&self.poller, now) {
                     return Ok(Some(done?));
@@ -95,7 +92,7 @@ pub(crate) fn dial_timeout(
     timeout: Duration,
 ) -> Result<Within<TcpStream>, ConnectError> {
     let deadline = Deadline::after(timeout);
-    let stream = reach(address, |address| match deadline.remaining(clock::now()) {
+    let stream = reach(address, |address| match deadline.remaining(host::time::now()) {
         Duration::ZERO => Err(std::io::ErrorKind::TimedOut.into()),
         left => TcpStream::connect_timeout(&address, left),
     })?;
@@ -125,7 +122,7 @@ pub(crate) fn within_process<A: Send, B>(
 ) -> Result<(A, B), ConnectError> {
     let system = |error| ConnectError::System { what: "a socket pair", error };
     let (mut near, far) = UnixStream::pair().map_err(system)?;
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         let initiating = scope.spawn(move || initiator(&mut near));
         let accepted = acceptor(far);
         let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -12,7 +12,6 @@ use rustix::time::{
 };
 use verbs_safe::{Armed, CompletionChannel, WaitError};
 
-use crate::clock;
 use crate::wait::{POLL_SLEEP, SHORTEST_KEEPALIVE};
 
 /// What a program waits for until it calls a half again: the answer of
@@ -72,7 +71,7 @@ impl Arming {
     /// Whether nothing has come for a keepalive interval, once in each; so many events have come
     /// since the last call.
     pub(crate) fn is_silent(&mut self, events: usize, keepalive: Duration) -> bool {
-        let (now, keepalive) = (clock::now(), keepalive.max(SHORTEST_KEEPALIVE));
+        let (now, keepalive) = (host::time::now(), keepalive.max(SHORTEST_KEEPALIVE));
         let since = self.quiet_since.filter(|_| events == 0);
         let is_silent = since.is_some_and(|since| now.duration_since(since) >= keepalive);
         self.quiet_since = Some(since.filter(|_| !is_silent).unwrap_or(now));
@@ -132,7 +131,7 @@ impl Set {
     /// system call, so it runs on while it is due before that. When it has run out, it is due a whole
     /// time after the last call that left it alone, since when nothing has come, maybe.
     fn start(&mut self, within: Duration) -> io::Result<()> {
-        let (now, within) = (clock::now(), within.clamp(Self::SHORTEST, Self::DAY));
+        let (now, within) = (host::time::now(), within.clamp(Self::SHORTEST, Self::DAY));
         let runs_until = self.due.filter(|due| *due > now);
         let due = match (runs_until, self.left_at) {
             (None, Some(before)) if before + within > now => before + within,

@@ -24,7 +24,7 @@ pub(crate) fn last_look<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     (0..LAST_LOOKS).find_map(|_| {
         let seen = look();
         if seen.is_none() {
-            std::hint::spin_loop();
+            host::thread::spin_loop();
         }
         seen
     })

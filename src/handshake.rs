@@ -20,7 +20,6 @@ use conn_core::handshake::{
     decode,
 };
 
-use crate::clock;
 use crate::wait::Deadline;
 
 /// A byte stream that a handshake can run over.
@@ -31,6 +30,15 @@ pub trait Stream: Read + Write {
     /// # Errors
     /// What the operating system says.
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
+
+    /// Waits for input where a read does not wait by itself, as in a simulated world, for `time` at most.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`].
+    fn await_input(&self, time: Duration) -> io::Result<()> {
+        let _ = time;
+        Ok(())
+    }
 
     /// The addresses of its ends, here and there, if it goes over a network: devices that speak RoCE v2
     /// compare them with those of their packets.
@@ -45,6 +53,10 @@ impl Stream for TcpStream {
         self.set_write_timeout(Some(time))
     }
 
+    fn await_input(&self, time: Duration) -> io::Result<()> {
+        host::fd::before_read_within(self, time)
+    }
+
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         Some((self.local_addr().ok()?, self.peer_addr().ok()?))
     }
@@ -55,11 +67,19 @@ impl Stream for UnixStream {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))
     }
+
+    fn await_input(&self, time: Duration) -> io::Result<()> {
+        host::fd::before_read_within(self, time)
+    }
 }
 
 impl<S: Stream + ?Sized> Stream for &mut S {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         (**self).set_timeout(time)
+    }
+
+    fn await_input(&self, time: Duration) -> io::Result<()> {
+        (**self).await_input(time)
     }
 
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
@@ -116,7 +136,7 @@ impl<S: Stream> Within<S> {
 
     /// The next read or write ends in time.
     fn arm(&self) -> io::Result<()> {
-        match self.deadline.remaining(clock::now()).min(self.step.get()) {
+        match self.deadline.remaining(host::time::now()).min(self.step.get()) {
             Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
             Duration::MAX => Ok(()),
             left => self.stream.set_timeout(left),
@@ -128,6 +148,10 @@ impl<S: Stream> Stream for Within<S> {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         self.step.set(time);
         self.arm()
+    }
+
+    fn await_input(&self, time: Duration) -> io::Result<()> {
+        self.stream.await_input(time.min(self.deadline.remaining(host::time::now())))
     }
 
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
@@ -312,12 +336,12 @@ pub(crate) struct Exchange<'s, S: Stream> {
 
 impl<'s, S: Stream> Exchange<'s, S> {
     pub(crate) fn new(stream: &'s mut S, limit: Duration) -> Exchange<'s, S> {
-        Exchange { stream, end: clock::now() + limit, limit, arriving: Arriving::default() }
+        Exchange { stream, end: host::time::now() + limit, limit, arriving: Arriving::default() }
     }
 
     /// The peer has so much time from here on.
     pub(crate) fn limit(&mut self, limit: Duration) {
-        (self.end, self.limit) = (clock::now() + limit, limit);
+        (self.end, self.limit) = (host::time::now() + limit, limit);
     }
 
     /// Sends one frame.
@@ -332,7 +356,7 @@ impl<'s, S: Stream> Exchange<'s, S> {
     /// Sends the peer a refusal with the reason, also where its time is over. Whether the
     /// refusal arrives does not matter to this end.
     pub(crate) fn refuse(&mut self, reason: Reason, text: &str) {
-        self.end = self.end.max(clock::now() + REFUSAL_LIMIT);
+        self.end = self.end.max(host::time::now() + REFUSAL_LIMIT);
         let text = truncated(text, MAX_TEXT);
         if let Err(e) = self.send(&Frame::Refuse(Refusal { reason, text })) {
             tracing::debug!(error = %e, "a refusal was not delivered");
@@ -371,6 +395,8 @@ impl<'s, S: Stream> Exchange<'s, S> {
     ) -> Result<T, HandshakeError> {
         while let lacks @ 1.. = self.arriving.lacks()? {
             self.arm()?;
+            let left = self.end.saturating_duration_since(host::time::now());
+            self.stream.await_input(left).map_err(|e| self.stream_error(e))?;
             let read = self.arriving.read(self.stream, lacks);
             read.map_err(|e| self.stream_error(e))?;
         }
@@ -378,7 +404,7 @@ impl<'s, S: Stream> Exchange<'s, S> {
     }
 
     fn arm(&mut self) -> Result<(), HandshakeError> {
-        let left = self.end.saturating_duration_since(clock::now());
+        let left = self.end.saturating_duration_since(host::time::now());
         if left.is_zero() {
             return Err(HandshakeError::TimedOut(self.limit));
         }
@@ -390,7 +416,7 @@ impl<'s, S: Stream> Exchange<'s, S> {
         match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 // The stream may have had less time.
-                let left = self.end.saturating_duration_since(clock::now());
+                let left = self.end.saturating_duration_since(host::time::now());
                 let had = self.limit.saturating_sub(left).as_millis() as u64;
                 HandshakeError::TimedOut(Duration::from_millis(had))
             }

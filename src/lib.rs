@@ -78,7 +78,6 @@ pub mod buffered_read;
 pub mod buffered_write;
 pub mod build;
 mod checked;
-mod clock;
 pub mod common;
 pub mod connection;
 mod copies;
@@ -104,6 +103,8 @@ pub mod send_recv;
 mod sending;
 pub mod setup;
 pub mod shared_write;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod ticket;
 pub mod wait;
 mod wakeup;

@@ -25,7 +25,7 @@
 //! let mut delivered = 0;
 //! while delivered < 3 {
 //!     for member in &mut members {
-//!         delivered += member.poll(Instant::now(), |message| {
+//!         delivered += member.poll(std::time::Instant::now(), |message| {
 //!             assert_eq!(message.bytes, b"to all of us");
 //!         });
 //!     }

@@ -96,6 +96,21 @@ impl Posting {
         self.stage_by(class, awaited, |queue, signalled| queue.stage(op, signalled))
     }
 
+    /// As [`stage`](Self::stage), of a request that is awaited, and executed when all READs and atomics before it
+    /// are answered.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    pub(crate) fn stage_fenced(
+        &mut self,
+        op: SendOp,
+        class: WrClass,
+    ) -> Result<Option<Staged>, CloseReason> {
+        self.stage_by(class, true, |queue, signalled| {
+            queue.stage_with(op, SendFlags { signalled, fence: true, ..SendFlags::default() })
+        })
+    }
+
     /// As [`stage`](Self::stage), of a request whose bytes are at `offset` of a region. A fenced
     /// one waits for the READs and atomics before it.
     ///
@@ -157,7 +172,7 @@ impl Posting {
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}
-                Err(e) if e.retry && !timeout.is_over() => std::thread::yield_now(),
+                Err(e) if e.retry && !timeout.is_over() => host::thread::yield_now(),
                 Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),
             }
         }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
 
 use crate::arm::{Arm, Arming};
-use crate::clock;
 use crate::common::Common;
 use crate::copies::{BULK, Copies, Message};
 use crate::error::{CloseReason, ConnectError, RecvError};
@@ -254,7 +253,7 @@ impl<L: Link> Receiving<L> {
             while {
                 unseen.clear();
                 place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut unseen);
-                !unseen.is_empty() && !deadline.has_passed(clock::now())
+                !unseen.is_empty() && !deadline.has_passed(host::time::now())
             } {}
             if place.is_open() && !place.link.has_heard_goodbye(&self.shared) {
                 place.link.stop(place.messages);
@@ -461,7 +460,7 @@ impl<L: Link> Receiving<L> {
         for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             place.link.settle(&mut self.shared);
         }
-        let now = clock::now();
+        let now = host::time::now();
         let asked = *self.asked.get_or_insert(now);
         if now.duration_since(asked) >= self.common.keepalive {
             self.asked = Some(now);

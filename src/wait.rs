@@ -2,11 +2,9 @@
 //! the other; and the promise that every wait ends.
 
 use std::cell::Cell;
-use std::hint::spin_loop;
-use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-use crate::clock;
+use host::thread::{spin_loop, yield_now, yield_until};
 
 /// What a waiting thread does with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,7 +62,7 @@ impl Deadline {
     /// `timeout` from now; a time that the clock cannot hold is never.
     #[must_use]
     pub fn after(timeout: Duration) -> Deadline {
-        Deadline(clock::now().checked_add(timeout))
+        Deadline(host::time::now().checked_add(timeout))
     }
 
     /// At this time, or never.
@@ -128,7 +126,7 @@ pub fn until<S: ?Sized, T, E>(
         }
         match idle.step() {
             Step::Again => {}
-            Step::Sleep(time) => clock::sleep(time.min(POLL_SLEEP)),
+            Step::Sleep(time) => host::time::sleep(time.min(POLL_SLEEP)),
             Step::Probe => probe(of)?,
             Step::TimedOut => {
                 *silence = idle.silence();
@@ -177,7 +175,7 @@ impl SleepBackoff {
 
     /// Sleeps, no longer than `most`; the next time for longer.
     pub(crate) fn sleep(&mut self, most: Duration) {
-        clock::sleep(self.next().min(most));
+        host::time::sleep(self.next().min(most));
     }
 
     /// How long to sleep now; the next time for longer.
@@ -323,6 +321,8 @@ pub(crate) struct Idle {
     /// It was to sleep.
     slept: bool,
     probe: Option<Deadline>,
+    /// It has probed the peer.
+    has_probed: bool,
     /// The yield since which nothing was found.
     yielded: Option<Yield>,
     /// Looks that have found something, since the last look at the clock.
@@ -345,6 +345,7 @@ impl Idle {
 
     pub(crate) fn new(strategy: WaitStrategy, deadline: Deadline, keepalive: Duration) -> Idle {
         let keepalive = keepalive.max(SHORTEST_KEEPALIVE);
+        host::progress();
         Idle {
             strategy,
             deadline,
@@ -354,6 +355,7 @@ impl Idle {
             until: None,
             slept: false,
             probe: None,
+            has_probed: false,
             yielded: None,
             found: 0,
             is_late: false,
@@ -394,7 +396,7 @@ impl Idle {
         if self.is_late {
             return Step::TimedOut;
         }
-        self.is_late = self.deadline.has_passed(clock::now());
+        self.is_late = self.deadline.has_passed(host::time::now());
         self.found = if self.is_late { self.found } else { 0 };
         Step::Again
     }
@@ -419,7 +421,7 @@ impl Idle {
             return Step::Again;
         }
         self.polls = 0;
-        self.look(clock::now())
+        self.look(host::time::now())
     }
 
     /// Takes in what the last yield has shown. `ends` is whether the next look found what was
@@ -447,12 +449,14 @@ impl Idle {
         // A keepalive that the clock cannot hold is none.
         let next = Deadline(now.checked_add(self.keepalive));
         let probe = *self.probe.get_or_insert(next);
-        if probe.has_passed(now) {
-            self.probe = Some(next);
+        // A probe comes before the deadline: waits that are over at once have to come to it, too. One that has
+        // probed ends: a thread that looks more rarely than it probes has no other time to end.
+        let is_late = self.deadline.has_passed(now);
+        if probe.has_passed(now) && !(is_late && self.has_probed) {
+            (self.probe, self.has_probed) = (Some(next), true);
             return Step::Probe;
         }
-        // After the probe: waits that are over at once have to come to it, too.
-        if self.deadline.has_passed(now) {
+        if is_late {
             return Step::TimedOut;
         }
         if self.strategy.spin_time().is_some_and(|spin| now.duration_since(since) >= spin) {
@@ -460,9 +464,18 @@ impl Idle {
             return Step::Sleep(self.deadline.remaining(now).min(probe.remaining(now)));
         }
         // Two ends of a connection may share a core: let the other one run.
-        yield_now();
-        self.yielded = Some(Yield::of(now.elapsed()));
+        match self.next_change(since, probe) {
+            Some(until) => yield_until(until),
+            None => yield_now(),
+        }
+        self.yielded = Some(Yield::of(host::time::since(now)));
         Step::Again
+    }
+
+    /// When a wait that finds nothing does something else.
+    fn next_change(&self, since: Instant, probe: Deadline) -> Option<Instant> {
+        let sleeps_at = self.strategy.spin_time().and_then(|time| since.checked_add(time));
+        self.deadline.or_earlier(probe).or_earlier(Deadline(sleeps_at)).0
     }
 }
 
@@ -547,7 +560,7 @@ mod tests {
     fn a_timeout_ends_every_strategy() {
         for strategy in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
             let mut idle = idle(strategy, Some(TICK));
-            assert_eq!(idle.look(Instant::now() + 2 * TICK), Step::TimedOut, "{strategy:?}");
+            assert_eq!(idle.look(host::time::now() + 2 * TICK), Step::TimedOut, "{strategy:?}");
         }
     }
 
@@ -564,7 +577,7 @@ mod tests {
     #[test]
     fn a_silent_peer_is_probed_once_per_interval() {
         let mut idle = idle(WaitStrategy::Spin, None);
-        let start = Instant::now();
+        let start = host::time::now();
         assert_eq!(idle.look(start), Step::Again);
         assert_eq!(idle.look(start + 9 * TICK), Step::Again);
         assert_eq!(idle.look(start + 10 * TICK), Step::Probe);
@@ -584,8 +597,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_looks_more_rarely_than_it_probes_times_out() {
+        let mut idle = idle(WaitStrategy::Spin, Some(15 * TICK));
+        let start = Instant::now();
+        let looks: Vec<Step> = (0..4).map(|n| idle.look(start + n * 11 * TICK)).collect();
+        assert_eq!(looks, [Step::Again, Step::Probe, Step::TimedOut, Step::TimedOut]);
+    }
+
+    #[test]
     fn short_waits_add_up_to_a_keepalive_interval() {
-        let (start, mut silence, mut probes) = (Instant::now(), Silence::default(), 0);
+        let (start, mut silence, mut probes) = (host::time::now(), Silence::default(), 0);
         for wait in 0..35 {
             let mut idle = idle(WaitStrategy::Spin, Some(Duration::ZERO)).resume(&mut silence);
             let now = start + wait * TICK;
@@ -601,7 +622,7 @@ mod tests {
     fn a_keepalive_of_no_time_leaves_time_to_end() {
         let deadline = Deadline::after(Duration::ZERO);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, Duration::ZERO);
-        assert_eq!(idle.look(Instant::now() + TICK), Step::TimedOut);
+        assert_eq!(idle.look(host::time::now() + TICK), Step::TimedOut);
     }
 
     #[test]
@@ -613,7 +634,7 @@ mod tests {
     #[test]
     fn spinning_gives_way_to_sleep_after_its_time() {
         let mut idle = idle(WaitStrategy::SpinThenBlock(2 * TICK), None);
-        let start = Instant::now();
+        let start = host::time::now();
         assert_eq!(idle.look(start), Step::Again);
         assert_eq!(idle.look(start + TICK), Step::Again);
         assert_eq!(idle.look(start + 2 * TICK), Step::Sleep(8 * TICK));
@@ -623,8 +644,8 @@ mod tests {
         let spin = WaitStrategy::SpinThenBlock(TICK);
         let mut idle = Idle::new(spin, Deadline::NEVER, Duration::MAX);
         let sleeps = |step| matches!(step, Step::Sleep(_));
-        assert_eq!(idle.look(Instant::now() - 2 * TICK), Step::Again);
-        assert!(sleeps(idle.look(Instant::now())));
+        assert_eq!(idle.look(host::time::now() - 2 * TICK), Step::Again);
+        assert!(sleeps(idle.look(host::time::now())));
         assert!((0..3).all(|_| sleeps(idle.step())));
         // What it finds may be followed by more: it polls again.
         assert_eq!(idle.after(1), Step::Again);
@@ -634,7 +655,7 @@ mod tests {
     #[test]
     fn a_sleep_for_a_word_is_a_quarter_of_the_wait_within_limits() {
         let mut idle = Idle::new(WaitStrategy::Block, Deadline::NEVER, Duration::MAX);
-        let start = Instant::now();
+        let start = host::time::now();
         let mut after = |waited| {
             idle.look(start + waited);
             idle.word_sleep(Duration::from_secs(1))

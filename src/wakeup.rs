@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use conn_core::park_flag::ParkFlag;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 /// A sleeper's announcement and the descriptor that it sleeps on.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Wakeup {
     pub(crate) fn wait(&self) {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         // An interrupted sleep is a sleep that ends early: the caller looks again.
-        let _ = poll(&mut fds, None);
+        let _ = host::fd::poll(&mut fds, None);
     }
 
     /// Wakes the sleeper if there is one; call it after the work was published.

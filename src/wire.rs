@@ -9,7 +9,6 @@ use verbs_safe::{
     CompletionChannel, CompletionQueue, ConnectAttr, CqConfig, Gid, PortAttr, QpControl,
 };
 
-use crate::clock;
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::qp::Transport;
@@ -37,7 +36,7 @@ impl BackpressureTimeout {
     #[cold]
     pub(crate) fn is_over(&mut self) -> bool {
         let limit = self.0.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT));
-        limit.has_passed(clock::now())
+        limit.has_passed(host::time::now())
     }
 }
 

@@ -14,8 +14,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use core::ffi::c_int;
-use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use host::fd::poll;
+use host::sync::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::errno;
@@ -113,6 +114,7 @@ impl<T> EventQueue<T> {
                 return Err(errno::EAGAIN);
             }
             let mut token = [0_u8; 8];
+            host::fd::before_read(&self.fd);
             rustix::io::read(&self.fd, &mut token).map_err(rustix::io::Errno::raw_os_error)?;
             let mut state = self.state.lock();
             if let Some(event) = state.queue.pop_front() {

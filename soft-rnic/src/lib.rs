@@ -342,7 +342,6 @@ mod lock;
 mod objects;
 pub mod probe;
 
-mod random;
 mod schedule;
 #[cfg(test)]
 mod testing;
@@ -361,6 +360,8 @@ pub use schedule::network::faults::NetworkFaults;
 pub use schedule::network::set_network_faults;
 pub use schedule::sim::Simulation;
 pub use schedule::sim::state::Faults;
+#[cfg(feature = "simulation")]
+pub use schedule::world::{WorldDevice, WorldKind};
 pub use verbs::import::{
     import_device, import_dm, import_mr, import_pd, unimport_dm, unimport_mr, unimport_pd,
 };

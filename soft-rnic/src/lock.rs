@@ -48,6 +48,7 @@ impl<T> Lock<T> {
     /// Waits for the lock and takes it.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
+        host::sync::before_lock();
         // Acquire: what the previous holder wrote is visible from here on.
         if self.held.swap(true, Ordering::Acquire) {
             self.wait();
@@ -95,6 +96,7 @@ impl<T> Lock<T> {
     fn wait(&self) {
         let mut spins = 0;
         loop {
+            host::sync::wait_for_lock(self);
             while self.held.load(Ordering::Relaxed) {
                 // Relaxed, as below: a hint. The line is the holder's: it is written once.
                 if spins >= SPINS && !self.is_awaited.load(Ordering::Relaxed) {
@@ -116,9 +118,9 @@ impl<T> Lock<T> {
 fn pause(spins: &mut u32) {
     *spins = ASLEEP.min(*spins + 1);
     match *spins {
-        ..SPINS => core::hint::spin_loop(),
-        SPINS..ASLEEP => std::thread::yield_now(),
-        ASLEEP.. => std::thread::sleep(SLEEP),
+        ..SPINS => host::thread::spin_loop(),
+        SPINS..ASLEEP => host::thread::yield_now(),
+        ASLEEP.. => host::time::sleep(SLEEP),
     }
 }
 
@@ -170,6 +172,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         // Release: the next holder sees what was written under the lock.
         self.lock.held.store(false, Ordering::Release);
+        host::sync::unlocked(self.lock);
     }
 }
 
@@ -200,7 +203,7 @@ mod tests {
                     for _ in 0..10_000 {
                         let mut value = counter.lock();
                         let seen = *value;
-                        core::hint::spin_loop();
+                        host::thread::spin_loop();
                         *value = seen + 1;
                     }
                 });
@@ -217,7 +220,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| *lock.lock() += 1);
             while !lock.is_awaited.load(Ordering::Relaxed) {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
             // The waiter may have no processor meanwhile.
             for _ in 0..100_000 {

@@ -7,10 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use conn_core::handshake::ProtocolId;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 
 use super::connect_request::{ConnectRequest, Hello};
-use crate::clock;
 use crate::handshake::{Arriving, Exchange, HELLO_LIMIT, HandshakeError};
 
 /// Pending connections at most. One more, and the oldest is refused: a flood of silent
@@ -56,9 +55,8 @@ impl Poller {
 
     /// Sleeps until a client connects or sends something, for at most `time`.
     pub(super) fn wait(&self, time: Duration) -> io::Result<()> {
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
-        match epoll::wait(&self.0, rustix::buffer::spare_capacity(&mut events), Some(&time)) {
+        match host::fd::epoll_wait(&self.0, &mut events, Some(time)) {
             // An interrupted sleep is one that ends early: the caller looks again.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
@@ -94,7 +92,7 @@ impl PendingConnections {
         let ready = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
         match ready.and_then(|()| poller.watch(&stream)) {
             Ok(()) => {
-                let (arriving, since) = (Arriving::default(), clock::now());
+                let (arriving, since) = (Arriving::default(), host::time::now());
                 self.connections.push(PendingConnection { stream, from, arriving, since });
             }
             Err(e) => tracing::debug!(%from, error = %e, "a connection was dropped"),

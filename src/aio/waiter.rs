@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use verbs_safe::Readable;
 
 use crate::arm::{Arm, start, timer};
-use crate::clock;
 use crate::error::CloseReason;
 
 /// What a half waits by. Its descriptors are registered when they are first needed.
@@ -45,7 +44,7 @@ impl Waiter {
         self.looks = 0;
         self.streak += 1;
         if let Some(armed_at) = self.armed_at.take() {
-            self.patience.slept(clock::now().duration_since(armed_at));
+            self.patience.slept(host::time::now().duration_since(armed_at));
         }
     }
 
@@ -59,7 +58,7 @@ impl Waiter {
         if self.looks < Patience::FIRST_EVENTS || !self.looks.is_power_of_two() {
             return false;
         }
-        let now = clock::now();
+        let now = host::time::now();
         if self.looks == Patience::FIRST_EVENTS {
             self.looks_since = Some(now);
         }
@@ -97,7 +96,7 @@ impl Waiter {
             };
         }
         self.streak = 0;
-        self.armed_at.get_or_insert_with(clock::now);
+        self.armed_at.get_or_insert_with(host::time::now);
         let woken = match arm()? {
             Arm::Ready => return self.give_way(cx),
             Arm::Fd(descriptor) => {
@@ -106,7 +105,7 @@ impl Waiter {
             }
             Arm::Poll(most) => {
                 let waited =
-                    self.armed_at.map_or(Duration::ZERO, |at| clock::now().duration_since(at));
+                    self.armed_at.map_or(Duration::ZERO, |at| host::time::now().duration_since(at));
                 let nap = (waited / Self::NAPS).max(Self::FIRST_NAP);
                 registered(&mut self.timer, timer)
                     .and_then(|timer| start(timer, nap.min(most)).map(|()| timer))

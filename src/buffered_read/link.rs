@@ -1,6 +1,6 @@
 //! A receiver's side of one queue pair: what it reads, where it lands, how it ends.
 
-use std::hint::spin_loop;
+use host::thread::spin_loop;
 
 use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words, wake};
 use conn_core::checksum::CHECKED_BYTES;

@@ -10,7 +10,6 @@ use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 use super::link::{Link, Work};
 use super::{Config, Message};
 use crate::arm::{Arm, Arming, is_same};
-use crate::clock;
 use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
@@ -265,7 +264,7 @@ impl Receiver {
             if !self.prepare_sleep() {
                 break;
             }
-            let mut left = until.remaining(clock::now());
+            let mut left = until.remaining(host::time::now());
             if left.is_zero() {
                 break;
             }

@@ -300,7 +300,11 @@ impl Link {
             // The peer may have written more before it went.
             let _ = checked::last_look(|| self.told()).map(|tail| self.take_tail(tail));
         }
-        self.ended = Some(reason);
+        // A peer that has said goodbye need not take what is told to it then.
+        self.ended = Some(match reason {
+            CloseReason::PeerLost(_) if self.core.has_heard_goodbye() => CloseReason::Closed,
+            other => other,
+        });
         // Otherwise our device would still answer the peer's probes.
         if let Err(e) = self.control.to_error() {
             tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
@@ -361,7 +365,7 @@ impl Link {
             match self.queue.post() {
                 Ok(_) => {}
                 // The device has less room than it granted: backpressure, which ends soon.
-                Err(e) if e.retry && !timeout.is_over() => std::thread::yield_now(),
+                Err(e) if e.retry && !timeout.is_over() => host::thread::yield_now(),
                 Err(e) => return self.fail(CloseReason::Device(e.to_string())),
             }
         }

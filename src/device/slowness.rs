@@ -1,6 +1,6 @@
 //! How much slower than a card the operations of the soft device are on this machine.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use soft_rnic::CallCosts;
 use verbs_safe::{
@@ -52,10 +52,10 @@ impl Device {
             slowest.time(costs.post, list, || send.post().map(drop).map_err(|e| failed(&e)))?;
             let mut left = 2 * list;
             while left > 0 {
-                let start = Instant::now();
+                let start = host::time::now();
                 let polled = cq.poll(&mut batch).map_err(|e| failed(&e))? as u32;
                 if polled > 0 {
-                    slowest.took(costs.poll, polled, start.elapsed());
+                    slowest.took(costs.poll, polled, host::time::since(start));
                 }
                 left -= polled.min(left);
                 for completion in batch.drain() {
@@ -82,9 +82,9 @@ impl Slowest {
         list: u32,
         operation: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let start = Instant::now();
+        let start = host::time::now();
         let done = operation();
-        self.took(cost, list, start.elapsed());
+        self.took(cost, list, host::time::since(start));
         done
     }
 

@@ -4,8 +4,8 @@
 //! packets are dropped, and no status says why. The handshake's stream is translated as well, and
 //! that can be seen: the peer's GID is the address that it has, the stream's the one that it seems to have.
 
+use host::sync::Mutex;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 
 /// Pairs of addresses that are kept, at most.
 const KEPT: usize = 16;
@@ -29,7 +29,7 @@ pub(crate) fn look(own: &[u8; 16], ends: Option<(SocketAddr, SocketAddr)>, peer:
     let Some(suspicion) = ends.and_then(|ends| Suspicion::of(ip_of(own), ends, ip_of(peer))) else {
         return;
     };
-    let mut known = SUSPICIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = SUSPICIONS.lock();
     if known.contains(&suspicion) || known.len() == KEPT {
         return;
     }
@@ -41,7 +41,7 @@ pub(crate) fn look(own: &[u8; 16], ends: Option<(SocketAddr, SocketAddr)>, peer:
 
 /// What was found about a peer of this address.
 pub(super) fn about(gid: IpAddr) -> Option<Suspicion> {
-    let known = SUSPICIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = SUSPICIONS.lock();
     known.iter().copied().find(|suspicion| suspicion.gid == gid)
 }
 

@@ -2,7 +2,9 @@
 //! programs that receive messages and have no buffers of their own to offer.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use host::sync::Mutex;
 
 use verbs_safe::{Buffer, BufferConfig, ProtectionDomain};
 
@@ -27,7 +29,7 @@ impl Returns {
     pub(super) fn give(&self, buffer: Option<Buffer>) {
         // Dropped without the lock, if the receiver has gone.
         let mut buffer = Some(buffer);
-        if let Some(freed) = &mut *self.freed.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(freed) = &mut *self.freed.lock() {
             freed.extend(buffer.take());
         }
         self.wakeup.wake();
@@ -110,7 +112,7 @@ impl Landing {
 
     fn collect(&mut self) {
         let Some(returns) = &self.returns else { return };
-        let mut freed = returns.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut freed = returns.freed.lock();
         for buffer in freed.iter_mut().flat_map(|freed| freed.drain(..)) {
             match buffer {
                 Some(buffer) => self.free.push(buffer),
@@ -148,7 +150,7 @@ impl Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         if let Some(returns) = &self.returns {
-            let freed = returns.freed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let freed = returns.freed.lock().take();
             drop(freed);
         }
     }

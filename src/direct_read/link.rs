@@ -15,7 +15,6 @@ use verbs_safe::{
 
 use super::room::{Room, RoomKind};
 use crate::checked;
-use crate::clock;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
 use crate::wait::{Deadline, SILENT_DEVICE};
@@ -180,7 +179,7 @@ impl Link {
         }
         // What had completed before that is taken before the next look.
         self.is_drained = self.control.has_reached_last_wqe().unwrap_or(false);
-        self.is_unaccounted = !self.is_drained && goes_by.has_passed(clock::now());
+        self.is_unaccounted = !self.is_drained && goes_by.has_passed(host::time::now());
         self.is_unaccounted
     }
 }

@@ -18,7 +18,6 @@ use super::message::FileReading;
 use super::room::Room;
 use super::{Config, NotReadReason, ReadError};
 use crate::arm::{Arm, Arming};
-use crate::clock;
 use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
 use crate::peer::Peer;
 use crate::wait::{
@@ -176,7 +175,7 @@ impl Receiver {
             }
             self.let_go();
             let one_leaves = self.links.iter().any(|link| link.reported && link.is_idle());
-            if !self.is_full() || !one_leaves || until.has_passed(clock::now()) {
+            if !self.is_full() || !one_leaves || until.has_passed(host::time::now()) {
                 return;
             }
             backoff.sleep(SILENT_DEVICE);
@@ -476,7 +475,7 @@ impl Receiver {
 
     /// Probes the peers that were silent for a keepalive interval, once in each.
     pub(super) fn probe_silent_peers(&mut self) {
-        let now = clock::now();
+        let now = host::time::now();
         let since = *self.asked.get_or_insert(now);
         if now.duration_since(since) < self.config.common.keepalive {
             return;

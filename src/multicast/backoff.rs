@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::clock;
 use crate::wait::Deadline;
 
 /// Looks that find nothing before the processor is given to others.
@@ -41,12 +40,12 @@ impl Backoff {
     pub(super) fn pause(&mut self, until: Deadline) -> Option<Duration> {
         self.looks = self.looks.saturating_add(1);
         if self.looks < LOOKS {
-            std::hint::spin_loop(); // without a look at the clock
+            host::thread::spin_loop(); // without a look at the clock
             return None;
         }
-        match self.step(clock::now(), until) {
+        match self.step(host::time::now(), until) {
             Step::Yield => {
-                std::thread::yield_now();
+                host::thread::yield_now();
                 None
             }
             Step::Sleep(most) => {
@@ -59,7 +58,7 @@ impl Backoff {
 
     /// As [`pause`](Self::pause), and sleeps.
     pub(super) fn wait(&mut self, until: Deadline) {
-        self.pause(until).into_iter().for_each(clock::sleep);
+        self.pause(until).into_iter().for_each(host::time::sleep);
     }
 
     fn step(&mut self, now: Instant, until: Deadline) -> Step {
@@ -86,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_do_what_is_due_lets_others_run() {
-        let (mut backoff, began) = (Backoff::default(), Instant::now());
+        let (mut backoff, began) = (Backoff::default(), host::time::now());
         let at = |instant: Instant| Deadline::at(Some(instant));
         assert_eq!(backoff.step(began, Deadline::NEVER), Step::Yield);
         let later = began + YIELDING;

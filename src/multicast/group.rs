@@ -15,7 +15,6 @@ use super::error::GroupError;
 use super::memory::{Private, region, repair_area, ring};
 use super::peer::{DEPTH, Peer};
 use super::sender::{Sender, Slots};
-use crate::clock;
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::raw::Link;
@@ -62,7 +61,7 @@ impl Group {
         // What a member reaches by its keys is the group's memory, and no other connection's.
         let device = &device.isolated()?;
         let rank = core.rank;
-        let began = clock::now();
+        let began = host::time::now();
         let machine = Member::new(core, 0).expect("a validated configuration");
         let own = ring(device, &core, RemoteAccess::NONE)?;
         let areas = repair_area(&core) * usize::from(core.members - 1);
@@ -124,7 +123,7 @@ impl Group {
 
     /// Time begins when all are there.
     pub(super) fn begin(&mut self) {
-        self.began = clock::now();
+        self.began = host::time::now();
     }
 }
 
@@ -264,7 +263,7 @@ impl Group {
     /// see its end late.
     pub(super) fn work(&mut self, deliver: impl FnMut(Message<'_>)) -> bool {
         let before = (self.counts().writes(), self.machine.accepted());
-        let delivered = self.poll(clock::now(), deliver);
+        let delivered = self.poll(host::time::now(), deliver);
         delivered > 0 || (self.counts().writes(), self.machine.accepted()) != before
     }
 
@@ -469,7 +468,7 @@ impl Group {
         mut deliver: impl FnMut(Message<'_>),
     ) -> Result<Counts, GroupError> {
         let (deadline, mut backoff) = (Deadline::after(limit), Backoff::default());
-        while !self.may_go() && !deadline.has_passed(clock::now()) {
+        while !self.may_go() && !deadline.has_passed(host::time::now()) {
             self.pass(&mut backoff, deadline, &mut deliver);
             if early && self.machine.is_delivered(self.slots.tail()) {
                 self.machine.leave();

@@ -25,7 +25,6 @@ use super::config::Config;
 use super::error::JoinError;
 use super::group::Group;
 use crate::acceptor::{Acceptor, ConnectRequest, dial, dial_timeout};
-use crate::clock;
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT, Within};
@@ -244,7 +243,7 @@ impl Leader {
                     // A client that could not be accepted, for want of descriptors say, still
                     // waits at the socket.
                     if matches!(e, ConnectError::System { .. }) {
-                        clock::sleep(LITTLE);
+                        host::time::sleep(LITTLE);
                     }
                 }
             }
@@ -255,7 +254,7 @@ impl Leader {
                 observe(Gathering::There { came: requests.len(), wanted });
             }
             // Also while clients keep coming that do not count.
-            if requests.len() < wanted && deadline.has_passed(clock::now()) {
+            if requests.len() < wanted && deadline.has_passed(host::time::now()) {
                 return Err(JoinError::Missing { came: requests.len(), wanted, within });
             }
         }

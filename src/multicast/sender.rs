@@ -1,9 +1,10 @@
 //! Sending: many threads of a member write into its slot ring.
 
+use host::sync::OnceLock;
+use host::thread::Thread;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 use std::time::Duration;
 
 use conn_core::multicast::{Config, Record, SendWindow, header};
@@ -17,7 +18,6 @@ use super::backoff::Backoff;
 use super::error::{GroupError, SendError};
 use super::memory::around;
 use crate::allocate::filled;
-use crate::clock;
 use crate::error::ConnectError;
 use crate::wait::Deadline;
 
@@ -114,18 +114,18 @@ impl Slots {
 
     /// This thread drives the member from here on: a thread that publishes a record wakes it.
     pub(super) fn driven_here(&self) {
-        self.thread.get_or_init(std::thread::current);
+        self.thread.get_or_init(host::thread::current);
     }
 
     /// Sleeps for `time`, or until a record lies behind `tail`. By the thread that drives the
     /// member.
     pub(super) fn sleep(&self, tail: u64, time: Duration) {
         if self.thread.get().is_none() {
-            return clock::sleep(time);
+            return host::time::sleep(time);
         }
         self.park_flag.announce();
         if self.tail() == tail {
-            std::thread::park_timeout(time);
+            host::thread::park_timeout(time);
         }
         self.park_flag.retract();
     }
@@ -361,7 +361,7 @@ impl Sender {
             if let Some(done) = what() {
                 return done;
             }
-            if deadline.has_passed(clock::now()) {
+            if deadline.has_passed(host::time::now()) {
                 return Err(SendError::TimedOut { unsent: self.slots.unsent() });
             }
             backoff.wait(deadline);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use conn_core::multicast::Counts;
+use host::oneshot::{Receiver, RecvError, channel};
+use host::thread::JoinHandle;
 
 use super::backoff::Backoff;
 use super::error::GroupError;
@@ -47,12 +47,10 @@ impl Group {
         deliver: impl FnMut(Message<'_>) + Send + 'static,
     ) -> std::io::Result<Running> {
         let (sender, stop) = (self.sender(), Arc::new(AtomicBool::new(false)));
-        let (stopped, (tell, ended)) = (stop.clone(), sync_channel(1));
-        let thread = std::thread::Builder::new().name(format!("multicast {}", self.rank().0));
-        let thread = thread.spawn(move || {
+        let (stopped, (tell, ended)) = (stop.clone(), channel());
+        let thread = host::thread::spawn(&format!("multicast {}", self.rank().0), move || {
             self.driven_here();
-            // It fails when no caller waits for the result: that is no error.
-            let _ = tell.send(drive(self, &stopped, deliver));
+            tell.send(drive(self, &stopped, deliver));
         })?;
         Ok(Running { sender, stop, ended, thread: Some(thread) })
     }
@@ -126,12 +124,12 @@ impl Running {
     fn join(&mut self, timeout: Duration) -> Outcome {
         match self.ended.recv_timeout(timeout) {
             Ok(ended) => ended,
-            Err(RecvTimeoutError::Timeout) => {
+            Err(RecvError::TimedOut) => {
                 self.stop();
                 self.thread = None; // it ends by itself
                 Err(GroupError::TimedOut { unsent: self.sender.unsent() })
             }
-            Err(RecvTimeoutError::Disconnected) => {
+            Err(RecvError::Closed) => {
                 let thread = self.thread.take().expect("it is joined once");
                 std::panic::resume_unwind(thread.join().expect_err("a panic"))
             }

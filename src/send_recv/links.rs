@@ -17,7 +17,6 @@ use verbs_safe::Completion;
 
 use super::link::{Link, Work};
 use super::stale_links::{MAX_STALE_LINKS, StaleLinks};
-use crate::clock;
 use crate::error::CloseReason;
 use crate::index::QpIndex;
 use crate::peer::Peer;
@@ -156,7 +155,7 @@ impl Links {
         if !one_has_ended && self.ended.is_empty() {
             return;
         }
-        let now = clock::now();
+        let now = host::time::now();
         if one_has_ended {
             let noted = |link: &&mut Link| !link.is_open() && !link.noted;
             let fresh = self.places.iter_mut().flatten().filter(noted).map(Link::note);
@@ -258,7 +257,7 @@ impl Links {
     /// silenced.
     pub(crate) fn release_stale(&mut self) {
         if !self.stale.is_empty() {
-            self.stale.let_go(clock::now());
+            self.stale.let_go(host::time::now());
         }
     }
 

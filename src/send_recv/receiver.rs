@@ -15,7 +15,6 @@ use super::returns::Returns;
 use super::shared::SlotReturn;
 use super::shared::{LoanClock, RECALL_AFTER};
 use crate::arm::{Arm, Arming};
-use crate::clock;
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
@@ -449,7 +448,7 @@ impl Receiver {
     /// or where the caller only polls, no wait would do it.
     #[cold]
     fn probe_silent_peers(&mut self) {
-        let now = clock::now();
+        let now = host::time::now();
         self.pools.iter().for_each(|pool| pool.tick(now));
         let asked = *self.asked.get_or_insert(now);
         if now.duration_since(asked) < self.policy.keepalive {

@@ -20,7 +20,6 @@ use verbs_safe::{
 use self::staged::{Controls, Packs};
 use super::Config;
 use crate::arm::{Arm, Arming};
-use crate::clock;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ticket::{Ticket, sender_number};
@@ -388,7 +387,7 @@ impl Sender {
     fn out_of_credits(&mut self) -> Result<SendError, SendError> {
         self.vain_tries = self.vain_tries.wrapping_add(1);
         if self.vain_tries.is_multiple_of(Self::TRIES_PER_LOOK) {
-            self.ask_if_silent(clock::now())?;
+            self.ask_if_silent(host::time::now())?;
         }
         self.ask_for_loan()?;
         Ok(SendError::Full(Full::Credits))

@@ -7,9 +7,9 @@ mod member;
 mod posting;
 mod state;
 
+use host::thread::JoinHandle;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use verbs_safe::{RecvPool, SharedReceiveQueue};

@@ -12,7 +12,6 @@ use verbs_safe::{RegionId, RemoteSpan, SendOp, SharedRegion};
 
 use crate::arm::Arm;
 use crate::checked;
-use crate::clock;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::remote;
@@ -331,7 +330,7 @@ impl Sender {
         self.news += usize::from(is_new);
         self.rest = if is_new { Duration::ZERO } else { (2 * self.rest).max(FIRST_REST) };
         self.rest = self.rest.min(POLL_SLEEP);
-        self.rests_until = (!is_new).then(|| clock::now() + self.rest);
+        self.rests_until = (!is_new).then(|| host::time::now() + self.rest);
         Ok(is_new)
     }
 
@@ -345,7 +344,7 @@ impl Sender {
         if let Some(claim) = self.core.claim_due() {
             self.pending = Some(Pending::Claim(self.stage_claim(claim)?));
         } else if let Some(ticket) = self.core.looks_for() {
-            if self.rests_until.is_some_and(|until| clock::now() < until) {
+            if self.rests_until.is_some_and(|until| host::time::now() < until) {
                 return Ok(());
             }
             let entry_at = self.core.layout().entry_at(ticket);
@@ -438,7 +437,12 @@ impl Driving for Sender {
         self.core.close();
         let at = self.core.layout().link_at(self.peer.link) + GOODBYE_AT;
         let words = [self.core.sent(), GOODBYE];
-        self.stage_words(at, &words, WrClass::Control, true).map(drop)
+        let op = self.write(at, checked::checked_bytes(words.len()) as u64);
+        let slot = self.sending.posting.slot().ok_or(SendError::Full(Full::Requests))?;
+        let _ = checked::put(&words, slot);
+        // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered before.
+        let staged = self.sending.posting.stage_fenced(op, WrClass::Control)?;
+        self.sending.mark(staged).map(drop)
     }
 }
 

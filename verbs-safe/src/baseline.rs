@@ -15,7 +15,7 @@ pub use shared_memory::{SharedMessages, SharedMessagesError};
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thiserror::Error;
 use verbs_sys::{
@@ -219,10 +219,10 @@ impl RawLoop {
         if std::mem::replace(&mut self.broken, true) {
             return Err(RawLoopError::Config("the loop failed before"));
         }
-        let start = Instant::now();
+        let start = host::time::now();
         body(&mut self.sender, &mut self.receiver)?;
         self.broken = false;
-        Ok(start.elapsed())
+        Ok(host::time::since(start))
     }
 }
 

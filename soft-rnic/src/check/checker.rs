@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, Once, Weak};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::claims::{Bytes, Claims};
 use super::record::Record;

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::checker::Checker;
 use super::report::{Kind, number};

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use verbs_sys::ibv_sge;
 
 use super::checker::{Checker, PostedReceives};

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::record::{Mark, RECORD, Record};
 

@@ -211,7 +211,7 @@ unsafe fn fold(to: &mut [u8], from: *const u8, crc: u32) -> [u8; REST] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use host::random::Random;
 
     /// All ways of this processor.
     fn ways() -> impl Iterator<Item = bool> {

@@ -1,6 +1,6 @@
 //! How many bytes one store of a long copy moves.
 
-use std::sync::OnceLock;
+use host::sync::OnceLock;
 
 /// How many bytes one store of a long copy moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

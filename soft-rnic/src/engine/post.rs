@@ -3,7 +3,6 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
 
 use verbs_sys::*;
 
@@ -334,7 +333,7 @@ unsafe fn post_queued<'a>(
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
     let device = &qp.pd.context.device;
     let card = if device.is_synchronous() { None } else { device.card() };
-    let card = card.map(|card| (card, Instant::now()));
+    let card = card.map(|card| (card, host::time::now()));
     let began = card.and(device.distance()).map_or(0, Distance::now);
     let mut sq = held.unwrap_or_else(|| qp.object().sq.lock());
     let mut posted = 0;

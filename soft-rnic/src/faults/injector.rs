@@ -2,10 +2,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::OsString;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::VARIABLE;
 use super::plan::{Plan, SeededPlan};
@@ -110,5 +109,5 @@ fn write(line: &str) {
 /// A random seed, short enough to be typed.
 #[must_use]
 pub fn draw_seed() -> u64 {
-    RandomState::new().hash_one(0) >> 32
+    host::random::entropy() >> 32
 }

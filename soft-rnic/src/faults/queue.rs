@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::plan::{Plan, SeededPlan};
 use super::tally::count;
-use crate::random::Random;
+use host::random::Random;
 
 /// A fault that strikes a request. The number names it in the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl QueueFaults {
     /// What decides about the `nth` fault of its kind that strikes the newest request.
     fn draw(&self, fault: Fault, nth: u32) -> Random {
         let words = [self.ordinal.into(), self.newest.into(), fault as u64, nth.into()];
-        let mix = |key: u64, word: u64| Random::new(key ^ word).next();
+        let mix = |key: u64, word: u64| Random::new(key ^ word).next_u64();
         Random::new(words.into_iter().fold(self.of.seed, mix))
     }
 

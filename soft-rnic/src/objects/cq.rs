@@ -41,7 +41,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use parking_lot::{Mutex, RwLock};
+use host::sync::{Mutex, RwLock};
 use verbs_sys::*;
 
 use crate::counters::{Counters, PacketCounters};
@@ -16,7 +16,6 @@ use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
 use crate::schedule::network::faults::Network;
-use crate::schedule::timer::Timer;
 use crate::{errno, limits};
 
 /// The device that is always there.
@@ -136,7 +135,7 @@ impl Device {
             mrs: MrTable::default(),
             xrc: XrcTable::default(),
             groups: RwLock::default(),
-            timer: Timer::default(),
+            timer: Arc::default(),
             timed_events: Mutex::default(),
             contexts: Mutex::default(),
             population: Population::default(),

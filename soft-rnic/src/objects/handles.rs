@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use host::sync::{Mutex, MutexGuard};
 
 use crate::errno;
 use crate::objects::dm_memory::DmMemory;

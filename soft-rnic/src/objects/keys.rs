@@ -33,8 +33,9 @@
 //! change. Only keys that others have displaced there are inverted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use host::sync::OnceLock;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 use crate::limits;
 
@@ -62,10 +63,7 @@ impl Keys {
     /// Those of this process.
     pub(crate) fn of_process() -> Keys {
         static KEYS: OnceLock<Keys> = OnceLock::new();
-        *KEYS.get_or_init(|| {
-            let random = RandomState::new();
-            Keys(core::array::from_fn(|i| random.hash_one(i)))
-        })
+        *KEYS.get_or_init(|| Keys(core::array::from_fn(|_| host::random::entropy())))
     }
 
     /// The key of a slot in a generation; 0 is none.
@@ -216,11 +214,11 @@ impl PublishedKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use host::random::Random;
 
     const ALL: usize = 1 << (2 * HALF_BITS);
     fn drawn(random: &mut Random) -> Keys {
-        Keys(core::array::from_fn(|_| random.next()))
+        Keys(core::array::from_fn(|_| random.next_u64()))
     }
 
     #[test]
@@ -243,7 +241,7 @@ mod tests {
             published.publish(&keys);
             for _ in 0..1_000 {
                 let index = random.below(limits::MAX_MR as u64) as u32;
-                let key = keys.key(index, random.next() as u32);
+                let key = keys.key(index, random.next_u64() as u32);
                 for tag in [0, 1, key & TAG, TAG] {
                     let key = key & !TAG | tag;
                     assert_eq!((keys.index(key), published.index(key)), (index, index));

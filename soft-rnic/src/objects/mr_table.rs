@@ -16,10 +16,10 @@
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use host::sync::OnceLock;
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use verbs_sys::*;
 
 use crate::fabric::process::directory::{PublishedMw, PublishedRegion};
@@ -200,6 +200,13 @@ impl Default for MrTable {
     }
 }
 
+impl FreeSlots {
+    #[cfg(feature = "simulation")]
+    fn used(&self) -> usize {
+        self.never_used as usize - self.freed.len()
+    }
+}
+
 impl MrTable {
     /// The slot that a key is of, if it is valid.
     pub(crate) fn slot(&self, key: u32) -> Option<&Slot> {
@@ -210,6 +217,12 @@ impl MrTable {
     pub(crate) fn slot_at(&self, index: u32) -> Option<&Slot> {
         let index = index as usize & (limits::MAX_MR - 1);
         Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
+    }
+
+    /// Slots in use.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn used(&self) -> usize {
+        self.free.lock().used()
     }
 
     /// Takes a slot; a new key of it is not valid until it is put there.

@@ -8,7 +8,6 @@
 //! (`objects::quiescence` says what other ends wait for.)
 
 use core::ffi::c_int;
-use std::time::Instant;
 
 use crate::errno;
 use crate::fabric::process::directory::slot_of;
@@ -42,12 +41,12 @@ impl Device {
 
     /// Waits for that, as long as for a deregistration: `EBUSY` if a process stays in the memory.
     pub(crate) fn settle(&self, ending: &Ending) -> Result<(), c_int> {
-        let (began, mut insiders) = (Instant::now(), None);
+        let (began, mut insiders) = (host::time::now(), None);
         while !self.try_settle(ending, &mut insiders) {
-            if began.elapsed() > INSIDE {
+            if host::time::since(began) > INSIDE {
                 return Err(errno::EBUSY);
             }
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         Ok(())
     }

@@ -6,9 +6,9 @@
 //! says; no copy has to know that it is one.
 
 use core::ffi::c_int;
-use std::sync::OnceLock;
+use host::sync::OnceLock;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};

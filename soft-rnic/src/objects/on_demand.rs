@@ -13,7 +13,7 @@
 use core::sync::atomic::AtomicU64;
 use std::sync::LazyLock;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use verbs_sys::*;
@@ -229,7 +229,7 @@ mod tests {
                             let word = core::ptr::with_exposed_provenance_mut(word);
                             exchange(Span::shared(word, 8), |word| {
                                 // Others have their turn between both copies.
-                                std::thread::yield_now();
+                                host::thread::yield_now();
                                 word.fetch_add(1, Ordering::Relaxed)
                             })
                         };

@@ -6,7 +6,7 @@
 //! again by then is waited for: the kernel has no copy that does not.)
 
 use core::cell::RefCell;
-use std::sync::OnceLock;
+use host::sync::OnceLock;
 
 use crate::objects::on_demand::{bring, bring_at};
 use crate::objects::span::Span;

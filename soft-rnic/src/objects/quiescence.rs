@@ -29,7 +29,7 @@
 
 use core::ffi::c_int;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use host::sync::{RwLock, RwLockReadGuard};
 
 use crate::objects::state::{Device, PeerProcesses};
 
@@ -94,7 +94,7 @@ mod tests {
             let thread = scope.spawn(end);
             // It has all the time that it wants.
             for _ in 0..500 {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
             assert!(!thread.is_finished(), "the look is not over");
             drop(held);

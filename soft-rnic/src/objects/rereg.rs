@@ -181,11 +181,11 @@ mod tests {
                     rereg_mr(mr as *mut ibv_mr, flags, pd, new as *mut c_void, 128, 0)
                 });
                 while slot.key.load(Ordering::Acquire) != 0 && !thread.is_finished() {
-                    std::thread::yield_now();
+                    host::thread::yield_now();
                 }
                 // It has all the time that it wants.
                 for _ in 0..10_000 {
-                    std::thread::yield_now();
+                    host::thread::yield_now();
                 }
                 let seen = (slot.key.load(Ordering::Acquire), slot.published());
                 assert_eq!((seen.0, seen.1.length, thread.is_finished()), (0, 64, false));
@@ -245,13 +245,13 @@ mod tests {
             let [first, second] = calls;
             let first = scope.spawn(move || call(first.0, first.1));
             while is_valid(device, key)[0] && !first.is_finished() {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
             let second = scope.spawn(move || call(second.0, second.1));
             // It waits for nothing; if it does, then for the execution.
-            let began = std::time::Instant::now();
-            while !second.is_finished() && began.elapsed() < PATIENCE {
-                std::thread::yield_now();
+            let began = host::time::now();
+            while !second.is_finished() && host::time::since(began) < PATIENCE {
+                host::thread::yield_now();
             }
             drop(execution);
             [first, second].map(|thread| thread.join().unwrap())

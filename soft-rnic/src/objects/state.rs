@@ -7,11 +7,12 @@
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use host::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use host::sync::{Mutex, RwLock};
 use rustix::io::Errno;
 use verbs_sys::*;
 
@@ -66,7 +67,7 @@ pub(crate) struct Device {
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,
     pub(crate) groups: RwLock<Groups>,
-    pub(crate) timer: Timer,
+    pub(crate) timer: Arc<Timer>,
     pub(crate) population: Population,
     pub(crate) network: Network,
     /// Datagrams that carried a wrong key.

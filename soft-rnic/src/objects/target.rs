@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use verbs_sys::*;
 
 use crate::check::checker::Object;

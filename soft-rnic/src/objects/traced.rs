@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use roce_core::requester::Counts;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::deferred_work::DeferredWork;
 use crate::objects::state::Device;
+use crate::schedule::timer::Timer;
 
 impl Device {
     /// Arms a deadline `delay` nanoseconds from now, none for `None`; the token
@@ -35,16 +36,13 @@ impl Device {
     /// Nanoseconds since the device's timer was started; starts it if need be.
     fn real_now(self: &Arc<Device>) -> u64 {
         let epoch = self.timer.started.get_or_init(|| {
-            let device = Arc::downgrade(self);
-            let epoch = Instant::now();
-            let spawned = std::thread::Builder::new()
-                .name("soft-rnic-timer".into())
-                .spawn(move || run(&device, epoch));
+            let (device, timer) = (Arc::downgrade(self), Arc::clone(&self.timer));
+            let epoch = host::time::now();
             // Without a thread the deadlines never come, as with infinite timers.
-            drop(spawned);
+            drop(host::thread::spawn("soft-rnic-timer", move || run(&device, &timer, epoch)));
             epoch
         });
-        epoch.elapsed().as_nanos() as u64
+        host::time::since(*epoch).as_nanos() as u64
     }
 
     /// Lets the queue pair of this deadline go on, if it still waits for it.
@@ -63,23 +61,37 @@ impl Device {
     }
 }
 
-/// The timer's thread. It keeps the device, which is listed for ever, while it
-/// waits.
-fn run(device: &Weak<Device>, epoch: Instant) {
+/// The timer's thread. It ends with the device, which it does not keep while it waits.
+fn run(device: &Weak<Device>, timer: &Timer, epoch: Instant) {
     let _serving = crate::fabric::process::serving::Serving::begin();
-    while let Some(device) = device.upgrade() {
-        let now = epoch.elapsed().as_nanos() as u64;
-        if let Some((qpn, token)) = device.timer.pop_due(now) {
-            device.expire(qpn, token);
-            continue;
-        }
-        let mut deadlines = device.timer.deadlines.lock();
-        match deadlines.peek() {
-            Some(Reverse((at, _, _))) => {
-                let until = epoch + Duration::from_nanos(*at);
-                device.timer.changed.wait_until(&mut deadlines, until);
+    let mut deadlines = timer.deadlines.lock();
+    // Relaxed: it is set under the lock.
+    while !timer.is_over.load(Ordering::Relaxed) {
+        let now = host::time::since(epoch).as_nanos() as u64;
+        match deadlines.peek().map(|Reverse((at, _, _))| *at) {
+            None => timer.changed.wait(&mut deadlines),
+            Some(at) if at > now => {
+                let until = epoch + Duration::from_nanos(at);
+                timer.changed.wait_until(&mut deadlines, until);
             }
-            None => device.timer.changed.wait(&mut deadlines),
+            Some(_) => {
+                drop(deadlines);
+                let due = timer.pop_due(now);
+                if let Some((device, (qpn, token))) = device.upgrade().zip(due) {
+                    device.expire(qpn, token);
+                }
+                deadlines = timer.deadlines.lock();
+            }
         }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let deadlines = self.timer.deadlines.lock();
+        // Relaxed: under the lock.
+        self.timer.is_over.store(true, Ordering::Relaxed);
+        drop(deadlines);
+        self.timer.changed.notify_all();
     }
 }

@@ -30,8 +30,11 @@ use crate::objects::wqe::{Op, Request};
 use crate::schedule::sim::state::{Faults, State};
 use crate::schedule::timer::response_timeout_ns;
 
-/// Virtual time that one step takes.
-const STEP_NS: u64 = 100;
+/// How long a thread that drives a device sleeps where nothing can happen.
+#[cfg(feature = "simulation")]
+const SHORTEST_IDLE_NS: u64 = 5_000;
+#[cfg(feature = "simulation")]
+const LONGEST_IDLE_NS: u64 = 1_000_000;
 /// Longest injected delay.
 const DELAY_NS: u64 = 100_000;
 /// Code of the timer in injected RNR NAKs: 10 µs.
@@ -79,6 +82,32 @@ impl Simulation {
         step(&self.device)
     }
 
+    /// Makes steps until `is_over`, in a thread of a world: at once where something can happen, at the next
+    /// deadline, or after a while where something may have been posted.
+    #[cfg(feature = "simulation")]
+    pub fn drive(&self, is_over: &core::sync::atomic::AtomicBool) {
+        let mut idle_ns = SHORTEST_IDLE_NS;
+        // Relaxed: a flag that guards no memory.
+        while !is_over.load(Ordering::Relaxed) {
+            if self.step() {
+                idle_ns = SHORTEST_IDLE_NS;
+                continue;
+            }
+            let left = self.device.timer.next().map(|at| at.saturating_sub(self.now_ns()));
+            host::time::sleep(core::time::Duration::from_nanos(
+                left.unwrap_or(idle_ns).min(idle_ns),
+            ));
+            idle_ns = LONGEST_IDLE_NS.min(2 * idle_ns);
+        }
+    }
+
+    /// Objects that exist on the device, by kind: none when all of its users have ended.
+    #[cfg(feature = "simulation")]
+    #[must_use]
+    pub fn left(&self) -> Vec<(&'static str, usize)> {
+        crate::schedule::world::left(&self.device)
+    }
+
     /// Virtual nanoseconds since the simulation began.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -102,6 +131,10 @@ impl Drop for Simulation {
 #[cold]
 pub(crate) fn steps_before_poll(device: &Arc<Device>) {
     let Some(sim) = device.sim() else { return };
+    // In a world, a thread of its own drives the device.
+    if host::is_in_world() {
+        return;
+    }
     for _ in 0..sim.below(4) {
         step(device);
     }
@@ -119,7 +152,7 @@ pub(crate) fn steps_before_event<T>(
         steps_before_poll(device);
         return Ok(());
     }
-    while device.sim().is_some() && events.is_empty() {
+    while device.sim().is_some() && !host::is_in_world() && events.is_empty() {
         if !step(device) {
             return Err(errno::EAGAIN);
         }
@@ -130,7 +163,7 @@ pub(crate) fn steps_before_event<T>(
 fn step(device: &Arc<Device>) -> bool {
     let Some(sim) = device.sim() else { return false };
     let _one_at_a_time = sim.stepping.lock();
-    let now = sim.now.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
+    let now = sim.advance();
     while let Some((qpn, token)) = device.timer.pop_due(now) {
         device.expire(qpn, token);
     }
@@ -148,6 +181,10 @@ fn step(device: &Arc<Device>) -> bool {
 /// Nothing can run: time jumps to the next deadline, if there is one.
 fn next_deadline(device: &Arc<Device>, sim: &State) -> bool {
     let Some(at) = device.timer.next() else { return false };
+    // In a world, time passes for all of its threads.
+    if host::is_in_world() {
+        return false;
+    }
     sim.now.fetch_max(at, Ordering::Relaxed);
     if let Some((qpn, token)) = device.timer.pop_due(sim.now()) {
         device.expire(qpn, token);

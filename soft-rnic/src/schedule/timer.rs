@@ -6,12 +6,12 @@
 //! device has the same deadlines in virtual time and no thread at all.
 
 use core::cmp::Reverse;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use host::sync::OnceLock;
 use std::collections::BinaryHeap;
-use std::sync::OnceLock;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use host::sync::{Condvar, Mutex};
 
 /// Time to wait after an RNR NAK, in units of 10 µs, by the code in the NAK
 /// (InfiniBand specification, volume 1, table "RNR NAK timer field").
@@ -41,6 +41,8 @@ pub(crate) struct Timer {
     pub(crate) changed: Condvar,
     pub(crate) tokens: AtomicU64,
     pub(crate) started: OnceLock<Instant>,
+    /// The device is gone.
+    pub(crate) is_over: AtomicBool,
 }
 
 impl Timer {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::block::Block;
 use super::layout::{HEADER, Kind, RECV, high, kind, low, object};

@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::block::Block;
 use super::file::TraceFile;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use host::sync::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use super::file::TraceFile;

@@ -15,15 +15,14 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use host::thread::JoinHandle;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
-use std::thread::JoinHandle;
-use std::time::SystemTime;
 
-use parking_lot::{Condvar, Mutex};
+use host::sync::{Condvar, Mutex};
 use rustix::fs::{FlockOperation, flock};
 
 use super::outbox::Marks;
@@ -113,8 +112,7 @@ impl Capture {
             wake: Condvar::new(),
         });
         let writer = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("soft-rnic-pcap".into());
-        let writer = Some(thread.spawn(move || writer.run())?);
+        let writer = Some(host::thread::spawn("soft-rnic-pcap", move || writer.run())?);
         static AT_EXIT: Once = Once::new();
         // SAFETY: the function stays: the library is never unloaded.
         AT_EXIT.call_once(|| _ = unsafe { libc::atexit(at_exit) });
@@ -291,10 +289,10 @@ fn file_header() -> [u8; 24] {
 const RECORD: usize = 16;
 
 fn record_header(len: u32) -> [u8; RECORD] {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = host::time::wall_ns();
     let mut bytes = [0; RECORD];
     // The format has 32 bits for seconds.
-    let words = [now.as_secs() as u32, now.subsec_nanos(), len, len];
+    let words = [(now / 1_000_000_000) as u32, (now % 1_000_000_000) as u32, len, len];
     for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
         to.copy_from_slice(&word.to_ne_bytes());
     }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
@@ -38,8 +38,8 @@ impl NetworkWatch {
     /// # Errors
     /// What the system says.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
-        let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
-        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref()) {
+        let end = timeout.and_then(|time| host::time::now().checked_add(time));
+        match host::fd::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], end) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use libc::c_int;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
@@ -220,8 +220,7 @@ fn socket_for(addr: SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 fn wait_for(events: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Errno> {
-    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-    match poll(events, Some(&timeout)) {
+    match host::fd::poll(events, host::time::now().checked_add(timeout)) {
         Err(Errno::INTR) => Ok(false),
         polled => polled.map(|n| n > 0),
     }

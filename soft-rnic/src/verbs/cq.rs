@@ -3,7 +3,6 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
 
 use verbs_sys::*;
 
@@ -121,6 +120,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
     if num_entries <= 0 || wc.is_null() {
         return if num_entries == 0 { 0 } else { -errno::EINVAL };
     }
+    host::point();
     // SAFETY: NULL, or a completion queue of ours.
     let Ok(cq) = (unsafe { Cq::from_abi(cq) }) else {
         return -errno::EINVAL;
@@ -166,7 +166,7 @@ unsafe fn poll_other(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
 pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let device = &cq.context.device;
     let card = if device.is_synchronous() { None } else { device.card() };
-    let card = card.map(|card| (card, Instant::now()));
+    let card = card.map(|card| (card, host::time::now()));
     if !device.is_synchronous() {
         crate::schedule::sim::steps_before_poll(device);
         crate::schedule::distance::look(device);

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
+
+use host::sync::{Mutex, MutexGuard, OnceLock};
+use host::thread::JoinHandle;
 use std::time::Duration;
 
 use conn_core::ring::RecordError;
@@ -11,7 +13,6 @@ use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 
 use super::{Receiver, ReceiverStats, recv_until};
 use crate::buffered_read::link::{Link, Work};
-use crate::clock;
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::RecvHalf;
 use crate::peer::Peer;
@@ -262,15 +263,13 @@ impl SharedReceiver {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Link<SharedLandingRing>> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock()
     }
 
     fn with_link_if_free(&self, act: impl FnOnce(&mut Link<SharedLandingRing>)) {
-        match self.link.try_lock() {
-            Ok(mut link) => act(&mut link),
-            Err(TryLockError::Poisoned(e)) => act(&mut e.into_inner()),
-            // The thread that holds the lock drives for all.
-            Err(TryLockError::WouldBlock) => {}
+        // A thread that holds the lock drives for all.
+        if let Some(mut link) = self.link.try_lock() {
+            act(&mut link);
         }
     }
 
@@ -346,7 +345,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let link = self.link.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let link = self.link.get_mut();
         link.stop();
         let deadline = Deadline::after(self.linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.linger);
@@ -392,9 +391,7 @@ impl SharedReceiver {
         let is_over = Arc::new(AtomicBool::new(false));
         let stand_in = StandIn(Arc::downgrade(&self.inner));
         let told = is_over.clone();
-        let thread = std::thread::Builder::new()
-            .name("transfers".into())
-            .spawn(move || stand_in.transfer(&told))?;
+        let thread = host::thread::spawn("transfers", move || stand_in.transfer(&told))?;
         Ok(Transfers { is_over, thread: Some(thread) })
     }
 }
@@ -422,7 +419,7 @@ impl Transfers {
     pub fn join_timeout(self, timeout: Duration) -> Result<Result<(), CloseReason>, Transfers> {
         let (deadline, mut backoff) = (Deadline::after(timeout), SleepBackoff::new());
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            let left = deadline.remaining(clock::now());
+            let left = deadline.remaining(host::time::now());
             if left.is_zero() {
                 return Err(self);
             }

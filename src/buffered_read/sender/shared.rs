@@ -1,8 +1,10 @@
 //! Several threads that send into one ring.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use host::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use conn_core::ring::free::RecordSlot;
@@ -205,18 +207,13 @@ impl SharedSender {
 /// What only one thread does at a time.
 impl SharedSender {
     fn lock(&self) -> Locked<'_> {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender.lock();
         Locked { sender, is_over: &self.is_over }
     }
 
     /// The sender, unless another thread holds the lock.
     fn try_lock(&self) -> Option<Locked<'_>> {
-        let sender = match self.sender.try_lock() {
-            Ok(sender) => sender,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(Locked { sender, is_over: &self.is_over })
+        Some(Locked { sender: self.sender.try_lock()?, is_over: &self.is_over })
     }
 
     /// Sends the wake-up that the receiver has asked for.
@@ -281,7 +278,7 @@ impl SharedSender {
     /// The sender, which knows of all that was sent.
     fn gather(&mut self) -> &mut Sender {
         let tail = self.senders.tail();
-        let sender = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender.get_mut();
         sender.source.catch_up(tail);
         sender
     }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::Receiver;
 use crate::buffered_write::link::Link;
-use crate::clock;
 use crate::error::{CloseReason, RecvError};
 
 /// Looking for more.
@@ -124,7 +123,7 @@ impl Receiver {
         for link in self.links.iter_mut().flatten() {
             link.settle();
         }
-        let now = clock::now();
+        let now = host::time::now();
         let asked = *self.asked.get_or_insert(now);
         if now.duration_since(asked) >= self.policy.keepalive {
             self.asked = Some(now);

@@ -216,7 +216,7 @@ impl Sender {
                 Ok(_) => {}
                 Err(e) if e.retry && !timeout.is_over() => {
                     if self.progress()? == 0 {
-                        std::thread::yield_now();
+                        host::thread::yield_now();
                     }
                     self.check_alive()?;
                 }

@@ -123,7 +123,7 @@ impl Sender {
                 // As in `post_again`.
                 PostInlineError::Post(e) if e.retry && !timeout.is_over() => {
                     if self.progress()? == 0 {
-                        std::thread::yield_now();
+                        host::thread::yield_now();
                     }
                     self.check_alive()?;
                 }

@@ -61,7 +61,7 @@ impl<B: Offer> Sender<B> {
                 return Err(self.fail(CloseReason::Device(why.into())).into());
             }
             if self.progress(false)? == 0 {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
             self.check_alive()?;
         }

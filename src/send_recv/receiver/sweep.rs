@@ -1,7 +1,6 @@
 //! Making room for a sender that joins.
 
 use super::Receiver;
-use crate::clock;
 use crate::error::{ConnectError, RecvError};
 use crate::send_recv::SharedPool;
 use crate::send_recv::link::Link;
@@ -22,7 +21,7 @@ impl Receiver {
             }
             if !is_idle
                 || !self.links.iter().any(Link::is_leaving)
-                || until.has_passed(clock::now())
+                || until.has_passed(host::time::now())
             {
                 return Err(ConnectError::TooManyPeers(self.links.max_peers()));
             }

@@ -23,7 +23,7 @@ impl Sender {
                 // own accounting keeps below the depth, so this is rare.
                 Err(e) if e.retry && !timeout.is_over() => {
                     if self.progress()? == 0 {
-                        std::thread::yield_now();
+                        host::thread::yield_now();
                     }
                 }
                 Err(e) => return Err(self.fail_device(&e)),

@@ -1,9 +1,11 @@
 //! The way of buffers back into the shared receive queue: under a lock, by a thread of
 //! their own, or by whichever thread frees.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+
+use host::sync::Mutex;
+use host::thread::JoinHandle;
 
 use conn_core::combiner::Combiner;
 use conn_core::repost::{RepostQueue, RepostWord, words_for};
@@ -110,9 +112,7 @@ impl Inner {
 /// Queues).
 pub(super) fn spawn_reposter(inner: &Arc<Inner>) -> Result<JoinHandle<()>, ConnectError> {
     let inner = inner.clone();
-    std::thread::Builder::new()
-        .name("srq-repost".into())
-        .spawn(move || repost_until_closed(&inner))
+    host::thread::spawn("srq-repost", move || repost_until_closed(&inner))
         .map_err(|error| ConnectError::System { what: "the reposting thread", error })
 }
 
@@ -124,9 +124,9 @@ fn repost_until_closed(inner: &Inner) {
             0 if empty < 1000 => {
                 empty += 1;
                 if empty.is_multiple_of(64) {
-                    std::thread::yield_now();
+                    host::thread::yield_now();
                 }
-                std::hint::spin_loop();
+                host::thread::spin_loop();
             }
             0 => {
                 inner.wakeup.announce();

@@ -1,7 +1,9 @@
 //! What a pool consists of, and what its buffers refer to: the structs that refer to each other.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use host::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use conn_core::combiner::Combiner;
@@ -93,5 +95,5 @@ impl Recycle for SlotReturn {
 /// Locks, also after a holder has panicked: no code under these locks leaves things half
 /// done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

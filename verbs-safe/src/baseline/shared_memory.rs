@@ -139,13 +139,13 @@ impl SharedMessages {
             while number > taken + window {
                 // Acquire: the copies that it tells of were made.
                 taken = self.count(TAKEN_AT).load(Ordering::Acquire);
-                std::hint::spin_loop();
+                host::thread::spin_loop();
             }
             // Release: the message is there, as it would be if it had just been written.
             self.count(0).store(number, Ordering::Release);
         }
         while self.count(TAKEN_AT).load(Ordering::Acquire) < messages {
-            std::hint::spin_loop();
+            host::thread::spin_loop();
         }
     }
 
@@ -161,7 +161,7 @@ impl SharedMessages {
             while there <= number {
                 // Acquire: the messages that it tells of are there.
                 there = self.count(0).load(Ordering::Acquire);
-                std::hint::spin_loop();
+                host::thread::spin_loop();
             }
             let (slot, at) = (number as usize % self.slots, number as usize % places);
             let place = &mut into[at * self.size..][..self.size];

@@ -1,9 +1,9 @@
 //! Asynchronous events that were taken for a queue pair's sake, and wait for a caller that
 //! asks for all of them.
 
+use host::sync::{Mutex, MutexGuard, OnceLock};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use verbs_sys::ibv_event_type;
@@ -31,7 +31,7 @@ pub(crate) struct Backlog {
 
 impl Backlog {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Noted>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 
     pub(crate) fn put(&self, event: Noted) {

@@ -7,8 +7,10 @@
 //! removed from one leaves the queue pair when no request can refer to it any more.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use host::sync::{Mutex, MutexGuard};
 
 use crate::object::ah::AhInner;
 use crate::region::registration::Registration;
@@ -37,7 +39,7 @@ pub(crate) struct PinnedRefs(Mutex<Vec<Item>>);
 
 impl PinnedRefs {
     fn lock(&self) -> MutexGuard<'_, Vec<Item>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn keep(&self, item: Item) {

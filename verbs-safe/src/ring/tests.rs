@@ -342,7 +342,7 @@ fn claimed_by_three(config: RingConfig, geometry: Geometry, count: u32) {
                         sum += u64::from(number);
                         held.push((bytes, number));
                     }
-                    Claim::Nothing | Claim::TooMany => std::thread::yield_now(),
+                    Claim::Nothing | Claim::TooMany => host::thread::yield_now(),
                 }
                 let shown = claims.show(|bytes| {
                     sum += u64::from(u32::from_le_bytes(bytes[..4].try_into().unwrap()));

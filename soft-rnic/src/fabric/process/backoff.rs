@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_not_answered_is_not_waited_for_again_for_a_while() {
-        let (mut backoff, start) = (Backoff::default(), Instant::now());
+        let (mut backoff, start) = (Backoff::default(), host::time::now());
         assert_eq!(backoff.until(7, start), start + TIMEOUT);
         let late = start + TIMEOUT;
         backoff.timed_out(7, late);

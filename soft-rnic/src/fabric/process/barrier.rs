@@ -9,7 +9,7 @@
 //! lines have come.
 
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
-use std::sync::OnceLock;
+use host::sync::OnceLock;
 
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;

@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;

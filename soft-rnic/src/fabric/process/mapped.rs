@@ -6,8 +6,8 @@
 
 use core::ops::Deref;
 use core::ptr::NonNull;
+use host::sync::OnceLock;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 
 use rustix::fs::{
     AtFlags, MemfdFlags, SealFlags, StatxFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,

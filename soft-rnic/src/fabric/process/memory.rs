@@ -1,6 +1,6 @@
 //! Memory of another process that cannot be mapped: cross-memory attach.
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::limits::MAX_SGE;

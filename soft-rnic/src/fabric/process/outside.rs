@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::errno;
 
@@ -25,14 +25,14 @@ pub(crate) fn wait_for<'a>(
         // Acquire: a process that has left has finished its accesses.
         let seen = word.load(Ordering::Acquire);
         while seen & 1 == 1 && word.load(Ordering::Acquire) == seen {
-            let since = *since.get_or_insert_with(Instant::now);
+            let since = *since.get_or_insert_with(host::time::now);
             if pair.has_gone() {
                 return Ok(());
             }
-            if since.elapsed() > INSIDE {
+            if host::time::since(since) > INSIDE {
                 return Err(errno::EBUSY);
             }
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
     }
     // If not, other processes may be inside unseen.

@@ -6,12 +6,13 @@
 //! let go of us; and, as long as it lives, that it takes us for dead.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use host::sync::OnceLock;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use host::sync::Mutex;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
@@ -202,7 +203,7 @@ impl Pair {
     /// Whether it exchanges nothing with us any more, even if it lives.
     pub(crate) fn has_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.accepted, PollFlags::RDHUP)];
-        self.is_dead() || poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0) || self.has_gone()
+        self.is_dead() || host::fd::poll_at_once(&mut fds).is_ok_and(|n| n > 0) || self.has_gone()
     }
 
     /// Wakes the process, if no thread there is looking.
@@ -318,9 +319,6 @@ impl Pair {
 /// access to memory that is gone fails, and is looked at then.
 const SEEN_NS: u64 = 50_000;
 
-/// For a look without waiting.
-const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// Whether the process behind a descriptor has ended, or has closed one of the connections
 /// to it: by itself, or by running another program.
 pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
@@ -330,7 +328,7 @@ pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
         PollFd::new(one, hangs_up),
         PollFd::new(other, hangs_up),
     ];
-    poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0)
+    host::fd::poll_at_once(&mut fds).is_ok_and(|n| n > 0)
 }
 
 /// Rings a doorbell. It never waits: the owner shares the descriptor's flags, and may have
@@ -339,7 +337,7 @@ pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
 pub(crate) fn ring(doorbell: &impl AsFd) {
     let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];
     // One that has no room rings already.
-    if poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0) {
+    if host::fd::poll_at_once(&mut fds).is_ok_and(|n| n > 0) {
         let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
     }
 }

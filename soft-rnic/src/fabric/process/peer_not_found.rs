@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::process::geteuid;
 
 use super::names::Names;
@@ -34,11 +34,11 @@ const SOCKETS: &str = "/proc/net/unix";
 pub(super) fn note(names: &Names, slot: u32) {
     // Datagrams look for it again and again.
     let mut looked = LOOKED.lock();
-    looked.retain(|(_, at)| at.elapsed() < AGAIN);
+    looked.retain(|(_, at)| host::time::since(*at) < AGAIN);
     if looked.iter().any(|(known, _)| *known == slot) {
         return;
     }
-    looked.push((slot, Instant::now()));
+    looked.push((slot, host::time::now()));
     drop(looked);
     let sockets = std::fs::read_to_string(SOCKETS).unwrap_or_default();
     if let Some(user) = user_of(&sockets, names, slot) {

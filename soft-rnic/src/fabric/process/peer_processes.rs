@@ -2,11 +2,10 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use host::sync::OnceLock;
+use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use host::sync::MutexGuard;
 use rustix::io::Errno;
 use rustix::thread::sched_getcpu;
 use verbs_sys::*;
@@ -63,8 +62,7 @@ fn is_apart() -> bool {
 
 /// Numbers that no other process knows.
 pub(crate) fn random() -> [u64; 2] {
-    let random = RandomState::new();
-    [0, 1].map(|n| random.hash_one(n))
+    [0, 1].map(|_| host::random::entropy())
 }
 
 impl PeerProcesses {
@@ -310,7 +308,7 @@ impl Device {
     /// [`meet`](Self::meet), and waits for a while for the other's answer.
     fn meet_with_backoff(self: &Arc<Device>, slot: u32) -> bool {
         let Some(peers) = &self.peers else { return false };
-        let start = Instant::now();
+        let start = host::time::now();
         let mut until = None;
         loop {
             match self.meet(slot) {
@@ -321,7 +319,7 @@ impl Device {
             let Some(pid) = peers.rendezvous.lock().awaits(slot) else { return false };
             let mut backoff = peers.backoff.lock();
             let until = *until.get_or_insert_with(|| backoff.until(pid, start));
-            let now = Instant::now();
+            let now = host::time::now();
             if now >= until {
                 // A process that was not waited for has not failed to answer again.
                 if until > start {
@@ -330,7 +328,7 @@ impl Device {
                 return false;
             }
             drop(backoff);
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
     }
 

@@ -20,9 +20,9 @@ pub(crate) mod state;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::objects::state::{Device, PeerProcesses};
@@ -34,11 +34,11 @@ use super::rendezvous::Here;
 use super::serving::Serving;
 
 /// Between two looks at whether the program still polls.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+const LOOK: Duration = Duration::from_millis(4);
 /// Looks in a row that find that it does not.
 const LOOKS: u32 = 2;
 /// What a program that is woken by the doorbell is given to take what came.
-const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const MOMENT: Duration = Duration::from_millis(1);
 /// How long the progress thread looks on when nothing comes behind what it has taken: about what
 /// the next wake-up would take.
 const LINGER: Duration = Duration::from_micros(50);
@@ -143,7 +143,7 @@ impl PeerProcesses {
             self.progress_thread.is_watched.load(Ordering::Relaxed) || self.progress_thread.wakes()
         };
         if waited && hears() {
-            std::thread::sleep(Duration::from_nanos(MOMENT.tv_nsec as u64));
+            host::time::sleep(MOMENT);
         }
         // Read before the doorbell is answered: a thread that has answered it itself and armed
         // again is asleep, and relies on its arming.
@@ -283,8 +283,7 @@ impl Device {
             epoll::add(&set, fd, epoll::EventData::new_u64(event), edge)?;
         }
         let device = Arc::downgrade(self);
-        let builder = std::thread::Builder::new().name("soft-rnic-progress".into());
-        let spawned = builder.spawn(move || run(&device));
+        let spawned = host::thread::spawn("soft-rnic-progress", move || run(&device));
         spawned.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         *started = true;
         // The thread waits for it.
@@ -352,7 +351,7 @@ fn run(device: &Weak<Device>) {
         let timeout = wait_for(&device, peers, &mut missed);
         events.clear();
         // Interrupted, or out of memory: look around and wait again.
-        let _ = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        let _ = host::fd::epoll_wait(set, &mut events, timeout);
         let was_rung = events.iter().any(|event| event.data.u64() == DOORBELL);
         if was_rung && peers.claimed().is_some_and(|here| peers.answer(here)) {
             take(&device, peers);
@@ -365,7 +364,7 @@ fn run(device: &Weak<Device>) {
 }
 
 /// Takes what is there, unless the program does that; for how long to wait then.
-fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Option<Timespec> {
+fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Option<Duration> {
     let has_pending = peers.rendezvous.lock().has_pending();
     if has_pending {
         device.take_in();
@@ -383,7 +382,7 @@ fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Op
     if take(device, peers) {
         peers.disarm(arming);
         take_more(device, peers);
-        return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        return Some(Duration::ZERO);
     }
     (has_pending || has_failed()).then_some(LOOK)
 }
@@ -391,18 +390,20 @@ fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Op
 /// Takes what comes behind what was taken: a peer that waits for each answer need not wake this
 /// thread for each request.
 fn take_more(device: &Arc<Device>, peers: &PeerProcesses) {
-    let began = Instant::now();
+    let began = host::time::now();
     let mut quiet_since = began;
-    while quiet_since.elapsed() < LINGER && !peers.progress_thread.polled.load(Ordering::Relaxed) {
+    while host::time::since(quiet_since) < LINGER
+        && !peers.progress_thread.polled.load(Ordering::Relaxed)
+    {
         if take(device, peers) {
-            quiet_since = Instant::now();
+            quiet_since = host::time::now();
             // A peer that never stops keeps it from nothing else: others may have died.
             if quiet_since.duration_since(began) >= LONGEST {
                 return;
             }
         } else {
             // On a shared processor, what comes is another thread's work.
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
     }
 }

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};

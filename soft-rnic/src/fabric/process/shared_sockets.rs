@@ -16,7 +16,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -80,7 +80,7 @@ struct Asked {
 /// The descriptors of a living member of these names, besides the process in slot `own`; `None`
 /// if there is none that has any.
 pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silent> {
-    let end = Instant::now() + ALL_WITHIN;
+    let end = host::time::now() + ALL_WITHIN;
     let mut others = (0..names.slots).filter(|slot| *slot != own).peekable();
     let (mut asked, mut at_once) = (Vec::new(), FIRST_ASKED);
     while others.peek().is_some() {
@@ -90,7 +90,7 @@ pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silen
         }
         at_once *= 2;
     }
-    match await_answer(&mut asked, end.saturating_duration_since(Instant::now())) {
+    match await_answer(&mut asked, end.saturating_duration_since(host::time::now())) {
         Some(found) => Ok(Some(found)),
         None => asked.first().map_or(Ok(None), |Asked { pid, .. }| Err(Silent { pid: Some(*pid) })),
     }
@@ -108,13 +108,11 @@ fn ask_one(names: &Names, slot: u32) -> Result<Asked, Errno> {
 /// Waits for the answer of one of them. Those that have gone, or say anything else, are asked no
 /// more.
 fn await_answer(asked: &mut Vec<Asked>, limit: Duration) -> Option<Vec<OwnedFd>> {
-    let end = Instant::now() + limit;
+    let end = host::time::now() + limit;
     while !asked.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).ok()?;
         let mut polled: Vec<PollFd<'_>> =
             asked.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)).collect();
-        let n = match poll(&mut polled, Some(&timeout)) {
+        let n = match host::fd::poll(&mut polled, Some(end)) {
             Err(Errno::INTR) => continue,
             n => n.ok()?,
         };
@@ -160,7 +158,7 @@ pub(crate) struct Turn(#[expect(dead_code, reason = "its name is what others wai
 impl Turn {
     /// Waits until no other process has it; for each that has it, so long.
     pub(crate) fn take(names: &Names, limit: Duration) -> Result<Turn, TurnError> {
-        let mut end = Instant::now() + limit;
+        let mut end = host::time::now() + limit;
         loop {
             let (name, socket) = (names.joining()?, new_socket()?);
             match bind(&socket, &name) {
@@ -172,8 +170,8 @@ impl Turn {
                 Err(error) => return Err(error.into()),
             }
             match await_holder(&name, end)? {
-                Holder::LetGo => end = Instant::now() + limit,
-                Holder::Unheard if Instant::now() < end => std::thread::sleep(LOOK),
+                Holder::LetGo => end = host::time::now() + limit,
+                Holder::Unheard if host::time::now() < end => host::time::sleep(LOOK),
                 Holder::Unheard => return Err(Silent { pid: None }.into()),
             }
         }
@@ -203,9 +201,7 @@ fn await_holder(name: &SocketAddrUnix, end: Instant) -> Result<Holder, TurnError
         Err(error) => return Err(error.into()),
     };
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
-        match poll(&mut [PollFd::new(&waiting, PollFlags::IN)], Some(&timeout)) {
+        match host::fd::poll(&mut [PollFd::new(&waiting, PollFlags::IN)], Some(end)) {
             Ok(0) => return Err(Silent { pid }.into()),
             Ok(_) => return Ok(Holder::LetGo),
             Err(Errno::INTR) => {}

@@ -15,7 +15,7 @@ use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::objects::pending::{Outcome, Wait};
 use crate::objects::qp_state::State;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
-use crate::random::Random;
+use host::random::Random;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use verbs_sys::*;
@@ -177,18 +177,18 @@ impl Wild {
         let pick = |random: &mut Random, of: &[u64]| of[random.below(of.len() as u64) as usize];
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let target = pick(random, &[to[0].into(), to[1].into(), 0, 0xff_ffff]) as u32;
-        let any = random.next();
+        let any = random.next_u64();
         let peer = u64::from(far(self.pair.slot));
         let from = pick(random, &[peer, peer, to[0].into(), any]) as u32;
         // What ends it at once comes rarely.
         let more = u64::from(random.below(50) == 0);
         let what = random.below(7 + more) as u8;
-        let kinds = [what, random.next() as u8, random.below(3 + more) as u8, 0];
+        let kinds = [what, random.next_u64() as u8, random.below(3 + more) as u8, 0];
         let lens = [0, 1, 32, 33, 4_096, 8_193, 1 << 20, u64::from(u32::MAX), any];
-        let edges = [0, 1, 33, 511 << 10, (512 << 10) - 8, 1 << 40, u64::MAX, random.next()];
+        let edges = [0, 1, 33, 511 << 10, (512 << 10) - 8, 1 << 40, u64::MAX, random.next_u64()];
         let body = [(); 4].map(|()| pick(random, &edges));
         let mut kinds = u32::from_le_bytes(kinds);
-        let mut message = pair(random.next() as u32, pick(random, &lens) as u32);
+        let mut message = pair(random.next_u64() as u32, pick(random, &lens) as u32);
         if random.below(4) == 0 {
             kinds =
                 u32::from_le_bytes([0, ring::WANTS_REPLY, ring::PayloadLocation::Halves as u8, 0]);
@@ -211,13 +211,13 @@ impl Wild {
         let status = pick(random, &[4, 9, 10, 11, 4 + 8 * more]) as u8;
         let verdict = [random.below(5 + more) as u8, status, 0, 0];
         let kinds = pair(0, u32::from_le_bytes(verdict));
-        let reply = [kinds, pair(target, number(random)), random.next(), 0];
+        let reply = [kinds, pair(target, number(random)), random.next_u64(), 0];
         self.rings.scribble_reply(self.index, reply);
         self.index = self.index.wrapping_add(1);
         let published = PublishedRegion {
             version: 0,
             pd: 1,
-            access: random.next() as u32,
+            access: random.next_u64() as u32,
             iova: pick(random, &edges),
             length: pick(random, &edges),
             addr: pick(random, &edges),
@@ -236,7 +236,7 @@ impl Wild {
         };
         self.directory.publish(pick(random, &edges) as u32, &published);
         if more > 0 {
-            self.rings.replies_read.store(random.next() as u32, Ordering::Relaxed);
+            self.rings.replies_read.store(random.next_u64() as u32, Ordering::Relaxed);
         }
     }
 }
@@ -338,12 +338,12 @@ fn statuses(qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
 
 /// The first completions, so many: what is lost with a process fails a timeout later.
 fn first(n: usize, qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
-    let start = std::time::Instant::now();
+    let start = host::time::now();
     let mut all = Vec::new();
     while all.len() < n {
-        assert!(start.elapsed() < Duration::from_secs(60), "{n} wanted, {all:?} came");
+        assert!(host::time::since(start) < Duration::from_secs(60), "{n} wanted, {all:?} came");
         all.extend(statuses(qp));
-        std::thread::yield_now();
+        host::thread::yield_now();
     }
     all.truncate(n);
     all

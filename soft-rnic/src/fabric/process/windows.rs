@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use super::budget::{BUDGET, BYTES, Share, WINDOWS};
 use super::region::Window;

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use host::sync::{Condvar, Mutex};
 
 /// Threads that wait for memory of one process: one that fetches messages, and one that carries
 /// out operations.
@@ -109,8 +109,7 @@ impl Reservation {
         let mut state = workers.state.lock();
         if state.idle <= state.jobs.len() && state.threads < WORKERS {
             let workers = Arc::clone(&workers);
-            let builder = std::thread::Builder::new().name("soft-rnic-worker".into());
-            if builder.spawn(move || workers.work()).is_ok() {
+            if host::thread::spawn("soft-rnic-worker", move || workers.work()).is_ok() {
                 (state.threads, state.idle) = (state.threads + 1, state.idle + 1);
             } else if state.threads == 0 {
                 // The reservation ends after the lock is free.

@@ -4,13 +4,14 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use host::sync::OnceLock;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use roce_core::congestion::with_ect;
 use roce_core::icrc::Flow;
 use verbs_sys::ibv_ah_attr;
@@ -21,12 +22,12 @@ use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, Kind, Qp, Responder, Sq};
-use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{
     Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
     local_addresses,
 };
+use host::random::Random;
 
 use super::members::join;
 use super::network_changes;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::Write;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::objects::state::{Device, Qp};

@@ -112,8 +112,8 @@ mod tests {
     use super::super::state::PacketFaults;
     use super::*;
     use crate::objects::device::DEVICES;
-    use crate::random::Random;
     use crate::schedule::network::faults::NetworkFaults;
+    use host::random::Random;
 
     #[test]
     fn a_packet_is_unwrapped_as_it_came() {

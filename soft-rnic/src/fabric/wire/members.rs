@@ -10,7 +10,7 @@
 
 use core::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -98,7 +98,7 @@ fn alone_after(addr: SocketAddr, what: &'static str, errno: Errno) -> Result<Joi
 
 /// The sockets of all places: those of a member, or new ones.
 fn sockets(names: &Names, here: &Here, addr: SocketAddr) -> Result<Vec<OwnedFd>, PortError> {
-    let end = Instant::now() + GONE_WITHIN;
+    let end = host::time::now() + GONE_WITHIN;
     loop {
         let found = ask(names, here.slot).map_err(|silent| is_silent(addr, silent))?;
         if let Some(sockets) = found.filter(|sockets| sockets.len() == PLACES as usize) {
@@ -107,8 +107,8 @@ fn sockets(names: &Names, here: &Here, addr: SocketAddr) -> Result<Vec<OwnedFd>,
         match Port::bind_group(addr, INDEX_BITS, PLACE_BITS) {
             Ok(ports) => return Ok(ports.into_iter().map(OwnedFd::from).collect()),
             // The last member is ending: its name goes before its sockets do.
-            Err(PortError { errno: Errno::ADDRINUSE, .. }) if Instant::now() < end => {
-                std::thread::sleep(LOOK);
+            Err(PortError { errno: Errno::ADDRINUSE, .. }) if host::time::now() < end => {
+                host::time::sleep(LOOK);
             }
             Err(error) => return Err(error),
         }

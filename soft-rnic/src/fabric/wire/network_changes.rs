@@ -14,7 +14,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::objects::state::Device;
@@ -84,9 +84,8 @@ impl Watch {
     /// A thread of this thread's namespace watches from now on, until the process ends.
     fn start(process: u32, namespace: Option<Namespace>) -> Option<Arc<Watch>> {
         let watch = Arc::new(Watch::new(process, namespace).ok()?);
-        let thread = std::thread::Builder::new().name("soft-rnic-net".into());
         let watching = Arc::clone(&watch);
-        thread.spawn(move || watching.run()).ok().and(Some(watch))
+        host::thread::spawn("soft-rnic-net", move || watching.run()).ok().and(Some(watch))
     }
 
     /// The device's port follows the network, if it is the network that is watched.
@@ -111,13 +110,13 @@ impl Watch {
                 // What has changed meanwhile is not known.
                 Err(_) => {
                     is_due = true;
-                    std::thread::sleep(RETRY);
+                    host::time::sleep(RETRY);
                 }
             }
             if is_due {
                 is_due = self.look().is_err();
             }
-            std::thread::sleep(PAUSE);
+            host::time::sleep(PAUSE);
         }
     }
 

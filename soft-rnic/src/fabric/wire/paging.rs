@@ -11,8 +11,9 @@
 //!
 //! [`BROUGHT_AT_ONCE`]: crate::objects::paging::BROUGHT_AT_ONCE
 
+use host::sync::OnceLock;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::fabric::process::workers::Workers;
 use crate::objects::paging::{Asked, Needed, Presence};
@@ -146,7 +147,7 @@ mod tests {
         let mut others = None;
         assert_eq!((look(&mut others, 2), others.is_some()), (Presence::Unknown, true));
         while !is_over(&others) {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         assert_eq!(look(&mut others, 2), Presence::There);
         drop(occupied);

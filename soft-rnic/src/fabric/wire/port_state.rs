@@ -13,7 +13,7 @@
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use verbs_sys::ibv_event_type;
 

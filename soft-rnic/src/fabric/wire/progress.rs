@@ -59,7 +59,7 @@ fn wait_for_holder(wire: &Wire) {
     let missed = wire.missed.load(Ordering::Relaxed).wrapping_add(1);
     wire.missed.store(missed, Ordering::Relaxed);
     if missed.is_multiple_of(YIELD_AFTER) {
-        std::thread::yield_now();
+        host::thread::yield_now();
     }
 }
 

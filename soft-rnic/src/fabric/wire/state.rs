@@ -2,11 +2,12 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use host::sync::OnceLock;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use roce_core::congestion::NotificationPoint;
 use roce_core::icrc::Flow;
@@ -24,9 +25,9 @@ use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::objects::paging::Asked;
-use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
+use host::random::Random;
 
 /// The network's part of a device.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::io::Errno;
 
 /// What a device has met that speaks for the reason if a peer does not answer.

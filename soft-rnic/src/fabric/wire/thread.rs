@@ -2,7 +2,8 @@
 //! process that exits.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use host::sync::OnceLock;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -32,9 +33,8 @@ impl Device {
             settle_at_exit(self);
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
             let device = Arc::downgrade(self);
-            let thread = std::thread::Builder::new().name("soft-rnic-wire".into());
             // Without a thread, packets are taken by those that poll.
-            thread.spawn(move || run(&device)).ok().and(wake)
+            host::thread::spawn("soft-rnic-wire", move || run(&device)).ok().and(wake)
         });
     }
 }
@@ -73,7 +73,7 @@ fn run(device: &Weak<Device>) {
             seen = polls;
             // Relaxed, as below: only this thread sets it, and clears it under the lock.
             wire.is_watched.store(true, Ordering::Relaxed);
-            std::thread::sleep(away);
+            host::time::sleep(away);
             away = LONGEST_AWAY.min(2 * away);
             continue;
         };
@@ -167,7 +167,7 @@ fn settle_all(is_asked: impl Fn(&Threaded) -> bool) {
     let is_done = || wires.clone().all(|wire| wire.exit.is_done.load(Ordering::Acquire));
     let mut waited = Duration::ZERO;
     while !is_done() && waited < LONGEST {
-        std::thread::sleep(GLANCE);
+        host::time::sleep(GLANCE);
         waited += GLANCE;
     }
 }

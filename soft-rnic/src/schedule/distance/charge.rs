@@ -1,6 +1,6 @@
 //! What a card's operations cost their caller.
 
-use std::sync::OnceLock;
+use host::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use verbs_sys::ibv_recv_wr;
@@ -11,8 +11,8 @@ use crate::objects::state::Device;
 pub(crate) fn charge(start: Instant, cost: u64) {
     // The look at the clock that finds that the time is over takes a part of it.
     let end = start + Duration::from_nanos(cost.saturating_sub(look()));
-    while Instant::now() < end {
-        core::hint::spin_loop();
+    while host::time::now() < end {
+        host::thread::spin_loop();
     }
 }
 
@@ -20,8 +20,8 @@ pub(crate) fn charge(start: Instant, cost: u64) {
 fn look() -> u64 {
     static LOOK: OnceLock<u64> = OnceLock::new();
     *LOOK.get_or_init(|| {
-        let start = Instant::now();
-        let last = (0..1000).fold(start, |_, _| Instant::now());
+        let start = host::time::now();
+        let last = (0..1000).fold(start, |_, _| host::time::now());
         last.duration_since(start).as_nanos() as u64 / 1000
     })
 }
@@ -42,7 +42,7 @@ impl Charged {
         if device.is_synchronous() {
             return None;
         }
-        let (card, start) = (device.card()?, Instant::now());
+        let (card, start) = (device.card()?, host::time::now());
         // SAFETY: the caller's promise.
         let list = core::iter::successors(unsafe { wr.as_ref() }, |wr| unsafe { wr.next.as_ref() });
         Some(Charged { start, cost: card.receive(list.count() as u32) })

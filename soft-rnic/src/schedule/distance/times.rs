@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use verbs_sys::ibv_wc_status;
 
 use crate::lock::Lock;
@@ -35,7 +35,7 @@ impl Distance {
         Distance {
             round_trip_ns,
             card,
-            epoch: Instant::now(),
+            epoch: host::time::now(),
             events: Mutex::default(),
             next: AtomicU64::new(u64::MAX),
             stepping: Lock::default(),
@@ -44,7 +44,7 @@ impl Distance {
     }
 
     pub(crate) fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
+        host::time::since(self.epoch).as_nanos() as u64
     }
 
     pub(crate) fn push(&self, qpn: u32, times: Transit) {

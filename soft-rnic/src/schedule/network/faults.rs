@@ -2,11 +2,11 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 use crate::objects::address::Address;
 use crate::objects::wqe::Wqe;
-use crate::random::Random;
+use host::random::Random;
 
 /// Most messages that overtake a late one.
 pub(crate) const OVERTAKERS: u64 = 4;
@@ -67,7 +67,7 @@ impl Network {
     /// The fate of message `n` of a queue pair.
     pub(crate) fn fate(&self, qpn: u32, n: u64) -> Fate {
         let (seed, faults) = *self.setting.lock();
-        let mut random = Random::new(Random::new(seed ^ u64::from(qpn) << 40).next() ^ n);
+        let mut random = Random::new(Random::new(seed ^ u64::from(qpn) << 40).next_u64() ^ n);
         if random.strikes(faults.loss) {
             Fate::Lost
         } else if random.strikes(faults.reordering) {

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
-use crate::random::Random;
 use crate::schedule::network::faults::NetworkFaults;
+use host::random::Random;
 
 /// How often a simulation injects which fault: probabilities, 0 to 1, at each
 /// step.
@@ -35,6 +35,9 @@ pub struct Faults {
     pub network: NetworkFaults,
 }
 
+/// Virtual time that one step takes.
+const STEP_NS: u64 = 100;
+
 /// What a simulated device has in addition.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -56,8 +59,19 @@ impl State {
     }
 
     pub(crate) fn now(&self) -> u64 {
+        if host::is_in_world() {
+            return host::time::monotonic_ns();
+        }
         // Relaxed: one thread steps at a time, and the clock guards no memory.
         self.now.load(Ordering::Relaxed)
+    }
+
+    /// A step takes its time; the time behind it.
+    pub(super) fn advance(&self) -> u64 {
+        if host::is_in_world() {
+            return self.now();
+        }
+        self.now.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS
     }
 
     pub(crate) fn below(&self, n: u64) -> u64 {

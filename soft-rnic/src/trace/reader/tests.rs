@@ -98,7 +98,7 @@ fn kept_of_two(say: &(dyn Fn(&dyn Fn() -> u32) + Sync), kept: impl Fn() -> u32) 
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !first.load(Ordering::Acquire) {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
             say(&|| 2);
             second.store(true, Ordering::Release);
@@ -106,7 +106,7 @@ fn kept_of_two(say: &(dyn Fn(&dyn Fn() -> u32) + Sync), kept: impl Fn() -> u32) 
         say(&|| {
             first.store(true, Ordering::Release);
             // The other one has all the time that it wants.
-            let mut yields = (0..1_000).map(|_| std::thread::yield_now());
+            let mut yields = (0..1_000).map(|_| host::thread::yield_now());
             yields.any(|()| second.load(Ordering::Acquire));
             1
         });

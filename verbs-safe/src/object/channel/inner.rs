@@ -4,8 +4,10 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use host::sync::{Mutex, MutexGuard};
 
 use verbs_sys::ibv_comp_channel;
 
@@ -145,7 +147,7 @@ impl ChannelInner {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -12,7 +12,7 @@
 //! remove its unpolled completions then (as mlx5 does); on others, poll before making the
 //! next queue pair on the same completion queue.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use host::sync::{Mutex, MutexGuard};
 
 use crate::error::CqTooSmall;
 use crate::ids::SrqId;
@@ -52,7 +52,7 @@ impl Reservations {
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock()
     }
 
     pub(super) fn reserve(&self, entries: u32, srq: Option<SrqId>) -> Result<(), CqTooSmall> {

@@ -10,7 +10,9 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use host::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -51,7 +53,7 @@ fn file() -> Option<&'static File> {
 
 impl File {
     fn extents(&self) -> MutexGuard<'_, Extents> {
-        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.extents.lock()
     }
 
     /// Takes a place of `len` bytes, which the file has.

@@ -23,7 +23,7 @@ thread_local! {
 fn make_way() {
     #[cfg(test)]
     MADE_WAY.set(MADE_WAY.get() + 1);
-    std::thread::yield_now();
+    host::thread::yield_now();
 }
 
 impl Device {

@@ -8,9 +8,9 @@
 
 use core::ffi::c_int;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::deferred_work::DeferredWork;
@@ -56,7 +56,7 @@ impl Device {
             let _serving = Serving::begin();
             self.meet_participants(peers)
         };
-        let rests_until = met.is_err().then(|| Instant::now() + PAUSE);
+        let rests_until = met.is_err().then(|| host::time::now() + PAUSE);
         let waiting = peers.participation.end(met.is_ok(), rests_until);
         // Those that are taken in are pairs when the lock is free.
         drop(peers.rendezvous.lock());
@@ -77,7 +77,7 @@ impl Device {
         here.marker.show().map_err(Errno::raw_os_error)?;
         let mut unmet = marked(peers).map_err(Errno::raw_os_error)?;
         let mut refused = None;
-        let end = Instant::now() + TIMEOUT;
+        let end = host::time::now() + TIMEOUT;
         loop {
             unmet.retain(|slot| match self.meet_unasked(*slot) {
                 Ok(is_met) => !is_met && peers.rendezvous.lock().awaits(*slot).is_some(),
@@ -86,10 +86,10 @@ impl Device {
                     false
                 }
             });
-            if unmet.is_empty() || Instant::now() >= end {
+            if unmet.is_empty() || host::time::now() >= end {
                 return refused.map_or(Ok(()), Err);
             }
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use host::sync::{Condvar, Mutex};
 
 /// The part of this process in the multicast groups of its user's processes.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Participation {
     /// What a message of a queue pair does now. Nothing is waited for.
     pub(crate) fn begin_for(&self, qpn: u32) -> Next {
         let mut meeting = self.meeting.lock();
-        let rests = meeting.rests_until.is_some_and(|until| Instant::now() < until);
+        let rests = meeting.rests_until.is_some_and(|until| host::time::now() < until);
         if !meeting.is_running && (self.has_met() || rests) {
             return Next::GoesOn;
         }

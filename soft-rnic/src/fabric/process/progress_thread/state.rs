@@ -1,10 +1,11 @@
 //! What a process's progress thread shares with the threads of the program.
 
 use core::sync::atomic::{AtomicBool, AtomicU32};
+use host::sync::OnceLock;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use host::sync::Mutex;
 
 /// The thread, and what it knows.
 #[derive(Debug, Default)]

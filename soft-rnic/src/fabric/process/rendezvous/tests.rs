@@ -56,7 +56,7 @@ fn a_process_that_claims_the_slot_of_another_is_not_taken_in() {
     assert!(rendezvous.awaits(here.slot).is_some());
     // Its connection is closed (once no process has a copy that another test has just forked).
     while !has_gone(&intro.pidfd, [&intro.socket; 2]) {
-        std::thread::yield_now();
+        host::thread::yield_now();
     }
     other.kill().unwrap();
     other.wait().unwrap();
@@ -186,7 +186,7 @@ fn processes_that_the_program_does_not_connect_to_are_met_up_to_their_share() {
     // (It has, once no process has a copy of its connection that another test has just forked.)
     drop(accepted(&others[1]));
     while unasked(&mut rendezvous, third, 2) == Err(Errno::MFILE) {
-        std::thread::yield_now();
+        host::thread::yield_now();
     }
     assert!(rendezvous.awaits(third).is_some());
     // What the program connects to is met in any case, and counts.

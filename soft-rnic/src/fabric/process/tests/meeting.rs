@@ -59,10 +59,10 @@ fn datagrams(device: &Arc<Device>) -> Arc<Qp> {
 
 /// Waits for the completion of a message.
 fn completes(qp: &Arc<Qp>) {
-    let start = std::time::Instant::now();
+    let start = host::time::now();
     while statuses(qp).is_empty() {
-        assert!(start.elapsed() < LONG);
-        std::thread::yield_now();
+        assert!(host::time::since(start) < LONG);
+        host::thread::yield_now();
     }
 }
 
@@ -135,7 +135,7 @@ fn an_attachment_waits_for_the_meeting_of_another_thread_or_takes_it_over() {
         // One that does not wait comes now, most likely.
         for _ in 0..1_000 {
             assert!(reports.try_recv().is_err());
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         peers(&device).participation.end(has_met, None);
         assert_eq!(reports.recv_timeout(LONG), Ok((Ok(()), true)));
@@ -148,7 +148,7 @@ fn messages_begin_no_other_meeting_for_a_while_after_one_in_vain() {
     let participation = &peers(&device).participation;
     assert_eq!(participation.begin_for(1), Next::Begins);
     assert_eq!(participation.begin_for(2), Next::Waits);
-    let rest = std::time::Instant::now() + LONG;
+    let rest = host::time::now() + LONG;
     assert_eq!(participation.end(false, Some(rest)).into_iter().collect::<Vec<_>>(), [1, 2]);
     assert_eq!(participation.begin_for(1), Next::GoesOn);
     // An attachment does.

@@ -204,11 +204,11 @@ fn waits_of(bound: Bound, reached: usize, act: impl FnOnce(&Bound) + Send) -> Bo
             done.store(true, Ordering::Release);
         });
         while is_valid() && !thread.is_finished() {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         // It has all the time that it wants.
         for _ in 0..10_000 {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         assert_eq!((is_valid(), done.load(Ordering::Acquire)), (false, false));
         assert_eq!(bound.poll(), None);
@@ -296,7 +296,7 @@ fn a_window_that_goes_waits_for_look_ups_and_for_no_other_process() {
         });
         // It has all the time that it wants.
         for _ in 0..10_000 {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         let early = reports.try_recv().ok();
         let section = other.enter_blocking();

@@ -23,10 +23,10 @@ fn peer(n: u32) -> (Sleeper, Wild) {
 
 /// Polls until there is a completion, for a minute at most.
 fn completion(bound: &Bound) -> Option<ibv_wc_status> {
-    let began = std::time::Instant::now();
+    let began = host::time::now();
     loop {
         match bound.poll() {
-            None if began.elapsed() < Duration::from_secs(60) => std::thread::yield_now(),
+            None if host::time::since(began) < Duration::from_secs(60) => host::thread::yield_now(),
             status => return status,
         }
     }
@@ -59,16 +59,16 @@ fn the_peer_is_waited_for_however_long_it_stays() {
     let bound = Bound::with(RC, TYPE_2, Some(&peer));
     let (qp, word) = (bound.object(0), peer.directory.qp(far(slot(61))));
     let inside = word.enter(false);
-    let began = std::time::Instant::now();
+    let began = host::time::now();
     bound.invalidate();
     assert!(!bound.is_valid());
     // A window that goes is not waited for without end.
     // SAFETY: it is alive.
     assert_eq!(unsafe { ibv_dealloc_mw(bound.mw) }, errno::EBUSY);
     let looks = || qp.sq.lock().settling.as_ref().map_or(0, |settling| settling.looks);
-    while began.elapsed() < 2 * INSIDE || looks() < 5 {
+    while host::time::since(began) < 2 * INSIDE || looks() < 5 {
         assert_eq!(bound.poll(), None);
-        std::thread::yield_now();
+        host::thread::yield_now();
     }
     assert_eq!(qp.state(), State::Rts);
     // It leaves, and is inside for something else at once.
@@ -245,13 +245,13 @@ fn work_that_waits_behind_an_invalidation_keeps_no_other_one_waiting() {
             deferred.run();
         }
         while !all.iter().any(|(_, qp, _)| qp.is_in_blocking_section()) {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         let (_peer, honest, key) = window_to(78, None);
         invalidate(&honest, key);
         let mut done = statuses(&honest);
         while done.is_empty() {
-            std::thread::yield_now();
+            host::thread::yield_now();
             done = statuses(&honest);
         }
         let _ = report.send(done);

@@ -286,7 +286,7 @@ fn replies_are_taken_while_a_poster_waits_for_a_page_of_its_own() {
         let poster = Arc::clone(&qp);
         let poster = std::thread::spawn(move || post_send_from(&poster, addr));
         while !qp.is_in_blocking_section() {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         peer.acknowledge(&qp, 0);
         run(&mut peer);
@@ -323,7 +323,7 @@ fn a_thread_that_others_rely_on_leaves_a_request_that_waits_for_pages() {
         let _ = report.send(statuses(&qp));
         drop(serving);
         while qp.sq.lock().remote.as_ref().is_none_or(|remote| remote.sent == 0) {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         peer.acknowledge(&qp, 0);
         run(&mut peer);

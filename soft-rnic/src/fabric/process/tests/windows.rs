@@ -103,7 +103,7 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
             // The other thread has a processor.
             let seen = rounds.load(Ordering::Relaxed);
             while rounds.load(Ordering::Relaxed) == seen {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
             peer.rings.replies_read.store(at, Ordering::Relaxed);
             let words = [u64::from(kinds) << 32, parties, generation | u64::from(at) << 32];

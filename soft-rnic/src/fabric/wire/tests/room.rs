@@ -177,7 +177,7 @@ fn others_send_while_a_long_message_of_an_unreliable_connection_goes() {
                 if n > 0 {
                     break n < MESSAGE / MTU / 2;
                 }
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
         })
     });

@@ -1,0 +1,100 @@
+//! Waiting for descriptors.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, Timespec, epoll};
+use rustix::io::Errno;
+
+/// A timeout of no time: a look.
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Waits until one of the descriptors has input or the deadline has passed, and returns how many do; `None`
+/// is no deadline. The caller asks for input only.
+///
+/// # Errors
+/// The system's, `EINTR` among them.
+pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, Errno> {
+    #[cfg(feature = "world")]
+    if crate::is_in_world() {
+        return crate::world::wait_for_fds(fds, deadline);
+    }
+    let left = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    rustix::event::poll(fds, left.as_ref())
+}
+
+/// [`poll`] without waiting.
+///
+/// # Errors
+/// The system's.
+pub fn poll_at_once(fds: &mut [PollFd<'_>]) -> Result<usize, Errno> {
+    crate::point();
+    rustix::event::poll(fds, Some(&AT_ONCE))
+}
+
+/// Waits for events of an epoll instance, for `timeout` at most; `None` is no limit.
+///
+/// # Errors
+/// The system's, `EINTR` among them.
+pub fn epoll_wait(
+    set: impl AsFd,
+    events: &mut Vec<epoll::Event>,
+    timeout: Option<Duration>,
+) -> Result<usize, Errno> {
+    #[cfg(feature = "world")]
+    if crate::is_in_world() {
+        let deadline = timeout.and_then(|time| crate::time::now().checked_add(time));
+        let mut readable = [PollFd::new(&set, rustix::event::PollFlags::IN)];
+        crate::world::wait_for_fds(&mut readable, deadline)?;
+        return epoll::wait(&set, rustix::buffer::spare_capacity(events), Some(&AT_ONCE));
+    }
+    let timeout = timeout.map(timespec);
+    epoll::wait(set, rustix::buffer::spare_capacity(events), timeout.as_ref())
+}
+
+/// Before a read of a descriptor that blocks: in a world, waits until it is readable. The host's read waits
+/// by itself.
+#[inline]
+pub fn before_read(fd: impl AsFd) {
+    #[cfg(feature = "world")]
+    if crate::is_in_world() && blocks(&fd) {
+        let mut readable = [PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let _ = crate::world::wait_for_fds(&mut readable, None);
+    }
+    #[cfg(not(feature = "world"))]
+    let _ = fd;
+}
+
+/// [`before_read`] for `time` at most.
+///
+/// # Errors
+/// `TimedOut`: in a world, there is no input. The host's read says so by itself.
+#[inline]
+pub fn before_read_within(fd: impl AsFd, time: Duration) -> std::io::Result<()> {
+    #[cfg(feature = "world")]
+    if crate::is_in_world() {
+        let mut readable = [PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let deadline = crate::time::now().checked_add(time);
+        if crate::world::wait_for_fds(&mut readable, deadline)? == 0 {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+    }
+    #[cfg(not(feature = "world"))]
+    let _ = (fd, time);
+    Ok(())
+}
+
+/// Whether reads of a descriptor wait.
+#[cfg(feature = "world")]
+fn blocks(fd: impl AsFd) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// The time as the system's calls take it; longer ones than they can hold are as long as they can.
+#[must_use]
+pub fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}

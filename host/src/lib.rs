@@ -1,0 +1,61 @@
+//! Time, threads, locks and waits: the one way by which verbs-safe, soft-rnic and rdma-conn reach the clock
+//! and the scheduler of the host.
+//!
+//! | module | instead of |
+//! |---|---|
+//! | [`time`] | `Instant::now`, `thread::sleep`, `clock_gettime` |
+//! | [`thread`] | `thread::spawn`, `park`, `unpark`, `yield_now`, `hint::spin_loop` |
+//! | [`sync`] | `Mutex`, `RwLock`, `Condvar` |
+//! | [`oneshot`] | `mpsc` |
+//! | [`random`] | `RandomState` |
+//! | [`fd`] | `poll`, `epoll_wait`, reads of descriptors that block |
+//!
+//! Without the feature `world`, each item is the host's own, inlined. With it, a thread that runs in a
+//! [`World`](world) goes by the world instead: its time is virtual, and one thread runs at a time, chosen by
+//! a seed wherever threads could meet. Threads outside of a world are not affected.
+//!
+//! **Contract: code of these crates waits for nothing, and meets other threads nowhere, but through this
+//! crate.** What waits otherwise holds up its world, and what draws on chance otherwise does not repeat.
+#![forbid(unsafe_code)]
+
+pub mod fd;
+pub mod oneshot;
+pub mod random;
+pub mod sync;
+pub mod thread;
+pub mod time;
+#[cfg(feature = "world")]
+pub mod world;
+
+/// A point at which another thread may come first: before a post, a poll, an atomic hand-over.
+#[inline]
+pub fn point() {
+    #[cfg(feature = "world")]
+    world::here(|here| here.point("point"));
+}
+
+/// Says that something has happened: a message has come. A world in which threads only poll lets time pass faster.
+#[inline]
+pub fn progress() {
+    #[cfg(feature = "world")]
+    world::here(world::Here::progress);
+}
+
+/// Whether this thread runs in a world.
+#[inline]
+#[must_use]
+pub fn is_in_world() -> bool {
+    #[cfg(feature = "world")]
+    return world::here(|_| ()).is_some();
+    #[cfg(not(feature = "world"))]
+    false
+}
+
+/// Calls `run` without a switch to another thread of the world in between.
+#[inline]
+pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "world")]
+    return world::uninterrupted(run);
+    #[cfg(not(feature = "world"))]
+    run()
+}

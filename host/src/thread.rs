@@ -1,0 +1,215 @@
+//! Threads: starting, parking and waking them.
+
+use std::io;
+use std::time::Duration;
+
+#[cfg(feature = "world")]
+use crate::world::{Task, here};
+
+/// A thread that others can wake.
+#[derive(Debug, Clone)]
+pub struct Thread(Inner);
+
+#[derive(Debug, Clone)]
+enum Inner {
+    Host(std::thread::Thread),
+    #[cfg(feature = "world")]
+    World(Task),
+}
+
+impl Thread {
+    /// Wakes the thread out of [`park_timeout`], or lets its next one return at once.
+    pub fn unpark(&self) {
+        match &self.0 {
+            Inner::Host(thread) => thread.unpark(),
+            #[cfg(feature = "world")]
+            Inner::World(task) => task.unpark(),
+        }
+    }
+}
+
+/// The calling thread.
+#[must_use]
+pub fn current() -> Thread {
+    #[cfg(feature = "world")]
+    if let Some(task) = here(crate::world::Here::task) {
+        return Thread(Inner::World(task));
+    }
+    Thread(Inner::Host(std::thread::current()))
+}
+
+/// Sleeps until [`Thread::unpark`], for `time` at most; may return early.
+pub fn park_timeout(time: Duration) {
+    #[cfg(feature = "world")]
+    if here(|here| here.park(time)).is_some() {
+        return;
+    }
+    std::thread::park_timeout(time);
+}
+
+/// Gives the processor to another thread.
+#[inline]
+pub fn yield_now() {
+    #[cfg(feature = "world")]
+    if here(|here| here.spin("yield", None)).is_some() {
+        return;
+    }
+    std::thread::yield_now();
+}
+
+/// [`yield_now`] of a thread that polls until `until` at the latest: in a world in which all threads poll, time passes
+/// until then.
+#[inline]
+pub fn yield_until(until: std::time::Instant) {
+    #[cfg(feature = "world")]
+    if here(|here| here.spin("yield", Some(until))).is_some() {
+        return;
+    }
+    let _ = until;
+    std::thread::yield_now();
+}
+
+/// A poll that has found nothing, of which another one follows.
+#[inline]
+pub fn spin_loop() {
+    #[cfg(feature = "world")]
+    here(|here| here.spin("spin", None));
+    std::hint::spin_loop();
+}
+
+/// The result of a thread that has been started.
+#[derive(Debug)]
+pub struct JoinHandle<T> {
+    handle: std::thread::JoinHandle<T>,
+    #[cfg(feature = "world")]
+    task: Option<Task>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread's end.
+    ///
+    /// # Errors
+    /// What the thread panicked with.
+    pub fn join(self) -> std::thread::Result<T> {
+        #[cfg(feature = "world")]
+        if let Some(task) = &self.task {
+            task.wait_for_end();
+        }
+        self.handle.join()
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        #[cfg(feature = "world")]
+        if let Some(task) = &self.task {
+            return task.has_ended();
+        }
+        self.handle.is_finished()
+    }
+
+    /// The thread.
+    #[must_use]
+    pub fn thread(&self) -> Thread {
+        #[cfg(feature = "world")]
+        if let Some(task) = &self.task {
+            return Thread(Inner::World(task.clone()));
+        }
+        Thread(Inner::Host(self.handle.thread().clone()))
+    }
+}
+
+/// Starts a thread. In a world, it belongs to the node of the calling one.
+///
+/// # Errors
+/// The system's: no thread is left.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let builder = std::thread::Builder::new().name(name.into());
+    #[cfg(feature = "world")]
+    if let Some(task) = here(|here| here.add_task(name)) {
+        let started = task.clone();
+        let handle =
+            builder.spawn(move || started.run(run)).inspect_err(|_| task.never_started())?;
+        return Ok(JoinHandle { handle, task: Some(task) });
+    }
+    let handle = builder.spawn(run)?;
+    Ok(JoinHandle {
+        handle,
+        #[cfg(feature = "world")]
+        task: None,
+    })
+}
+
+/// Threads that end before [`scope`] returns.
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    #[cfg(feature = "world")]
+    tasks: std::sync::Mutex<Vec<Task>>,
+}
+
+/// A thread of a [`Scope`].
+#[derive(Debug)]
+pub struct ScopedJoinHandle<'scope, T> {
+    handle: std::thread::ScopedJoinHandle<'scope, T>,
+    #[cfg(feature = "world")]
+    task: Option<Task>,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the thread's end.
+    ///
+    /// # Errors
+    /// What the thread panicked with.
+    pub fn join(self) -> std::thread::Result<T> {
+        #[cfg(feature = "world")]
+        if let Some(task) = &self.task {
+            task.wait_for_end();
+        }
+        self.handle.join()
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Starts a thread that may borrow what outlives the scope.
+    ///
+    /// # Panics
+    /// The system has no thread left.
+    pub fn spawn<T: Send + 'scope>(
+        &self,
+        run: impl FnOnce() -> T + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, T> {
+        #[cfg(feature = "world")]
+        if let Some(task) = here(|here| here.add_task("scoped")) {
+            self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task.clone());
+            let started = task.clone();
+            let handle = self.scope.spawn(move || started.run(run));
+            return ScopedJoinHandle { handle, task: Some(task) };
+        }
+        ScopedJoinHandle {
+            handle: self.scope.spawn(run),
+            #[cfg(feature = "world")]
+            task: None,
+        }
+    }
+}
+
+/// Calls `run` with a [`Scope`], and waits for the threads that it starts there.
+pub fn scope<'env, T>(run: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> T) -> T {
+    std::thread::scope(|scope| {
+        let ours = Scope {
+            scope,
+            #[cfg(feature = "world")]
+            tasks: std::sync::Mutex::default(),
+        };
+        let done = run(&ours);
+        #[cfg(feature = "world")]
+        for task in ours.tasks.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            task.wait_for_end();
+        }
+        done
+    })
+}

@@ -1,0 +1,60 @@
+//! The clock.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// The time now. In a world, reading the clock takes virtual time, so that a thread that polls until a
+/// deadline reaches it.
+#[inline]
+#[must_use]
+pub fn now() -> Instant {
+    #[cfg(feature = "world")]
+    if let Some(now) = crate::world::here(crate::world::Here::now) {
+        return now;
+    }
+    Instant::now()
+}
+
+/// The time since `then`.
+#[inline]
+#[must_use]
+pub fn since(then: Instant) -> Duration {
+    now().saturating_duration_since(then)
+}
+
+/// Lets this thread sleep for `time`.
+pub fn sleep(time: Duration) {
+    #[cfg(feature = "world")]
+    if crate::world::here(|here| here.sleep(time)).is_some() {
+        return;
+    }
+    std::thread::sleep(time);
+}
+
+/// Nanoseconds of the monotonic clock, which all processes share.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    #[cfg(feature = "world")]
+    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+        return ns;
+    }
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// Nanoseconds since 1970.
+#[must_use]
+pub fn wall_ns() -> u64 {
+    /// The first day of worlds: 2020-01-01.
+    #[cfg(feature = "world")]
+    const WORLDS_BEGIN_NS: u64 = 1_577_836_800_000_000_000;
+    #[cfg(feature = "world")]
+    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+        return WORLDS_BEGIN_NS + ns;
+    }
+    nanoseconds(clock_gettime(ClockId::Realtime))
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}

@@ -1,0 +1,126 @@
+//! Handing the baton on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::here::Task;
+use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, Status, TaskState};
+
+/// What the threads of a world share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) epoch: Instant,
+    ended: Condvar,
+}
+
+impl Shared {
+    pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> Shared {
+        Shared {
+            state: Mutex::new(State::new(seed, nature, limits)),
+            epoch: Instant::now(),
+            ended: Condvar::new(),
+        }
+    }
+
+    pub(super) fn add_task(self: &Arc<Shared>, name: &str, node: NodeId) -> Task {
+        let mut state = self.state.lock();
+        let id = state.tasks.len();
+        state.tasks.push(TaskState {
+            name: format!("{name} {id}"),
+            node,
+            status: Status::Ready,
+            has_token: false,
+            baton: Arc::new(AtomicBool::new(false)),
+            thread: None,
+            not_before: 0,
+            uninterrupted: 0,
+            spins: Spins::default(),
+        });
+        state.progress();
+        Task::new(Arc::clone(self), id)
+    }
+
+    /// The first thread runs.
+    pub(super) fn begin(&self, first: &Task) {
+        let mut state = self.state.lock();
+        state.running = first.id();
+        hand_to(&state, first.id());
+    }
+
+    /// The world has ended, one way or the other.
+    pub(super) fn wait_for_end(&self) -> (Report, Option<Failure>) {
+        let mut state = self.state.lock();
+        while !state.is_over {
+            self.ended.wait(&mut state);
+        }
+        (state.report(), state.failure.take())
+    }
+
+    pub(super) fn fail_from_outside(&self, reason: &str) {
+        self.state.lock().fail(reason.to_owned());
+    }
+
+    /// Thread `me` hands the baton on, and waits until it has it again. It may be chosen itself, but with `leaves`
+    /// only if no other one can run.
+    pub(super) fn hand_on(&self, mut state: MutexGuard<'_, State>, me: usize, leaves: bool) {
+        let next = state.choose(leaves.then_some(me));
+        if next == Some(me) {
+            return;
+        }
+        let baton = Arc::clone(&state.tasks[me].baton);
+        match next {
+            Some(next) => hand_to(&state, next),
+            None => _ = self.ended.notify_all(),
+        }
+        drop(state);
+        wait_for(&baton);
+    }
+
+    /// Thread `me` waits for this.
+    pub(super) fn block(&self, me: usize, on: On, deadline: Option<u64>) {
+        let mut state = self.state.lock();
+        if state.tasks[me].uninterrupted > 0 {
+            state.fail(format!("a thread waits for {on:?} where it may not be interrupted"));
+        }
+        state.lock_waiters += u32::from(matches!(on, On::Lock(_)));
+        state.tasks[me].status = Status::Blocked { on, deadline };
+        self.hand_on(state, me, false);
+    }
+
+    /// Thread `me` has ended.
+    pub(super) fn end(&self, me: usize, panic: Option<String>) {
+        let mut state = self.state.lock();
+        state.tasks[me].status = Status::Ended;
+        if let Some(panic) = panic {
+            state.fail(panic);
+        }
+        state.progress();
+        state.wake(usize::MAX, |on| matches!(on, On::End(id) if *id == me));
+        match state.choose(None) {
+            Some(next) => hand_to(&state, next),
+            None => _ = self.ended.notify_all(),
+        }
+    }
+}
+
+fn hand_to(state: &State, next: usize) {
+    let task = &state.tasks[next];
+    // Release: what this thread has written is visible to the next one.
+    task.baton.store(true, Ordering::Release);
+    // A thread that has not begun looks at the baton when it does.
+    if let Some(thread) = &task.thread {
+        thread.unpark();
+    }
+}
+
+/// Waits for the baton: for ever, if the world ends without it.
+pub(super) fn wait_for(baton: &AtomicBool) {
+    // Acquire: as in `hand_to`.
+    while !baton.swap(false, Ordering::Acquire) {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,442 @@
+//! The state of a world, and its rules: which threads can run, and when time passes.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::random::Random;
+
+/// A part of a world that fails as one: a process, or a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeId(pub(super) u32);
+
+impl NodeId {
+    /// The one that the program runs in.
+    pub const FIRST: NodeId = NodeId(0);
+
+    /// Its number, from 0.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a world treats its threads. All numbers are drawn from its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nature {
+    /// At one of so many points another thread runs next.
+    pub switch_one_in: u64,
+    /// One of so many threads that could go on has no processor for a while; 0 is none.
+    pub stall_one_in: u64,
+    /// The longest such while, in nanoseconds.
+    pub stall_ns: u64,
+    /// At one of so many points the clock jumps forward; 0 is never.
+    pub jump_one_in: u64,
+    /// The longest such jump, in nanoseconds.
+    pub jump_ns: u64,
+}
+
+impl Default for Nature {
+    fn default() -> Nature {
+        Nature { switch_one_in: 4, stall_one_in: 0, stall_ns: 0, jump_one_in: 0, jump_ns: 0 }
+    }
+}
+
+/// Limits of a world that does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Points.
+    pub steps: u64,
+    /// Virtual time.
+    pub time: Duration,
+    /// The last events that a failure shows.
+    pub events: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { steps: 2_000_000, time: Duration::from_secs(3600), events: 60 }
+    }
+}
+
+/// A world that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Points that threads came to.
+    pub steps: u64,
+    /// Virtual time that has passed.
+    pub time: Duration,
+    /// Of all decisions: the same for the same seed.
+    pub hash: u64,
+    /// The last events, oldest first.
+    pub events: Vec<String>,
+}
+
+/// Why a world has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The panic's message, or the limit that was exceeded.
+    pub reason: String,
+    /// Threads that had not ended, and what they waited for.
+    pub threads: Vec<String>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)?;
+        self.threads.iter().try_for_each(|thread| write!(f, "\n    {thread}"))
+    }
+}
+
+/// What a blocked thread waits for, besides its deadline.
+#[derive(Debug)]
+pub(super) enum On {
+    /// Only the deadline.
+    Time,
+    /// [`Thread::unpark`](crate::thread::Thread::unpark).
+    Token,
+    /// The lock at this address.
+    Lock(usize),
+    /// The condition variable at this address.
+    Condition(usize),
+    /// Input of descriptors: duplicates of the waiting thread's.
+    Fds(Vec<OwnedFd>),
+    /// The end of another thread.
+    End(usize),
+}
+
+#[derive(Debug)]
+pub(super) enum Status {
+    Ready,
+    Blocked { on: On, deadline: Option<u64> },
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct TaskState {
+    pub(super) name: String,
+    pub(super) node: NodeId,
+    pub(super) status: Status,
+    /// An unpark that no park has used.
+    pub(super) has_token: bool,
+    /// It is its turn.
+    pub(super) baton: Arc<AtomicBool>,
+    /// Once the thread has begun.
+    pub(super) thread: Option<std::thread::Thread>,
+    /// It has no processor before.
+    pub(super) not_before: u64,
+    /// Points in here do not switch.
+    pub(super) uninterrupted: u32,
+    pub(super) spins: Spins,
+}
+
+/// Vain polls of a thread.
+#[derive(Debug, Default)]
+pub(super) struct Spins {
+    count: u32,
+    /// What had happened before them.
+    since: u64,
+    /// When the thread has something else to do.
+    until: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Event {
+    at: u64,
+    task: usize,
+    what: Option<&'static str>,
+    text: String,
+}
+
+/// A world.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) nature: Nature,
+    limits: Limits,
+    /// Which thread runs, and how long it takes.
+    random: Random,
+    /// What threads draw.
+    pub(super) drawn: Random,
+    pub(super) now: u64,
+    steps: u64,
+    hash: u64,
+    pub(super) tasks: Vec<TaskState>,
+    pub(super) running: usize,
+    /// When something happened last, and how often something has.
+    happened_at: u64,
+    happenings: u64,
+    /// Threads that wait for locks.
+    pub(super) lock_waiters: u32,
+    /// Tries in real time to get a lock that a thread outside of the world holds.
+    outside_tries: u32,
+    events: VecDeque<Event>,
+    pub(super) failure: Option<Failure>,
+    pub(super) is_over: bool,
+    /// Nodes: until when each is stopped.
+    pub(super) stopped_until: Vec<u64>,
+}
+
+/// Virtual time of a point.
+const POINT_NS: u64 = 40;
+/// Vain polls after which a thread waits for time to pass: of one that says until when, and of another, which then
+/// waits for this share of the time since something happened.
+const FEW_SPINS: u32 = 2;
+const MANY_SPINS: u32 = 256;
+const IDLE_SHARE: u64 = 1024;
+/// Tries, a millisecond each, to get a lock that is held outside of the world.
+const OUTSIDE_TRIES: u32 = 50;
+
+impl State {
+    pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> State {
+        let mut random = Random::new(seed);
+        let drawn = Random::new(random.next_u64());
+        State {
+            nature,
+            limits,
+            random,
+            drawn,
+            now: 0,
+            steps: 0,
+            hash: seed,
+            tasks: Vec::new(),
+            running: 0,
+            happened_at: 0,
+            happenings: 0,
+            lock_waiters: 0,
+            outside_tries: 0,
+            events: VecDeque::new(),
+            failure: None,
+            is_over: false,
+            stopped_until: vec![0],
+        }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let shown = |event: &Event| {
+            let task = &self.tasks[event.task];
+            let what = event.what.unwrap_or(&event.text);
+            format!("{:>14.3} us  {}: {what}", event.at as f64 / 1e3, task.name)
+        };
+        Report {
+            steps: self.steps,
+            time: Duration::from_nanos(self.now),
+            hash: self.hash,
+            events: self.events.iter().map(shown).collect(),
+        }
+    }
+
+    fn mix(&mut self, value: u64) {
+        self.hash = (self.hash ^ value).wrapping_mul(0x100_0000_01b3).rotate_left(29);
+    }
+
+    fn push(&mut self, event: Event) {
+        if self.events.len() >= self.limits.events {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    pub(super) fn note(&mut self, task: usize, text: String) {
+        for byte in text.bytes() {
+            self.mix(byte.into());
+        }
+        self.push(Event { at: self.now, task, what: None, text });
+    }
+
+    /// The running thread has come to a point: it takes time. `is_idle` if it has only looked.
+    pub(super) fn step(&mut self, what: &'static str) {
+        self.steps += 1;
+        self.now += POINT_NS;
+        if self.random.one_in(self.nature.jump_one_in) {
+            self.now += self.random.below(self.nature.jump_ns);
+        }
+        self.mix(self.now ^ ((self.running as u64) << 48) ^ ((what.len() as u64) << 56));
+        if !matches!(what, "point" | "now" | "spin" | "yield" | "lock" | "try lock") {
+            self.push(Event {
+                at: self.now,
+                task: self.running,
+                what: Some(what),
+                text: String::new(),
+            });
+        }
+        if self.steps >= self.limits.steps {
+            self.fail(format!("no end after {} steps", self.steps));
+        } else if self.now >= self.limits.time.as_nanos() as u64 {
+            self.fail(format!("no end after {:?} of virtual time", self.limits.time));
+        }
+    }
+
+    /// The running thread has polled in vain, and polls until then, if it says so. If all that can run have, for a
+    /// while, time passes.
+    pub(super) fn spun(&mut self, until: Option<u64>) {
+        let happenings = self.happenings;
+        let spins = &mut self.tasks[self.running].spins;
+        if spins.since != happenings {
+            *spins = Spins { count: 0, since: happenings, until: None };
+        }
+        (spins.count, spins.until) = (spins.count + 1, until.or(spins.until));
+        let can_run = |task: &&TaskState| {
+            matches!(task.status, Status::Ready)
+                && task.not_before <= self.now
+                && self.stopped_until[task.node.index()] <= self.now
+        };
+        let (mut next, share) =
+            (self.next_time().unwrap_or(u64::MAX), (self.now - self.happened_at) / IDLE_SHARE);
+        for task in self.tasks.iter().filter(can_run) {
+            let spins = &task.spins;
+            let is_idle = spins.since == happenings
+                && spins.count >= if spins.until.is_some() { FEW_SPINS } else { MANY_SPINS };
+            if !is_idle {
+                return;
+            }
+            next = next.min(spins.until.unwrap_or(self.now + share).max(self.now));
+        }
+        if next != u64::MAX {
+            self.now = next;
+        }
+    }
+
+    pub(super) fn progress(&mut self) {
+        self.happenings += 1;
+        (self.happened_at, self.outside_tries) = (self.now, 0);
+    }
+
+    /// Whether the seed has another thread run now.
+    pub(super) fn switches(&mut self) -> bool {
+        self.tasks[self.running].uninterrupted == 0 && self.random.one_in(self.nature.switch_one_in)
+    }
+
+    pub(super) fn fail(&mut self, reason: String) {
+        if self.failure.is_none() {
+            let threads = self.tasks.iter().filter(|task| !matches!(task.status, Status::Ended));
+            let threads = threads.map(|task| match &task.status {
+                Status::Blocked { on, deadline } => {
+                    format!("{} waits for {on:?}, deadline {deadline:?}", task.name)
+                }
+                _ => format!("{} can run", task.name),
+            });
+            self.failure = Some(Failure { reason, threads: threads.collect() });
+        }
+        self.is_over = true;
+    }
+
+    /// Makes threads ready whose wait is over, and returns those that can run now.
+    fn runnable(&mut self) -> Vec<usize> {
+        let now = self.now;
+        let mut runnable = Vec::with_capacity(self.tasks.len());
+        for (id, task) in self.tasks.iter_mut().enumerate() {
+            let is_over = match &task.status {
+                Status::Ready => true,
+                Status::Blocked { on: On::Fds(fds), .. } if is_readable(fds) => true,
+                Status::Blocked { on: On::Token, .. } if task.has_token => true,
+                Status::Blocked { deadline, .. } => deadline.is_some_and(|at| at <= now),
+                Status::Ended => continue,
+            };
+            if !is_over {
+                continue;
+            }
+            if !matches!(task.status, Status::Ready) {
+                if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
+                    self.lock_waiters -= 1;
+                }
+                task.status = Status::Ready;
+                self.happenings += 1;
+                self.happened_at = now;
+                if self.random.one_in(self.nature.stall_one_in) {
+                    task.not_before = now + self.random.below(self.nature.stall_ns);
+                }
+            }
+            if task.not_before <= now && self.stopped_until[task.node.index()] <= now {
+                runnable.push(id);
+            }
+        }
+        runnable
+    }
+
+    /// When the next thread can run that cannot run now.
+    fn next_time(&self) -> Option<u64> {
+        let times = self.tasks.iter().filter_map(|task| {
+            let ready_at = match &task.status {
+                Status::Ready => Some(task.not_before),
+                Status::Blocked { deadline, .. } => *deadline,
+                Status::Ended => None,
+            };
+            Some(ready_at?.max(self.stopped_until[task.node.index()]))
+        });
+        times.filter(|at| *at > self.now).min()
+    }
+
+    /// The thread that runs next, with time passed until one can; `None` if the world is over. `without` does not
+    /// run if another one can: it has nothing to do.
+    pub(super) fn choose(&mut self, without: Option<usize>) -> Option<usize> {
+        loop {
+            if self.is_over {
+                return None;
+            }
+            let mut runnable = self.runnable();
+            if let Some(without) = without
+                && runnable.len() > 1
+            {
+                runnable.retain(|id| *id != without);
+            }
+            if !runnable.is_empty() {
+                let id = self.random.pick(&runnable);
+                self.mix(id as u64);
+                self.running = id;
+                return Some(id);
+            }
+            if self.tasks.iter().all(|task| matches!(task.status, Status::Ended)) {
+                self.is_over = true;
+            } else if let Some(at) = self.next_time() {
+                self.now = at;
+                if self.now >= self.limits.time.as_nanos() as u64 {
+                    self.fail(format!("no end after {:?} of virtual time", self.limits.time));
+                }
+            } else if !self.tries_locks_again() {
+                self.fail("every thread waits, and nothing ends a wait".to_owned());
+            }
+        }
+    }
+
+    /// Locks may be held by threads outside of the world: those that wait for them try again.
+    fn tries_locks_again(&mut self) -> bool {
+        if self.lock_waiters == 0 || self.outside_tries >= OUTSIDE_TRIES {
+            return false;
+        }
+        self.outside_tries += 1;
+        std::thread::sleep(Duration::from_millis(1));
+        self.lock_waiters = 0;
+        for task in &mut self.tasks {
+            if matches!(task.status, Status::Blocked { on: On::Lock(_), .. }) {
+                task.status = Status::Ready;
+            }
+        }
+        true
+    }
+
+    /// Makes threads ready that wait for this.
+    pub(super) fn wake(&mut self, most: usize, is_it: impl Fn(&On) -> bool) {
+        let waiting: Vec<usize> = (0..self.tasks.len())
+            .filter(|id| matches!(&self.tasks[*id].status, Status::Blocked { on, .. } if is_it(on)))
+            .collect();
+        let begin = if most < waiting.len() { self.random.below(waiting.len() as u64) } else { 0 };
+        for n in 0..waiting.len().min(most) {
+            let task = &mut self.tasks[waiting[(begin as usize + n) % waiting.len()]];
+            if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
+                self.lock_waiters -= 1;
+            }
+            task.status = Status::Ready;
+            self.progress();
+        }
+    }
+}
+
+fn is_readable(fds: &[OwnedFd]) -> bool {
+    let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,329 @@
+//! Locks and condition variables that are points of a world. Threads outside of worlds find `parking_lot`'s.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+use super::here::{Here, here};
+use super::state::On;
+
+/// Takes a lock by `attempt`, waiting in the world while another thread has it.
+fn acquire<G>(address: usize, attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
+    if here(|here| here.point("lock")).is_none() {
+        return wait();
+    }
+    loop {
+        if let Some(guard) = attempt() {
+            return guard;
+        }
+        here(|here| here.block(On::Lock(address), None));
+    }
+}
+
+fn address<T: ?Sized>(of: &T) -> usize {
+    std::ptr::from_ref(of).cast::<()>().addr()
+}
+
+fn unlocked(address: usize) {
+    here(|here| here.unlocked(address));
+}
+
+/// The calling thread waits for this lock, if it runs in a world.
+pub(crate) fn wait_for_lock<L>(lock: &L) -> bool {
+    here(|here| here.block(On::Lock(address(lock)), None)).is_some()
+}
+
+/// Threads that wait for this lock try again.
+pub(crate) fn released<L>(lock: &L) {
+    unlocked(address(lock));
+}
+
+/// A mutual-exclusion lock; a panic does not poison it.
+#[derive(Debug, Default)]
+pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
+
+/// Exclusive access to the value of a [`Mutex`].
+pub struct MutexGuard<'a, T: ?Sized> {
+    /// `None` only while a condition variable waits, and at the end.
+    guard: Option<parking_lot::MutexGuard<'a, T>>,
+    lock: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked one.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(parking_lot::Mutex::new(value))
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock and takes it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let guard = acquire(address(self), || self.0.try_lock(), || self.0.lock());
+        MutexGuard { guard: Some(guard), lock: self }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        here(|here| here.point("try lock"));
+        Some(MutexGuard { guard: Some(self.0.try_lock()?), lock: self })
+    }
+
+    /// Waits for the lock, for `time` at most.
+    pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
+        if here(|_| ()).is_some() {
+            return self.try_lock();
+        }
+        Some(MutexGuard { guard: Some(self.0.try_lock_for(time)?), lock: self })
+    }
+
+    /// The value, which no other thread can have.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect("held until the drop")
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect("held until the drop")
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        self.guard = None;
+        unlocked(address(self.lock));
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A lock that many threads may have for reading, or one for writing.
+#[derive(Debug, Default)]
+pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// An unlocked one.
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock(parking_lot::RwLock::new(value))
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits for the lock and takes it, with others that read.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let guard = acquire(address(self), || self.0.try_read(), || self.0.read());
+        RwLockReadGuard { guard: Some(guard), lock: self }
+    }
+
+    /// Waits for the lock and takes it alone.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let guard = acquire(address(self), || self.0.try_write(), || self.0.write());
+        RwLockWriteGuard { guard: Some(guard), lock: self }
+    }
+
+    /// The value, which no other thread can have.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+/// Shared access to the value of an [`RwLock`].
+#[derive(Debug)]
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    guard: Option<parking_lot::RwLockReadGuard<'a, T>>,
+    lock: &'a RwLock<T>,
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect("held until the drop")
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.guard = None;
+        unlocked(address(self.lock));
+    }
+}
+
+/// Exclusive access to the value of an [`RwLock`].
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    guard: Option<parking_lot::RwLockWriteGuard<'a, T>>,
+    lock: &'a RwLock<T>,
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect("held until the drop")
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect("held until the drop")
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
+    fn drop(&mut self) {
+        self.guard = None;
+        unlocked(address(self.lock));
+    }
+}
+
+/// A condition that threads wait for.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+/// The end of a wait with a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether the deadline has passed.
+    #[must_use]
+    pub fn timed_out(self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    /// One that no thread waits for.
+    #[must_use]
+    pub const fn new() -> Condvar {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    /// Waits for a notification, without the lock meanwhile; may return early.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.wait_here(guard, None);
+    }
+
+    /// [`wait`](Self::wait), until `deadline` at most.
+    pub fn wait_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Instant,
+    ) -> WaitTimeoutResult {
+        self.wait_here(guard, Some(deadline));
+        WaitTimeoutResult(crate::time::now() >= deadline)
+    }
+
+    /// [`wait`](Self::wait), for `time` at most.
+    pub fn wait_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        time: Duration,
+    ) -> WaitTimeoutResult {
+        self.wait_until(guard, crate::time::now() + time)
+    }
+
+    fn wait_here<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Instant>) {
+        if here(|_| ()).is_none() {
+            let Some(inner) = guard.guard.as_mut() else { return };
+            match deadline {
+                None => self.0.wait(inner),
+                Some(deadline) => _ = self.0.wait_until(inner, deadline),
+            }
+            return;
+        }
+        // No point in between: the thread waits before another one can notify it.
+        guard.guard = None;
+        unlocked(address(guard.lock));
+        here(|here| here.block(On::Condition(address(self)), deadline));
+        let lock = guard.lock;
+        guard.guard = Some(acquire(address(lock), || lock.0.try_lock(), || lock.0.lock()));
+    }
+
+    /// Wakes one thread that waits.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+        here(|here: &Here| here.notify(address(self), 1));
+    }
+
+    /// Wakes all threads that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+        here(|here: &Here| here.notify(address(self), usize::MAX));
+    }
+}
+
+/// A value that is set once. Its initialisation is not interrupted by other threads of the world.
+#[derive(Debug, Clone)]
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+impl<T> OnceLock<T> {
+    /// One that is not set.
+    #[must_use]
+    pub const fn new() -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::new())
+    }
+
+    /// The value, if it is set.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// The value, made if it is not set.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        match self.0.get() {
+            Some(value) => value,
+            None => super::uninterrupted(|| self.0.get_or_init(make)),
+        }
+    }
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// The value, if there is one.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    /// Waits until the value is set.
+    pub fn wait(&self) -> &T {
+        if here(|_| ()).is_some() {
+            while self.0.get().is_none() {
+                crate::thread::spin_loop();
+            }
+        }
+        self.0.wait()
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> OnceLock<T> {
+        OnceLock::new()
+    }
+}
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::from(value))
+    }
+}

@@ -1,0 +1,212 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+
+use super::{Limits, Nature, fail, run};
+use crate::sync::{Condvar, Mutex};
+use crate::{thread, time};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn reports<T: Send + 'static>(
+    seed: u64,
+    program: fn() -> T,
+) -> (super::Report, Result<T, super::Failure>) {
+    run(seed, Nature::default(), Limits::default(), program)
+}
+
+/// Two threads that count under a lock, one by reading and writing in two steps.
+fn lost_update() -> u64 {
+    let count = Arc::new(AtomicU64::new(0));
+    let add = |count: Arc<AtomicU64>| {
+        move || {
+            let seen = count.load(Ordering::Relaxed);
+            crate::point();
+            count.store(seen + 1, Ordering::Relaxed);
+        }
+    };
+    let other = thread::spawn("other", add(Arc::clone(&count))).unwrap();
+    add(Arc::clone(&count))();
+    other.join().unwrap();
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_seed_repeats_and_seeds_differ() {
+    let results: Vec<_> = (0..40).map(|seed| reports(seed, lost_update)).collect();
+    for (seed, (report, value)) in (0..).zip(&results) {
+        let (again, same) = reports(seed, lost_update);
+        assert_eq!((again.hash, same), (report.hash, value.clone()));
+    }
+    let is_lost = |(_, value): &(_, Result<u64, _>)| *value == Ok(1);
+    assert!(results.iter().any(is_lost) && !results.iter().all(is_lost));
+}
+
+#[test]
+fn sleeping_takes_no_time_and_deadlines_come_in_order() {
+    let (report, slept) = reports(1, || {
+        let start = time::now();
+        let short = thread::spawn("short", move || {
+            time::sleep(MINUTE);
+            time::since(start)
+        });
+        time::sleep(2 * MINUTE);
+        (short.unwrap().join().unwrap(), time::since(start))
+    });
+    let (short, long) = slept.unwrap();
+    assert!(MINUTE <= short && short < 2 * MINUTE && 2 * MINUTE <= long);
+    assert!(report.time >= 2 * MINUTE);
+}
+
+#[test]
+fn polling_until_a_deadline_ends() {
+    let (report, polls) = reports(1, || {
+        let end = time::now() + MINUTE;
+        let mut polls = 0;
+        while time::now() < end {
+            (0..50).for_each(|_| thread::spin_loop());
+            polls += 1;
+        }
+        polls
+    });
+    assert!(polls.unwrap() > 100 && report.steps < 1_000_000, "{report:?}");
+}
+
+#[test]
+fn two_locks_in_two_orders_are_found() {
+    let found = (0..100).filter(|seed| {
+        let (_, done) = reports(*seed, || {
+            let locks = Arc::new((Mutex::new(()), Mutex::new(())));
+            let other = Arc::clone(&locks);
+            let thread = thread::spawn("other", move || {
+                let _first = other.1.lock();
+                let _second = other.0.lock();
+            });
+            {
+                let _first = locks.0.lock();
+                let _second = locks.1.lock();
+            }
+            thread.unwrap().join().unwrap();
+        });
+        done.is_err_and(|failure| failure.reason.contains("every thread waits"))
+    });
+    let found = found.count();
+    assert!((1..100).contains(&found), "{found}");
+}
+
+#[test]
+fn a_condition_is_waited_for_and_a_missing_notification_is_found() {
+    let wait = |notifies: bool| {
+        move || {
+            let shared = Arc::new((Mutex::new(false), Condvar::new()));
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn("waker", move || {
+                *other.0.lock() = true;
+                if notifies {
+                    other.1.notify_all();
+                }
+            });
+            let mut is_there = shared.0.lock();
+            while !*is_there {
+                shared.1.wait(&mut is_there);
+            }
+            drop(is_there);
+            thread.unwrap().join().unwrap();
+        }
+    };
+    let failures = |notifies| {
+        let limits = Limits::default();
+        (0..50)
+            .filter(move |seed| run(*seed, Nature::default(), limits, wait(notifies)).1.is_err())
+            .count()
+    };
+    assert_eq!(failures(true), 0);
+    assert!(failures(false) > 0);
+}
+
+#[test]
+fn descriptors_wake_those_that_wait_for_them() {
+    for seed in 0..20 {
+        let (_, waited) = reports(seed, || {
+            let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+            let other = Arc::clone(&fd);
+            let thread = thread::spawn("writer", move || {
+                time::sleep(MINUTE);
+                rustix::io::write(&*other, &1_u64.to_ne_bytes()).unwrap();
+            });
+            let start = time::now();
+            let mut fds = [PollFd::new(&*fd, PollFlags::IN)];
+            let none = crate::fd::poll(&mut fds, Some(start + MINUTE / 2)).unwrap();
+            let one = crate::fd::poll(&mut fds, None).unwrap();
+            thread.unwrap().join().unwrap();
+            (none, one, time::since(start))
+        });
+        let (none, one, time) = waited.unwrap();
+        assert_eq!((none, one), (0, 1));
+        assert!(time >= MINUTE);
+    }
+}
+
+#[test]
+fn panics_failures_and_threads_that_stay_fail_the_world() {
+    let reason = |program: fn()| reports(1, program).1.unwrap_err().reason;
+    assert!(reason(|| panic!("no good")).contains("no good"));
+    assert!(reason(|| fail("a promise was broken")).contains("a promise was broken"));
+    assert!(
+        reason(|| drop(thread::spawn("stays", || loop {
+            time::sleep(MINUTE)
+        })))
+        .contains("no end")
+    );
+    assert!(
+        reason(|| loop {
+            thread::spin_loop()
+        })
+        .contains("no end")
+    );
+}
+
+#[test]
+fn parking_ends_by_a_token_or_the_time() {
+    for seed in 0..20 {
+        let (_, done) = reports(seed, || {
+            let me = thread::current();
+            let waker = thread::spawn("waker", move || me.unpark()).unwrap();
+            thread::park_timeout(60 * MINUTE / 2);
+            let woken = time::monotonic_ns();
+            waker.join().unwrap();
+            thread::park_timeout(MINUTE);
+            (woken, time::monotonic_ns())
+        });
+        let (woken, timed) = done.unwrap();
+        assert!(woken < MINUTE.as_nanos() as u64 && timed >= MINUTE.as_nanos() as u64);
+    }
+}
+
+#[test]
+fn scoped_threads_end_in_the_scope() {
+    let (_, sum) = reports(3, || {
+        let numbers = [1, 2, 3];
+        thread::scope(|scope| {
+            let parts: Vec<_> = numbers.iter().map(|n| scope.spawn(move || 10 * n)).collect();
+            scope.spawn(|| time::sleep(MINUTE));
+            parts.into_iter().map(|part| part.join().unwrap()).sum::<i32>()
+        })
+    });
+    assert_eq!(sum, Ok(60));
+}
+
+/// Hands over 10,000 times; prints what one takes.
+#[test]
+fn handing_over_is_quick() {
+    let start = std::time::Instant::now();
+    let nature = Nature { switch_one_in: 1, ..Nature::default() };
+    let (report, _) = run(1, nature, Limits::default(), || {
+        let other = thread::spawn("other", || (0..10_000).for_each(|_| thread::yield_now()));
+        (0..10_000).for_each(|_| thread::yield_now());
+        other.unwrap().join().unwrap();
+    });
+    println!("{} ns a step", start.elapsed().as_nanos() as u64 / report.steps);
+}

@@ -1,0 +1,101 @@
+//! Devices of worlds: real ones, each listed for as long as its world needs it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::counters::Counters;
+use crate::objects::device::DEVICES;
+use crate::objects::state::{Device, Kind};
+use crate::schedule::distance::card::Card;
+use crate::schedule::distance::times::Distance;
+
+/// When the device of a world does what is posted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WorldKind {
+    /// Inside the post, as `soft0`.
+    Near,
+    /// A round trip later, as [`distant`](crate::distant).
+    Distant(
+        /// The round trip.
+        Duration,
+    ),
+    /// When a `connectx5` would, as [`card`](crate::card()).
+    Card,
+}
+
+/// A device of a world, listed while this lives.
+///
+/// ```
+/// use soft_rnic::{WorldDevice, WorldKind};
+///
+/// let device = WorldDevice::new(WorldKind::Near);
+/// assert!(soft_rnic::counters_of(device.name()).is_some());
+/// assert!(device.left().is_empty());
+/// ```
+#[derive(Debug)]
+pub struct WorldDevice {
+    device: Arc<Device>,
+}
+
+impl WorldDevice {
+    /// A device of its own.
+    #[must_use]
+    pub fn new(kind: WorldKind) -> WorldDevice {
+        /// Far from the numbers of other devices.
+        static ORDINAL: AtomicU64 = AtomicU64::new(3 << 40);
+        // Relaxed: only has to be unique.
+        let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let kind = match kind {
+            WorldKind::Near => Kind::Synchronous,
+            WorldKind::Distant(time) => Kind::Distant(Distance::new(time.as_nanos() as u64, None)),
+            WorldKind::Card => Kind::Distant(Distance::new(0, Card::named("connectx5", 1.0))),
+        };
+        let name = format!("world-{}", ordinal - (3 << 40));
+        let device = Device::with_peers(&name, ordinal, kind, None);
+        DEVICES.lock().push(Arc::clone(&device));
+        WorldDevice { device }
+    }
+
+    /// The name by which the device is listed.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// Statistics of the device.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.device.counters()
+    }
+
+    /// Objects that exist on it, by kind: none when all of its users have ended.
+    #[must_use]
+    pub fn left(&self) -> Vec<(&'static str, usize)> {
+        left(&self.device)
+    }
+}
+
+/// Objects that exist on a device, by kind.
+pub(crate) fn left(device: &Device) -> Vec<(&'static str, usize)> {
+    let population = &device.population;
+    // Relaxed: the program's threads have ended.
+    let count = |n: &core::sync::atomic::AtomicUsize| n.load(Ordering::Relaxed);
+    let mut left = vec![
+        ("queue pairs", device.qps.all().len()),
+        ("memory regions", device.mrs.used()),
+        ("protection domains", count(&population.pds)),
+        ("completion queues", count(&population.cqs)),
+        ("shared receive queues", count(&population.srqs)),
+        ("address handles", count(&population.ahs)),
+        ("memory windows", count(&population.mws)),
+    ];
+    left.retain(|(_, count)| *count > 0);
+    left
+}
+
+impl Drop for WorldDevice {
+    fn drop(&mut self) {
+        DEVICES.lock().retain(|device| !Arc::ptr_eq(device, &self.device));
+    }
+}
