@@ -78,6 +78,8 @@ const STEPS: &[Step] = &[
         &["verbs-safe/benches/ring/instructions.sh"],
     ),
     step("loom models and their mutants", Always, 120, &["loom-tests/run.sh"]),
+    step("worlds", Gate, 240, &["cargo xtask simulate --seeds 2000 --from commit"]),
+    step("worlds, many", Full, 600, &["cargo xtask simulate --seeds 20000"]),
     step("seeded faults", Gate, 90, &["cargo xtask soak --schedules 10000"]),
     step("seeded faults, many", Full, 600, &["cargo xtask soak --schedules 200000"]),
     step("leaks", Always, 60, &["tests/leaks.sh"]),

@@ -10,6 +10,7 @@ mod gate;
 mod lanes;
 mod namespaces;
 mod programs;
+mod simulate;
 mod soak;
 mod vm;
 
@@ -57,6 +58,19 @@ enum Chore {
     /// Run verbs programs that are not written for it on soft0, through `rdma-conn soft`
     /// (Debian: ibverbs-utils, perftest, python3-pyverbs)
     Programs,
+    /// Run every connection in simulated worlds, in virtual time, on all processors; a failure prints
+    /// its seed, its last events, and a smaller case. `-- --help` lists all options
+    Simulate {
+        /// Seeds to run
+        #[arg(long, default_value_t = 2_000)]
+        seeds: u64,
+        /// Begin with this seed, or with one that the last commit gives
+        #[arg(long, value_name = "SEED|commit", default_value = "0")]
+        from: String,
+        /// Options of the program, as `--protocol send-recv --world near`
+        #[arg(last = true)]
+        rest: Vec<String>,
+    },
     /// Run the seeded tests with many schedules of faults, optimised; a failure
     /// prints its seed
     Soak {
@@ -90,6 +104,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Lane(args) => return lanes::run(args),
         Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,
+        Chore::Simulate { seeds, from, rest } => return simulate::run(seeds, &from, &rest),
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Vm(args) => return vm::run(args),
     }

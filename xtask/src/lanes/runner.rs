@@ -24,7 +24,7 @@ const TALLY: &str = "RDMA_CONN_TALLY";
 const ALONE: &str = "RDMA_CONN_ALONE";
 
 /// How long one test may take: the slowest takes a tenth of it.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// How long a program may take, with all its tests.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);

@@ -1,0 +1,318 @@
+//! Cases: what happens in a world, drawn from a seed, shrunk, and replayed.
+
+use std::fmt;
+use std::time::Duration;
+
+use host::random::Random;
+use serde::{Deserialize, Serialize};
+
+/// A connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connection {
+    /// Send/Receive.
+    SendRecv,
+    /// Buffered Read.
+    BufferedRead,
+    /// Buffered Write.
+    BufferedWrite,
+    /// Direct Read.
+    DirectRead,
+    /// Direct Write.
+    DirectWrite,
+    /// Shared Write.
+    SharedWrite,
+}
+
+impl Connection {
+    /// All of them.
+    pub const ALL: [Connection; 6] = [
+        Connection::SendRecv,
+        Connection::BufferedRead,
+        Connection::BufferedWrite,
+        Connection::DirectRead,
+        Connection::DirectWrite,
+        Connection::SharedWrite,
+    ];
+}
+
+/// A device that a world has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Executes inside the post.
+    Near,
+    /// Executes a round trip later.
+    Distant,
+    /// Executes when a card would.
+    Card,
+    /// Executes step by step, with faults.
+    Faulty,
+}
+
+impl Place {
+    /// All of them.
+    pub const ALL: [Place; 4] = [Place::Near, Place::Distant, Place::Card, Place::Faulty];
+}
+
+/// How the ends of a connection wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Polls.
+    Spin,
+    /// Sleeps.
+    Block,
+    /// Polls first, then sleeps.
+    Adaptive,
+}
+
+/// Settings of both ends. Sizes are of messages, as each protocol counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Messages that may be under way.
+    pub window: u32,
+    /// The longest message.
+    pub message_bytes: u32,
+    /// Requests of one doorbell, or bytes that are gathered; 1 is none.
+    pub batch: u32,
+    /// Requests from one signal to the next; 0 is the protocol's choice.
+    pub signal_every: u32,
+    /// Whether the protocol's other way of telling is used: a written tail, polling, acknowledgements in SENDs.
+    pub other_way: bool,
+    /// How threads wait.
+    pub wait: Wait,
+    /// Milliseconds.
+    pub keepalive_ms: u64,
+    /// Milliseconds.
+    pub linger_ms: u64,
+}
+
+/// One action of a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SendStep {
+    /// Sends, waiting for room.
+    Send(u32),
+    /// Sends if there is room.
+    TrySend(u32),
+    /// Sends, waiting for room for so many microseconds.
+    SendWithin(u32, u64),
+    /// Sends that many in a batch.
+    Batch(u32, u32),
+    /// Fills a reserved message; or gives it back, if the second is false.
+    Reserve(u32, bool),
+    /// Flushes.
+    Flush,
+    /// Asks whether the last message is acknowledged.
+    Ask,
+    /// Waits for all acknowledgements, for so many microseconds.
+    WaitAll(u64),
+    /// Sleeps for so many microseconds.
+    Sleep(u64),
+}
+
+/// One action of the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecvStep {
+    /// Takes a message, waiting for it for so many microseconds.
+    Recv(u64),
+    /// Takes a message that is there.
+    TryRecv,
+    /// Looks at each message that is there.
+    Each,
+    /// Frees one of the messages that are held.
+    Free(u32),
+    /// Frees one of them on another thread.
+    FreeElsewhere(u32),
+    /// Frees all of them.
+    FreeAll,
+    /// Sleeps for so many microseconds.
+    Sleep(u64),
+}
+
+/// How a sender ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Closes, and expects the receiver to have everything.
+    Close,
+    /// Is dropped: the receiver learns it.
+    Drop,
+}
+
+/// How often which fault strikes, in thousandths. See [`soft_rnic::Faults`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Faults {
+    /// A request waits first.
+    pub delay: u16,
+    /// The responder claims to have no receive request.
+    pub rnr: u16,
+    /// A request, or only its response, is lost.
+    pub lost_response: u16,
+    /// A request overtakes a READ.
+    pub late_read: u16,
+    /// A queue pair goes to the error state.
+    pub qp_death: u16,
+}
+
+/// One world.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// Decides the order of threads, and the faults.
+    pub seed: u64,
+    /// The protocol.
+    pub connection: Connection,
+    /// The device.
+    pub place: Place,
+    /// At one of so many points another thread runs.
+    pub switch_one_in: u64,
+    /// One of so many threads that are woken has no processor for a while; 0 is none.
+    pub stall_one_in: u64,
+    /// Microseconds.
+    pub stall_us: u64,
+    /// What the device does to requests.
+    pub faults: Faults,
+    /// Settings of both ends.
+    pub settings: Settings,
+    /// Each sender's steps.
+    pub senders: Vec<Vec<SendStep>>,
+    /// Each sender's end.
+    pub ends: Vec<End>,
+    /// The receiver's steps.
+    pub receiver: Vec<RecvStep>,
+    /// The receiver is dropped after its steps; else it takes all there is to come.
+    pub receiver_is_dropped: bool,
+}
+
+impl Case {
+    /// The case of a seed; of one connection and one place, if they are given.
+    pub fn draw(seed: u64, connection: Option<Connection>, place: Option<Place>) -> Case {
+        let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
+        let connection = connection.unwrap_or_else(|| random.pick(&Connection::ALL));
+        let place = place.unwrap_or_else(|| random.pick(&Place::ALL));
+        let settings = settings(&mut random);
+        let senders = 1 + random.below(3) as usize;
+        let steps = 1 + random.below(24);
+        Case {
+            seed,
+            connection,
+            place,
+            switch_one_in: random.pick(&[1, 2, 4, 16, 64]),
+            stall_one_in: random.pick(&[0, 0, 0, 8, 32]),
+            stall_us: random.pick(&[10, 1_000, 50_000]),
+            faults: if place == Place::Faulty { faults(&mut random) } else { Faults::default() },
+            settings,
+            senders: (0..senders)
+                .map(|_| (0..steps).map(|_| send_step(&mut random, &settings)).collect())
+                .collect(),
+            ends: (0..senders)
+                .map(|_| if random.one_in(5) { End::Drop } else { End::Close })
+                .collect(),
+            receiver: (0..2 * steps).map(|_| recv_step(&mut random, &settings)).collect(),
+            receiver_is_dropped: random.one_in(8),
+        }
+    }
+
+    /// Steps of all threads.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.senders.iter().map(Vec::len).sum::<usize>() + self.receiver.len()
+    }
+
+    /// Whether requests may fail, so that an end may fail for other reasons than its peer's.
+    pub fn may_fail(&self) -> bool {
+        self.faults.qp_death > 0 || self.faults.lost_response > 0 || self.faults.rnr > 0
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Settings {
+    /// The interval of probes.
+    pub fn keepalive(&self) -> Duration {
+        Duration::from_millis(self.keepalive_ms)
+    }
+}
+
+fn settings(random: &mut Random) -> Settings {
+    let window = random.pick(&[1, 2, 3, 4, 7, 8, 16]);
+    let wait = random.pick(&[Wait::Spin, Wait::Block, Wait::Block, Wait::Adaptive, Wait::Adaptive]);
+    // Polling for a long time takes many steps.
+    let keepalives: &[u64] = if wait == Wait::Spin { &[1, 10] } else { &[1, 10, 1000] };
+    Settings {
+        window,
+        message_bytes: random.pick(&[1, 8, 40, 64, 100, 1000, 4000]),
+        batch: if random.one_in(2) { 1 } else { 1 + random.below(window.into()) as u32 },
+        signal_every: if random.one_in(2) { 0 } else { 1 + random.below(3) as u32 },
+        other_way: random.one_in(2),
+        wait,
+        keepalive_ms: random.pick(keepalives),
+        linger_ms: random.pick(&[1, 50, 1000]),
+    }
+}
+
+/// A length at an edge: nothing, one byte, the longest message, what lies beside it.
+fn length(random: &mut Random, settings: &Settings) -> u32 {
+    let most = settings.message_bytes;
+    match random.below(6) {
+        0 => 0,
+        1 => 1,
+        2 => most,
+        3 => most.saturating_sub(1),
+        _ => random.below(u64::from(most) + 1) as u32,
+    }
+}
+
+/// A time in microseconds: short ones, and some about that of a probe.
+fn time_us(random: &mut Random, settings: &Settings) -> u64 {
+    let keepalive = settings.keepalive_ms * 1000;
+    random.pick(&[0, 1, 50, 300, 2_000, keepalive / 2, keepalive + 1, 3 * keepalive])
+}
+
+fn send_step(random: &mut Random, settings: &Settings) -> SendStep {
+    let bytes = length(random, settings);
+    match random.below(16) {
+        0..5 => SendStep::Send(bytes),
+        5..8 => SendStep::TrySend(bytes),
+        8 => SendStep::SendWithin(bytes, time_us(random, settings)),
+        9 => SendStep::Batch(bytes, 1 + random.below(u64::from(settings.window) + 2) as u32),
+        10 => SendStep::Reserve(bytes, !random.one_in(4)),
+        11 => SendStep::Flush,
+        12 => SendStep::Ask,
+        13 => SendStep::WaitAll(time_us(random, settings)),
+        _ => SendStep::Sleep(time_us(random, settings)),
+    }
+}
+
+fn recv_step(random: &mut Random, settings: &Settings) -> RecvStep {
+    match random.below(16) {
+        0..6 => RecvStep::Recv(time_us(random, settings)),
+        6..9 => RecvStep::TryRecv,
+        9 => RecvStep::Each,
+        10 | 11 => RecvStep::Free(random.below(8) as u32),
+        12 => RecvStep::FreeElsewhere(random.below(8) as u32),
+        13 => RecvStep::FreeAll,
+        _ => RecvStep::Sleep(time_us(random, settings)),
+    }
+}
+
+fn faults(random: &mut Random) -> Faults {
+    let mut rate = |most: u64, rare: bool| {
+        let strikes = if rare { random.one_in(4) } else { random.one_in(2) };
+        if strikes { random.below(most) as u16 } else { 0 }
+    };
+    Faults {
+        delay: rate(200, false),
+        rnr: rate(50, false),
+        lost_response: rate(50, false),
+        late_read: rate(200, false),
+        qp_death: rate(4, true),
+    }
+}

@@ -1,0 +1,242 @@
+//! Runs cases in worlds, by seed, on all processors. `cargo xtask simulate` builds and starts it.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, IsTerminal as _};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use host::world::Limits;
+use serde::{Deserialize, Serialize};
+use worlds::case::{Case, Connection, Place};
+use worlds::play::play;
+use worlds::shrink::shrink;
+
+#[derive(Parser, Clone)]
+#[command(name = "worlds", about = "Run every connection in simulated worlds, by seed")]
+struct Args {
+    /// Seeds to run
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Only this connection
+    #[arg(long)]
+    protocol: Option<Connection>,
+    /// Only worlds with this device
+    #[arg(long)]
+    world: Option<Place>,
+    /// Play one case, as a failure printed it, and show all its events
+    #[arg(long, value_name = "JSON")]
+    case: Option<String>,
+    /// Make the case of a seed that fails smaller, and print it
+    #[arg(long, value_name = "SEED")]
+    shrink: Option<u64>,
+    /// Processes that share the seeds; by default one a processor
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Run every so many-th seed in this process, and print a line for each
+    #[arg(long, hide = true)]
+    stride: Option<u64>,
+}
+
+/// What a process prints of one world.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    seed: u64,
+    steps: u64,
+    virtual_us: u64,
+    hash: u64,
+    failure: Option<String>,
+    events: Vec<String>,
+}
+
+/// How long a failure is made smaller.
+const SHRINK: Duration = Duration::from_secs(60);
+
+fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    if let Some(text) = &args.case {
+        return replay(&serde_json::from_str(text).context("the case")?);
+    }
+    if let Some(seed) = args.shrink {
+        return make_smaller(&Case::draw(seed, args.protocol, args.world));
+    }
+    match args.stride {
+        Some(stride) => work(&args, stride),
+        None => run(&args),
+    }
+}
+
+/// Plays a case and shows it.
+fn replay(case: &Case) -> Result<ExitCode> {
+    let (report, ended) = play(case, Limits { events: 100_000, ..Limits::default() });
+    println!("{}", report.events.join("\n"));
+    println!(
+        "{} steps, {:?} of virtual time, hash {:016x}",
+        report.steps, report.time, report.hash
+    );
+    Ok(match ended {
+        Ok(()) => {
+            println!("no failure");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("failed: {failure}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn make_smaller(case: &Case) -> Result<ExitCode> {
+    let start = Instant::now();
+    let limits = Limits { events: 1, ..Limits::default() };
+    let fails = |case: &Case| start.elapsed() < SHRINK && play(case, limits).1.is_err();
+    let small = shrink(case, fails);
+    println!(
+        "{} of {} steps fail as well; replay them by --case '{small}'",
+        small.steps(),
+        case.steps()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a share of the seeds, up to the first that fails: its threads stay.
+fn work(args: &Args, stride: u64) -> Result<ExitCode> {
+    for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
+        let (report, ended) = play(&Case::draw(seed, args.protocol, args.world), Limits::default());
+        let failure = ended.err().map(|failure| failure.to_string());
+        let is_over = failure.is_some();
+        let events = if is_over { report.events } else { Vec::new() };
+        let (steps, virtual_us) = (report.steps, report.time.as_micros() as u64);
+        let line = Line { seed, steps, virtual_us, hash: report.hash, failure, events };
+        println!("{}", serde_json::to_string(&line)?);
+        if is_over {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The sum of all worlds.
+#[derive(Default)]
+struct Sum {
+    worlds: u64,
+    steps: u64,
+    virtual_s: f64,
+    hash: u64,
+    failed: Vec<Line>,
+}
+
+impl Sum {
+    fn add(&mut self, line: Line) {
+        self.worlds += 1;
+        self.steps += line.steps;
+        self.virtual_s += line.virtual_us as f64 / 1e6;
+        // The same in whichever order the processes end.
+        self.hash =
+            self.hash.wrapping_add((line.hash ^ line.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        if line.failure.is_some() {
+            self.failed.push(line);
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode> {
+    let jobs = match args.jobs {
+        Some(jobs) => jobs.max(1),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let start = Instant::now();
+    let (lines, shares) = std::sync::mpsc::channel();
+    let workers: Vec<_> = (0..jobs as u64)
+        .map(|share| {
+            let (args, lines) = (args.clone(), lines.clone());
+            std::thread::spawn(move || {
+                share_of(&args, share, jobs as u64, |line| _ = lines.send(line))
+            })
+        })
+        .collect();
+    drop(lines);
+    let mut sum = Sum::default();
+    let is_shown = std::io::stderr().is_terminal();
+    for line in shares {
+        sum.add(line);
+        if is_shown && sum.worlds.is_multiple_of(100) {
+            eprint!("\r{} of {} worlds", sum.worlds, args.seeds);
+        }
+    }
+    for worker in workers {
+        worker.join().expect("no panic")?;
+    }
+    report(args, &mut sum, start.elapsed().as_secs_f64())
+}
+
+/// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its process.
+fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line)) -> Result<()> {
+    let end = args.from + args.seeds;
+    let mut next = args.from + share;
+    while next < end {
+        let mut command = this_program(args)?;
+        command.args(["--stride", &jobs.to_string(), "--from", &next.to_string()]);
+        command.args(["--seeds", &(end - next).to_string()]);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let begun = next;
+        for line in BufReader::new(child.stdout.take().context("a pipe")?).lines() {
+            let line: Line = serde_json::from_str(&line?).context("a line of a world")?;
+            next = line.seed + jobs;
+            take(line);
+        }
+        let status = child.wait()?;
+        // A seed that has ended the whole process.
+        if !status.success() || next == begun {
+            let failure = Some(format!("the process of seed {next} ended: {status}"));
+            take(Line { seed: next, steps: 0, virtual_us: 0, hash: 0, failure, events: vec![] });
+            next += jobs;
+        }
+    }
+    Ok(())
+}
+
+fn this_program(args: &Args) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if let Some(connection) = &args.protocol {
+        command.args(["--protocol", &name(connection)]);
+    }
+    if let Some(place) = &args.world {
+        command.args(["--world", &name(place)]);
+    }
+    Ok(command)
+}
+
+fn report(args: &Args, sum: &mut Sum, s: f64) -> Result<ExitCode> {
+    sum.failed.sort_by_key(|line| line.seed);
+    for line in &sum.failed {
+        println!("seed {}: {}", line.seed, line.failure.as_deref().unwrap_or_default());
+    }
+    if let Some(first) = sum.failed.first() {
+        println!("the last events of seed {}:", first.seed);
+        first.events.iter().for_each(|event| println!("{event}"));
+        let status = this_program(args)?.args(["--shrink", &first.seed.to_string()]).status();
+        status.context("making the case smaller")?;
+    }
+    println!(
+        "{} worlds ({:.0} a second), {} steps ({:.0} a second), {:.0} s of virtual time in {s:.1} s, hash {:016x}, \
+         {} failed",
+        sum.worlds,
+        sum.worlds as f64 / s,
+        sum.steps,
+        sum.steps as f64 / s,
+        sum.virtual_s,
+        sum.hash,
+        sum.failed.len()
+    );
+    Ok(if sum.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The name that the command line has.
+fn name(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}

@@ -1,0 +1,492 @@
+//! Plays a case: real halves in real threads of a world, with every promise checked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use host::sync::Mutex;
+use host::world::{Failure, Limits, Nature, Report};
+use host::{thread, time, world};
+use rdma_conn::device::{self, Device};
+use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::{
+    BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, RecvHalf, Room, SendHalf,
+    SendRecv, SharedWrite, Ticket, join, receiver,
+};
+use soft_rnic::{Simulation, WorldDevice, WorldKind};
+
+use crate::case::{Case, Connection, End, Place, RecvStep, SendStep};
+use crate::setup::{Tuned, retry_time};
+
+/// Plays a case in a world of its own.
+pub fn play(case: &Case, limits: Limits) -> (Report, Result<(), Failure>) {
+    let nature = Nature {
+        switch_one_in: case.switch_one_in,
+        stall_one_in: case.stall_one_in,
+        stall_ns: 1 + case.stall_us * 1000,
+        ..Nature::default()
+    };
+    let case = Arc::new(case.clone());
+    let seed = case.seed;
+    world::run(seed, nature, limits, move || match case.connection {
+        Connection::SendRecv => play_over::<SendRecv>(&case),
+        Connection::BufferedRead => play_over::<BufferedRead>(&case),
+        Connection::BufferedWrite => play_over::<BufferedWrite>(&case),
+        Connection::DirectRead => play_over::<DirectRead>(&case),
+        Connection::DirectWrite => play_over::<DirectWrite>(&case),
+        Connection::SharedWrite => play_over::<SharedWrite>(&case),
+    })
+}
+
+/// What the threads of a case know of each other.
+struct Shared {
+    case: Arc<Case>,
+    senders: Vec<Mutex<Told>>,
+    /// When the receiver was dropped.
+    receiver_gone: Mutex<Option<Instant>>,
+}
+
+/// What a sender has said of itself.
+#[derive(Debug, Default)]
+struct Told {
+    /// Messages that it began to send: at most these arrive.
+    begun: u64,
+    /// Lengths of messages, in order.
+    lengths: Vec<usize>,
+    /// All of these were accepted, and are to arrive.
+    closed: Option<u64>,
+    ended_at: Option<Instant>,
+}
+
+fn play_over<P: Tuned>(case: &Arc<Case>) {
+    let over = Arc::new(AtomicBool::new(false));
+    match case.place {
+        Place::Faulty => {
+            let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
+            let faults = soft_rnic::Faults {
+                delay: rate(case.faults.delay),
+                rnr: rate(case.faults.rnr),
+                lost_response: rate(case.faults.lost_response),
+                late_read: rate(case.faults.late_read),
+                qp_death: rate(case.faults.qp_death),
+                ..soft_rnic::Faults::default()
+            };
+            let simulation = Arc::new(Simulation::new(case.seed, faults));
+            let (driven, is_over) = (Arc::clone(&simulation), Arc::clone(&over));
+            let driver = thread::spawn("device", move || driven.drive(&is_over)).expect("a thread");
+            play_on::<P>(case, simulation.name());
+            over.store(true, Ordering::Relaxed);
+            driver.join().expect("no panic");
+            expect_none(&simulation.left());
+        }
+        place => {
+            let kind = match place {
+                Place::Near => WorldKind::Near,
+                Place::Card => WorldKind::Card,
+                _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
+            };
+            let device = WorldDevice::new(kind);
+            play_on::<P>(case, device.name());
+            expect_none(&device.left());
+        }
+    }
+}
+
+fn expect_none(left: &[(&str, usize)]) {
+    assert!(left.is_empty(), "not given back: {left:?}");
+}
+
+fn play_on<P: Tuned>(case: &Arc<Case>, name: &str) {
+    let device = device::open(Some(name)).expect("the world's device");
+    let count = case.senders.len() as u32;
+    let config = P::config(&case.settings, count);
+    let mut inbox = receiver::<P>(&device, &config, count).expect("a receiver");
+    let shared = Arc::new(Shared {
+        case: Arc::clone(case),
+        senders: (0..count).map(|_| Mutex::default()).collect(),
+        receiver_gone: Mutex::new(None),
+    });
+    let mut threads = Vec::new();
+    for at in 0..count as usize {
+        let sender = match join_one::<P>(&mut inbox, &device, &config) {
+            Ok(sender) => sender,
+            Err(e) if case.may_fail() => {
+                world::note(|| format!("sender {at} did not connect: {e}"));
+                continue;
+            }
+            Err(e) => panic!("sender {at} does not connect: {e}"),
+        };
+        let shared = Arc::clone(&shared);
+        let run = move || Sending::<P>::new(sender, at, &shared).run();
+        threads.push(thread::spawn("sender", run).expect("a thread"));
+    }
+    Receiving::<P>::new(inbox, &shared, threads.len()).run();
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
+
+fn join_one<P: Tuned>(
+    inbox: &mut P::Receiver,
+    device: &Device,
+    config: &P::Config,
+) -> Result<P::Sender, rdma_conn::error::ConnectError> {
+    join::<P>(inbox, device, device, config)
+}
+
+/// How long a wait may take beyond its time: threads are slow in some worlds.
+fn slack(case: &Case) -> Duration {
+    Duration::from_millis(50)
+        + Duration::from_micros(40 * u64::from(case.stall_one_in > 0) * case.stall_us)
+}
+
+/// The longest time from the end of a peer to the error at this end: a probe, its retries, and the last one of
+/// what went before.
+fn detection(case: &Case) -> Duration {
+    case.settings.keepalive() + 3 * retry_time() + slack(case)
+}
+
+/// Calls what has a timeout, and checks that it keeps it.
+fn timed<T>(case: &Case, what: &str, timeout: Duration, call: impl FnOnce() -> T) -> T {
+    let start = time::now();
+    let done = call();
+    let took = time::since(start);
+    assert!(took <= timeout + slack(case), "{what} took {took:?}, its timeout was {timeout:?}");
+    done
+}
+
+const fn us(n: u64) -> Duration {
+    Duration::from_micros(n)
+}
+
+/// The bytes of a message.
+fn content(sender: usize, n: u64, length: usize) -> Vec<u8> {
+    let first = (sender as u64).wrapping_mul(97) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..length as u64)
+        .map(|at| (first.wrapping_add(at.wrapping_mul(0x0100_0193)) >> 11) as u8)
+        .collect()
+}
+
+/// A sender and its steps.
+struct Sending<'s, P: Tuned> {
+    sender: P::Sender,
+    at: usize,
+    shared: &'s Shared,
+    accepted: u64,
+    last: Option<Ticket>,
+}
+
+impl<'s, P: Tuned> Sending<'s, P> {
+    fn new(sender: P::Sender, at: usize, shared: &'s Shared) -> Sending<'s, P> {
+        Sending { sender, at, shared, accepted: 0, last: None }
+    }
+
+    fn run(mut self) {
+        let case = Arc::clone(&self.shared.case);
+        for step in &case.senders[self.at] {
+            if let Err(reason) = self.step(&case, *step) {
+                self.expect(&case, &reason);
+                return self.end(None);
+            }
+        }
+        match case.ends[self.at] {
+            End::Drop => self.end(None),
+            End::Close => self.close(&case),
+        }
+    }
+
+    /// The connection has ended for a reason that the case gives.
+    fn expect(&self, case: &Case, reason: &CloseReason) {
+        let is_receivers = case.receiver_is_dropped
+            && matches!(
+                reason,
+                CloseReason::Closed | CloseReason::PeerClosed { .. } | CloseReason::PeerLost(_)
+            );
+        let is_devices =
+            case.may_fail() && matches!(reason, CloseReason::PeerLost(_) | CloseReason::Device(_));
+        world::note(|| format!("sender {} ended: {reason}", self.at));
+        assert!(is_receivers || is_devices, "sender {} ended: {reason}", self.at);
+    }
+
+    fn end(self, closed: Option<u64>) {
+        let told = &self.shared.senders[self.at];
+        drop(self.sender);
+        let mut told = told.lock();
+        (told.closed, told.ended_at) = (closed, Some(time::now()));
+    }
+
+    fn close(self, case: &Case) {
+        let (shared, at, accepted) = (self.shared, self.at, self.accepted);
+        // The receiver takes what there is, sooner or later: its sleeps are counted in.
+        let patience = Duration::from_secs(300);
+        let closed = timed(case, "close", patience, || self.sender.close_timeout(patience));
+        world::note(|| format!("sender {at} closed after {accepted} messages: {closed:?}"));
+        let mut told = shared.senders[at].lock();
+        told.ended_at = Some(time::now());
+        match closed {
+            Ok(()) => told.closed = Some(accepted),
+            Err(e) => {
+                let excused = case.may_fail() || case.receiver_is_dropped;
+                assert!(
+                    excused && !matches!(e, SendError::TimedOut { .. }),
+                    "close of sender {at}: {e}"
+                );
+            }
+        }
+    }
+
+    /// The next message: said before it is sent, because it may arrive before the call returns.
+    fn begin(&self, length: usize) -> Vec<u8> {
+        let mut told = self.shared.senders[self.at].lock();
+        told.begun = self.accepted + 1;
+        told.lengths.truncate(self.accepted as usize);
+        told.lengths.push(length);
+        content(self.at, self.accepted, length)
+    }
+
+    fn took(&mut self, sent: Result<Ticket, SendError>) -> Result<bool, CloseReason> {
+        match sent {
+            Ok(ticket) => {
+                self.accepted += 1;
+                host::progress();
+                self.last = Some(ticket);
+                Ok(true)
+            }
+            Err(SendError::Full(_) | SendError::TimedOut { .. }) => {
+                self.shared.senders[self.at].lock().begun = self.accepted;
+                Ok(false)
+            }
+            Err(SendError::Ended(reason)) => Err(reason),
+            Err(e) => panic!("sender {}: {e}", self.at),
+        }
+    }
+
+    fn done(&self, done: Result<(), SendError>) -> Result<(), CloseReason> {
+        match done {
+            Ok(()) | Err(SendError::TimedOut { .. }) => Ok(()),
+            Err(SendError::Ended(reason)) => Err(reason),
+            Err(e) => panic!("sender {}: {e}", self.at),
+        }
+    }
+
+    /// A message's length as a case has it, as far as the connection takes it.
+    fn length(&self, wanted: u32) -> usize {
+        (wanted as usize).min(self.sender.max_message_bytes())
+    }
+
+    fn step(&mut self, case: &Case, step: SendStep) -> Result<(), CloseReason> {
+        match step {
+            SendStep::Send(length) => {
+                let message = self.begin(self.length(length));
+                let sent = self.sender.send(&message);
+                self.took(sent).map(drop)
+            }
+            SendStep::TrySend(length) => {
+                let message = self.begin(self.length(length));
+                let sent = self.sender.try_send(&message);
+                self.took(sent).map(drop)
+            }
+            SendStep::SendWithin(length, time) => {
+                let message = self.begin(self.length(length));
+                let sent = timed(case, "send_timeout", us(time), || {
+                    self.sender.send_timeout(&message, us(time))
+                });
+                self.took(sent).map(drop)
+            }
+            SendStep::Batch(length, count) => self.batch(self.length(length), count),
+            SendStep::Reserve(length, commits) => self.reserve(self.length(length), commits),
+            SendStep::Flush => {
+                let done =
+                    timed(case, "flush_timeout", us(1000), || self.sender.flush_timeout(us(1000)));
+                self.done(done)
+            }
+            SendStep::Ask => match self.last.map(|ticket| self.sender.is_acked(ticket)) {
+                Some(Err(SendError::Ended(reason))) => Err(reason),
+                Some(Err(e)) => panic!("is_acked: {e}"),
+                _ => Ok(()),
+            },
+            SendStep::WaitAll(time) => {
+                let done = timed(case, "wait_all_timeout", us(time), || {
+                    self.sender.wait_all_timeout(us(time))
+                });
+                self.done(done)
+            }
+            SendStep::Sleep(time) => {
+                time::sleep(us(time));
+                Ok(())
+            }
+        }
+    }
+
+    fn batch(&mut self, length: usize, count: u32) -> Result<(), CloseReason> {
+        for _ in 0..count {
+            let message = self.begin(length);
+            let sent = self.sender.batch().try_send(&message);
+            if !self.took(sent)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, length: usize, commits: bool) -> Result<(), CloseReason> {
+        let message = self.begin(length);
+        let sent = match self.sender.try_reserve(length) {
+            Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
+            Ok(mut room) => {
+                assert!(room.capacity() >= length);
+                room.write(0, &message).and_then(|()| room.commit(length))
+            }
+            Err(e) => Err(e),
+        };
+        self.took(sent).map(drop)
+    }
+}
+
+/// The receiver and its steps.
+struct Receiving<'s, P: Tuned> {
+    inbox: P::Receiver,
+    shared: &'s Shared,
+    held: Vec<<P::Receiver as RecvHalf>::Message>,
+    taken: Vec<u64>,
+    ended: Vec<bool>,
+    is_over: bool,
+    /// Senders that have connected.
+    peers: usize,
+}
+
+impl<'s, P: Tuned> Receiving<'s, P> {
+    fn new(inbox: P::Receiver, shared: &'s Shared, peers: usize) -> Receiving<'s, P> {
+        let (taken, ended) = (vec![0; peers], vec![false; peers]);
+        Receiving { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
+    }
+
+    fn run(mut self) {
+        let case = Arc::clone(&self.shared.case);
+        for step in &case.receiver {
+            self.step(&case, *step);
+        }
+        if case.receiver_is_dropped {
+            self.held.clear();
+            drop(self.inbox);
+            *self.shared.receiver_gone.lock() = Some(time::now());
+            return;
+        }
+        self.drain(&case);
+        for (at, told) in self.shared.senders.iter().enumerate().take(self.peers) {
+            if let Some(closed) = told.lock().closed {
+                assert_eq!(self.taken[at], closed, "messages of sender {at}, which has closed");
+            }
+        }
+    }
+
+    /// Takes all until every sender has ended; each end is noticed in time.
+    fn drain(&mut self, case: &Case) {
+        self.held.clear();
+        let mut since_end: Option<Instant> = None;
+        while !self.is_over && self.peers > 0 {
+            let got = self.inbox.recv_timeout(Duration::from_millis(200));
+            if got.is_ok() {
+                since_end = None;
+            }
+            self.take(got);
+            self.held.clear();
+            let all_ended =
+                self.shared.senders[..self.peers].iter().all(|told| told.lock().ended_at.is_some());
+            if all_ended {
+                let since = *since_end.get_or_insert_with(time::now);
+                let quiet = time::since(since);
+                let bound = detection(case) + Duration::from_millis(case.settings.linger_ms);
+                assert!(
+                    self.is_over || quiet <= bound,
+                    "no end after {quiet:?}, the bound is {bound:?}"
+                );
+            }
+        }
+    }
+
+    fn step(&mut self, case: &Case, step: RecvStep) {
+        match step {
+            RecvStep::Recv(time) => {
+                let got =
+                    timed(case, "recv_timeout", us(time), || self.inbox.recv_timeout(us(time)));
+                self.take(got);
+            }
+            RecvStep::TryRecv => {
+                let got = self.inbox.try_recv();
+                self.take(got);
+            }
+            RecvStep::Each => self.each(),
+            RecvStep::Free(n) => drop(self.held_one(n)),
+            RecvStep::FreeElsewhere(n) => {
+                if let Some(message) = self.held_one(n) {
+                    thread::spawn("frees", move || drop(message))
+                        .expect("a thread")
+                        .join()
+                        .expect("no panic");
+                }
+            }
+            RecvStep::FreeAll => self.held.clear(),
+            RecvStep::Sleep(time) => time::sleep(us(time)),
+        }
+    }
+
+    fn held_one(&mut self, n: u32) -> Option<<P::Receiver as RecvHalf>::Message> {
+        let at = n as usize % self.held.len().max(1);
+        (at < self.held.len()).then(|| self.held.swap_remove(at))
+    }
+
+    fn each(&mut self) {
+        let (shared, taken) = (self.shared, &mut self.taken);
+        let got =
+            self.inbox.try_recv_each(|peer, bytes| check(shared, taken, peer.0 as usize, bytes));
+        match got {
+            Ok(_) => {}
+            Err(e) => self.failed(e),
+        }
+    }
+
+    fn take(&mut self, got: Result<<P::Receiver as RecvHalf>::Message, RecvError>) {
+        match got {
+            Ok(message) => {
+                check(self.shared, &mut self.taken, message.peer().0 as usize, &message);
+                self.held.push(message);
+            }
+            Err(e) => self.failed(e),
+        }
+    }
+
+    fn failed(&mut self, error: RecvError) {
+        let case = &self.shared.case;
+        match error {
+            RecvError::Empty | RecvError::TimedOut => {}
+            RecvError::Closed => {
+                world::note(|| "the receiver has all ends".into());
+                self.is_over = true;
+            }
+            RecvError::Peer { peer, reason } => {
+                let at = peer.0 as usize;
+                world::note(|| format!("the receiver hears of sender {at}: {reason}"));
+                let excused =
+                    case.may_fail() || case.ends[at] == End::Drop || case.receiver_is_dropped;
+                assert!(excused, "sender {at} as the receiver sees it: {reason}");
+                assert!(!self.ended[at], "sender {at} ends twice");
+                self.ended[at] = true;
+            }
+            e => assert!(case.may_fail(), "the receiver: {e}"),
+        }
+    }
+}
+
+/// A message that has come is the next one of its sender, and equal.
+fn check(shared: &Shared, taken: &mut [u64], at: usize, bytes: &[u8]) {
+    let n = taken[at];
+    taken[at] += 1;
+    host::progress();
+    let told = shared.senders[at].lock();
+    let length = told.lengths.get(n as usize).copied();
+    assert!(n < told.begun, "sender {at} has sent {} messages, message {n} has come", told.begun);
+    assert_eq!(Some(bytes.len()), length, "length of message {n} of sender {at}");
+    drop(told);
+    assert!(*bytes == content(at, n, bytes.len()), "content of message {n} of sender {at}");
+}

@@ -1,0 +1,77 @@
+//! Making a case that fails smaller.
+
+use crate::case::{Case, End, Faults};
+
+/// The smallest case found that fails, beginning with one that does. `fails` plays a case.
+pub fn shrink(case: &Case, fails: impl Fn(&Case) -> bool) -> Case {
+    let mut best = case.clone();
+    while let Some(smaller) = candidates(&best).into_iter().find(|case| fails_at_all(case, &fails))
+    {
+        best = smaller;
+    }
+    best
+}
+
+/// Another order of threads may be needed when steps are gone.
+const ORDERS: u64 = 8;
+
+fn fails_at_all(case: &Case, fails: &impl Fn(&Case) -> bool) -> bool {
+    (0..ORDERS).any(|n| fails(&Case { seed: case.seed + n, ..case.clone() }))
+}
+
+/// Smaller cases, the much smaller ones first.
+fn candidates(case: &Case) -> Vec<Case> {
+    let mut all = Vec::new();
+    for at in (0..case.senders.len()).filter(|_| case.senders.len() > 1) {
+        let mut one = case.clone();
+        one.senders.remove(at);
+        one.ends.remove(at);
+        all.push(one);
+    }
+    for at in 0..=case.senders.len() {
+        let len = steps(case, at);
+        for part in [len, len.div_ceil(2), len.div_ceil(4), 1] {
+            for from in (0..len).step_by(part.max(1)) {
+                let mut one = case.clone();
+                let end = (from + part).min(len);
+                match at.checked_sub(1) {
+                    None => drop(one.receiver.drain(from..end)),
+                    Some(sender) => drop(one.senders[sender].drain(from..end)),
+                }
+                all.push(one);
+            }
+        }
+    }
+    let simpler = [
+        Case { stall_one_in: 0, ..case.clone() },
+        Case { faults: Faults::default(), ..case.clone() },
+        Case { receiver_is_dropped: false, ..case.clone() },
+        Case { ends: vec![End::Close; case.ends.len()], ..case.clone() },
+    ];
+    all.extend(simpler.into_iter().filter(|one| one != case));
+    all
+}
+
+fn steps(case: &Case, at: usize) -> usize {
+    at.checked_sub(1).map_or(case.receiver.len(), |sender| case.senders[sender].len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::SendStep;
+
+    #[test]
+    fn what_a_failure_needs_is_left() {
+        let case = (0..).map(|seed| Case::draw(seed, None, None)).find(fails).unwrap();
+        let small = shrink(&case, fails);
+        assert!(fails(&small));
+        assert_eq!((small.steps(), small.senders.len()), (2, 1), "{small}");
+    }
+
+    /// Needs a flush and a wait.
+    fn fails(case: &Case) -> bool {
+        let waits = |step: &SendStep| matches!(step, SendStep::WaitAll(_));
+        case.senders.iter().any(|s| s.contains(&SendStep::Flush) && s.iter().any(waits))
+    }
+}

@@ -1,0 +1,66 @@
+//! Cases that failed once, as they were shrunk, each in many orders of threads; and that a seed repeats.
+
+use host::world::Limits;
+use worlds::case::Case;
+use worlds::play::play;
+
+/// Orders of threads for each case.
+const ORDERS: u64 = 100;
+
+fn holds(case: &str) {
+    let case: Case = serde_json::from_str(case).unwrap();
+    for seed in case.seed..case.seed + ORDERS {
+        let (report, ended) = play(&Case { seed, ..case.clone() }, Limits::default());
+        if let Err(failure) = ended {
+            panic!("seed {seed}: {failure}\n{}", report.events.join("\n"));
+        }
+    }
+}
+
+/// What the receiver told the sender failed, because the sender had closed, before the messages were handed out.
+#[test]
+fn a_buffered_write_goodbye_counts_before_what_fails_behind_it() {
+    holds(
+        r#"{"seed":1131,"connection":"buffered-write","place":"card","switch_one_in":64,"stall_one_in":0,
+        "stall_us":1000,"faults":{},"settings":{"window":8,"message_bytes":8,"batch":1,"signal_every":0,
+        "other_way":false,"wait":"adaptive","keepalive_ms":1000,"linger_ms":50},
+        "senders":[[{"try-send":1},{"try-send":7},{"try-send":0},{"send":8},{"send":1}]],"ends":["close"],
+        "receiver":[{"recv":3000000},{"recv":3000000},"try-recv",{"sleep":3000000},"try-recv",{"sleep":1000001}],
+        "receiver_is_dropped":false}"#,
+    );
+}
+
+/// The goodbye overtook a READ, which the receiver could not answer any more.
+#[test]
+fn a_shared_write_goodbye_waits_for_reads() {
+    holds(
+        r#"{"seed":4801,"connection":"shared-write","place":"faulty","switch_one_in":1,"stall_one_in":0,
+        "stall_us":50000,"faults":{"delay":11,"late_read":171},"settings":{"window":7,"message_bytes":1000,
+        "batch":1,"signal_every":0,"other_way":false,"wait":"spin","keepalive_ms":10,"linger_ms":1},
+        "senders":[[{"send-within":[1,0]},{"try-send":1000},{"try-send":999},{"wait-all":2000},{"try-send":999},
+        {"reserve":[1000,true]},{"batch":[401,7]},{"send":999},{"send":0}]],"ends":["close"],"receiver":[],
+        "receiver_is_dropped":false}"#,
+    );
+}
+
+/// A thread without a processor for a while probed behind its goodbye, and the receiver had gone.
+#[test]
+fn a_probe_behind_a_goodbye_may_fail() {
+    for connection in ["shared-write", "direct-write", "buffered-write"] {
+        holds(&format!(
+            r#"{{"seed":81,"connection":"{connection}","place":"card","switch_one_in":2,"stall_one_in":8,
+            "stall_us":50000,"faults":{{}},"settings":{{"window":2,"message_bytes":8,"batch":1,"signal_every":0,
+            "other_way":false,"wait":"block","keepalive_ms":1,"linger_ms":1}},
+            "senders":[[{{"send":1}},{{"send":7}}]],"ends":["close"],"receiver":[],"receiver_is_dropped":false}}"#
+        ));
+    }
+}
+
+#[test]
+fn a_seed_repeats() {
+    for seed in 0..30 {
+        let case = Case::draw(seed, None, None);
+        let [first, second] = [(); 2].map(|()| play(&case, Limits::default()));
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
