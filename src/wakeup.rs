@@ -93,7 +93,7 @@ mod tests {
 
     fn is_readable(wakeup: &Wakeup) -> bool {
         let mut fds = [PollFd::new(&wakeup.fd, PollFlags::IN)];
-        poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
     }
 
     /// A waker that was chosen before the announcement was taken back, and writes after that, makes

@@ -20,6 +20,7 @@
 
 pub mod fd;
 pub mod oneshot;
+pub mod plant;
 pub mod random;
 pub mod sync;
 pub mod thread;

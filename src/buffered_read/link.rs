@@ -1,5 +1,6 @@
 //! A receiver's side of one queue pair: what it reads, where it lands, how it ends.
 
+use host::plant::{Plant, is_planted};
 use host::thread::spin_loop;
 
 use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words, wake};
@@ -391,7 +392,8 @@ impl<R: Landing> Link<R> {
                 let from = remote(place, read.offset, bytes - read.offset);
                 self.work.reads += 1;
                 self.work.read_bytes += u64::from(read.len);
-                let staged = self.ring.read(&mut self.queue, read.len, from);
+                let beyond = if is_planted(Plant::ReadBeyondRing) { 64 } else { 0 };
+                let staged = self.ring.read(&mut self.queue, read.len + beyond, from);
                 staged.map_err(|e| e.to_string())
             }
             Request::Tail => {

@@ -7,6 +7,8 @@ mod wake;
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::plant::{Plant, is_planted};
+
 use conn_core::buffered_read::wake::Waker;
 use conn_core::buffered_read::{Source, WordError, Words};
 use conn_core::ring::offer::HEAD_AT;
@@ -330,6 +332,10 @@ impl Sender {
     fn publish(&mut self, grant: Grant, len: u32) -> Option<Ticket> {
         let committed = self.source.commit(grant, len).ok()?;
         let header = committed.header;
+        if is_planted(Plant::EarlyTail) {
+            self.block.publish_tail(self.source.tail_word());
+            host::point();
+        }
         self.ring.store_u64(header.offset as usize, header.word).ok()?;
         if let Some(skip) = committed.skip {
             self.ring.store_u64(skip.offset as usize, skip.word).ok()?;

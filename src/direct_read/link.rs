@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use host::plant::{Plant, is_planted};
+
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     Ack, AckMode, DecodeError, Notice, Part, Place, ReadRequest, Reads, Refusal, Slot,
@@ -385,7 +387,9 @@ impl Link {
                 let Some(place) = self.take_signal(number) else {
                     return Err(internal_error(verbs_safe::StageError::UnknownRegion));
                 };
-                let fence = self.reads.config().ack == AckMode::FencedWrite && !self.too_early;
+                let fence = self.reads.config().ack == AckMode::FencedWrite
+                    && !self.too_early
+                    && !is_planted(Plant::EarlyAck);
                 self.stage_write(place, &[outcome.code()], fence)
             }
             Ack::Notice(notice) => {

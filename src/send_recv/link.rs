@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use conn_core::control::{Control, Taken};
 use conn_core::credit::CreditGrantor;
 use conn_core::wr::{WrClass, WrId};
+use host::plant::{Plant, is_planted};
 use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendOp, SendQueue};
 
 use super::shared::SlotReturn;
@@ -542,7 +543,8 @@ impl Link {
     #[inline]
     fn grant(&mut self, reposted: u32) {
         let Some(grantor) = &mut self.grantor else { return };
-        if reposted > 0 && grantor.on_reposted(reposted).is_err() {
+        let granted = reposted + u32::from(is_planted(Plant::ExtraCredit));
+        if granted > 0 && grantor.on_reposted(granted).is_err() {
             self.fail(CloseReason::Protocol(ProtocolError::Completion));
             return;
         }

@@ -193,7 +193,12 @@ impl Case {
         let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
         let connection = connection.unwrap_or_else(|| random.pick(&Connection::ALL));
         let place = place.unwrap_or_else(|| random.pick(&Place::ALL));
-        let settings = settings(&mut random);
+        let mut settings = settings(&mut random);
+        let faults = if place == Place::Faulty { faults(&mut random) } else { Faults::default() };
+        if faults.qp_death > 0 {
+            // Probes alone tell of it.
+            settings.keepalive_ms = settings.keepalive_ms.min(1000);
+        }
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
         Case {
@@ -203,7 +208,7 @@ impl Case {
             switch_one_in: random.pick(&[1, 2, 4, 16, 64]),
             stall_one_in: random.pick(&[0, 0, 0, 8, 32]),
             stall_us: random.pick(&[10, 1_000, 50_000]),
-            faults: if place == Place::Faulty { faults(&mut random) } else { Faults::default() },
+            faults,
             settings,
             senders: (0..senders)
                 .map(|_| (0..steps).map(|_| send_step(&mut random, &settings)).collect())
@@ -241,11 +246,14 @@ impl Settings {
     }
 }
 
+/// A keepalive interval in which no world ends: nothing hides a lost wake-up.
+const NEVER_MS: u64 = 86_400_000;
+
 fn settings(random: &mut Random) -> Settings {
     let window = random.pick(&[1, 2, 3, 4, 7, 8, 16]);
     let wait = random.pick(&[Wait::Spin, Wait::Block, Wait::Block, Wait::Adaptive, Wait::Adaptive]);
     // Polling for a long time takes many steps.
-    let keepalives: &[u64] = if wait == Wait::Spin { &[1, 10] } else { &[1, 10, 1000] };
+    let keepalives: &[u64] = if wait == Wait::Spin { &[1, 10] } else { &[1, 10, 1000, NEVER_MS] };
     Settings {
         window,
         message_bytes: random.pick(&[1, 8, 40, 64, 100, 1000, 4000]),
@@ -272,7 +280,7 @@ fn length(random: &mut Random, settings: &Settings) -> u32 {
 
 /// A time in microseconds: short ones, and some about that of a probe.
 fn time_us(random: &mut Random, settings: &Settings) -> u64 {
-    let keepalive = settings.keepalive_ms * 1000;
+    let keepalive = settings.keepalive_ms.min(1000) * 1000;
     random.pick(&[0, 1, 50, 300, 2_000, keepalive / 2, keepalive + 1, 3 * keepalive])
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use host::plant::Plant;
 use host::sync::Mutex;
 use host::world::{Failure, Limits, Nature, Report};
 use host::{thread, time, world};
@@ -20,10 +21,20 @@ use crate::setup::{Tuned, retry_time};
 
 /// Plays a case in a world of its own.
 pub fn play(case: &Case, limits: Limits) -> (Report, Result<(), Failure>) {
+    play_with(case, limits, None)
+}
+
+/// [`play`] with a fault planted into the code.
+pub fn play_with(
+    case: &Case,
+    limits: Limits,
+    plant: Option<Plant>,
+) -> (Report, Result<(), Failure>) {
     let nature = Nature {
         switch_one_in: case.switch_one_in,
         stall_one_in: case.stall_one_in,
         stall_ns: 1 + case.stall_us * 1000,
+        plant,
         ..Nature::default()
     };
     let case = Arc::new(case.clone());
@@ -77,6 +88,7 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
             play_on::<P>(case, simulation.name());
             over.store(true, Ordering::Relaxed);
             driver.join().expect("no panic");
+            expect_credits(case, simulation.stats().rnr_naks);
             expect_none(&simulation.left());
         }
         place => {
@@ -87,9 +99,15 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
             };
             let device = WorldDevice::new(kind);
             play_on::<P>(case, device.name());
+            expect_credits(case, device.counters().rnr_naks);
             expect_none(&device.left());
         }
     }
+}
+
+/// Credits keep a sender from a receiver that is not ready.
+fn expect_credits(case: &Case, rnr_naks: u64) {
+    assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
 }
 
 fn expect_none(left: &[(&str, usize)]) {

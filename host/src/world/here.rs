@@ -9,6 +9,8 @@ use rustix::event::PollFd;
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 
+use crate::plant::Plant;
+
 use super::schedule::{Shared, wait_for};
 use super::state::{NodeId, On, Status};
 
@@ -127,6 +129,10 @@ impl Here {
         if state.is_over || state.tasks[self.id].uninterrupted == 0 {
             self.world.hand_on(state, self.id, true);
         }
+    }
+
+    pub(crate) fn is_planted(&self, plant: Plant) -> bool {
+        self.world.state.lock().nature.plant == Some(plant)
     }
 
     pub(crate) fn progress(&self) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::plant::Plant;
 use crate::random::Random;
 
 /// A part of a world that fails as one: a process, or a machine.
@@ -38,11 +39,20 @@ pub struct Nature {
     pub jump_one_in: u64,
     /// The longest such jump, in nanoseconds.
     pub jump_ns: u64,
+    /// A fault that tests plant into the code.
+    pub plant: Option<Plant>,
 }
 
 impl Default for Nature {
     fn default() -> Nature {
-        Nature { switch_one_in: 4, stall_one_in: 0, stall_ns: 0, jump_one_in: 0, jump_ns: 0 }
+        Nature {
+            switch_one_in: 4,
+            stall_one_in: 0,
+            stall_ns: 0,
+            jump_one_in: 0,
+            jump_ns: 0,
+            plant: None,
+        }
     }
 }
 

@@ -41,6 +41,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use host::plant::{Plant, is_planted};
 use host::sync::Mutex;
 use verbs_sys::*;
 
@@ -318,7 +319,7 @@ impl Cq {
 
     /// Fires the event that was armed, if what was published is what it waits for.
     fn notify(self: &Arc<Cq>, producer: &mut Producer) {
-        if producer.fires() {
+        if producer.fires() && !is_planted(Plant::LostWakeup) {
             self.fire(producer);
         }
     }

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use host::plant::{Plant, is_planted};
 use verbs_sys::*;
 
 use crate::objects::device::admit;
@@ -217,6 +218,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     // SAFETY: NULL, or a completion queue of ours.
     errno::code(unsafe { Cq::from_abi(cq) }.map(|cq| {
         let mut producer = cq.producer.lock();
+        if is_planted(Plant::LockOrder) {
+            cq.context.device.qps.all().iter().for_each(|qp| drop(qp.sq.lock()));
+        }
         // An arming for any completion is not weakened by a later one.
         if solicited_only == 0 {
             producer.armed = Armed::Any;
