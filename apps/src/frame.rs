@@ -90,12 +90,12 @@ pub(crate) struct Hurried<'s, S> {
 
 impl<'s, S: Stream> Hurried<'s, S> {
     pub(crate) fn new(stream: &'s mut S, limit: Duration) -> Hurried<'s, S> {
-        Hurried { stream, end: Instant::now() + limit, step: Cell::new(limit) }
+        Hurried { stream, end: host::time::now() + limit, step: Cell::new(limit) }
     }
 
     /// The next step ends with its time, or with that of all.
     fn arm(&self) -> std::io::Result<()> {
-        let left = self.end.saturating_duration_since(Instant::now()).min(self.step.get());
+        let left = self.end.saturating_duration_since(host::time::now()).min(self.step.get());
         match left.is_zero() {
             true => Err(ErrorKind::WouldBlock.into()),
             false => self.stream.set_timeout(left),

@@ -1,9 +1,9 @@
 //! Progress on standard error, where a person looks at it.
 
 use std::io::IsTerminal;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use host::channel::{RecvError, channel};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::outcome::{Failure, Outcome, printable};
@@ -88,10 +88,10 @@ pub(crate) fn has_bar() -> bool {
 
 /// Does `work`, and `other` from time to time until that is done.
 fn meanwhile<T>(every: Duration, mut other: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         let (working, is_over) = channel::<()>();
         scope.spawn(move || {
-            while is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            while is_over.recv_timeout(every) == Err(RecvError::TimedOut) {
                 other();
             }
         });

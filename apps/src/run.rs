@@ -63,7 +63,7 @@ pub(crate) fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
 /// All that a run prints: results, and remarks.
 fn said(child: &mut Child) -> Result<(String, String)> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let remarks = std::thread::spawn(move || {
+    let remarks = move || {
         let mut all = String::new();
         for line in BufReader::new(stderr.context("no standard error of the run")?).lines() {
             let line = line?;
@@ -71,7 +71,8 @@ fn said(child: &mut Child) -> Result<(String, String)> {
             all = all + &line + "\n";
         }
         Ok::<_, anyhow::Error>(all)
-    });
+    };
+    let remarks = host::thread::spawn("remarks", remarks)?;
     let mut results = String::new();
     stdout.context("no standard output of the run")?.read_to_string(&mut results)?;
     let remarks = remarks.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

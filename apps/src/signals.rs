@@ -6,10 +6,10 @@
 //! status is 128 and the signal's number, as a shell has it.
 
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use host::sync::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -35,8 +35,7 @@ enum OnSignal {
 static ON_SIGNAL: Mutex<OnSignal> = Mutex::new(OnSignal::Settle);
 
 fn on_signal() -> MutexGuard<'static, OnSignal> {
-    // Each value of it is whole: a panic elsewhere leaves none half-written.
-    ON_SIGNAL.lock().unwrap_or_else(PoisonError::into_inner)
+    ON_SIGNAL.lock()
 }
 
 /// Has a signal print `results` and exit from now on, until [`first_message`] or [`settles`]: for
@@ -92,7 +91,7 @@ static HANDED_ON_TO: Mutex<Option<Pid>> = Mutex::new(None);
 /// From now on hands signals on to this process, which nothing has waited for yet; a signal that has
 /// come, at once.
 pub(crate) fn hand_on_to(process: Option<Pid>) {
-    *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner) = process;
+    *HANDED_ON_TO.lock() = process;
     if is_interrupted() {
         hand_on();
     }
@@ -108,7 +107,7 @@ fn hand_on() {
 
 /// Sends a signal to the run that this process waits for. Returns whether there is one.
 fn send(signal: Signal) -> bool {
-    let process = *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = *HANDED_ON_TO.lock();
     // It may have ended already: nothing has waited for it, so that the number is its own.
     process.is_some_and(|process| kill_process(process, signal).is_ok())
 }
@@ -171,16 +170,17 @@ pub(crate) fn end_early() -> Result<()> {
             send(Signal::KILL);
             std::process::exit(interrupted.exit_status());
         }
-        std::thread::spawn(move || {
-            std::thread::sleep(GRACE);
+        let ends = move || {
+            host::time::sleep(GRACE);
             // What this process waits for ends now, and then this process has its time to settle.
             if send(Signal::KILL) {
-                std::thread::sleep(GRACE);
+                host::time::sleep(GRACE);
             }
             let why = "what was under way has not ended in";
             let line = format_args!("rdma-conn: {interrupted}; {why} {GRACE:?}");
             outcome::exit(interrupted.exit_status(), line);
-        });
+        };
+        host::thread::spawn("grace", ends).expect("a thread");
     })
 }
 
@@ -212,8 +212,7 @@ pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Resul
             act(named.map_or("a signal", |(_, name)| name));
         }
     };
-    let thread = std::thread::Builder::new().name("signals".into()).spawn(wait);
-    thread.map(drop).context("no thread for signals")
+    host::thread::spawn("signals", wait).map(drop).context("no thread for signals")
 }
 
 /// Whether this process does not ignore a signal, which a handler would change, for a child as well.

@@ -1,5 +1,6 @@
 //! Waiting for descriptors.
 
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,17 @@ pub fn epoll_wait(
     }
     let timeout = timeout.map(timespec);
     epoll::wait(set, rustix::buffer::spare_capacity(events), timeout.as_ref())
+}
+
+/// An event of an epoll instance that is there already.
+///
+/// # Errors
+/// The system's.
+pub fn epoll_at_once(set: impl AsFd) -> Result<Option<epoll::Event>, Errno> {
+    crate::point();
+    let mut room = [MaybeUninit::uninit()];
+    let (events, _) = epoll::wait(set, &mut room, Some(&AT_ONCE))?;
+    Ok(events.first().copied())
 }
 
 /// Before a read of a descriptor that blocks: in a world, waits until it is readable. The host's read waits

@@ -1,12 +1,12 @@
-//! Time, threads, locks and waits: the one way by which verbs-safe, soft-rnic and rdma-conn reach the clock
-//! and the scheduler of the host.
+//! Time, threads, locks and waits: the one way by which the crates of the workspace reach the clock and
+//! the scheduler of the host.
 //!
 //! | module | instead of |
 //! |---|---|
 //! | [`time`] | `Instant::now`, `thread::sleep`, `clock_gettime` |
 //! | [`thread`] | `thread::spawn`, `park`, `unpark`, `yield_now`, `hint::spin_loop` |
-//! | [`sync`] | `Mutex`, `RwLock`, `Condvar` |
-//! | [`oneshot`] | `mpsc` |
+//! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Barrier` |
+//! | [`channel`] | `mpsc` |
 //! | [`random`] | `RandomState` |
 //! | [`fd`] | `poll`, `epoll_wait`, reads of descriptors that block |
 //!
@@ -18,8 +18,8 @@
 //! crate.** What waits otherwise holds up its world, and what draws on chance otherwise does not repeat.
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod fd;
-pub mod oneshot;
 pub mod plant;
 pub mod random;
 pub mod sync;

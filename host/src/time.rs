@@ -55,6 +55,16 @@ pub fn wall_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
+/// The time that this thread has had a processor for; in a world, that the world has lasted.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    #[cfg(feature = "world")]
+    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+        return Duration::from_nanos(ns);
+    }
+    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
 fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conn_core::multicast::Counts;
-use host::oneshot::{Receiver, RecvError, channel};
+use host::channel::{Receiver, RecvError, channel};
 use host::thread::JoinHandle;
 
 use super::backoff::Backoff;
@@ -50,7 +50,8 @@ impl Group {
         let (stopped, (tell, ended)) = (stop.clone(), channel());
         let thread = host::thread::spawn(&format!("multicast {}", self.rank().0), move || {
             self.driven_here();
-            tell.send(drive(self, &stopped, deliver));
+            // A member that was dropped waits for the thread, and not for its result.
+            let _ = tell.send(drive(self, &stopped, deliver));
         })?;
         Ok(Running { sender, stop, ended, thread: Some(thread) })
     }

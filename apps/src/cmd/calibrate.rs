@@ -112,7 +112,7 @@ impl End {
             self.send.next_slot().context("no slot")?;
             self.send.stage(SendOp::Send { len: bytes }, true)?;
         }
-        let start = Instant::now();
+        let start = host::time::now();
         self.send.post()?;
         Ok(nanoseconds(start))
     }
@@ -120,14 +120,14 @@ impl End {
     /// Posts so many receives: how long that takes.
     fn receive(&mut self, count: u32) -> Result<f64> {
         let slots: Vec<u32> = (0..count).collect();
-        let start = Instant::now();
+        let start = host::time::now();
         self.recv.post(&slots)?;
         Ok(nanoseconds(start))
     }
 
     /// Takes completions, as many as there are: how many, and how long the poll takes.
     fn poll(&mut self) -> Result<(u32, f64)> {
-        let start = Instant::now();
+        let start = host::time::now();
         let polled = self.cq.poll(&mut self.batch)? as u32;
         let time = nanoseconds(start);
         for completion in self.batch.drain() {
@@ -156,10 +156,10 @@ impl End {
 /// The time since `start`, without that of looking at the clock.
 fn nanoseconds(start: Instant) -> f64 {
     static LOOK: OnceLock<f64> = OnceLock::new();
-    let time = start.elapsed().as_nanos() as f64;
+    let time = host::time::since(start).as_nanos() as f64;
     let look = LOOK.get_or_init(|| {
-        let start = Instant::now();
-        let last = (0..1000).fold(start, |_, _| Instant::now());
+        let start = host::time::now();
+        let last = (0..1000).fold(start, |_, _| host::time::now());
         last.duration_since(start).as_nanos() as f64 / 1000.0
     });
     (time - look).max(0.0)
@@ -181,14 +181,14 @@ fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> R
         take.push(found);
         here.await_all(1)?;
         there.receive(1)?;
-        let start = Instant::now();
+        let start = host::time::now();
         one.push(here.send(1, 1)?);
         here.await_all(1)?;
         gap.push(nanoseconds(start));
         there.await_all(1)?;
         // Long ones, one behind the other.
         there.receive(LISTED)?;
-        let start = Instant::now();
+        let start = host::time::now();
         here.send(LISTED, LONG)?;
         there.await_all(LISTED)?;
         long.push((nanoseconds(start) - time) / f64::from(LISTED * LONG));
@@ -232,7 +232,7 @@ fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> R
 /// Sends a message, and looks for it at the other end: how long after the post began it was found, and
 /// how long the poll took that found it.
 fn arrives(here: &mut End, there: &mut End) -> Result<(f64, f64)> {
-    let start = Instant::now();
+    let start = host::time::now();
     here.send(1, 1)?;
     loop {
         let (polled, time) = there.poll()?;

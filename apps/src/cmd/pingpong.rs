@@ -113,7 +113,7 @@ fn within_process<K: Kind>(
 ) -> Result<Latency> {
     let before = device.counters().ok();
     let (mut near, mut far) = K::pair(device, config)?;
-    let (half_trips, work) = std::thread::scope(|scope| {
+    let (half_trips, work) = host::thread::scope(|scope| {
         let follower = scope.spawn(move || {
             pinning::pin_thread(1);
             let followed =

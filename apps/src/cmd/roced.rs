@@ -1,8 +1,7 @@
 //! `rdma-conn roced`: a process that keeps an address of the network bound.
 
-use std::sync::mpsc::channel;
-
 use anyhow::Context;
+use host::channel::channel;
 use soft_rnic::Roce;
 
 use crate::cli::{Common, Roced};
@@ -23,7 +22,7 @@ pub(crate) fn run(common: &Common, options: &Roced) -> Outcome {
     })?;
     let name = roce.list().with_context(|| format!("cannot keep {} bound", options.address))?;
     remark!("{name} is bound");
-    let signal = came.recv().context("no way to hear of signals")?;
+    let signal = came.recv().ok().context("no way to hear of signals")?;
     tracing::info!("{signal} has come");
     Ok(())
 }

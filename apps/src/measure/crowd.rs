@@ -4,11 +4,9 @@
 //! it is. Each receiving thread sees the messages of one sender in rising order; the count of
 //! all messages, and the sum of a hash of their numbers, show that each has arrived once.
 
-use std::sync::Barrier;
-use std::thread::ScopedJoinHandle;
-use std::time::Instant;
-
 use anyhow::{Context, Result, anyhow, ensure};
+use host::sync::Barrier;
+use host::thread::ScopedJoinHandle;
 use rdma_conn::BufferedRead;
 use rdma_conn::buffered_read::{Config, SharedReceiver, SharedSender};
 use rdma_conn::device::Device;
@@ -113,7 +111,7 @@ pub(crate) fn measure(
     let transfers = transfers.context("making a thread for the transfers")?;
     let before = device.counters().ok();
     let barrier = &Barrier::new((crowd.sending + crowd.receiving) as usize);
-    let (elapsed, sent, received) = std::thread::scope(|scope| {
+    let (elapsed, sent, received) = host::thread::scope(|scope| {
         let receiver = &receiver;
         let receive = |number: u32| {
             scope.spawn(move || {
@@ -122,9 +120,9 @@ pub(crate) fn measure(
             })
         };
         let receiving: Vec<_> = (0..crowd.receiving).map(receive).collect();
-        let start = Instant::now();
+        let start = host::time::now();
         let sent = all_sent(sender, crowd.sending, load, barrier);
-        let elapsed = start.elapsed();
+        let elapsed = host::time::since(start);
         if sent.is_err() {
             receiver.clone().close();
         }
@@ -167,7 +165,7 @@ fn joined(thread: ScopedJoinHandle<'_, Result<Tally>>) -> Result<Tally> {
 
 /// What all threads have sent, and was received; and says goodbye.
 fn all_sent(sender: SharedSender, threads: u32, load: &Load, barrier: &Barrier) -> Result<Tally> {
-    let sent = std::thread::scope(|scope| {
+    let sent = host::thread::scope(|scope| {
         let sender = &sender;
         let send = |thread| {
             scope.spawn(move || {
@@ -193,7 +191,7 @@ fn send_all(sender: &SharedSender, thread: u32, load: &Load, barrier: &Barrier) 
         payload.seek(first);
     }
     barrier.wait();
-    let (start, stride) = (Instant::now(), load.stride());
+    let (start, stride) = (host::time::now(), load.stride());
     let (mut tally, mut last) = (Tally::default(), None);
     while load.end.goes_on(tally.count, start, stride) {
         let number = if load.verify { first + tally.count } else { 0 };
@@ -244,7 +242,7 @@ fn receive_all(
                 return Err(e);
             }
             (None, Ok(_)) => {}
-            (None, Err(RecvError::Empty)) => std::thread::yield_now(),
+            (None, Err(RecvError::Empty)) => host::thread::yield_now(),
             (None, Err(RecvError::Closed)) => return Ok(tally),
             (None, Err(e)) => return Err(e.into()),
         }

@@ -187,7 +187,7 @@ impl EndOfLoad {
             }
             EndOfLoad::After(time) => {
                 messages & (stride - 1) != 0
-                    || (start.elapsed() < time && !signals::is_interrupted())
+                    || (host::time::since(start) < time && !signals::is_interrupted())
             }
         }
     }
@@ -210,13 +210,13 @@ impl Pacer {
     #[inline]
     pub(crate) fn wait(&mut self) {
         let Some(interval) = self.interval else { return };
-        let mut now = Instant::now();
+        let mut now = host::time::now();
         while now < self.next {
-            std::hint::spin_loop();
+            host::thread::spin_loop();
             if self.next - now > Duration::from_micros(20) {
-                std::thread::yield_now();
+                host::thread::yield_now();
             }
-            now = Instant::now();
+            now = host::time::now();
         }
         self.next = (self.next + interval).max(now);
     }

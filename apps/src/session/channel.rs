@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::handshake::Stream;
@@ -199,9 +199,9 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
 
     /// What the other end says last, in so much `time` at most.
     pub(crate) fn last_words(&mut self, time: Duration) -> LastWords {
-        let end = Instant::now() + time;
+        let end = host::time::now() + time;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(host::time::now());
             // No time at all would be for ever.
             let time = left.max(Duration::from_millis(1));
             match self.hear_limited(time, time) {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use rdma_conn::conn_core::handshake::Reason;
@@ -164,13 +164,15 @@ pub(crate) fn next_peer<K: Kind>(
     command: &str,
     time: Duration,
 ) -> Result<Option<Pending<K>>> {
-    let (mut failures, start) = (0, Instant::now());
+    let (mut failures, start) = (0, host::time::now());
     loop {
         if let Some(interrupted) = signals::interrupted() {
             return Err(interrupted.into());
         }
-        match listener.next_timeout(time.saturating_sub(start.elapsed()).min(GLANCE_AT_SIGNALS)) {
-            Ok(None) if start.elapsed() < time => continue,
+        match listener
+            .next_timeout(time.saturating_sub(host::time::since(start)).min(GLANCE_AT_SIGNALS))
+        {
+            Ok(None) if host::time::since(start) < time => continue,
             Ok(None) => return Ok(None),
             Ok(Some(incoming)) => match known::<K>(&incoming, command) {
                 Ok((session, wire)) => return Ok(Some(Pending { incoming, session, wire })),
@@ -185,14 +187,14 @@ pub(crate) fn next_peer<K: Kind>(
             Err(e @ ConnectError::System { .. }) => {
                 tracing::warn!(error = %e, "tries again to accept");
                 failures += 1;
-                std::thread::sleep(RECOVERY);
+                host::time::sleep(RECOVERY);
                 continue;
             }
             Err(e) => refused(None, &e.to_string()),
         }
         failures = 0;
         // However many connections are refused meanwhile.
-        if start.elapsed() >= time {
+        if host::time::since(start) >= time {
             return Ok(None);
         }
     }
@@ -210,7 +212,7 @@ pub(crate) fn engaged<K: Kind, T>(
     work: impl FnOnce() -> T,
 ) -> T {
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 match next_peer::<K>(listener, command, GLANCE) {

@@ -1,7 +1,5 @@
 //! What the connecting end tells the listening one: its parameters hold.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
 use anyhow::{Context, Result, ensure};
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
@@ -88,7 +86,7 @@ pub(crate) fn is_copy(greeting: &[u8]) -> bool {
 
 /// A number for this process that no other one has.
 pub(crate) fn run_number() -> u64 {
-    RandomState::new().build_hasher().finish()
+    host::random::entropy()
 }
 
 /// Which of its measurements a connecting process is at.

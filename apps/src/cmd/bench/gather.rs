@@ -1,7 +1,7 @@
 //! The listening end before a measurement: each sender connects and says what it wants; the
 //! listener admits or refuses it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
@@ -54,7 +54,7 @@ struct Process {
 impl<K: Kind> Host<'_, K> {
     /// Admits all senders of one measurement. Refused connections do not count.
     pub(super) fn gather(&self, part: u32) -> Result<Party<K>> {
-        let (mut party, since): (Option<Party<K>>, _) = (None, Instant::now());
+        let (mut party, since): (Option<Party<K>>, _) = (None, host::time::now());
         loop {
             if let Some(party) = party.take_if(|party| party.is_complete()) {
                 // Once a session, and not for each of its measurements.
@@ -72,7 +72,7 @@ impl<K: Kind> Host<'_, K> {
                     party.say_how_many_are_missing();
                 }
             }
-            if part > 0 && since.elapsed() > PATIENCE {
+            if part > 0 && host::time::since(since) > PATIENCE {
                 bail!("a connecting end has ended after {part} measurements: start all ends again");
             }
             if party.as_ref().is_some_and(Party::is_deserted) {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
@@ -130,7 +130,7 @@ fn within_process<K: Kind>(
 ) -> Result<Passed> {
     let mut far = K::new_receiver(device, config, 1, None)?;
     let near = K::join(&mut far, None, device, config)?;
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         let receiving = scope.spawn(move || take(far, || Ok(())));
         let sent = send(near, source, size, bar);
         let taken = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -174,7 +174,7 @@ fn send(
     size: u32,
     bar: &ProgressBar,
 ) -> Result<Passed> {
-    let start = Instant::now();
+    let start = host::time::now();
     let mut hasher = crc32fast::Hasher::new();
     let (mut at, mut messages) = (0, 0);
     while at < source.length {
@@ -191,7 +191,12 @@ fn send(
         bar.inc(length as u64);
     }
     sender.close()?;
-    Ok(Passed { bytes: at, messages, checksum: hasher.finalize(), elapsed: start.elapsed() })
+    Ok(Passed {
+        bytes: at,
+        messages,
+        checksum: hasher.finalize(),
+        elapsed: host::time::since(start),
+    })
 }
 
 /// # Errors
@@ -205,7 +210,7 @@ fn take(
     mut receiver: impl Receiving,
     go_on: impl Fn() -> Result<(), Interrupted>,
 ) -> Result<Passed> {
-    let start = Instant::now();
+    let start = host::time::now();
     let mut hasher = crc32fast::Hasher::new();
     let (mut bytes, mut messages) = (0, 0);
     loop {
@@ -226,7 +231,7 @@ fn take(
             Taken::Closed => break,
         }
     }
-    Ok(Passed { bytes, messages, checksum: hasher.finalize(), elapsed: start.elapsed() })
+    Ok(Passed { bytes, messages, checksum: hasher.finalize(), elapsed: host::time::since(start) })
 }
 
 /// The listening end's part.

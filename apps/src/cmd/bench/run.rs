@@ -1,14 +1,13 @@
 //! One measurement: threads that send, threads that receive.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use host::sync::Barrier;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{CloseReason, ConnectError};
 use rdma_conn::verbs_safe::WcStatus;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::measure::{
     HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since,
@@ -123,7 +122,7 @@ pub(crate) fn measure<K: Kind>(
     };
     let before = device.counters().ok();
     let sends = senders.len();
-    let totals = std::thread::scope(|scope| {
+    let totals = host::thread::scope(|scope| {
         let send = |(number, outlets)| {
             scope.spawn(move || {
                 pinning::pin_thread(number);
@@ -298,7 +297,7 @@ fn send_all<S: Sending>(
     }
     let plain = vec![0x5a; load.size as usize];
     together.barrier.wait();
-    let start = Instant::now();
+    let start = host::time::now();
     let mut pacer = Pacer::new(load.rate, start);
     let mut turns = 0;
     let stride = load.stride();
@@ -318,7 +317,7 @@ fn send_all<S: Sending>(
         turns += 1;
     }
     senders.iter_mut().try_for_each(|(sender, _)| sender.wait_all())?;
-    let end = Instant::now();
+    let end = host::time::now();
     let work = senders.iter().fold(Work::default(), |all, (sender, _)| all + sender.work());
     let sent = turns * senders.len() as u64;
     Ok(Side { start, end, received: 0, sent, work, busy: None })
@@ -330,10 +329,10 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
     let mut open: Vec<Taker<K::RecvEnd>> =
         group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
     together.barrier.wait();
-    let start = Instant::now();
+    let start = host::time::now();
     let (received, sent, work) = (0, 0, Work::default());
     let mut side = Side { start, end: start, received, sent, work, busy: None };
-    let busy_before = processor_time();
+    let busy_before = host::time::thread_cpu();
     let mut vain = 0_u32;
     while !open.is_empty() {
         together.go_on()?;
@@ -347,20 +346,14 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
         vain = vain.wrapping_add(1);
         // The senders may share a core with this thread.
         if vain.is_multiple_of(VAIN_ROUNDS) {
-            std::thread::yield_now()
+            host::thread::yield_now()
         } else {
-            std::hint::spin_loop()
+            host::thread::spin_loop()
         }
     }
-    let busy = processor_time().saturating_sub(busy_before);
-    side.busy = Some(busy.as_secs_f64() / start.elapsed().as_secs_f64().max(1e-9));
+    let busy = host::time::thread_cpu().saturating_sub(busy_before);
+    side.busy = Some(busy.as_secs_f64() / host::time::since(start).as_secs_f64().max(1e-9));
     Ok(side)
-}
-
-/// Processor time of this thread so far.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// How long one receiver is waited for until the thread looks whether others have failed.
@@ -384,7 +377,7 @@ fn round<R: Receiving>(
                     tracing::info!("{HAS_COME}");
                 }
                 side.received += count;
-                side.end = Instant::now();
+                side.end = host::time::now();
                 any = true;
             }
             Taken::Nothing => {}

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use host::sync::{Condvar, Mutex};
 
 use super::tally::Tally;
 use super::wire::Reply;
@@ -35,24 +36,29 @@ pub(super) struct Ongoing {
 
 impl Ongoing {
     pub(super) fn new(peer: String) -> Ongoing {
-        Ongoing { peer, start: Instant::now(), tally: Tally::default(), stream: Mutex::new(None) }
+        Ongoing {
+            peer,
+            start: host::time::now(),
+            tally: Tally::default(),
+            stream: Mutex::new(None),
+        }
     }
 
     /// The other end has connected.
     pub(super) fn connected(&self, stream: &TcpStream) -> std::io::Result<()> {
-        *lock(&self.stream) = Some(stream.try_clone()?);
+        *self.stream.lock() = Some(stream.try_clone()?);
         Ok(())
     }
 
     /// Sends the other end a line, which it has to read within `patience`.
     pub(super) fn tell(&self, reply: &Reply, patience: Duration) -> std::io::Result<()> {
-        let mut stream = lock(&self.stream);
+        let mut stream = self.stream.lock();
         stream.as_mut().map_or(Ok(()), |stream| write_line(stream, reply, patience))
     }
 
     /// Tells the other end why this one ends, unless another line is still being sent.
     fn tell_last(&self, why: Interrupted) {
-        let Ok(mut stream) = self.stream.try_lock() else { return };
+        let Some(mut stream) = self.stream.try_lock() else { return };
         let Some(stream) = stream.as_mut() else { return };
         let word = Reply::GivenUp { why: why.to_string() };
         // This process ends, whether the other end reads it or not.
@@ -76,11 +82,6 @@ pub(super) fn last_word(stream: &mut TcpStream) -> Option<String> {
         Ok(Reply::GivenUp { why }) => Some(why),
         _ => None,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panics while it holds the lock leaves each part whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Copies that are being received.
@@ -118,7 +119,7 @@ impl Underway {
     /// One more is received, from `peer`.
     pub(super) fn enter(&self, peer: String) -> Hand {
         let ongoing = Arc::new(Ongoing::new(peer));
-        let mut copies = lock(&self.0.copies);
+        let mut copies = self.0.copies.lock();
         let number = copies.next;
         copies.next += 1;
         copies.all.insert(number, Copy { ongoing: ongoing.clone(), is_at_end: false });
@@ -134,10 +135,10 @@ impl Underway {
         why: Interrupted,
         end: impl FnOnce(&[Arc<Ongoing>]) -> T,
     ) -> T {
-        let copies = lock(&self.0.copies);
-        let at_end = |copies: &mut Copies| copies.all.values().any(|copy| copy.is_at_end);
-        let waited = self.0.changed.wait_timeout_while(copies, GRACE, at_end);
-        let (copies, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut copies, limit) = (self.0.copies.lock(), host::time::now() + GRACE);
+        while copies.all.values().any(|copy| copy.is_at_end) && host::time::now() < limit {
+            self.0.changed.wait_until(&mut copies, limit);
+        }
         let left = copies.all.values().filter(|copy| !copy.is_at_end);
         let left: Vec<_> = left.map(|copy| copy.ongoing.clone()).collect();
         left.iter().for_each(|ongoing| ongoing.tell_last(why));
@@ -148,7 +149,7 @@ impl Underway {
 impl Hand {
     /// The copy has ended: a later signal waits until it was reported.
     pub(super) fn is_at_end(&self) {
-        if let Some(copy) = lock(&self.board.copies).all.get_mut(&self.number) {
+        if let Some(copy) = self.board.copies.lock().all.get_mut(&self.number) {
             copy.is_at_end = true;
         }
     }
@@ -156,7 +157,7 @@ impl Hand {
 
 impl Drop for Hand {
     fn drop(&mut self) {
-        lock(&self.board.copies).all.remove(&self.number);
+        self.board.copies.lock().all.remove(&self.number);
         self.board.changed.notify_all();
     }
 }
@@ -176,7 +177,7 @@ impl<T> Sending<T> {
 
     /// One has come to its end.
     pub(super) fn ended(&self, at: usize, outcome: T) {
-        if let Some(all) = &mut *lock(&self.0) {
+        if let Some(all) = &mut *self.0.lock() {
             all[at].1 = Some(outcome);
         }
     }
@@ -187,7 +188,7 @@ impl<T> Sending<T> {
         &self,
         report: impl FnOnce(Outcomes<T>) -> Result<R>,
     ) -> Option<Result<R>> {
-        let mut copies = lock(&self.0);
+        let mut copies = self.0.lock();
         copies.take().map(report)
     }
 

@@ -34,7 +34,7 @@ pub(super) fn listen(
     let underway = Underway::default();
     end_at_a_signal(&underway, common, device, options.once)?;
     remark!("listening on {}", listener.local_addr());
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         let mut is_told = false;
         loop {
             let incoming = match listener.next() {
@@ -44,7 +44,7 @@ pub(super) fn listen(
                     if !std::mem::replace(&mut is_told, true) {
                         complain(format_args!("cannot accept a connection ({e}): retrying"));
                     }
-                    std::thread::sleep(LITTLE);
+                    host::time::sleep(LITTLE);
                     continue;
                 }
                 Err(e) => {
@@ -111,7 +111,7 @@ fn end_at_a_signal(
 fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
     let counts = Counts { tally, how: None, failed: tally.failed() };
-    let line = line(device, peer.clone(), counts, start.elapsed(), Some(why.to_string()));
+    let line = line(device, peer.clone(), counts, host::time::since(*start), Some(why.to_string()));
     match serde_json::to_string(&line).ok().filter(|_| common.json) {
         Some(json) => say!("{json}"),
         None => say!("{}", line.says()),
@@ -143,7 +143,7 @@ fn serve(
     let named = Named::of(common).list(failed());
     let counts = Counts { tally, how: Some(finished.unwrap_or(written)), failed: failures };
     let text = error.as_ref().map(|e| format!("{e:#}"));
-    let mut line = line(device, peer.clone(), counts, start.elapsed(), text);
+    let mut line = line(device, peer.clone(), counts, host::time::since(*start), text);
     (line.not_mapped, line.failures) = (not_mapped, named);
     if common.json {
         say!("{}", serde_json::to_string(&line)?);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use host::sync::{Condvar, Mutex, MutexGuard};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Buffer, BufferConfig, FrozenBuffer};
 
@@ -75,13 +75,12 @@ impl Pieces {
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
-        // A thread that panics while it holds the lock leaves the cache whole.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     /// One more receiver, which asks for pieces in order, from the first one on.
     pub(super) fn join(&self) -> Runner<'_> {
-        Runner { pieces: self, number: self.cache().pace.join(Instant::now()) }
+        Runner { pieces: self, number: self.cache().pace.join(host::time::now()) }
     }
 
     fn read(&self, number: u64, entry: &Entry, file: &File) -> Result<Found> {
@@ -128,9 +127,9 @@ impl Runner<'_> {
         let mut most = Pieces::KEPT;
         while !cache.kept.contains_key(&at) {
             if cache.reading.contains(&at) {
-                cache = pieces.changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+                pieces.changed.wait(&mut cache);
             } else if let Some(wait) = self.must_wait(&mut cache, most) {
-                cache = self.wait(cache, wait);
+                self.wait(&mut cache, &wait);
                 most = Pieces::ROOM;
             } else {
                 break;
@@ -162,17 +161,15 @@ impl Runner<'_> {
     /// The wait for others, if `most` pieces or more are kept.
     fn must_wait(&self, cache: &mut Cache, most: usize) -> Option<Wait> {
         let (oldest, _) = cache.kept.first_key_value().filter(|_| cache.kept.len() >= most)?;
-        let wait = cache.pace.must_wait(self.number, *oldest, Instant::now());
+        let wait = cache.pace.must_wait(self.number, *oldest, host::time::now());
         // Nothing is kept for receivers that have fallen behind.
         self.clear(cache);
         wait
     }
 
-    fn wait<'s>(&self, cache: MutexGuard<'s, Cache>, wait: Wait) -> MutexGuard<'s, Cache> {
-        let woken = self.pieces.changed.wait_timeout(cache, wait.most);
-        let (mut cache, _) = woken.unwrap_or_else(PoisonError::into_inner);
-        cache.pace.has_waited(&wait, Instant::now());
-        cache
+    fn wait(&self, cache: &mut MutexGuard<'_, Cache>, wait: &Wait) {
+        self.pieces.changed.wait_for(cache, wait.most);
+        cache.pace.has_waited(wait, host::time::now());
     }
 }
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::mpsc::{Receiver as Replies, RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use host::channel::{Receiver as Replies, RecvError, bounded};
 use indicatif::ProgressBar;
 use rdma_conn::ZeroCopySend;
 use rdma_conn::device::Device;
@@ -100,11 +100,11 @@ pub(super) fn copy(
 
 /// Reads what the receiver says, and no further ahead of its consumer than [`REPLIES`].
 fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
-    let (send, replies) = sync_channel(REPLIES);
+    let (send, replies) = bounded(REPLIES);
     let stream = stream.try_clone()?;
     notice_death(&stream)?;
     let mut lines = Lines { stream, kept: Vec::new(), patience: PATIENCE };
-    std::thread::Builder::new().name("replies".into()).spawn(move || {
+    host::thread::spawn("replies", move || {
         // The consumer has dropped its end, or nothing more comes: either way this is the end.
         while let Ok(Some(line)) = lines.next()
             && let Ok(reply) = serde_json::from_slice(&line)
@@ -262,10 +262,10 @@ impl<'a> Copying<'a> {
         let is_theirs = sender_ended(&failure)
             .is_some_and(|e| e.is_close() || matches!(e, direct_read::CloseReason::PeerLost(_)))
             || failure.is::<Gone>();
-        let end = Instant::now() + LAST_WORDS;
+        let end = host::time::now() + LAST_WORDS;
         // The receiver's reason comes after all its replies.
         while is_theirs && self.given_up.is_none() {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(host::time::now());
             match self.replies.recv_timeout(left) {
                 Ok(reply) => drop(self.heard(reply)),
                 Err(_) => break,
@@ -385,7 +385,7 @@ impl<'a> Copying<'a> {
     /// Takes what the receiver has said meanwhile.
     fn catch_up(&mut self) -> Result<()> {
         for _ in 0..REPLIES {
-            let Ok(reply) = self.replies.try_recv() else { break };
+            let Ok(reply) = self.replies.recv_timeout(Duration::ZERO) else { break };
             self.heard(reply)?;
         }
         Ok(())
@@ -402,8 +402,8 @@ impl<'a> Copying<'a> {
         let reply = loop {
             match self.replies.recv_timeout(LOOK) {
                 Ok(reply) => break reply,
-                Err(RecvTimeoutError::Timeout) => self.take_back()?,
-                Err(RecvTimeoutError::Disconnected) => return Err(Gone.into()),
+                Err(RecvError::TimedOut) => self.take_back()?,
+                Err(RecvError::Closed) => return Err(Gone.into()),
             }
         };
         self.heard(reply)
@@ -467,13 +467,13 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut far = listener.accept().unwrap().0;
         let mut lines = Lines { stream, kept: Vec::new(), patience: Duration::from_millis(100) };
-        let (over, is_over) = sync_channel::<()>(0);
+        let (over, is_over) = bounded::<()>(1);
         // A byte now and then, until it is over.
         let step = Duration::from_millis(5);
         let trickle = std::thread::spawn(move || {
             far.write_all(b"one\ntwo\nthr").unwrap();
             while far.write_all(b"e").is_ok()
-                && is_over.recv_timeout(step) == Err(RecvTimeoutError::Timeout)
+                && is_over.recv_timeout(step) == Err(RecvError::TimedOut)
             {}
         });
         assert_eq!(lines.next().unwrap().as_deref(), Some(&b"one\n"[..]));

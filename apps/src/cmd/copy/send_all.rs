@@ -100,7 +100,7 @@ impl ToOne {
         let one = |(ongoing, ended): (Arc<Ongoing>, Option<Ended>)| {
             let (end, time) = ended.unwrap_or_else(|| {
                 let why = by.map_or_else(|| anyhow::anyhow!("it has not ended"), Into::into);
-                ((Done::default(), Err(Stopped::During(why))), ongoing.start.elapsed())
+                ((Done::default(), Err(Stopped::During(why))), host::time::since(ongoing.start))
             });
             ToOne { ongoing, end, time }
         };
@@ -123,9 +123,9 @@ fn send_to_all(
         let is_seen = common.json || progress::has_bar();
         let work = || send::copy(source, options.to[at], runner, ongoing, bar);
         let end = progress::told(is_seen, || onlooker.line(), work);
-        sending.ended(at, (end, ongoing.start.elapsed()));
+        sending.ended(at, (end, host::time::since(ongoing.start)));
     };
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         // They are together before one of them begins.
         let runners: Vec<_> = options.to.iter().map(|_| source.pieces.join()).collect();
         for (at, runner) in runners.into_iter().enumerate() {

@@ -66,13 +66,13 @@ pub(super) struct Onlooker<'a> {
 
 impl<'a> Onlooker<'a> {
     pub(super) fn new(whom: String, tally: &'a Tally, whole: Option<(u64, u64)>) -> Onlooker<'a> {
-        Onlooker { whom, tally, whole, last: (0, Instant::now()) }
+        Onlooker { whom, tally, whole, last: (0, host::time::now()) }
     }
 
     /// A line about the progress since the last one.
     pub(super) fn line(&mut self) -> String {
         let (moved, had, entries) = (self.tally.moved(), self.tally.had(), self.tally.entries());
-        let (before, then) = std::mem::replace(&mut self.last, (moved, Instant::now()));
+        let (before, then) = std::mem::replace(&mut self.last, (moved, host::time::now()));
         let seconds = self.last.1.duration_since(then).as_secs_f64().max(1e-9);
         let rate = bytes(((moved - before) as f64 / seconds) as u64);
         let there = bytes(moved + had);

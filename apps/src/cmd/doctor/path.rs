@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use soft_rnic::probe::{self, Probe, ProbeKind, SHORTEST};
@@ -76,7 +76,7 @@ impl Prober {
 
     /// Takes replies for so long, or until `take` has enough.
     fn receive(&mut self, time: Duration, mut take: impl FnMut(Came) -> bool) -> Result<()> {
-        let end = Instant::now() + time;
+        let end = host::time::now() + time;
         let local = self.here.port.local();
         loop {
             // An error that an earlier packet has met.
@@ -92,7 +92,7 @@ impl Prober {
             if let Some(interrupted) = signals::interrupted() {
                 bail!(interrupted);
             }
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(host::time::now());
             if left.is_zero() {
                 return Ok(());
             }
@@ -102,11 +102,11 @@ impl Prober {
 
     /// Sends one echo; its reply, and how long it took.
     fn echo(&mut self, len: usize) -> Result<Option<(Came, Duration)>> {
-        let start = Instant::now();
+        let start = host::time::now();
         let (sequence, mut found) = (self.send(ProbeKind::Echo, len)?, None);
         self.receive(PATIENCE, |came| {
             if came.0.sequence == sequence {
-                found = Some((came, start.elapsed()));
+                found = Some((came, host::time::since(start)));
             }
             found.is_some()
         })?;

@@ -57,7 +57,7 @@ impl Pairs {
         };
         let connection = of(Transport::Rc, LONG as usize, LONG as usize)?;
         let datagrams = of(Transport::Ud { qkey: QKEY }, 8, 8)?;
-        Ok(Pairs { cq, connection, datagrams, until: Instant::now() + LIMIT })
+        Ok(Pairs { cq, connection, datagrams, until: host::time::now() + LIMIT })
     }
 
     /// Polls for so long, or until `take` has what it waits for.
@@ -71,8 +71,8 @@ impl Pairs {
         ) -> Result<bool>,
     ) -> Result<bool> {
         let mut batch = CompletionBatch::new(16);
-        let end = self.until.min(Instant::now() + time);
-        while Instant::now() < end {
+        let end = self.until.min(host::time::now() + time);
+        while host::time::now() < end {
             if let Some(interrupted) = signals::interrupted() {
                 bail!(interrupted);
             }
@@ -84,13 +84,13 @@ impl Pairs {
             if is_done {
                 return Ok(true);
             }
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         Ok(false)
     }
 
     fn is_late(&self) -> bool {
-        Instant::now() >= self.until
+        host::time::now() >= self.until
     }
 }
 
@@ -171,7 +171,7 @@ fn join(pairs: &mut Pairs, peer: SocketAddr) -> Result<Endpoint> {
 
 /// Sends one message: how long until it was acknowledged.
 fn send(pairs: &mut Pairs, len: u32) -> Result<Duration> {
-    let start = Instant::now();
+    let start = host::time::now();
     let queue = &mut pairs.connection.queues.send;
     let slot = queue.next_slot().context("as many slots as requests")?;
     slot[..len as usize].fill(0x5a);
@@ -190,7 +190,7 @@ fn send(pairs: &mut Pairs, len: u32) -> Result<Duration> {
     if !sent {
         bail!("a message was not acknowledged in {LIMIT:?}");
     }
-    Ok(start.elapsed())
+    Ok(host::time::since(start))
 }
 
 /// Makes a connection to the queue pair that the words name, and receives the messages.
@@ -247,7 +247,7 @@ fn receive(name: &str, from: SocketAddr, words: [u32; 4], mtu: usize) -> Result<
         })?;
     }
     // The last acknowledgement may be lost: who sends the message again gets another one.
-    pairs.until = Instant::now() + LINGER;
+    pairs.until = host::time::now() + LINGER;
     pairs.poll(LINGER, |_, _, _| Ok(false))?;
     Ok(came)
 }

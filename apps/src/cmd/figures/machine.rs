@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::cli::Common;
 use crate::measure::figures::counted_as;
@@ -50,5 +50,6 @@ pub(super) fn topology() -> String {
 
 /// Now, as RFC 3339 has it.
 pub(super) fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+    let now = SystemTime::UNIX_EPOCH + Duration::from_nanos(host::time::wall_ns());
+    humantime::format_rfc3339_seconds(now).to_string()
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use rdma_conn::device::Device;
@@ -122,7 +122,7 @@ fn measure(
 ) -> Result<(Measured, Option<Error>)> {
     traffic.check(config)?;
     let Joined { group, streams, .. } = joined;
-    let (rank, began) = (group.rank().0, Instant::now());
+    let (rank, began) = (group.rank().0, host::time::now());
     let sends = rank < config.senders;
     let load =
         || Load::new(group.sender(), traffic, config.policy, rank + 1 == config.senders, began);
@@ -131,7 +131,7 @@ fn measure(
     delivered.timed = Some(rank);
     let mut run = Run { members: vec![group], delivered: vec![delivered], loads, yields: true };
     let ended = run.send(traffic, began).and_then(|()| run.finish()).err();
-    let elapsed = began.elapsed();
+    let elapsed = host::time::since(began);
     let (writes, forced) = (run.count(Counts::writes), run.count(|counts| counts.forced));
     let Run { mut members, mut delivered, .. } = run;
     let group = members.pop().expect("one");

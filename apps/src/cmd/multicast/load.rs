@@ -147,7 +147,7 @@ impl Load {
             return Ok(());
         }
         // What has no company is timed to the moment, not to the pass.
-        let (most, now) = if is_lone { (1, Instant::now()) } else { (most, now) };
+        let (most, now) = if is_lone { (1, host::time::now()) } else { (most, now) };
         let due = self.due(now).min(self.sent.saturating_add(most));
         while self.sent < due {
             match self.one(now) {
@@ -190,7 +190,7 @@ impl Load {
     pub(super) fn is_done(&mut self) -> bool {
         let is_sent = self.limit.is_some_and(|limit| self.sent >= limit);
         let Load { lone, sender, .. } = self;
-        is_sent && lone.as_mut().is_none_or(|lone| lone.may(sender, Instant::now()))
+        is_sent && lone.as_mut().is_none_or(|lone| lone.may(sender, host::time::now()))
     }
 }
 
@@ -251,7 +251,7 @@ impl Delivered {
         let is_sampled = number < ALL_TIMED || number.is_multiple_of(ONE_TIMED_IN);
         if let Some(time) = message.bytes.first_chunk().filter(|_| is_timed && is_sampled) {
             let sent = Duration::from_nanos(u64::from_le_bytes(*time));
-            let now = if self.is_lone { Instant::now() } else { now };
+            let now = if self.is_lone { host::time::now() } else { now };
             let took = (now - self.began).saturating_sub(sent);
             self.latency.saturating_record(took.as_nanos() as u64);
         }

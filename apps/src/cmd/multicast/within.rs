@@ -75,7 +75,7 @@ pub(super) fn measure(device: &Device, traffic: &Traffic, config: &Config) -> Re
 fn run(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> {
     let members = in_process(device, config)?;
     let before = device.counters().ok();
-    let began = Instant::now();
+    let began = host::time::now();
     let mut run = Run::new(members, traffic, config, began)?;
     run.send(traffic, began)?;
     let elapsed = run.settle()? - began;
@@ -105,11 +105,11 @@ impl Run {
     fn pass(&mut self) -> usize {
         let mut count = 0;
         for (member, delivered) in self.members.iter_mut().zip(&mut self.delivered) {
-            let now = Instant::now();
+            let now = host::time::now();
             count += member.poll(now, |message| delivered.take(message, now));
         }
         if self.yields && count == 0 {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         count
     }
@@ -118,7 +118,7 @@ impl Run {
         let time = Duration::from_secs_f64(traffic.seconds);
         tracing::info!("the group sends");
         loop {
-            let now = Instant::now();
+            let now = host::time::now();
             let is_over =
                 signals::is_interrupted() || (traffic.messages.is_none() && now - began >= time);
             if is_over || self.loads.iter_mut().all(Load::is_done) {
@@ -136,13 +136,13 @@ impl Run {
     /// delivery.
     fn settle(&mut self) -> Result<Instant> {
         let sent: u64 = self.loads.iter().map(|load| load.sent).sum();
-        let mut last = Instant::now();
+        let mut last = host::time::now();
         while self.delivered.iter().any(|delivered| delivered.total() < sent) {
             if self.pass() > 0 {
-                last = Instant::now();
+                last = host::time::now();
             }
             self.check()?;
-            if last.elapsed() > STILL {
+            if host::time::since(last) > STILL {
                 break;
             }
         }
@@ -162,13 +162,13 @@ impl Run {
 
     pub(super) fn finish(&mut self) -> Result<()> {
         self.members.iter().for_each(|member| member.sender().end());
-        let mut end = Instant::now() + PATIENCE;
+        let mut end = host::time::now() + PATIENCE;
         while self.members.iter().any(|member| !member.is_finished()) {
             if self.pass() > 0 {
-                end = Instant::now() + PATIENCE;
+                end = host::time::now() + PATIENCE;
             }
             self.check()?;
-            if Instant::now() > end {
+            if host::time::now() > end {
                 bail!("the group does not come to its end");
             }
         }

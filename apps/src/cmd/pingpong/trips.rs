@@ -1,6 +1,6 @@
 //! Round trips: one end leads, the other one follows, in as many rounds as were asked for.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
@@ -97,12 +97,12 @@ pub(super) fn lead<K: Kind>(
         if verify {
             out.fill(&mut message);
         }
-        let start = Instant::now();
+        let start = host::time::now();
         near.sender.send(&message)?;
         near.sender.flush()?;
         let mut round_trip = None;
         let taken = near.receiver.take(Some(PATIENCE), |_, answer| {
-            if round_trip.replace(start.elapsed()).is_some() {
+            if round_trip.replace(host::time::since(start)).is_some() {
                 bail!("two answers to one message");
             }
             if verify { back.check(answer) } else { Ok(()) }

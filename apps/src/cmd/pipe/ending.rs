@@ -1,9 +1,10 @@
 //! How a stream ends: once, with the transfer or by a signal, whichever comes first.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, anyhow};
+use host::sync::{Mutex, MutexGuard};
 use indicatif::ProgressBar;
 
 use crate::measure::figures::bytes;
@@ -64,9 +65,8 @@ impl Ending {
         self.lock().is_claimed = true;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // A thread that panics while it holds the lock leaves each part whole.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock()
     }
 
     /// Ends the process, unless it ends already.

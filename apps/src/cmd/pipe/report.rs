@@ -41,7 +41,7 @@ pub(super) fn report<K: Kind>(
     whole: Whole,
 ) -> Result<()> {
     let Task { common, options, device, .. } = task;
-    let seconds = passed.start.elapsed().as_secs_f64();
+    let seconds = host::time::since(passed.start).as_secs_f64();
     let checksum_crc32 = format!("{:08x}", whole.checksum);
     let Passed { bytes: all, messages, .. } = *passed;
     let bytes_per_s = all as f64 / seconds;

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::ending::early;
 use super::report::report;
@@ -120,7 +120,7 @@ impl Input {
                 PollFd::new(&self.file, PollFlags::IN),
                 PollFd::from_borrowed_fd(wire.as_fd(), PollFlags::IN),
             ];
-            match poll(&mut fds, None) {
+            match host::fd::poll(&mut fds, None) {
                 Err(rustix::io::Errno::INTR) => continue,
                 done => done.context("cannot wait for standard input")?,
             };
@@ -141,7 +141,7 @@ impl Input {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
                     // What fails here fails there again.
-                    let _ = poll(&mut fds, None);
+                    let _ = host::fd::poll(&mut fds, None);
                 }
                 done => return done.context("cannot read standard input"),
             }

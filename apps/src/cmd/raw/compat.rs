@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rdma_conn::conn_core::rc_pingpong::{DONE, DecodeError, Destination, MESSAGE_LEN};
@@ -136,9 +136,9 @@ fn serve(
     })?;
     drop(stream);
     let (mut wire, _open) = RawChannel::silent()?;
-    let start = Instant::now();
+    let start = host::time::now();
     let came = follow::follow(plan, &mut end, &mut wire, Some(trips), local.spin)?;
-    Ok(compat(delivered_line(local, plan, &end, 2 * came, start.elapsed())))
+    Ok(compat(delivered_line(local, plan, &end, 2 * came, host::time::since(start))))
 }
 
 fn compat(line: Line) -> Line {
@@ -179,14 +179,14 @@ fn answer_as_server(stream: &mut TcpStream, ours: &Destination) -> Result<()> {
 
 /// Reads a destination; junk is refused as soon as it shows.
 fn read_destination(stream: &mut TcpStream, limit: Duration) -> Result<Destination> {
-    let end = Instant::now() + limit;
+    let end = host::time::now() + limit;
     let (mut message, mut have) = ([0; MESSAGE_LEN], 0);
     loop {
         match Destination::decode(&message[..have]) {
             Err(DecodeError::Incomplete) => {}
             decoded => return Ok(decoded?),
         }
-        let left = end.saturating_duration_since(Instant::now());
+        let left = end.saturating_duration_since(host::time::now());
         ensure!(!left.is_zero(), "the other end said nothing for {} s", limit.as_secs());
         stream.set_read_timeout(Some(left))?;
         let read = stream.read(&mut message[have..]);

@@ -103,7 +103,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 
 impl<'a> Leader<'a> {
     fn new(plan: &'a Plan, trips: Trips) -> Result<Leader<'a>> {
-        let now = Instant::now();
+        let now = host::time::now();
         let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3);
         Ok(Leader {
             plan,
@@ -157,7 +157,7 @@ impl<'a> Leader<'a> {
             let lane = &mut self.lanes[rank];
             stage(outbox, rank, lane)?;
             // Filling a payload takes time that is not the message's.
-            let left = if self.plan.verify { Instant::now() } else { self.now };
+            let left = if self.plan.verify { host::time::now() } else { self.now };
             lane.flight.depart(left);
             self.sent += 1;
             self.turn = if rank + 1 == self.lanes.len() { 0 } else { rank + 1 };
@@ -291,7 +291,7 @@ fn by_messages(
         let mut first = true;
         let arrived = inbox.poll(|arrival| {
             if std::mem::take(&mut first) {
-                leader.now = Instant::now();
+                leader.now = host::time::now();
             }
             let Some(rank) = source(plan, &arrival, sources)? else { return Ok(()) };
             let lane = &mut leader.lanes[rank];
@@ -456,7 +456,7 @@ fn by_memory(
                 let (number, size) = (lane.flight.awaited(), lane.size as usize);
                 let at = places.at(rank, number);
                 let Some(found) = memory::arrives(memory, at, size, looks)? else { break };
-                leader.now = Instant::now();
+                leader.now = host::time::now();
                 arrived = true;
                 if plan.verify {
                     memory.copy_out(at, &mut scratch[..size])?;
@@ -503,7 +503,7 @@ fn by_reads(
         let mut first = true;
         let completed = outbox.reap_with(|rank, queue, before| {
             if std::mem::take(&mut first) {
-                leader.now = Instant::now();
+                leader.now = host::time::now();
             }
             for request in before + 1..=queue.retired_total() {
                 let lane = &mut leader.lanes[rank];

@@ -23,7 +23,7 @@ const WARM_UP: u64 = 1000;
 /// Both ends as threads of this process.
 pub(super) fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Line>> {
     let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
-    std::thread::scope(|scope| {
+    host::thread::scope(|scope| {
         let follower = scope.spawn(move || {
             pinning::pin_thread(1);
             follow(local, &mut far, |_| Ok(()))

@@ -93,12 +93,12 @@ impl Watch {
     #[cold]
     fn look(&mut self) -> Result<Option<Instant>> {
         if self.yields {
-            std::thread::yield_now();
+            host::thread::yield_now();
         }
         if !self.polls.is_multiple_of(Self::POLLS_PER_CLOCK) {
             return Ok(None);
         }
-        let now = Instant::now();
+        let now = host::time::now();
         let since = *self.since.get_or_insert(now);
         ensure!(now - since < PATIENCE, "nothing has come for {} s", PATIENCE.as_secs());
         let next = *self.next_look.get_or_insert(now + Self::LOOK);

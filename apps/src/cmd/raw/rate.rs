@@ -1,6 +1,6 @@
 //! Messages that go one way, as fast as they go.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rdma_conn::verbs_safe::SharedRegion;
@@ -144,7 +144,7 @@ pub(super) fn send(
     let End { outbox, remote, .. } = end;
     let mut pump = Pump::new(plan, limit, outbox.is_one_to_one());
     let mut watch = Watch::new(spin);
-    let (start, stride) = (Instant::now(), stride(plan.largest()));
+    let (start, stride) = (host::time::now(), stride(plan.largest()));
     let (mut until_look, mut next_listen) = (stride, Watch::LOOK);
     while !pump.is_done() || outbox.outstanding() > 0 {
         let staged = pump.post(outbox, remote.as_ref())?;
@@ -158,7 +158,7 @@ pub(super) fn send(
         }
         if until_look == 0 {
             until_look = stride;
-            let elapsed = start.elapsed();
+            let elapsed = host::time::since(start);
             pump.over |= elapsed >= time || signals::is_interrupted();
             // Unreliable messages do not fail when the peer has gone: only the wire shows that.
             if !plan.is_reliable() && elapsed >= next_listen {
@@ -167,7 +167,7 @@ pub(super) fn send(
             }
         }
     }
-    let elapsed = start.elapsed();
+    let elapsed = host::time::since(start);
     let sent = pump.lanes.iter().map(|lane| lane.sent).collect();
     Ok(Led { classes: Vec::new(), elapsed, sent, faults: Faults::default() })
 }

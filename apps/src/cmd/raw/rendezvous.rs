@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rdma_conn::conn_core::handshake::{DecodeError, Frame, MAX_FRAME, Reason, Refusal, decode};
 use rdma_conn::conn_core::rc_pingpong;
 use rdma_conn::handshake::HELLO_LIMIT;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 
 use crate::session::{self, GLANCE};
 use crate::signals;
@@ -115,7 +115,7 @@ impl Rendezvous {
                 Err(e) => {
                     tracing::warn!(error = %e, "tries again to accept");
                     failures += 1;
-                    std::thread::sleep(RECOVERY);
+                    host::time::sleep(RECOVERY);
                 }
             }
             if let Some(at) = self.pending.iter().position(|client| client.has_told(self.language))
@@ -125,8 +125,8 @@ impl Rendezvous {
                 stream.set_nonblocking(false)?;
                 return Ok((stream, from));
             }
-            self.see_off(Instant::now());
-            self.sleep(Instant::now())?;
+            self.see_off(host::time::now());
+            self.sleep(host::time::now())?;
         }
     }
 
@@ -153,7 +153,7 @@ impl Rendezvous {
         // What is left unread must not wake us again: only more of it does.
         let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
         match ready.and_then(|()| self.watch(&stream, events)) {
-            Ok(()) => self.pending.push(Pending { stream, from, since: Instant::now() }),
+            Ok(()) => self.pending.push(Pending { stream, from, since: host::time::now() }),
             Err(e) => session::refused(Some(from), &e.to_string()),
         }
     }
@@ -185,10 +185,7 @@ impl Rendezvous {
     fn sleep(&self, now: Instant) -> Result<()> {
         let first = self.pending.first().map(|client| client.since + HELLO_LIMIT);
         let time = first.map_or(GLANCE, |end| end.saturating_duration_since(now).min(GLANCE));
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
-        match epoll::wait(&self.epoll_fd, rustix::buffer::spare_capacity(&mut events), Some(&time))
-        {
+        match host::fd::epoll_wait(&self.epoll_fd, &mut Vec::with_capacity(1), Some(time)) {
             // An interrupted sleep is one that ends early.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),

@@ -13,7 +13,7 @@ mod trips;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::plan::Task;
 use super::report::{Latency, Line, Report};
@@ -79,7 +79,7 @@ impl Request<'_> {
         let (near, mut far) = Control::within().context("cannot make a pair of sockets")?;
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let spins = self.spins();
-        std::thread::scope(|scope| {
+        host::thread::scope(|scope| {
             let follower = scope.spawn(move || {
                 pinning::pin_thread(1);
                 follow(&mut far, (here, here), spins, |_| Ok(()))
@@ -206,8 +206,8 @@ fn accept(tcp: &TcpListener) -> Result<TcpStream> {
                 return Ok(stream);
             }
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                let time = Timespec::try_from(GLANCE)?;
-                let _ = poll(&mut [PollFd::new(tcp, PollFlags::IN)], Some(&time));
+                let end = host::time::now() + GLANCE;
+                let _ = host::fd::poll(&mut [PollFd::new(tcp, PollFlags::IN)], Some(end));
             }
             Err(e) => return Err(e).context("cannot accept a connection"),
         }

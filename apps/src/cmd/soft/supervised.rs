@@ -8,8 +8,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use host::sync::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -83,9 +84,9 @@ fn supervise(program: &mut Command) -> io::Result<ExitStatus> {
     let signals = SignalsInfo::<WithRawSiginfo>::new(heard)?;
     let running = Running::default();
     // What comes before the program has started waits for it.
-    let mut starting = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut starting = running.lock();
     let passing = Arc::clone(&running);
-    std::thread::Builder::new().name("signals".into()).spawn(move || pass(signals, &passing))?;
+    host::thread::spawn("signals", move || pass(signals, &passing))?;
     let mut child = program.spawn()?;
     *starting = Some(Pid::from_child(&child));
     drop(starting);
@@ -99,7 +100,7 @@ fn pass(mut signals: SignalsInfo<WithRawSiginfo>, running: &Running) {
         let Some(signal) = Signal::from_named_raw(info.si_signo).filter(|_| is_a_process) else {
             continue;
         };
-        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = running.lock();
         // It may have ended already, and get it all the same: nothing has waited for it.
         let _ = running.map(|program| kill_process(program, signal));
     }
@@ -109,7 +110,7 @@ fn wait(child: &mut Child, running: &Running) -> io::Result<ExitStatus> {
     let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let program = Pid::from_child(child);
     while matches!(waitid(WaitId::Pid(program), ends), Err(Errno::INTR)) {}
-    *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *running.lock() = None;
     child.wait()
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use soft_rnic::trace::Event;
 
 use super::files::Process;
@@ -55,10 +54,8 @@ fn print_losses(report: &Report<'_>) {
 
 /// From the last event to now, of a process that is there.
 fn idle_ns(report: &Report<'_>) -> Option<u64> {
-    let now = clock_gettime(ClockId::Monotonic);
-    let now = u64::try_from(now.tv_sec).ok()?.checked_mul(1_000_000_000)? + now.tv_nsec as u64;
     let is_there = report.found.process != Process::Ended;
-    now.checked_sub(report.found.trace.last_ns).filter(|_| is_there)
+    host::time::monotonic_ns().checked_sub(report.found.trace.last_ns).filter(|_| is_there)
 }
 
 fn print_queue(queue: &Queue<'_>, shown: usize) {

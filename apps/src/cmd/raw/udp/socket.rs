@@ -108,5 +108,5 @@ pub(super) fn came(result: std::io::Result<()>) -> Result<bool> {
 
 /// Waits a moment.
 pub(super) fn give_way(spins: bool) {
-    if spins { std::hint::spin_loop() } else { std::thread::yield_now() }
+    if spins { host::thread::spin_loop() } else { host::thread::yield_now() }
 }

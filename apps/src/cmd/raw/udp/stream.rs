@@ -1,7 +1,7 @@
 //! `bench --op udp`: datagrams one way, under a window.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -31,7 +31,7 @@ pub(super) fn send(
         EndOfLoad::After(_) => u64::MAX,
     };
     let goes_on = |sent: u64, start| sent < limit && end.goes_on(sent / plan.datagrams(), start, 1);
-    let start = Instant::now();
+    let start = host::time::now();
     let mut heard = start;
     loop {
         let is_over = !goes_on(sent, start);
@@ -51,18 +51,18 @@ pub(super) fn send(
             }
         })?;
         if answered > before {
-            heard = Instant::now();
+            heard = host::time::now();
         } else if is_over || !is_worth {
             give_way(spins);
-            if heard.elapsed() > LOST {
+            if host::time::since(heard) > LOST {
                 // What did not come will not.
-                (answered, heard) = (sent, Instant::now());
+                (answered, heard) = (sent, host::time::now());
                 control.end_at_signal()?;
                 anyhow::ensure!(control.is_there(), crate::frame::GONE);
             }
         }
     }
-    Ok(Led { elapsed: start.elapsed(), sent, latencies: None })
+    Ok(Led { elapsed: host::time::since(start), sent, latencies: None })
 }
 
 /// Counts what comes, and says so every quarter of a window, and where nothing more comes.
@@ -74,7 +74,7 @@ pub(super) fn receive(
     control: &mut Control,
 ) -> Result<u64> {
     let (mut received, mut said, every) = (0_u64, 0_u64, u64::from((window / 4).max(1)));
-    let mut last = Instant::now();
+    let mut last = host::time::now();
     loop {
         let is_some = socket.receive(|bytes, stride| {
             let is_ours = stride.min(bytes.len()) == plan.datagram();
@@ -86,12 +86,12 @@ pub(super) fn receive(
             said = received;
         }
         if is_some {
-            last = Instant::now();
+            last = host::time::now();
             continue;
         }
         give_way(spins);
-        if last.elapsed() > QUIET {
-            last = Instant::now();
+        if host::time::since(last) > QUIET {
+            last = host::time::now();
             if has_ended(control)? {
                 return Ok(received);
             }

@@ -1,7 +1,7 @@
 //! `pingpong --op udp`: a datagram, and its answer.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
@@ -32,37 +32,38 @@ pub(super) fn lead(
     let (mut out, mut back) = (vec![0x5a; plan.datagram()], vec![0; 1 << 16]);
     let mut latencies = Histogram::new_with_bounds(1, LONGEST_NS, 3)?;
     let warm_up = WARM_UP.min(trips / 10);
-    let (mut begun, mut sent) = (Instant::now(), 0);
+    let (mut begun, mut sent) = (host::time::now(), 0);
     for trip in 0..warm_up + trips {
         if trip == warm_up {
-            (begun, sent) = (Instant::now(), 0);
+            (begun, sent) = (host::time::now(), 0);
         }
         if trip % 64 == 0 && crate::signals::is_interrupted() {
             break;
         }
         out[..8].copy_from_slice(&trip.to_le_bytes());
-        let start = Instant::now();
+        let start = host::time::now();
         udp.send(&out)?;
         sent += 1;
         loop {
             if came(udp.recv(&mut back).map(drop))? {
                 if back[..8] == out[..8] {
                     if trip >= warm_up {
-                        latencies.saturating_record((start.elapsed() / 2).as_nanos() as u64);
+                        latencies
+                            .saturating_record((host::time::since(start) / 2).as_nanos() as u64);
                     }
                     break;
                 }
                 continue;
             }
             give_way(spins);
-            if start.elapsed() > LOST {
+            if host::time::since(start) > LOST {
                 control.end_at_signal()?;
                 ensure!(control.is_there(), crate::frame::GONE);
                 break;
             }
         }
     }
-    Ok(Led { elapsed: begun.elapsed(), sent, latencies: Some(latencies) })
+    Ok(Led { elapsed: host::time::since(begun), sent, latencies: Some(latencies) })
 }
 
 /// Answers, until the other end has done.
@@ -76,7 +77,7 @@ pub(super) fn follow(
     let udp = socket.plain();
     udp.connect(to)?;
     let (mut back, mut answered) = (vec![0; 1 << 16], 0);
-    let mut last = Instant::now();
+    let mut last = host::time::now();
     loop {
         let mut length = 0;
         if came(udp.recv(&mut back).map(|came| length = came))? {
@@ -85,12 +86,12 @@ pub(super) fn follow(
                 let _ = came(udp.send(&back[..length]).map(drop))?;
                 answered += 1;
             }
-            last = Instant::now();
+            last = host::time::now();
             continue;
         }
         give_way(spins);
-        if last.elapsed() > QUIET {
-            last = Instant::now();
+        if host::time::since(last) > QUIET {
+            last = host::time::now();
             if has_ended(control)? {
                 return Ok(answered);
             }

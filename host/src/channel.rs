@@ -1,0 +1,158 @@
+//! A channel from one thread to another.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex};
+
+#[derive(Debug)]
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    values: VecDeque<T>,
+    /// One of the ends was dropped.
+    is_closed: bool,
+}
+
+/// The end that gives values.
+#[derive(Debug)]
+pub struct Sender<T>(Arc<Shared<T>>);
+
+/// The end that waits for values.
+#[derive(Debug)]
+pub struct Receiver<T>(Arc<Shared<T>>);
+
+/// A wait without a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecvError {
+    /// Nothing has come in the time.
+    TimedOut,
+    /// The sender was dropped, and its values were taken.
+    Closed,
+}
+
+/// The value, which the receiver, dropped meanwhile, does not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T>(pub T);
+
+/// A channel that holds any number of values.
+#[must_use]
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    bounded(usize::MAX)
+}
+
+/// A channel that holds `capacity` values; the sender waits while it is full.
+///
+/// # Panics
+/// The capacity is 0.
+#[must_use]
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert_ne!(capacity, 0, "a channel holds a value at least");
+    let state = Mutex::new(State { values: VecDeque::new(), is_closed: false });
+    let shared = Arc::new(Shared { state, changed: Condvar::new(), capacity });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+impl<T> Sender<T> {
+    /// Gives a value, once there is room for it.
+    ///
+    /// # Errors
+    /// The receiver was dropped.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        let mut state = self.0.state.lock();
+        while state.values.len() >= self.0.capacity && !state.is_closed {
+            self.0.changed.wait(&mut state);
+        }
+        if state.is_closed {
+            return Err(SendError(value));
+        }
+        state.values.push_back(value);
+        drop(state);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Waits for a value.
+    ///
+    /// # Errors
+    /// [`RecvError::Closed`].
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.recv_timeout(Duration::MAX)
+    }
+
+    /// Waits for a value, for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvError> {
+        let deadline = crate::time::now().checked_add(timeout);
+        let mut state = self.0.state.lock();
+        loop {
+            if let Some(value) = state.values.pop_front() {
+                drop(state);
+                self.0.changed.notify_all();
+                return Ok(value);
+            }
+            match deadline {
+                _ if state.is_closed => return Err(RecvError::Closed),
+                None => self.0.changed.wait(&mut state),
+                Some(at) if crate::time::now() >= at => return Err(RecvError::TimedOut),
+                Some(at) => _ = self.0.changed.wait_until(&mut state, at),
+            }
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_closed = true;
+        let values = std::mem::take(&mut state.values);
+        drop(state);
+        self.0.changed.notify_all();
+        // Not under the lock: a value may do anything when it is dropped.
+        drop(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_in_order_and_a_dropped_sender_ends_them() {
+        let (sender, receiver) = channel();
+        assert_eq!(receiver.recv_timeout(Duration::ZERO), Err(RecvError::TimedOut));
+        let send = move || (0..3).for_each(|n| sender.send(n).unwrap());
+        let thread = crate::thread::spawn("sender", send).unwrap();
+        assert_eq!([(); 3].map(|()| receiver.recv().unwrap()), [0, 1, 2]);
+        assert_eq!(receiver.recv(), Err(RecvError::Closed));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_full_channel_holds_the_sender_until_there_is_room() {
+        let (sender, receiver) = bounded(1);
+        let send = move || (0..100).find_map(|n| sender.send(n).err());
+        let thread = crate::thread::spawn("sender", send).unwrap();
+        assert_eq!([(); 50].map(|()| receiver.recv().unwrap())[49], 49);
+        assert!(receiver.0.state.lock().values.len() <= 1);
+        drop(receiver);
+        assert!(thread.join().unwrap().is_some(), "the last ones had no receiver");
+    }
+}
