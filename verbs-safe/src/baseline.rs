@@ -200,7 +200,7 @@ impl RawLoop {
         self.guarded(|sender, receiver| {
             let (sent, received) = (sender.sent + messages, receiver.received + messages);
             let (reached, stop) = (&AtomicU64::new(receiver.received), &AtomicBool::new(false));
-            std::thread::scope(|scope| {
+            host::thread::scope(|scope| {
                 let receiving = scope.spawn(move || receiver.until(received, reached, stop));
                 let outcome = sender.until(sent, reached);
                 // Relaxed: nothing but the flag is handed over.

@@ -34,8 +34,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use host::sync::OnceLock;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use crate::limits;
 
@@ -88,7 +87,7 @@ impl Keys {
 
 /// Tags, which are never inverted.
 struct Tags {
-    random: RandomState,
+    secrets: [u64; 2],
     /// A permutation of all tags.
     table: [u8; 1 << TAG_BITS],
 }
@@ -96,23 +95,28 @@ struct Tags {
 impl Tags {
     /// Those of this process.
     fn of_process() -> &'static Tags {
-        static TAGS: LazyLock<Tags> = LazyLock::new(|| {
-            let random = RandomState::new();
+        static TAGS: OnceLock<Tags> = OnceLock::new();
+        TAGS.get_or_init(|| {
+            let secrets = [(); 2].map(|()| host::random::entropy());
             let mut table = core::array::from_fn(|i| i as u8);
-            table.sort_by_cached_key(|tag| random.hash_one(tag));
-            Tags { random, table }
-        });
-        &TAGS
+            table.sort_by_cached_key(|tag| hash(secrets, u32::from(*tag)));
+            Tags { secrets, table }
+        })
     }
 
     /// The tag of a slot in a generation: another one in each round of generations.
     fn tag(&self, plain: u32, generation: u32) -> u32 {
         let round = generation >> GENERATION_BITS;
-        let [first, step, mask, ..] = self.random.hash_one(plain).to_ne_bytes();
+        let [first, step, mask, ..] = hash(self.secrets, plain).to_ne_bytes();
         // Odd: it comes to each entry of the table before it repeats one.
         let at = first.wrapping_add((round as u8).wrapping_mul(step | 1));
         (self.table[at as usize] ^ mask).into()
     }
+}
+
+/// A hash (SipHash) of a number and the secrets before it.
+fn hash(secrets: [u64; 2], number: u32) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((secrets, number))
 }
 
 /// Undoes the permutation with these secrets.

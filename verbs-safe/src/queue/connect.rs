@@ -1,7 +1,5 @@
 //! How a queue pair is connected.
 
-use std::hash::{BuildHasher, Hasher};
-
 use crate::attr::Mtu;
 
 /// The attributes of a connection. All that the verbs would otherwise leave at 0 is
@@ -81,8 +79,7 @@ pub(crate) const PSN_MASK: u32 = 0xff_ffff;
 /// ```
 #[must_use]
 pub fn random_psn() -> u32 {
-    let hasher = std::collections::hash_map::RandomState::new().build_hasher();
-    hasher.finish() as u32 & PSN_MASK
+    host::random::entropy() as u32 & PSN_MASK
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@
 //! A child of fork shares the sockets, and what they have joined, with its parent: it changes neither.
 
 use core::ffi::c_int;
-use core::mem::MaybeUninit;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,8 +17,7 @@ use std::sync::Arc;
 
 use roce_core::codec;
 use roce_core::icrc::Flow;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::deferred_work::DeferredWork;
@@ -50,10 +48,7 @@ impl GroupSockets {
     /// then puts that one behind all others that are ready: each gets its turn, however few a look takes.
     fn next_ready(&mut self, wire: &Wire) -> Option<&mut GroupSocket> {
         let ready = wire.memberships.ready.get().filter(|_| !self.all.is_empty())?;
-        let mut events = [MaybeUninit::<Event>::uninit()];
-        let at_once = Timespec::default();
-        let (events, _) = epoll::wait(ready, &mut events, Some(&at_once)).ok()?;
-        let data = events.first()?.data.u64();
+        let data = host::fd::epoll_at_once(ready).ok()??.data.u64();
         self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
     }
 
