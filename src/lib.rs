@@ -68,6 +68,7 @@
 //! latter, and has no unsafe code. What no call returns is logged by `tracing`: a program sees it
 //! with any subscriber of that crate.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod acceptor;
 #[cfg(feature = "tokio")]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 // It panics where standard error is closed: `remark!` does not.
 #![deny(clippy::print_stderr)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[macro_use]
 mod outcome;

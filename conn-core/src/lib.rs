@@ -117,6 +117,7 @@
 //! `heapless` makes storage of `heapless::Vec`: see [`storage`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![cfg_attr(
     not(all(target_has_atomic = "64", not(rdma_conn_no_atomic64))),
     allow(rustdoc::broken_intra_doc_links, reason = "the docs name what is left out here, too")

@@ -81,6 +81,7 @@
 //! `oracle` adds, with std, what the property tests and the fuzz targets compare with.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(any(test, feature = "oracle"))]
 extern crate std;

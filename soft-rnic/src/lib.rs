@@ -320,6 +320,7 @@
 //! The memory of a region that is not on demand has to stay mapped while it is registered: a card
 //! keeps its pages, and this device accesses it where it lies. What is read-only is `EFAULT` at a
 //! registration with `LOCAL_WRITE` (before Linux 6.11, if its first or its last page is).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(

@@ -46,6 +46,7 @@
 //! The crate compiles on x86-64 only. A peer may read a [`Buffer`] while its owner writes to it
 //! through `&mut [u8]`. The software device then copies by inline assembly, which is no data
 //! race in Rust's terms, and which it has for x86-64 only.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(

@@ -26,6 +26,7 @@
 //!
 //! Without the default feature `load` the crate needs no std.
 #![cfg_attr(not(feature = "load"), no_std)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[allow(
     missing_docs,

@@ -4,6 +4,7 @@
 //! 2. [`play`](play::play) plays it in a world, and checks every promise of the API.
 //! 3. [`shrink`](shrink::shrink) makes a case that fails smaller.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod case;
 pub mod play;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{budgets, circles};
+use crate::{budgets, circles, seam};
 
 /// Steps of cargo: what each is for, and its arguments. Quick ones first.
 const STEPS: &[(&str, &[&str])] = &[
@@ -45,6 +45,7 @@ pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     circles::run()?;
     budgets::run()?;
+    seam::run()?;
     for (what, arguments) in STEPS {
         let begin = Instant::now();
         println!("=== {what}: cargo {}", arguments.join(" "));

@@ -21,6 +21,7 @@
 //! | `unsupported` | what is for providers of rdma-core, or not offered |
 //!
 //! The old symbols of version 1.0, whose structs are those of libibverbs 1.0, are not exported.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod address;
 mod device;

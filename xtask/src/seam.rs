@@ -1,0 +1,132 @@
+//! Nothing goes round `host`: the root of each crate denies what `clippy.toml` lists, which clippy then refuses, or
+//! it is in a folder of [`REAL_TIME`], with a reason. Unit tests (`cfg(test)`) may use all of it anywhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// What a root has.
+const DENIES: &str =
+    "#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]";
+/// The names of the lints, which code may not allow.
+const LINTS: &str = "clippy::disallowed_";
+
+/// Folders (and files) that use the host's clock, threads, locks and waits, and why they may.
+const REAL_TIME: &[(&[&str], &str)] = &[
+    (&["host"], "it is the seam"),
+    (
+        &["tests", "verbs-safe/tests", "soft-rnic/tests", "soft-rnic/abi/tests", "apps/tests"],
+        "they are programs on the host, and show what only its kernel and its processes can show",
+    ),
+    (
+        &["examples", "verbs-safe/examples", "soft-rnic/examples", "roce-core/examples"],
+        "they are programs of a user's, who has std",
+    ),
+    (&["conn-core/examples"], "they count instructions of machines that have no clock"),
+    (&["benches", "verbs-safe/benches", "roce-core/benches"], "they measure real time"),
+    (&["loom-tests"], "loom has threads and atomics of its own"),
+    (&["fuzz"], "libFuzzer drives machines that have no clock; it is no member of the workspace"),
+    (&["xtask"], "chores run other programs, and wait for them"),
+    (&["build.rs", "soft-rnic/abi/build.rs"], "they run before there is a host"),
+];
+
+/// What locks by itself: only `host` depends on it.
+const LOCKS: &str = "parking_lot";
+
+#[derive(Deserialize)]
+struct Workspace {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    targets: Vec<Target>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    src_path: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+}
+
+pub(crate) fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
+    for folder in REAL_TIME.iter().flat_map(|(folders, _)| *folders) {
+        ensure!(root.join(folder).exists(), "there is no {folder}: strike it from REAL_TIME");
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--format-version=1", "--offline"]).current_dir(root);
+    let out = cargo.output().context("starting cargo")?;
+    let workspace: Workspace = serde_json::from_slice(&out.stdout).context("cargo metadata")?;
+    let mut wrong = Vec::new();
+    for package in &workspace.packages {
+        let name = &package.name;
+        if name != "host" && package.dependencies.iter().any(|other| other.name == LOCKS) {
+            wrong.push(format!("{name} depends on {LOCKS}: host::sync has its locks"));
+        }
+        for target in &package.targets {
+            let file = target.src_path.strip_prefix(root)?;
+            if !is_in_real_time(file) {
+                wrong.extend(complaints(file, root)?);
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "what goes round host (xtask/src/seam.rs):\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn is_in_real_time(file: &Path) -> bool {
+    REAL_TIME.iter().flat_map(|(folders, _)| *folders).any(|folder| file.starts_with(folder))
+}
+
+/// What is wrong with a crate whose root is this file.
+fn complaints(file: &Path, root: &Path) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    if !fs::read_to_string(root.join(file))?.lines().any(|line| line == DENIES) {
+        wrong.push(format!("{} has no line {DENIES}", file.display()));
+    }
+    for source in crate::budgets::sources(&root.join(file).with_file_name(""))? {
+        let text = fs::read_to_string(&source)?;
+        let allows = |(_, line): &(usize, &str)| line.contains(LINTS) && *line != DENIES;
+        let lines = text.lines().enumerate().filter(allows);
+        let shown = source.strip_prefix(root)?.display();
+        wrong.extend(lines.map(|(n, line)| format!("{shown}:{}: {}", n + 1, line.trim())));
+    }
+    Ok(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_deny_what_clippy_lists_or_have_a_reason() {
+        run().unwrap();
+    }
+
+    #[test]
+    fn a_root_that_denies_nothing_and_code_that_allows_are_found() {
+        let folder = std::env::temp_dir().join(format!("seam-{}", std::process::id()));
+        let check = |root: &str, module: &str| {
+            fs::create_dir_all(folder.join("src")).unwrap();
+            fs::write(folder.join("src/lib.rs"), root).unwrap();
+            fs::write(folder.join("src/module.rs"), module).unwrap();
+            let found = complaints(Path::new("src/lib.rs"), &folder).unwrap();
+            fs::remove_dir_all(&folder).unwrap();
+            found.len()
+        };
+        let allows = "#[allow(clippy::disallowed_methods)]\nfn f() {}\n";
+        assert_eq!(check(DENIES, ""), 0);
+        assert_eq!(check("mod module;", ""), 1);
+        assert_eq!(check(DENIES, allows), 1);
+    }
+}
