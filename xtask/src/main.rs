@@ -10,8 +10,13 @@ mod gate;
 mod lanes;
 mod namespaces;
 mod programs;
+<<<<<<< HEAD
 mod simulate;
+=======
+mod seam;
+>>>>>>> 014621a (cargo xtask stress: tests in real time beside two busy loops on each processor)
 mod soak;
+mod stress;
 mod vm;
 
 use std::process::ExitCode;
@@ -35,8 +40,8 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Run what most changes need, in minutes: formatting, clippy, circles of modules, unit
-    /// tests, the tests of the connections on soft0, doctests
+    /// Run what most changes need, in minutes: formatting, clippy, circles of modules, what
+    /// goes round `host`, unit tests, the tests of the connections on soft0, doctests
     Check,
     /// Fail if modules of a crate use each other in circles, and show them
     Circles,
@@ -81,6 +86,8 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Run all test programs many times, beside two busy loops on each processor
+    Stress(stress::StressArgs),
     /// Run a command in a virtual machine whose kernel has the software RoCE device rxe0,
     /// on what is built here
     Vm(vm::VmArgs),
@@ -106,6 +113,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Programs => programs::run()?,
         Chore::Simulate { seeds, from, rest } => return simulate::run(seeds, &from, &rest),
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
+        Chore::Stress(args) => stress::run(&args)?,
         Chore::Vm(args) => return vm::run(args),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,159 @@
+//! `cargo xtask stress`: tests in real time, beside threads that keep every processor busy.
+//!
+//! A test that asserts order and outcome passes there, too; one that asserts how long something takes does not.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Deserialize;
+
+/// Threads that keep a processor busy.
+const LOOPS: usize = 2;
+/// The longest that a test program may run.
+const LIMIT: Duration = Duration::from_secs(1_800);
+/// Time between two looks whether a program has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(clap::Args)]
+pub(crate) struct StressArgs {
+    /// Runs of each test program
+    #[arg(long, default_value_t = 20)]
+    times: u32,
+    /// Only programs whose PACKAGE/TARGET contains this
+    #[arg(long, default_value = "")]
+    filter: String,
+}
+
+/// What cargo says of an artifact that it has made.
+#[derive(Deserialize)]
+struct Artifact {
+    manifest_path: PathBuf,
+    executable: Option<PathBuf>,
+    target: Target,
+    profile: Profile,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// A program of tests.
+struct Program {
+    name: String,
+    executable: PathBuf,
+    /// Of its package, where cargo runs it.
+    folder: PathBuf,
+}
+
+pub(crate) fn run(args: &StressArgs) -> Result<()> {
+    let programs = programs(&args.filter)?;
+    ensure!(!programs.is_empty(), "no test program has {:?} in its name", args.filter);
+    keep_processors_busy()?;
+    let mut failed = BTreeMap::<&str, u32>::new();
+    for time in 1..=args.times {
+        let start = Instant::now();
+        for program in &programs {
+            if let Some(why) = run_once(program)? {
+                println!("--- {}, run {time}: {why}", program.name);
+                *failed.entry(&program.name).or_default() += 1;
+            }
+        }
+        println!("=== run {time} of {}: {} s", args.times, start.elapsed().as_secs());
+    }
+    for Program { name, .. } in &programs {
+        let failed = failed.get(name.as_str()).copied().unwrap_or(0);
+        println!("{name}: {} passed, {failed} failed", args.times - failed);
+    }
+    ensure!(failed.is_empty(), "{} of {} programs have failed", failed.len(), programs.len());
+    Ok(())
+}
+
+/// Builds the tests of the workspace, and lists them.
+fn programs(filter: &str) -> Result<Vec<Program>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--workspace", "--no-run", "--quiet"]);
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let out = cargo.output().context("starting cargo")?;
+    if !out.status.success() {
+        bail!("the tests do not build");
+    }
+    let lines = String::from_utf8(out.stdout)?;
+    // What is no artifact lacks fields of one.
+    let artifacts = lines.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+    let mut programs: Vec<Program> = artifacts.filter_map(program).collect();
+    programs.retain(|program| program.name.contains(filter));
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(programs)
+}
+
+fn program(artifact: Artifact) -> Option<Program> {
+    let Artifact { manifest_path, executable, target, profile } = artifact;
+    let folder = manifest_path.parent()?.to_owned();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let package = match folder.strip_prefix(root).ok()?.to_str()? {
+        "" => "rdma-conn",
+        package => package,
+    };
+    // Unit tests have the name of what they are of.
+    let unit = if target.kind.iter().any(|kind| kind == "test") { "" } else { " (unit tests)" };
+    let name = format!("{package}/{}{unit}", target.name);
+    executable.filter(|_| profile.test).map(|executable| Program { name, executable, folder })
+}
+
+/// Starts the threads that the tests run beside; they end with this process.
+fn keep_processors_busy() -> Result<()> {
+    let ours = sched_getaffinity(None)?;
+    let processors = (0..CpuSet::MAX_CPU).filter(|cpu| ours.is_set(*cpu));
+    for cpu in processors.flat_map(|cpu| [cpu; LOOPS]) {
+        std::thread::spawn(move || {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            sched_setaffinity(None, &only).expect("a processor of this process's");
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Runs a program once, as cargo does; why it has failed, with what it has printed.
+fn run_once(program: &Program) -> Result<Option<String>> {
+    let printed = std::env::temp_dir().join(format!("stress-{}", std::process::id()));
+    let file = File::create(&printed)?;
+    let mut command = Command::new(&program.executable);
+    command.current_dir(&program.folder).env("CARGO", env!("CARGO"));
+    command.env("CARGO_MANIFEST_DIR", &program.folder).stdin(Stdio::null());
+    let mut child = command.stdout(file.try_clone()?).stderr(file).spawn()?;
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break Some(status),
+            None if start.elapsed() > LIMIT => break None,
+            None => std::thread::sleep(LOOK),
+        }
+    };
+    let text = String::from_utf8_lossy(&fs::read(&printed)?).into_owned();
+    fs::remove_file(&printed)?;
+    Ok(match status {
+        Some(status) if status.success() => None,
+        Some(status) => Some(format!("{status}\n{text}")),
+        None => {
+            child.kill()?;
+            child.wait()?;
+            Some(format!("it has not ended in {LIMIT:?}\n{text}"))
+        }
+    })
+}
