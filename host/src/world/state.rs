@@ -103,7 +103,6 @@ impl std::fmt::Display for Failure {
 }
 
 /// What a blocked thread waits for, besides its deadline.
-#[derive(Debug)]
 pub(super) enum On {
     /// Only the deadline.
     Time,
@@ -117,6 +116,20 @@ pub(super) enum On {
     Fds(Vec<OwnedFd>),
     /// The end of another thread.
     End(usize),
+}
+
+/// Without addresses and descriptors, which differ from run to run.
+impl std::fmt::Debug for On {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            On::Time => "its deadline only",
+            On::Token => "an unpark",
+            On::Lock(_) => "a lock",
+            On::Condition(_) => "a condition variable",
+            On::Fds(_) => "input of a descriptor",
+            On::End(task) => return write!(f, "the end of thread {task}"),
+        })
+    }
 }
 
 #[derive(Debug)]
