@@ -5,7 +5,7 @@
 pub enum Plant {
     /// Send/Receive: a credit more than buffers were posted.
     ExtraCredit,
-    /// Buffered Read: a message's bytes are freed twice.
+    /// Send/Receive: a buffer that another thread has freed is freed twice.
     DoubleFree,
     /// A completion queue that was armed raises no event.
     LostWakeup,

@@ -5,8 +5,6 @@ mod shared;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use host::plant::{Plant, is_planted};
-
 use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 
 use super::link::{Link, Work};
@@ -243,9 +241,6 @@ impl RecvHalf for Receiver {
         // A message of an earlier link of the place is dropped.
         if let Some(Some(link)) = self.links.get_mut(place as usize) {
             link.free(bytes);
-            if is_planted(Plant::DoubleFree) {
-                link.free(bytes);
-            }
         }
     }
 }

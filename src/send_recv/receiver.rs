@@ -520,6 +520,9 @@ impl Receiver {
                 let (place, slot) = self.returns.split(id);
                 if let Some(link) = self.links.get_mut(place) {
                     link.free(slot);
+                    if is_planted(Plant::DoubleFree) {
+                        link.free(slot);
+                    }
                     mark(&mut self.dirty, link, place);
                 }
             }

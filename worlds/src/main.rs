@@ -1,9 +1,11 @@
 //! Runs cases in worlds, by seed, on all processors. `cargo xtask simulate` builds and starts it.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use std::io::{BufRead, BufReader, IsTerminal as _};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -91,9 +93,9 @@ fn replay(case: &Case) -> Result<ExitCode> {
 }
 
 fn make_smaller(case: &Case) -> Result<ExitCode> {
-    let start = Instant::now();
+    let start = host::time::now();
     let limits = Limits { events: 1, ..Limits::default() };
-    let fails = |case: &Case| start.elapsed() < SHRINK && play(case, limits).1.is_err();
+    let fails = |case: &Case| host::time::since(start) < SHRINK && play(case, limits).1.is_err();
     let small = shrink(case, fails);
     println!(
         "{} of {} steps fail as well; replay them by --case '{small}'",
@@ -149,20 +151,20 @@ fn run(args: &Args) -> Result<ExitCode> {
         Some(jobs) => jobs.max(1),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let start = Instant::now();
-    let (lines, shares) = std::sync::mpsc::channel();
-    let workers: Vec<_> = (0..jobs as u64)
+    let start = host::time::now();
+    let (lines, shares) = host::channel::channel();
+    let lines = Arc::new(lines);
+    let workers: Vec<host::thread::JoinHandle<_>> = (0..jobs as u64)
         .map(|share| {
-            let (args, lines) = (args.clone(), lines.clone());
-            std::thread::spawn(move || {
-                share_of(&args, share, jobs as u64, |line| _ = lines.send(line))
-            })
+            let (args, lines) = (args.clone(), Arc::clone(&lines));
+            let run = move || share_of(&args, share, jobs as u64, |line| _ = lines.send(line));
+            host::thread::spawn("share", run)
         })
-        .collect();
+        .collect::<Result<_, _>>()?;
     drop(lines);
     let mut sum = Sum::default();
     let is_shown = std::io::stderr().is_terminal();
-    for line in shares {
+    while let Ok(line) = shares.recv() {
         sum.add(line);
         if is_shown && sum.worlds.is_multiple_of(100) {
             eprint!("\r{} of {} worlds", sum.worlds, args.seeds);
@@ -171,7 +173,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     for worker in workers {
         worker.join().expect("no panic")?;
     }
-    report(args, &mut sum, start.elapsed().as_secs_f64())
+    report(args, &mut sum, host::time::since(start).as_secs_f64())
 }
 
 /// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its process.

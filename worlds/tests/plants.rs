@@ -40,7 +40,7 @@ macro_rules! each_is_found {
 
 each_is_found! {
     a_credit_too_many: ExtraCredit, Some(Connection::SendRecv), None;
-    a_free_twice: DoubleFree, Some(Connection::BufferedRead), None;
+    a_free_twice: DoubleFree, Some(Connection::SendRecv), None;
     a_wake_up_left_out: LostWakeup, None, None;
     a_tail_published_before_its_bytes: EarlyTail, Some(Connection::BufferedRead), None;
     an_acknowledgement_early: EarlyAck, Some(Connection::DirectRead), Some(Place::Faulty);

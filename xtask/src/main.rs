@@ -10,11 +10,8 @@ mod gate;
 mod lanes;
 mod namespaces;
 mod programs;
-<<<<<<< HEAD
-mod simulate;
-=======
 mod seam;
->>>>>>> 014621a (cargo xtask stress: tests in real time beside two busy loops on each processor)
+mod simulate;
 mod soak;
 mod stress;
 mod vm;

@@ -11,7 +11,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ptr::null_mut;
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use roce_core::codec;
 use roce_core::headers::{Aeth, Bth, Deth, Headers, Reth, RnrTimer, Syndrome};

@@ -42,7 +42,7 @@ fn a_turn_is_waited_for_though_its_holder_does_not_listen_yet() {
 
 /// The connection of one that begins to wait.
 fn wait_for_another(listener: &OwnedFd) -> OwnedFd {
-    poll(&mut [PollFd::new(listener, PollFlags::IN)], None).unwrap();
+    host::fd::poll(&mut [PollFd::new(listener, PollFlags::IN)], None).unwrap();
     accepted(listener)
 }
 
