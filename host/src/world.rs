@@ -51,7 +51,8 @@ pub fn run<T: Send + 'static>(
     here::catch_panics();
     let shared = Arc::new(Shared::new(seed, nature, limits));
     let returned = Arc::new(std::sync::Mutex::new(None));
-    let task = shared.add_task("program", NodeId::FIRST);
+    let first = shared.add_task("program", NodeId::FIRST);
+    let task = Task::new(Arc::clone(&shared), first);
     let started = {
         let (task, returned) = (task.clone(), Arc::clone(&returned));
         let program = move || {
@@ -61,7 +62,7 @@ pub fn run<T: Send + 'static>(
         std::thread::Builder::new().name("program".into()).spawn(move || task.run(program))
     };
     match started {
-        Ok(_) => shared.begin(&task),
+        Ok(_) => shared.begin(first),
         Err(error) => shared.fail_from_outside(&format!("no thread for the program: {error}")),
     }
     let (report, failure) = shared.wait_for_end();

@@ -9,7 +9,7 @@ use rustix::event::PollFd;
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 
-use crate::plant::Plant;
+use crate::plant::kinds::Plant;
 
 use super::schedule::{Shared, wait_for};
 use super::state::{NodeId, On, Status};
@@ -192,8 +192,8 @@ impl Here {
     }
 
     pub(crate) fn add_task(&self, name: &str) -> Task {
-        let node = self.node();
-        self.world.add_task(name, node)
+        let id = self.world.add_task(name, self.node());
+        Task::new(Arc::clone(&self.world), id)
     }
 
     pub(crate) fn sleep(&self, time: Duration) {
@@ -241,10 +241,6 @@ impl Here {
 impl Task {
     pub(super) fn new(world: Arc<Shared>, id: usize) -> Task {
         Task { world, id }
-    }
-
-    pub(super) fn id(&self) -> usize {
-        self.id
     }
 
     pub(crate) fn unpark(&self) {

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::here::Task;
 use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, Status, TaskState};
 
 /// What the threads of a world share.
@@ -26,7 +25,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn add_task(self: &Arc<Shared>, name: &str, node: NodeId) -> Task {
+    /// Adds a thread that can run, and returns its number.
+    pub(super) fn add_task(&self, name: &str, node: NodeId) -> usize {
         let mut state = self.state.lock();
         let id = state.tasks.len();
         state.tasks.push(TaskState {
@@ -41,14 +41,14 @@ impl Shared {
             spins: Spins::default(),
         });
         state.progress();
-        Task::new(Arc::clone(self), id)
+        id
     }
 
     /// The first thread runs.
-    pub(super) fn begin(&self, first: &Task) {
+    pub(super) fn begin(&self, first: usize) {
         let mut state = self.state.lock();
-        state.running = first.id();
-        hand_to(&state, first.id());
+        state.running = first;
+        hand_to(&state, first);
     }
 
     /// The world has ended, one way or the other.

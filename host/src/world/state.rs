@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::plant::Plant;
-use crate::random::Random;
+use crate::plant::kinds::Plant;
+use crate::random::generator::Random;
 
 /// A part of a world that fails as one: a process, or a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
