@@ -12,7 +12,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::LANES;
+use super::lane::LANES;
 
 /// Subjects that a header may name, so that lanes of the gate can leave them out.
 pub(crate) const SUBJECTS: &[&str] =

@@ -1,10 +1,11 @@
 //! Lanes: the integration tests on one device after the other.
 //!
-//! A test program is in every lane, unless the [header](header) of its source says otherwise; so a new
+//! A test program is in every lane, unless the [header] of its source says otherwise; so a new
 //! one is in all lanes that it fits, by itself. `programs` finds and builds them, `runner` runs them, on
 //! this machine or in the guest.
 
 mod header;
+mod lane;
 mod programs;
 pub(crate) mod runner;
 
@@ -14,83 +15,13 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::{Table, presets};
 
+pub(crate) use lane::{LANES, Lane, RXE0};
 use programs::Source;
 pub(crate) use programs::build;
 use runner::{Plan, Program};
 
-/// A device, and how tests get it.
-pub(crate) struct Lane {
-    pub(crate) name: &'static str,
-    /// A reader's name for it.
-    about: &'static str,
-    /// The name that a test which takes the device of its environment reports.
-    device: &'static str,
-    environment: &'static [(&'static str, &'static str)],
-    /// Only programs that ask for it are in it.
-    is_opt_in: bool,
-    /// Subjects that the gate leaves to other lanes.
-    not_in_gate: &'static [&'static str],
-}
-
 /// The profile of what runs in the guest: optimised, for its processor is emulated; every assertion.
 pub(crate) const GUEST_PROFILE: &str = "lane";
-
-pub(crate) const LANES: &[Lane] = &[
-    Lane {
-        name: "soft0",
-        about: "plain `cargo test`",
-        device: "soft0",
-        environment: &[],
-        is_opt_in: false,
-        not_in_gate: &[],
-    },
-    Lane {
-        name: "apart",
-        about: "requests of a process to itself take the way to another one",
-        device: "soft0",
-        environment: &[("SOFT_RNIC_APART", "1")],
-        is_opt_in: false,
-        not_in_gate: &["the command", "examples"],
-    },
-    Lane {
-        name: "distant",
-        about: "a network's round trip away: nothing is done when its post returns",
-        device: "soft0@5us",
-        environment: &[("RDMA_CONN_DEVICE", "soft0@5us")],
-        is_opt_in: false,
-        not_in_gate: &["the command", "examples"],
-    },
-    Lane {
-        name: "wired",
-        about: "over UDP, to the same device, or to another where a test has two",
-        device: "roce:127.0.0.2",
-        environment: &[
-            ("RDMA_CONN_DEVICE", "roce:127.0.0.2,loopback=wire"),
-            ("RDMA_CONN_OTHER_DEVICE", "roce:127.0.0.3"),
-        ],
-        is_opt_in: false,
-        not_in_gate: &["load", "the command", "examples"],
-    },
-    Lane {
-        name: "roce",
-        about: "a device over UDP, whose processes reach each other through memory",
-        device: "roce:127.0.0.2",
-        environment: &[("RDMA_CONN_DEVICE", "roce:127.0.0.2")],
-        is_opt_in: true,
-        not_in_gate: &[],
-    },
-    RXE0,
-];
-
-/// The kernel's device: the gate keeps what only a kernel and rdma-core can show.
-pub(crate) const RXE0: Lane = Lane {
-    name: "rxe0",
-    about: "the kernel's device, in the virtual machine (`cargo xtask vm test`)",
-    device: "rxe0",
-    environment: &[("RDMA_CONN_DEVICE", "rxe0")],
-    is_opt_in: false,
-    not_in_gate: &["waits", "closing", "death", "hostile peers", "load", "the command", "examples"],
-};
 
 impl Lane {
     fn keeps_out(&self, source: &Source, gate: bool) -> Option<String> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Lane;
+use super::lane::Lane;
 
 /// Names the file for what a test took and what it left out.
 const TALLY: &str = "RDMA_CONN_TALLY";

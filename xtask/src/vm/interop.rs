@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::XTASK;
 use super::guest::quoted;
+use super::program::XTASK;
 use crate::{conformance, lanes, namespaces};
 
 /// Builds what meets; the command for the guest that runs it.

@@ -3,7 +3,7 @@
 //! on the real rdma-core.
 //!
 //! `cache` fetches what it takes, `guest` boots it and runs one command in it, `machine` says
-//! how that guest is, [`lanes`](crate::lanes) makes the list of tests on the host and runs them in the
+//! how that guest is, `lanes` makes the list of tests on the host and runs them in the
 //! guest, `interop` has the kernel's device meet soft0 over UDP, and `compare` runs perftest and
 //! rdma-conn side by side in it.
 
@@ -12,6 +12,7 @@ pub(crate) mod compare;
 mod guest;
 mod interop;
 mod machine;
+mod program;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use clap::{Args, Subcommand};
 
 use crate::lanes;
 use machine::Machine;
+use program::XTASK;
 
 /// What `cargo xtask vm` is given.
 #[derive(Args)]
@@ -67,9 +69,6 @@ enum What {
     #[command(hide = true)]
     Inside { plan: PathBuf },
 }
-
-/// A copy of this program, for the guest: the host may build another one meanwhile.
-const XTASK: &str = "/tmp/xtask";
 
 /// What the gate runs of `interop`: what every protocol promises, and ping-pongs of every service.
 const INTEROP_IN_GATE: &str = "conformance|pingpong";

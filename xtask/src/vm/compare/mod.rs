@@ -19,9 +19,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::XTASK;
 use super::guest;
 use super::machine::Machine;
+use super::program::XTASK;
 
 /// What `cargo xtask vm compare` is given.
 #[derive(Args)]
