@@ -18,7 +18,14 @@ const LINTS: &str = "clippy::disallowed_";
 const REAL_TIME: &[(&[&str], &str)] = &[
     (&["host"], "it is the seam"),
     (
-        &["tests", "verbs-safe/tests", "soft-rnic/tests", "soft-rnic/abi/tests", "apps/tests"],
+        &[
+            "tests",
+            "verbs-safe/tests",
+            "soft-rnic/tests",
+            "soft-rnic/abi/tests",
+            "apps/tests",
+            "worlds/tests",
+        ],
         "they are programs on the host, and show what only its kernel and its processes can show",
     ),
     (
