@@ -69,12 +69,27 @@ pub fn yield_until(until: std::time::Instant) {
     std::thread::yield_now();
 }
 
+/// The number of the processor that the calling thread runs on: threads of a world share one.
+#[inline]
+#[must_use]
+pub fn processor() -> u32 {
+    if crate::is_in_world() { 0 } else { rustix::thread::sched_getcpu() as u32 }
+}
+
 /// A poll that has found nothing, of which another one follows.
 #[inline]
 pub fn spin_loop() {
     #[cfg(feature = "world")]
     here(|here| here.spin("spin", None));
     std::hint::spin_loop();
+}
+
+/// [`spin_loop`] so many times, without a poll in between: in a world once, since time that passes without one is of no
+/// use.
+#[inline]
+pub fn pause(spins: u32) {
+    let spins = if crate::is_in_world() { 1 } else { spins };
+    (0..spins).for_each(|_| spin_loop());
 }
 
 /// The result of a thread that has been started.

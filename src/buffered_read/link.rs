@@ -1,7 +1,7 @@
 //! A receiver's side of one queue pair: what it reads, where it lands, how it ends.
 
 use host::plant::{Plant, is_planted};
-use host::thread::spin_loop;
+use host::thread::pause;
 
 use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words, wake};
 use conn_core::checksum::CHECKED_BYTES;
@@ -320,7 +320,7 @@ impl<R: Landing> Link<R> {
             return; // the next look is a poll, which holds nothing up
         }
         if self.reader.is_gathering() || round > 0 && self.reader.vain_looks() > 0 {
-            (0..PAUSES).for_each(|_| spin_loop());
+            pause(PAUSES);
         }
     }
 
@@ -493,7 +493,7 @@ impl<R: Landing> Link<R> {
             }
             self.post();
             // A store that was not visible to the first look has time to become so.
-            (0..PAUSES).for_each(|_| spin_loop());
+            pause(PAUSES);
             self.poll();
         }
         !self.has_news()
