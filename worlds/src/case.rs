@@ -193,15 +193,11 @@ impl Case {
         let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
         let connection = connection.unwrap_or_else(|| random.pick(&Connection::ALL));
         let place = place.unwrap_or_else(|| random.pick(&Place::ALL));
-        let mut settings = settings(&mut random);
+        let settings = settings(&mut random);
         let faults = if place == Place::Faulty { faults(&mut random) } else { Faults::default() };
-        if faults.qp_death > 0 {
-            // Probes alone tell of it.
-            settings.keepalive_ms = settings.keepalive_ms.min(1000);
-        }
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
-        Case {
+        let mut case = Case {
             seed,
             connection,
             place,
@@ -218,7 +214,13 @@ impl Case {
                 .collect(),
             receiver: (0..2 * steps).map(|_| recv_step(&mut random, &settings)).collect(),
             receiver_is_dropped: random.one_in(8),
+        };
+        let closes = case.ends.iter().all(|end| *end == End::Close) && !case.receiver_is_dropped;
+        if case.place == Place::Faulty || !closes {
+            // An end that could not be said within the linger is found by a probe alone.
+            case.settings.keepalive_ms = case.settings.keepalive_ms.min(1000);
         }
+        case
     }
 
     /// Steps of all threads.
