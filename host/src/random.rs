@@ -15,3 +15,11 @@ pub fn entropy() -> u64 {
     }
     RandomState::new().hash_one(0)
 }
+
+/// Numbers as [`entropy`]'s, of what a process keeps for ever. In a world they are always the same: a process's first
+/// world would draw other numbers of its seed otherwise than later ones.
+#[must_use]
+pub fn lasting<const N: usize>() -> [u64; N] {
+    let mut fixed = Random::new(0);
+    core::array::from_fn(|_| if crate::is_in_world() { fixed.next_u64() } else { entropy() })
+}

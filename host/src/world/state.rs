@@ -366,9 +366,13 @@ impl State {
                 if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
                     self.lock_waiters -= 1;
                 }
+                // What a thread does behind a sleep may be a happening; that the sleep is over is none. Threads that
+                // sleep and look again would have others poll in vain for long.
+                if !matches!(&task.status, Status::Blocked { on: On::Time, .. }) {
+                    self.happenings += 1;
+                    self.happened_at = now;
+                }
                 task.status = Status::Ready;
-                self.happenings += 1;
-                self.happened_at = now;
                 if self.random.one_in(self.nature.stall_one_in) {
                     task.not_before = now + self.random.below(self.nature.stall_ns);
                 }

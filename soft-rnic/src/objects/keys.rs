@@ -62,7 +62,7 @@ impl Keys {
     /// Those of this process.
     pub(crate) fn of_process() -> Keys {
         static KEYS: OnceLock<Keys> = OnceLock::new();
-        *KEYS.get_or_init(|| Keys(core::array::from_fn(|_| host::random::entropy())))
+        *KEYS.get_or_init(|| Keys(host::random::lasting()))
     }
 
     /// The key of a slot in a generation; 0 is none.
