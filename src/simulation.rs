@@ -1,8 +1,8 @@
 //! Programs in worlds (feature `simulation`): threads, time and devices of a program run in virtual time, in an order
 //! that a seed decides.
 //!
-//! 1. [`run`] runs a program in the world of a seed. It gets a device of its own by [`WorldDevice`] or
-//!    [`Simulation`], and opens it by its name with [`device::open`](crate::device::open).
+//! 1. [`run`] runs a program in the world of a seed. It gets a device of its own by [`WorldDevice`],
+//!    [`Simulation`] or, on a network, [`WorldNetwork::device`], and opens it by its name with [`device::open`](crate::device::open).
 //! 2. The program starts threads by [`spawn`] or [`scope`], sleeps by [`sleep`] and reads the clock by [`now`];
 //!    its locks are [`Mutex`] and [`Condvar`]. All calls of this crate may block as ever.
 //! 3. A panic, a wait that nothing ends, a thread that stays, and more steps or time than the [`Limits`] permit are
@@ -34,4 +34,4 @@ pub use host::sync::{Condvar, Mutex, RwLock};
 pub use host::thread::{JoinHandle, scope, spawn, yield_now};
 pub use host::time::{now, sleep};
 pub use host::world::{Failure, Limits, Nature, Report, note, run};
-pub use soft_rnic::{Faults, Simulation, WorldDevice, WorldKind};
+pub use soft_rnic::{Faults, NetworkNature, Simulation, WorldDevice, WorldKind, WorldNetwork};

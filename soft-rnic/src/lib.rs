@@ -363,6 +363,8 @@ pub use schedule::sim::Simulation;
 pub use schedule::sim::state::Faults;
 #[cfg(feature = "simulation")]
 pub use schedule::world::{WorldDevice, WorldKind};
+#[cfg(feature = "simulation")]
+pub use udp::{NetworkNature, WorldNetwork};
 pub use verbs::import::{
     import_device, import_dm, import_mr, import_pd, unimport_dm, unimport_mr, unimport_pd,
 };

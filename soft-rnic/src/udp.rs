@@ -11,6 +11,8 @@
 //!
 //! Each multicast group has a socket of its own ([`Port::join`]).
 //!
+//! In a world, a port may be one of a network in memory (`world_network`, feature `simulation`).
+//!
 //! A [`Capture`] writes packets to a file for Wireshark; [`local_addresses`] and [`port_holders`] say what
 //! there is to bind, and what has it.
 //!
@@ -31,6 +33,8 @@ mod network_watch;
 mod outbox;
 mod port;
 mod send_ports;
+#[cfg(feature = "simulation")]
+mod world_network;
 
 pub use abilities::{Abilities, abilities};
 pub(crate) use address_state::{AddressState, Interfaces};
@@ -42,3 +46,5 @@ pub(crate) use network_watch::NetworkWatch;
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};
 pub use send_ports::{MAX_SEND_PORTS, SendPorts};
+#[cfg(feature = "simulation")]
+pub use world_network::{NetworkNature, WorldNetwork};

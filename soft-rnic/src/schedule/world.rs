@@ -1,14 +1,20 @@
 //! Devices of worlds: real ones, each listed for as long as its world needs it.
 
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::random::entropy;
+
 use crate::counters::Counters;
+use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind};
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
+use crate::schedule::network::faults::NetworkFaults;
+use crate::udp::{Port, WorldNetwork};
 
 /// When the device of a world does what is posted.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,17 +48,16 @@ impl WorldDevice {
     /// A device of its own.
     #[must_use]
     pub fn new(kind: WorldKind) -> WorldDevice {
-        /// Far from the numbers of other devices.
-        static ORDINAL: AtomicU64 = AtomicU64::new(3 << 40);
-        // Relaxed: only has to be unique.
-        let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
         let kind = match kind {
             WorldKind::Near => Kind::Synchronous,
             WorldKind::Distant(time) => Kind::Distant(Distance::new(time.as_nanos() as u64, None)),
             WorldKind::Card => Kind::Distant(Distance::new(0, Card::named("connectx5", 1.0))),
         };
-        let name = format!("world-{}", ordinal - (3 << 40));
-        let device = Device::with_peers(&name, ordinal, kind, None);
+        let (name, ordinal) = next_name();
+        WorldDevice::listed(Device::with_peers(&name, ordinal, kind, None))
+    }
+
+    fn listed(device: Arc<Device>) -> WorldDevice {
         DEVICES.lock().push(Arc::clone(&device));
         WorldDevice { device }
     }
@@ -73,6 +78,38 @@ impl WorldDevice {
     #[must_use]
     pub fn left(&self) -> Vec<(&'static str, usize)> {
         left(&self.device)
+    }
+}
+
+/// The name of the next device, and its number.
+fn next_name() -> (String, u64) {
+    /// Far from the numbers of other devices.
+    static ORDINAL: AtomicU64 = AtomicU64::new(3 << 40);
+    // Relaxed: only has to be unique.
+    let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
+    (format!("world-{}", ordinal - (3 << 40)), ordinal)
+}
+
+impl WorldNetwork {
+    /// A device that speaks RoCE v2 over this network, from an address that no other one has.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left; `AddrInUse`.
+    pub fn device(&self, ip: IpAddr) -> std::io::Result<WorldDevice> {
+        let congestion = self.nature().congestion;
+        let roce = Roce {
+            ip,
+            loopback: true,
+            faults: NetworkFaults { congestion, ..NetworkFaults::default() },
+            seed: entropy(),
+            pcap: None,
+            sports: 1,
+            ecn: congestion > 0.0,
+            gso: true,
+        };
+        let port = Port::on_network(self, SocketAddr::new(ip, Roce::UDP_PORT))?;
+        let (name, ordinal) = next_name();
+        Ok(WorldDevice::listed(roce.open_in_world((&name, ordinal), port)))
     }
 }
 

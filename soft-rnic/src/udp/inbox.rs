@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use super::errors::last_error;
 use super::outbox::Marks;
 use super::port::Port;
+#[cfg(feature = "simulation")]
+use super::world_network::Endpoint;
 
 /// Datagrams, or runs of them, that one call takes at most.
 pub const BATCH: usize = 16;
@@ -179,6 +181,10 @@ impl Inbox {
 
     /// Takes up to `N`; how many.
     fn take<const N: usize>(&mut self, port: &Port) -> Result<usize, Errno> {
+        #[cfg(feature = "simulation")]
+        if let Some(endpoint) = &port.endpoint {
+            return Ok(self.take_from_network(endpoint, N));
+        }
         let mut addrs = [MaybeUninit::<libc::sockaddr_storage>::zeroed(); N];
         let mut controls = [Control([0; CONTROL]); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
@@ -221,6 +227,20 @@ impl Inbox {
             self.runs[at] = run;
         }
         Ok(came)
+    }
+
+    #[cfg(feature = "simulation")]
+    fn take_from_network(&mut self, endpoint: &Endpoint, most: usize) -> usize {
+        for (at, room) in self.bytes.chunks_exact_mut(ROOM).take(most).enumerate() {
+            let (parcel, dropped) = endpoint.take();
+            self.dropped = dropped;
+            let Some(parcel) = parcel else { return at };
+            let ([class, hops], len) = (parcel.marks, parcel.bytes.len().min(ROOM));
+            room[..len].copy_from_slice(&parcel.bytes[..len]);
+            let (from, segment) = (parcel.from, parcel.segment.max(1));
+            self.runs[at] = Run { from, marks: Marks { class, hops }, len, segment };
+        }
+        most
     }
 
     /// What the last call has taken, but for datagrams without a byte.

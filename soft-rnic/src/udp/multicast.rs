@@ -48,6 +48,10 @@ impl Port {
     /// Leaves a group that was [joined](Self::join) so: also if another process has a copy of the socket,
     /// as a child of `fork` has.
     pub fn leave(&self, local: IpAddr) {
+        // It leaves when it is closed.
+        if self.is_in_world() {
+            return;
+        }
         // A membership that is not there needs no end.
         let _ = match (self.local(), local) {
             (SocketAddr::V4(group), IpAddr::V4(local)) => {
@@ -71,6 +75,7 @@ impl Port {
     /// What the system says.
     pub fn send_groups_by_own_interface(&self) -> Result<(), Errno> {
         match self.local().ip() {
+            _ if self.is_in_world() => Ok(()),
             IpAddr::V4(_) => Ok(()),
             local @ IpAddr::V6(_) => set_ipv6_multicast_if(self, interface::index(local)?),
         }

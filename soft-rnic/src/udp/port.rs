@@ -13,6 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 
 use super::errors::last_error;
 use super::holders::port_holders;
+#[cfg(feature = "simulation")]
+use super::world_network::{Endpoint, WorldNetwork};
 
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
 pub(super) const BUFFER: c_int = 4 << 20;
@@ -26,6 +28,9 @@ pub struct Port {
     buffer: usize,
     /// Packets that the socket had no room for before it was ours.
     pub(super) dropped_before: u32,
+    /// The network of a world that it is on: the socket is an event descriptor then.
+    #[cfg(feature = "simulation")]
+    pub(super) endpoint: Option<Endpoint>,
 }
 
 /// Why there is no port.
@@ -104,7 +109,49 @@ impl Port {
         // Peers send more at once than many systems grant, the kernel's soft-RoCE 128 packets: a process with
         // CAP_NET_ADMIN (of the first user namespace) gets it beyond the limit as well.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
-        Ok(Port { socket, local, buffer, dropped_before: 0 })
+        Ok(Port {
+            socket,
+            local,
+            buffer,
+            dropped_before: 0,
+            #[cfg(feature = "simulation")]
+            endpoint: None,
+        })
+    }
+
+    /// A port on a network of a world.
+    ///
+    /// # Errors
+    /// The system's, and [`Errno::ADDRINUSE`].
+    #[cfg(feature = "simulation")]
+    pub(crate) fn on_network(network: &WorldNetwork, local: SocketAddr) -> Result<Port, Errno> {
+        network.bind(local).map(|bound| Port::of_network(bound, local))
+    }
+
+    #[cfg(feature = "simulation")]
+    fn of_network((endpoint, socket): (Endpoint, OwnedFd), local: SocketAddr) -> Port {
+        let buffer = endpoint.nature().queue_bytes;
+        Port { socket, local, buffer, dropped_before: 0, endpoint: Some(endpoint) }
+    }
+
+    /// Whether it is on a network of a world, and no socket.
+    pub(crate) fn is_in_world(&self) -> bool {
+        #[cfg(feature = "simulation")]
+        return self.endpoint.is_some();
+        #[cfg(not(feature = "simulation"))]
+        false
+    }
+
+    /// A port of a group beside this one, which has the address of the device.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub(crate) fn join_beside(&self, group: SocketAddr) -> Result<Port, Errno> {
+        #[cfg(feature = "simulation")]
+        if let Some(endpoint) = &self.endpoint {
+            return endpoint.join(group).map(|bound| Port::of_network(bound, group));
+        }
+        Port::join(group, self.local.ip())
     }
 
     /// Where it is bound.
@@ -123,6 +170,10 @@ impl Port {
     /// Bytes of the longest IP packet that the interface of the address takes, if the system says.
     #[must_use]
     pub fn mtu(&self) -> Option<usize> {
+        #[cfg(feature = "simulation")]
+        if let Some(endpoint) = &self.endpoint {
+            return Some(endpoint.nature().mtu);
+        }
         super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
     }
 

@@ -21,7 +21,7 @@ use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
 use crate::objects::qp_state::Transport;
-use crate::objects::state::{Device, Kind, Qp, Responder, Sq};
+use crate::objects::state::{Device, Kind, PeerProcesses, Qp, Responder, Sq};
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{
     Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
@@ -245,17 +245,17 @@ impl Roce {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let kind = Kind::Wired(Box::new(Wire::new(
-            self,
-            (joined.port, joined.place, send_ports),
-            capture,
-        )));
-        let device = Device::with_peers(name, ordinal, kind, joined.peers);
-        // A process that had the place before has had other numbers, most likely.
-        device.qps.begin_anywhere(random()[0]);
+        let wire = Wire::new(self, (joined.port, joined.place, send_ports), capture);
+        let device = wired((name, ordinal), wire, joined.peers);
         let started = device.start_progress_thread();
         started.map_err(|errno| PortError::new(addr, "starting a thread for", errno))?;
         Ok(device)
+    }
+
+    /// A device on a network of a world.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn open_in_world(&self, named: (&str, u64), port: Port) -> Arc<Device> {
+        wired(named, Wire::new(self, (port, None, SendPorts::default()), None), None)
     }
 
     fn capture(&self) -> Result<Option<Capture>, ListError> {
@@ -263,6 +263,13 @@ impl Roce {
         let made = Capture::create(path);
         made.map(Some).map_err(|error| ListError::Capture(path.clone(), error.kind()))
     }
+}
+
+fn wired((name, ordinal): (&str, u64), wire: Wire, peers: Option<PeerProcesses>) -> Arc<Device> {
+    let device = Device::with_peers(name, ordinal, Kind::Wired(Box::new(wire)), peers);
+    // A process that had the place before has had other numbers, most likely.
+    device.qps.begin_anywhere(random()[0]);
+    device
 }
 
 impl Wire {
@@ -278,6 +285,7 @@ impl Wire {
         }
         let faults = (roce.faults != NetworkFaults::default())
             .then(|| PacketFaults { network: roce.faults, random: Random::new(roce.seed) });
+        let is_in_world = port.is_in_world();
         Wire {
             port,
             place,
@@ -285,7 +293,7 @@ impl Wire {
             gid: gid_of(roce.ip),
             port_state,
             process: std::process::id(),
-            namespace: network_changes::network_namespace(),
+            namespace: (!is_in_world).then(network_changes::network_namespace).flatten(),
             loops: roce.loopback,
             has_ecn: roce.ecn,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),

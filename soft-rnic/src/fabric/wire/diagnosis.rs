@@ -7,7 +7,7 @@ use core::fmt;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use host::sync::Mutex;
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ pub struct Unreached {
 }
 
 /// The peer that was noted last: of which device, and what was known of its queue pair.
-static LAST: Mutex<Option<(Arc<Device>, Unreached)>> = Mutex::new(None);
+static LAST: Mutex<Option<(Weak<Device>, Unreached)>> = Mutex::new(None);
 
 /// Whether it is reported on standard error.
 static SPEAKS: AtomicBool = AtomicBool::new(false);
@@ -70,7 +70,7 @@ impl Qp {
             // There may be no standard error.
             let _ = writeln!(std::io::stderr(), "{}: {unreached}", unreached.device);
         }
-        *LAST.lock() = Some((Arc::clone(device), unreached));
+        *LAST.lock() = Some((Arc::downgrade(device), unreached));
     }
 }
 
@@ -178,7 +178,7 @@ impl fmt::Display for Unreached {
 pub fn peer_unreached() -> Option<Unreached> {
     let last = LAST.lock().clone();
     let (device, unreached) = last?;
-    Some(match device.wire() {
+    Some(match device.upgrade().as_deref().and_then(Device::wire) {
         Some(wire) => unreached.with(wire),
         None => unreached,
     })

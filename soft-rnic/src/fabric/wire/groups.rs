@@ -102,8 +102,7 @@ impl Wire {
 
     /// A socket that has joined a group, and is among those that may be ready.
     fn socket_for(&self, gid: &Gid) -> Result<Port, Errno> {
-        let (to, local) = (SocketAddr::new(ip_of(gid), UDP_PORT), self.port.local().ip());
-        let port = Port::join(to, local)?;
+        let port = self.port.join_beside(SocketAddr::new(ip_of(gid), UDP_PORT))?;
         // A socket that is closed is among them no more.
         epoll::add(self.ready_sockets()?, &port, key(&port), EventFlags::IN)?;
         Ok(port)

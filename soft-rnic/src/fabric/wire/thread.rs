@@ -30,7 +30,10 @@ impl Device {
     pub(crate) fn start_wire_thread(self: &Arc<Device>) {
         let Some(wire) = self.wire() else { return };
         wire.thread.get_or_init(|| {
-            settle_at_exit(self);
+            // A world's device goes with its world.
+            if !wire.port.is_in_world() {
+                settle_at_exit(self);
+            }
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
             let device = Arc::downgrade(self);
             // Without a thread, packets are taken by those that poll.
