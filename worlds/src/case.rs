@@ -48,11 +48,14 @@ pub enum Place {
     Card,
     /// Executes step by step, with faults.
     Faulty,
+    /// Speaks RoCE over a network of the world.
+    Wired,
 }
 
 impl Place {
     /// All of them.
-    pub const ALL: [Place; 4] = [Place::Near, Place::Distant, Place::Card, Place::Faulty];
+    pub const ALL: [Place; 5] =
+        [Place::Near, Place::Distant, Place::Card, Place::Faulty, Place::Wired];
 }
 
 /// How the ends of a connection wait.
@@ -86,6 +89,9 @@ pub struct Settings {
     pub keepalive_ms: u64,
     /// Milliseconds.
     pub linger_ms: u64,
+    /// A request is sent again after 4.096 µs times 2 to this.
+    #[serde(default = "timeout")]
+    pub timeout: u8,
 }
 
 /// One action of a sender.
@@ -158,6 +164,62 @@ pub struct Faults {
     pub qp_death: u16,
 }
 
+/// The network of [`Place::Wired`]: how often which fault strikes a packet, in thousandths, and the rest of
+/// [`soft_rnic::NetworkNature`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    /// From one end to the other, at least; at most twice as long.
+    pub delay_us: u64,
+    /// Lost.
+    pub loss: u16,
+    /// Come twice.
+    pub repeat: u16,
+    /// Overtaken by later ones.
+    pub reorder: u16,
+    /// Come with a wrong bit.
+    pub corrupt: u16,
+    /// Marked as having met congestion.
+    pub congestion: u16,
+    /// Bytes of the longest IP packet.
+    pub mtu: usize,
+    /// What a device keeps of packets that have come.
+    pub queue_kib: usize,
+    /// When the ends do not reach each other, in microseconds from the begin.
+    pub partition_at_us: u64,
+    /// For how long; 0 is never.
+    pub partition_us: u64,
+}
+
+impl Default for Network {
+    /// Without faults.
+    fn default() -> Network {
+        Network {
+            delay_us: 5,
+            loss: 0,
+            repeat: 0,
+            reorder: 0,
+            corrupt: 0,
+            congestion: 0,
+            mtu: 1500,
+            queue_kib: 208,
+            partition_at_us: 0,
+            partition_us: 0,
+        }
+    }
+}
+
+/// The timeout where the peer's device answers at once.
+fn timeout() -> u8 {
+    8
+}
+
+/// Tries of a request after the first one.
+pub const RETRIES: u8 = 6;
+
+/// Thousandths of packets that may be lost so that [`RETRIES`] are as good as always enough.
+const GENTLE: u16 = 20;
+
 /// One world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
@@ -175,6 +237,9 @@ pub struct Case {
     pub stall_us: u64,
     /// What the device does to requests.
     pub faults: Faults,
+    /// What the network of [`Place::Wired`] does to packets.
+    #[serde(default)]
+    pub network: Network,
     /// Settings of both ends.
     pub settings: Settings,
     /// Each sender's steps.
@@ -193,8 +258,14 @@ impl Case {
         let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
         let connection = connection.unwrap_or_else(|| random.pick(&Connection::ALL));
         let place = place.unwrap_or_else(|| random.pick(&Place::ALL));
-        let settings = settings(&mut random);
+        let mut settings = settings(&mut random);
         let faults = if place == Place::Faulty { faults(&mut random) } else { Faults::default() };
+        let is_wired = place == Place::Wired;
+        if is_wired {
+            // The shortest one that the device takes.
+            settings.timeout = 14;
+        }
+        let network = if is_wired { network(&mut random, &settings) } else { Network::default() };
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
         let mut case = Case {
@@ -205,6 +276,7 @@ impl Case {
             stall_one_in: random.pick(&[0, 0, 0, 8, 32]),
             stall_us: random.pick(&[10, 1_000, 50_000]),
             faults,
+            network,
             settings,
             senders: (0..senders)
                 .map(|_| (0..steps).map(|_| send_step(&mut random, &settings)).collect())
@@ -216,7 +288,7 @@ impl Case {
             receiver_is_dropped: random.one_in(8),
         };
         let closes = case.ends.iter().all(|end| *end == End::Close) && !case.receiver_is_dropped;
-        if case.place == Place::Faulty || !closes {
+        if matches!(case.place, Place::Faulty | Place::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(1000);
         }
@@ -231,7 +303,11 @@ impl Case {
 
     /// Whether requests may fail, so that an end may fail for other reasons than its peer's.
     pub fn may_fail(&self) -> bool {
-        self.faults.qp_death > 0 || self.faults.lost_response > 0 || self.faults.rnr > 0
+        let Network { loss, corrupt, partition_us, .. } = self.network;
+        let tries_us = self.settings.retry_time().as_micros() as u64;
+        let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
+        let faults = &self.faults;
+        faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0 || is_harsh
     }
 }
 
@@ -245,6 +321,11 @@ impl Settings {
     /// The interval of probes.
     pub fn keepalive(&self) -> Duration {
         Duration::from_millis(self.keepalive_ms)
+    }
+
+    /// The longest time until a request at a peer that does not answer fails.
+    pub fn retry_time(&self) -> Duration {
+        Duration::from_nanos((4096 << self.timeout) * u64::from(RETRIES + 1))
     }
 }
 
@@ -265,6 +346,7 @@ fn settings(random: &mut Random) -> Settings {
         wait,
         keepalive_ms: random.pick(keepalives),
         linger_ms: random.pick(&[1, 50, 1000]),
+        timeout: timeout(),
     }
 }
 
@@ -325,4 +407,26 @@ fn faults(random: &mut Random) -> Faults {
         late_read: rate(200, false),
         qp_death: rate(4, true),
     }
+}
+
+/// A network: without faults one time in three, and one time in six such that requests may fail.
+fn network(random: &mut Random, settings: &Settings) -> Network {
+    let tries_us = settings.retry_time().as_micros() as u64;
+    let calm = Network {
+        delay_us: random.pick(&[0, 1, 20, 200]),
+        mtu: random.pick(&[600, 1500, 1500, 9000]),
+        queue_kib: random.pick(&[16, 208, 208]),
+        ..Network::default()
+    };
+    let (most, cut_us) = match random.below(6) {
+        0 | 1 => return calm,
+        2 => (15 * GENTLE, 2 * tries_us),
+        _ => (GENTLE, tries_us / 4),
+    };
+    let mut rate = |most: u16| if random.one_in(2) { random.below(most.into()) as u16 } else { 0 };
+    let (loss, corrupt) = (rate(most), rate(most));
+    let (repeat, reorder, congestion) = (rate(200), rate(200), rate(200));
+    let partition_us = if random.one_in(3) { random.below(cut_us) } else { 0 };
+    let partition_at_us = random.pick(&[0, 100, 1_000, 10_000]);
+    Network { loss, corrupt, repeat, reorder, congestion, partition_us, partition_at_us, ..calm }
 }

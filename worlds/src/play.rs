@@ -1,5 +1,6 @@
 //! Plays a case: real halves in real threads of a world, with every promise checked.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,10 +15,10 @@ use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, RecvHalf, Room, SendHalf,
     SendRecv, SharedWrite, Ticket, join, receiver,
 };
-use soft_rnic::{Simulation, WorldDevice, WorldKind};
+use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldNetwork};
 
 use crate::case::{Case, Connection, End, Place, RecvStep, SendStep};
-use crate::setup::{Tuned, retry_time};
+use crate::setup::Tuned;
 
 /// Plays a case in a world of its own.
 pub fn play(case: &Case, limits: Limits) -> (Report, Result<(), Failure>) {
@@ -85,12 +86,13 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
             let simulation = Arc::new(Simulation::new(case.seed, faults));
             let (driven, is_over) = (Arc::clone(&simulation), Arc::clone(&over));
             let driver = thread::spawn("device", move || driven.drive(&is_over)).expect("a thread");
-            play_on::<P>(case, simulation.name());
+            play_on::<P>(case, [simulation.name(); 2]);
             over.store(true, Ordering::Relaxed);
             driver.join().expect("no panic");
             expect_credits(case, simulation.stats().rnr_naks);
             expect_none(&simulation.left());
         }
+        Place::Wired => play_wired::<P>(case),
         place => {
             let kind = match place {
                 Place::Near => WorldKind::Near,
@@ -98,7 +100,7 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
                 _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
             };
             let device = WorldDevice::new(kind);
-            play_on::<P>(case, device.name());
+            play_on::<P>(case, [device.name(); 2]);
             expect_credits(case, device.counters().rnr_naks);
             expect_none(&device.left());
         }
@@ -114,8 +116,37 @@ fn expect_none(left: &[(&str, usize)]) {
     assert!(left.is_empty(), "not given back: {left:?}");
 }
 
-fn play_on<P: Tuned>(case: &Arc<Case>, name: &str) {
-    let device = device::open(Some(name)).expect("the world's device");
+/// The receiver has one address of a network, the senders another one.
+fn play_wired<P: Tuned>(case: &Arc<Case>) {
+    let of = case.network;
+    let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
+    let network = WorldNetwork::new(NetworkNature {
+        delay: us(of.delay_us),
+        loss: rate(of.loss),
+        repeat: rate(of.repeat),
+        reorder: rate(of.reorder),
+        corrupt: rate(of.corrupt),
+        congestion: rate(of.congestion),
+        mtu: of.mtu,
+        queue_bytes: of.queue_kib << 10,
+    })
+    .expect("a network");
+    let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let devices = ips.map(|ip| network.device(ip).expect("a device"));
+    let partition = move || {
+        time::sleep(us(of.partition_at_us));
+        network.partition(ips[0], ips[1], us(of.partition_us));
+    };
+    let partition = thread::spawn("partition", partition).expect("a thread");
+    play_on::<P>(case, [devices[0].name(), devices[1].name()]);
+    devices.iter().for_each(|device| expect_none(&device.left()));
+    partition.join().expect("no panic");
+}
+
+/// Plays it on the receiver's device and that of the senders.
+fn play_on<P: Tuned>(case: &Arc<Case>, names: [&str; 2]) {
+    let [device, of_senders] =
+        names.map(|name| device::open(Some(name)).expect("the world's device"));
     let count = case.senders.len() as u32;
     let config = P::config(&case.settings, count);
     let mut inbox = receiver::<P>(&device, &config, count).expect("a receiver");
@@ -126,7 +157,7 @@ fn play_on<P: Tuned>(case: &Arc<Case>, name: &str) {
     });
     let mut threads = Vec::new();
     for at in 0..count as usize {
-        let sender = match join_one::<P>(&mut inbox, &device, &config) {
+        let sender = match join_one::<P>(&mut inbox, [&device, &of_senders], &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() => {
                 world::note(|| format!("sender {at} did not connect: {e}"));
@@ -146,10 +177,10 @@ fn play_on<P: Tuned>(case: &Arc<Case>, name: &str) {
 
 fn join_one<P: Tuned>(
     inbox: &mut P::Receiver,
-    device: &Device,
+    [device, of_sender]: [&Device; 2],
     config: &P::Config,
 ) -> Result<P::Sender, rdma_conn::error::ConnectError> {
-    join::<P>(inbox, device, device, config)
+    join::<P>(inbox, device, of_sender, config)
 }
 
 /// How long a wait may take beyond its time: threads are slow in some worlds.
@@ -161,7 +192,7 @@ fn slack(case: &Case) -> Duration {
 /// The longest time from the end of a peer to the error at this end: a probe, its retries, and the last one of
 /// what went before.
 fn detection(case: &Case) -> Duration {
-    case.settings.keepalive() + 3 * retry_time() + slack(case)
+    case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
 }
 
 /// Calls what has a timeout, and checks that it keeps it.

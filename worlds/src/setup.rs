@@ -11,22 +11,12 @@ use rdma_conn::{
     shared_write,
 };
 
-use crate::case::{Settings, Wait};
+use crate::case::{RETRIES, Settings, Wait};
 
 /// A connection that worlds set up.
 pub trait Tuned: Protocol {
     /// Settings for `senders` at one receiver.
     fn config(settings: &Settings, senders: u32) -> Self::Config;
-}
-
-/// Tries of a request, each after [`TIMEOUT_CODE`]'s time.
-const RETRIES: u8 = 6;
-/// 4.096 µs times 2 to this.
-const TIMEOUT_CODE: u8 = 8;
-
-/// The longest time until a request at a peer that does not answer fails.
-pub fn retry_time() -> Duration {
-    Duration::from_nanos((4096 << TIMEOUT_CODE) * u64::from(RETRIES + 1))
 }
 
 fn common(settings: &Settings) -> Common {
@@ -39,7 +29,7 @@ fn common(settings: &Settings) -> Common {
         keepalive: settings.keepalive(),
         linger: Duration::from_millis(settings.linger_ms),
         transport: Transport {
-            timeout: TIMEOUT_CODE,
+            timeout: settings.timeout,
             retry_count: RETRIES,
             rnr_retry: 6,
             ..Transport::default()

@@ -1,6 +1,6 @@
 //! Making a case that fails smaller.
 
-use crate::case::{Case, End, Faults};
+use crate::case::{Case, End, Faults, Network};
 
 /// The smallest case found that fails, beginning with one that does. `fails` plays a case.
 pub fn shrink(case: &Case, fails: impl Fn(&Case) -> bool) -> Case {
@@ -46,6 +46,8 @@ fn candidates(case: &Case) -> Vec<Case> {
     let simpler = [
         Case { stall_one_in: 0, ..case.clone() },
         Case { faults: Faults::default(), ..case.clone() },
+        Case { network: Network::default(), ..case.clone() },
+        Case { network: Network { partition_us: 0, ..case.network }, ..case.clone() },
         Case { receiver_is_dropped: false, ..case.clone() },
         Case { ends: vec![End::Close; case.ends.len()], ..case.clone() },
     ];
