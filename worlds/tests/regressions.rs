@@ -56,6 +56,18 @@ fn a_probe_behind_a_goodbye_may_fail() {
     }
 }
 
+/// A sender whose send queue was full polled without a pause, until the network had carried a request.
+#[test]
+fn a_direct_read_sender_sleeps_while_its_queue_is_full() {
+    holds(
+        r#"{"seed":50,"connection":"direct-read","place":"wired","switch_one_in":1,"stall_one_in":0,"stall_us":1000,
+        "faults":{},"network":{"delay_us":0,"loss":285,"repeat":194,"reorder":168,"corrupt":155,"congestion":0,
+        "mtu":9000,"queue_kib":208},"settings":{"window":16,"message_bytes":1,"batch":1,"signal_every":2,
+        "other_way":false,"wait":"block","keepalive_ms":1,"linger_ms":50,"timeout":14},
+        "senders":[[{"batch":[0,15]}]],"ends":["close"],"receiver":[],"receiver_is_dropped":false}"#,
+    );
+}
+
 #[test]
 fn a_seed_repeats() {
     for seed in 0..30 {

@@ -174,7 +174,9 @@ impl<B: Offer> Sender<B> {
     /// Whether something completes here when the oldest message is acknowledged.
     fn will_be_woken(&self) -> bool {
         let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
-        comes || self.offers.awaited().is_none()
+        // There is no room to ask for a wakeup now: a signalled request on its way makes some, and completes.
+        let is_full = self.tracker.available(WrClass::Control) == 0;
+        comes || is_full || self.offers.awaited().is_none()
     }
 
     /// Looks for the acknowledgement that a wakeup has announced. It comes before the wakeup, and
