@@ -97,7 +97,7 @@ impl Tags {
     fn of_process() -> &'static Tags {
         static TAGS: OnceLock<Tags> = OnceLock::new();
         TAGS.get_or_init(|| {
-            let secrets = [(); 2].map(|()| host::random::entropy());
+            let secrets = host::random::lasting();
             let mut table = core::array::from_fn(|i| i as u8);
             table.sort_by_cached_key(|tag| hash(secrets, u32::from(*tag)));
             Tags { secrets, table }
