@@ -139,7 +139,10 @@ fn play_wired<P: Tuned>(case: &Arc<Case>) {
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
     play_on::<P>(case, [devices[0].name(), devices[1].name()]);
-    devices.iter().for_each(|device| expect_none(&device.left()));
+    for device in &devices {
+        expect_credits(case, device.counters().rnr_naks);
+        expect_none(&device.left());
+    }
     partition.join().expect("no panic");
 }
 
