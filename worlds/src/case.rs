@@ -426,7 +426,9 @@ fn network(random: &mut Random, settings: &Settings) -> Network {
     let mut rate = |most: u16| if random.one_in(2) { random.below(most.into()) as u16 } else { 0 };
     let (loss, corrupt) = (rate(most), rate(most));
     let (repeat, reorder, congestion) = (rate(200), rate(200), rate(200));
-    let partition_us = if random.one_in(3) { random.below(cut_us) } else { 0 };
+    // Threads that poll take many steps to come to the end of a long one.
+    let longest_us = if settings.wait == Wait::Spin { 20_000 } else { cut_us };
+    let partition_us = if random.one_in(3) { random.below(cut_us).min(longest_us) } else { 0 };
     let partition_at_us = random.pick(&[0, 100, 1_000, 10_000]);
     Network { loss, corrupt, repeat, reorder, congestion, partition_us, partition_at_us, ..calm }
 }

@@ -435,6 +435,7 @@ mod tests {
         let [here, there] = ports(&network);
         let mut inbox = Inbox::default();
         send(&here, there.local(), packets);
+        host::time::sleep(SECOND);
         (come(&there, &mut inbox), inbox.dropped())
     }
 
