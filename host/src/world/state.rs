@@ -209,6 +209,8 @@ const POINT_NS: u64 = 40;
 /// waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
 const MANY_SPINS: u32 = 256;
+/// Vain polls of such a thread after another one's time has come, which may do something then.
+const MORE_SPINS: u32 = 32;
 const IDLE_SHARE: u64 = 1024;
 /// Tries, a millisecond each, to get a lock that is held outside of the world.
 const OUTSIDE_TRIES: u32 = 50;
@@ -351,12 +353,17 @@ impl State {
     fn runnable(&mut self) -> Vec<usize> {
         let now = self.now;
         let mut runnable = Vec::with_capacity(self.tasks.len());
+        let mut has_timed_out = false;
         for (id, task) in self.tasks.iter_mut().enumerate() {
+            let mut is_late = false;
             let is_over = match &task.status {
                 Status::Ready => true,
                 Status::Blocked { on: On::Fds(fds), .. } if is_readable(fds) => true,
                 Status::Blocked { on: On::Token, .. } if task.has_token => true,
-                Status::Blocked { deadline, .. } => deadline.is_some_and(|at| at <= now),
+                Status::Blocked { deadline, .. } => {
+                    is_late = true;
+                    deadline.is_some_and(|at| at <= now)
+                }
                 Status::Ended => continue,
             };
             if !is_over {
@@ -366,19 +373,23 @@ impl State {
                 if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
                     self.lock_waiters -= 1;
                 }
-                // What a thread does behind a sleep may be a happening; that the sleep is over is none. Threads that
-                // sleep and look again would have others poll in vain for long.
-                if !matches!(&task.status, Status::Blocked { on: On::Time, .. }) {
+                task.status = Status::Ready;
+                has_timed_out |= is_late;
+                if !is_late {
                     self.happenings += 1;
                     self.happened_at = now;
                 }
-                task.status = Status::Ready;
                 if self.random.one_in(self.nature.stall_one_in) {
                     task.not_before = now + self.random.below(self.nature.stall_ns);
                 }
             }
             if task.not_before <= now && self.stopped_until[task.node.index()] <= now {
                 runnable.push(id);
+            }
+        }
+        if has_timed_out {
+            for Spins { count, until, .. } in self.tasks.iter_mut().map(|task| &mut task.spins) {
+                *count = if until.is_some() { 0 } else { MANY_SPINS - MORE_SPINS }.min(*count);
             }
         }
         runnable
