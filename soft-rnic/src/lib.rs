@@ -362,7 +362,7 @@ pub use schedule::network::set_network_faults;
 pub use schedule::sim::Simulation;
 pub use schedule::sim::state::Faults;
 #[cfg(feature = "simulation")]
-pub use schedule::world::{WorldDevice, WorldKind};
+pub use schedule::world::{WorldDevice, WorldKind, WorldMachine};
 #[cfg(feature = "simulation")]
 pub use udp::{NetworkNature, WorldNetwork};
 pub use verbs::import::{

@@ -76,6 +76,8 @@ pub(crate) mod directory;
 pub(crate) mod forked;
 pub(crate) mod gather;
 pub(crate) mod incoming;
+#[cfg(feature = "simulation")]
+pub(crate) mod killed;
 pub(crate) mod liveness;
 pub(crate) mod mapped;
 pub(crate) mod maps;

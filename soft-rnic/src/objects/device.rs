@@ -197,6 +197,25 @@ impl Device {
         self.wire().is_none_or(|wire| wire.port_state.has_gid())
     }
 
+    /// Objects that exist on it, by kind.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn left(&self) -> Vec<(&'static str, usize)> {
+        let population = &self.population;
+        // Relaxed: the program's threads have ended.
+        let count = |n: &AtomicUsize| n.load(Ordering::Relaxed);
+        let mut left = vec![
+            ("queue pairs", self.qps.all().len()),
+            ("memory regions", self.mrs.used()),
+            ("protection domains", count(&population.pds)),
+            ("completion queues", count(&population.cqs)),
+            ("shared receive queues", count(&population.srqs)),
+            ("address handles", count(&population.ahs)),
+            ("memory windows", count(&population.mws)),
+        ];
+        left.retain(|(_, count)| *count > 0);
+        left
+    }
+
     /// What its cards' operations cost.
     #[cold]
     pub(crate) fn card(&self) -> Option<&Card> {

@@ -26,6 +26,7 @@ use crate::fabric::process::multicast::state::Participation;
 use crate::fabric::process::names::Names;
 use crate::fabric::process::outside::Insiders;
 use crate::fabric::process::pair::Pair;
+use crate::fabric::process::peer_not_found::Looked;
 use crate::fabric::process::progress_thread::state::ProgressThread;
 use crate::fabric::process::region::Files;
 use crate::fabric::process::remote::state::Remote;
@@ -190,6 +191,8 @@ pub(crate) struct PeerProcesses {
     pub(crate) here: OnceLock<Result<Here, Missing>>,
     pub(crate) rendezvous: Mutex<Rendezvous>,
     pub(crate) pairs: RwLock<Pairs>,
+    /// There has been one.
+    pub(crate) has_pairs: AtomicBool,
     /// Those that were declared dead and live: they may be inside our memory.
     pub(crate) departed: Mutex<Vec<Arc<Pair>>>,
     pub(crate) progress: Padded<Lock<ProgressEngine>>,
@@ -200,6 +203,9 @@ pub(crate) struct PeerProcesses {
     pub(crate) progress_thread: ProgressThread,
     pub(crate) participation: Participation,
     pub(crate) workers: Arc<Workers>,
+    pub(crate) looked: Looked,
+    #[cfg(feature = "simulation")]
+    pub(crate) is_killed: AtomicBool,
 }
 
 /// What this system does not have.

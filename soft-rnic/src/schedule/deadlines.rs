@@ -93,5 +93,8 @@ impl Drop for Device {
         self.timer.is_over.store(true, Ordering::Relaxed);
         drop(deadlines);
         self.timer.changed.notify_all();
+        if let Some(peers) = &self.peers {
+            peers.end_threads();
+        }
     }
 }

@@ -105,7 +105,7 @@ impl Simulation {
     #[cfg(feature = "simulation")]
     #[must_use]
     pub fn left(&self) -> Vec<(&'static str, usize)> {
-        crate::schedule::world::left(&self.device)
+        self.device.left()
     }
 
     /// Virtual nanoseconds since the simulation began.

@@ -8,9 +8,10 @@ use std::time::Duration;
 use host::random::entropy;
 
 use crate::counters::Counters;
+use crate::fabric::process::names::Names;
 use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind};
+use crate::objects::state::{Device, Kind, PeerProcesses};
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
 use crate::schedule::network::faults::NetworkFaults;
@@ -28,6 +29,26 @@ pub enum WorldKind {
     ),
     /// When a `connectx5` would, as [`card`](crate::card()).
     Card,
+    /// As `soft0`, with others as if each were in a process of its own.
+    Process(
+        /// Devices of the same one find each other.
+        WorldMachine,
+    ),
+}
+
+/// A machine of a world: devices on it reach each other by the way between processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorldMachine(u64);
+
+impl WorldMachine {
+    /// A machine without devices.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> WorldMachine {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only has to be unique.
+        WorldMachine(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// A device of a world, listed while this lives.
@@ -48,13 +69,19 @@ impl WorldDevice {
     /// A device of its own.
     #[must_use]
     pub fn new(kind: WorldKind) -> WorldDevice {
+        let peers = match kind {
+            WorldKind::Process(WorldMachine(number)) => {
+                Some(PeerProcesses::named(Names::of_world(number)))
+            }
+            _ => None,
+        };
         let kind = match kind {
-            WorldKind::Near => Kind::Synchronous,
+            WorldKind::Near | WorldKind::Process(_) => Kind::Synchronous,
             WorldKind::Distant(time) => Kind::Distant(Distance::new(time.as_nanos() as u64, None)),
             WorldKind::Card => Kind::Distant(Distance::new(0, Card::named("connectx5", 1.0))),
         };
         let (name, ordinal) = next_name();
-        WorldDevice::listed(Device::with_peers(&name, ordinal, kind, None))
+        WorldDevice::listed(Device::with_peers(&name, ordinal, kind, peers))
     }
 
     fn listed(device: Arc<Device>) -> WorldDevice {
@@ -68,6 +95,12 @@ impl WorldDevice {
         self.device.name()
     }
 
+    /// Ends the process that the device stands for, as other devices of its machine see it: what they have under way
+    /// to it fails, and so does what this one has.
+    pub fn kill(&self) {
+        self.device.kill();
+    }
+
     /// Statistics of the device.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -77,7 +110,7 @@ impl WorldDevice {
     /// Objects that exist on it, by kind: none when all of its users have ended.
     #[must_use]
     pub fn left(&self) -> Vec<(&'static str, usize)> {
-        left(&self.device)
+        self.device.left()
     }
 }
 
@@ -111,24 +144,6 @@ impl WorldNetwork {
         let (name, ordinal) = next_name();
         Ok(WorldDevice::listed(roce.open_in_world((&name, ordinal), port)))
     }
-}
-
-/// Objects that exist on a device, by kind.
-pub(crate) fn left(device: &Device) -> Vec<(&'static str, usize)> {
-    let population = &device.population;
-    // Relaxed: the program's threads have ended.
-    let count = |n: &core::sync::atomic::AtomicUsize| n.load(Ordering::Relaxed);
-    let mut left = vec![
-        ("queue pairs", device.qps.all().len()),
-        ("memory regions", device.mrs.used()),
-        ("protection domains", count(&population.pds)),
-        ("completion queues", count(&population.cqs)),
-        ("shared receive queues", count(&population.srqs)),
-        ("address handles", count(&population.ahs)),
-        ("memory windows", count(&population.mws)),
-    ];
-    left.retain(|(_, count)| *count > 0);
-    left
 }
 
 impl Drop for WorldDevice {

@@ -269,6 +269,7 @@ impl Directory {
             entry.mw_qpn.store(mw.qpn, Ordering::Relaxed);
             entry.mw_region.store(mw.region, Ordering::Relaxed);
         }
+        host::point();
         // Release: a reader that sees the key sees the rest.
         entry.key.store(key, Ordering::Release);
     }
@@ -276,6 +277,7 @@ impl Directory {
     /// Makes a key invalid. A process that has seen it may be inside still: see
     /// [`insides`](Self::insides).
     pub(crate) fn withdraw(&self, key: u32) {
+        host::point();
         self.region(key).key.store(0, Ordering::SeqCst);
     }
 
@@ -306,6 +308,7 @@ impl Directory {
                 return None;
             }
             let found = entry.published(version);
+            host::point();
             // Acquire: the other side of the fence in `publish`.
             fence(Ordering::Acquire);
             if is_valid() && entry.version.load(Ordering::Relaxed) == version {
@@ -388,6 +391,7 @@ impl<'a> Inside<'a> {
         // Either we see that a key or a state is no longer valid, or the process that made
         // it so sees that we are inside, and waits.
         light(spares_barriers);
+        host::point();
         Inside(inside)
     }
 }
@@ -400,6 +404,7 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         let word = self.0.load(Ordering::Relaxed);
+        host::point();
         // Release: our accesses came before.
         self.0.store(word.wrapping_add(1), Ordering::Release);
     }

@@ -257,10 +257,12 @@ impl Side {
         }
         let any = self.replies_read != first;
         if any {
+            host::point();
             // Release: we are done with them.
             self.pair.outgoing.replies_read.store(self.replies_read, Ordering::Release);
             // The other side of the barrier in `has_room`.
             light(self.pair.spares_barriers);
+            host::point();
             if self.pair.incoming.wants_reply_room.load(Ordering::Relaxed) != 0 {
                 self.pair.wake();
             }
@@ -297,6 +299,7 @@ impl Side {
             is_there = self.take_run(&mut request, kept, scratch, deferred)?;
             if self.requests.wrapping_sub(published) >= READ_STEP {
                 published = self.requests;
+                host::point();
                 // Release: we are done with them, and with their data.
                 self.pair.outgoing.requests_read.store(published, Ordering::Release);
             }
@@ -309,12 +312,14 @@ impl Side {
         if self.requests == first {
             return Ok(false);
         }
+        host::point();
         // Release: as above.
         self.pair.outgoing.requests_read.store(self.requests, Ordering::Release);
         let replied = core::mem::take(&mut self.said);
         if !replied {
             // SeqCst: either the sender sees that there is room, or we see that it waits.
             fence(Ordering::SeqCst);
+            host::point();
         }
         if replied || self.pair.incoming.wants_room.load(Ordering::Relaxed) != 0 {
             self.pair.wake();

@@ -62,6 +62,13 @@ impl Liveness {
     /// of the C library: this takes the place of the library's list. Where the system has no
     /// such lists the word stays 0.
     pub(super) fn begin(&self) {
+        if host::is_in_world() {
+            // The thread of a device that is killed may have begun, or not.
+            // SAFETY: the word is valid as long as this (`new`).
+            let word = unsafe { &*self.word };
+            let _ = word.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+            return;
+        }
         let len = size_of::<[usize; 3]>();
         // SAFETY: the list is never freed, and its only entry leads to a valid word, or it is empty.
         let done = unsafe { libc::syscall(libc::SYS_set_robust_list, self.list, len) };
@@ -70,6 +77,15 @@ impl Liveness {
             // SAFETY: the word is valid as long as this (`new`).
             unsafe { &*self.word }.store(thread as u32, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl Liveness {
+    /// Says what the kernel says of a thread that has ended.
+    pub(super) fn end(&self) {
+        // SAFETY: the word is valid as long as this (`new`).
+        unsafe { &*self.word }.store(OWNER_DIED, Ordering::Relaxed);
     }
 }
 

@@ -34,6 +34,14 @@ impl Names {
         Names { device: format!("{}-", ip.to_canonical()), slots: slots.min(SLOTS) }
     }
 
+    /// Those of devices of one world, which is one of this process's.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn of_world(number: u64) -> Names {
+        /// Few: a process that looks through all of them does so in each world.
+        const SLOTS: u32 = 16;
+        Names { device: format!("world-{}-{number}-", std::process::id()), slots: SLOTS }
+    }
+
     /// Of the process in a slot.
     pub(crate) fn slot(&self, slot: u32) -> Result<SocketAddrUnix, Errno> {
         self.name(slot)

@@ -42,6 +42,7 @@ impl<'a> Out<'a> {
             self.pair.block(qpn);
             // SeqCst: either we see what was read since, or the reader sees that we wait.
             fence(Ordering::SeqCst);
+            host::point();
             self.look_for_room(len)
         })
     }

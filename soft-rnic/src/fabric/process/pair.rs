@@ -30,10 +30,6 @@ use super::region::Window;
 use super::ring::{Requests, Rings};
 use super::windows::Windows;
 
-/// Whether this process has met another one. Polls look at it, and at nothing else
-/// until then.
-pub(crate) static HAS_PAIRS: AtomicBool = AtomicBool::new(false);
-
 /// Another process that this one exchanges requests with.
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -211,6 +207,7 @@ impl Pair {
     pub(crate) fn wake(&self) {
         // Either we see that it is going to sleep, or it sees what we have put.
         light(self.spares_barriers);
+        host::point();
         if self.theirs.armed.load(Ordering::Relaxed) != 0 {
             ring(&self.doorbell);
         }

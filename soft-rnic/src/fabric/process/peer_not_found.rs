@@ -12,7 +12,7 @@ use super::names::Names;
 static NOT_FOUND: Mutex<Option<(u32, Why)>> = Mutex::new(None);
 
 /// Slots whose owners were looked for in the last [`AGAIN`], and when.
-static LOOKED: Mutex<Vec<(u32, Instant)>> = Mutex::new(Vec::new());
+pub(crate) type Looked = Mutex<Vec<(u32, Instant)>>;
 
 /// How long a slot is not looked up again: a process may have come by then.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -31,9 +31,9 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// A process was looked for, and no process of this user has its slot.
 #[cold]
-pub(super) fn note(names: &Names, slot: u32) {
+pub(super) fn note(looked: &Looked, names: &Names, slot: u32) {
     // Datagrams look for it again and again.
-    let mut looked = LOOKED.lock();
+    let mut looked = looked.lock();
     looked.retain(|(_, at)| host::time::since(*at) < AGAIN);
     if looked.iter().any(|(known, _)| *known == slot) {
         return;

@@ -1,13 +1,12 @@
 //! What a device knows of other processes: how it meets them, and how it parts with them.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use host::sync::OnceLock;
 use std::sync::Arc;
 
 use host::sync::MutexGuard;
 use rustix::io::Errno;
-use rustix::thread::sched_getcpu;
 use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
@@ -18,8 +17,10 @@ use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Missing, PeerProcesses, Qp, Responder, Sq};
 
 use super::directory::{Directory, GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
+#[cfg(feature = "simulation")]
+use super::names::Names;
 use super::outside::{Insiders, look, wait_for};
-use super::pair::{HAS_PAIRS, Pair};
+use super::pair::Pair;
 use super::peer_not_found;
 use super::remote::state::Remote;
 use super::rendezvous::{Here, Pairs, Rendezvous, most_unasked};
@@ -57,7 +58,9 @@ pub fn crosses_processes() -> Result<(), String> {
 /// Whether requests of a process to itself take the way to another one, too: for tests.
 fn is_apart() -> bool {
     static APART: OnceLock<bool> = OnceLock::new();
-    *APART.get_or_init(|| std::env::var_os("SOFT_RNIC_APART").is_some_and(|v| v == "1"))
+    let is_asked = || std::env::var_os("SOFT_RNIC_APART").is_some_and(|v| v == "1");
+    // What happens in a world follows from its seed alone.
+    *APART.get_or_init(is_asked) && !host::is_in_world()
 }
 
 /// Numbers that no other process knows.
@@ -66,6 +69,12 @@ pub(crate) fn random() -> [u64; 2] {
 }
 
 impl PeerProcesses {
+    /// Those of a device that has these names.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn named(names: Names) -> PeerProcesses {
+        PeerProcesses { names, ..PeerProcesses::default() }
+    }
+
     /// Those of a device of which this process has claimed a slot.
     pub(crate) fn of(here: Here) -> PeerProcesses {
         let names = here.names().clone();
@@ -88,7 +97,7 @@ impl PeerProcesses {
 
     /// Says on which processor this thread polls in vain; its number, counted from 1.
     pub(super) fn publish_processor(&self) -> u32 {
-        let processor = sched_getcpu() as u32 + 1;
+        let processor = host::thread::processor() + 1;
         if let Some(here) = self.claimed()
             // Only written when it changes: others read the line.
             && here.directory.processor.load(Ordering::Relaxed) != processor
@@ -182,7 +191,7 @@ impl PeerProcesses {
     }
 
     /// Those that live, as far as is known, and those that were declared dead and have not gone.
-    fn all_pairs(&self) -> Vec<Arc<Pair>> {
+    pub(super) fn all_pairs(&self) -> Vec<Arc<Pair>> {
         let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
         pairs.extend(self.departed().iter().cloned());
         pairs
@@ -260,7 +269,7 @@ impl Device {
         if is_met.is_none()
             && let Some(peers) = &self.peers
         {
-            peer_not_found::note(&peers.names, slot);
+            peer_not_found::note(&peers.looked, &peers.names, slot);
         }
         Ok(is_met == Some(true))
     }
@@ -282,6 +291,10 @@ impl Device {
     ) -> Result<Option<bool>, c_int> {
         let Some(peers) = &self.peers else { return Ok(Some(false)) };
         let here = peers.here().map_err(|_| errno::EOPNOTSUPP)?;
+        #[cfg(feature = "simulation")]
+        if peers.is_killed() {
+            return Ok(None);
+        }
         if peers.pair(slot).is_some_and(|pair| !pair.is_dead()) {
             return Ok(Some(true));
         }
@@ -336,6 +349,10 @@ impl Device {
     pub(crate) fn take_in(self: &Arc<Device>) {
         let Some(peers) = &self.peers else { return };
         let Some(here) = peers.claimed() else { return };
+        #[cfg(feature = "simulation")]
+        if peers.is_killed() {
+            return;
+        }
         // A process that is answered may look at once.
         self.mrs.publish_all(peers);
         let mut deferred = DeferredWork::default();
@@ -352,6 +369,7 @@ impl Device {
             peers.progress.lock().add(Arc::clone(&pair));
             peers.pairs.write().insert(pair.slot, Arc::clone(&pair));
             self.watch(&pair);
+            peers.has_pairs.store(true, Ordering::Release);
             HAS_PAIRS.store(true, Ordering::Release);
         }
         // Release: the pairs are there.
@@ -393,11 +411,23 @@ impl Device {
     }
 }
 
+/// Whether this process has met another one, by any of its devices.
+static HAS_PAIRS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a device may have met another process. Polls look at this, and at nothing else until then. (In a world it
+/// has not met one because a device of the world before has.)
+#[inline]
+pub(super) fn has_pairs(device: &Device) -> bool {
+    // Relaxed: a poll that misses it is followed by another.
+    let has_met =
+        || device.peers.as_ref().is_some_and(|peers| peers.has_pairs.load(Ordering::Relaxed));
+    HAS_PAIRS.load(Ordering::Relaxed) && (!host::is_in_world() || has_met())
+}
+
 /// What a poll of an empty completion queue does first: whatever others have sent.
 #[inline]
 pub(crate) fn look_around(device: &Arc<Device>) {
-    // Relaxed: a poll that misses it is followed by another.
-    if HAS_PAIRS.load(Ordering::Relaxed) {
+    if has_pairs(device) {
         device.progress_from_poll();
     }
 }

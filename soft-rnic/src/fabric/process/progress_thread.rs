@@ -28,7 +28,8 @@ use rustix::io::Errno;
 use crate::objects::state::{Device, PeerProcesses};
 
 use super::barrier::{has_failed, heavy};
-use super::pair::{HAS_PAIRS, Pair, answer, ring};
+use super::pair::{Pair, answer, ring};
+use super::peer_processes::has_pairs;
 use super::progress_thread::state::ProgressThread;
 use super::rendezvous::Here;
 use super::serving::Serving;
@@ -61,11 +62,17 @@ impl ProgressThread {
     }
 
     fn epoll(&self) -> Option<BorrowedFd<'_>> {
-        self.epoll.get().map(AsFd::as_fd)
+        self.epoll.get().map(|set| set.as_fd())
     }
 }
 
 impl PeerProcesses {
+    /// The device goes: its progress thread and its workers end.
+    pub(crate) fn end_threads(&self) {
+        self.wake_progress_thread();
+        self.workers.end();
+    }
+
     /// The program polls by itself.
     #[inline]
     pub(crate) fn saw_poll(&self) {
@@ -82,6 +89,7 @@ impl PeerProcesses {
         let sleeps = thread.waits.load(Ordering::Relaxed)
             && thread.polls.fetch_add(1, Ordering::Relaxed) < POLLS;
         if !sleeps {
+            host::point();
             here.directory.armed.store(0, Ordering::Relaxed);
             // The progress thread looks from time to time from now on. Other threads that wait need
             // not: a thread that polls takes what comes for all.
@@ -118,6 +126,7 @@ impl PeerProcesses {
         // Either the sender of a message sees that we are armed, or we see the message.
         // (Another thread that has just armed looks for us, too.)
         let knew = has_failed();
+        host::point();
         // Release and Acquire: a thread that arms sees that the one before it waits.
         if here.directory.armed.swap(number, Ordering::AcqRel) == 0 && !heavy() && !knew {
             // Or neither: then the progress thread looks from time to time, and has to know that.
@@ -131,6 +140,7 @@ impl PeerProcesses {
     fn disarm(&self, number: u32) {
         if let (Some(here), false) = (self.claimed(), self.is_waited()) {
             let (none, relaxed) = (0, Ordering::Relaxed);
+            host::point();
             let _ = here.directory.armed.compare_exchange(number, none, relaxed, relaxed);
         }
     }
@@ -148,9 +158,11 @@ impl PeerProcesses {
         // Read before the doorbell is answered: a thread that has answered it itself and armed
         // again is asleep, and relies on its arming.
         let armed = here.directory.armed.load(Ordering::Relaxed);
+        host::point();
         if !answer(&here.doorbell) {
             return false;
         }
+        host::point();
         self.progress_thread.waits.store(false, Ordering::Relaxed);
         let (none, relaxed) = (0, Ordering::Relaxed);
         let _ = here.directory.armed.compare_exchange(armed, none, relaxed, relaxed);
@@ -222,7 +234,7 @@ pub(crate) fn before_waiting(
     set: Option<&Arc<OwnedFd>>,
     blocks: impl FnOnce() -> bool,
 ) {
-    if !HAS_PAIRS.load(Ordering::Relaxed) {
+    if !has_pairs(device) {
         return;
     }
     let Some(peers) = &device.peers else { return };
@@ -234,6 +246,7 @@ pub(crate) fn before_waiting(
     }
     // It has rung for what we are going to take.
     answer(&here.doorbell);
+    host::point();
     peers.progress_thread.waits.store(true, Ordering::Relaxed);
     peers.arm();
     for _ in 0..ROUNDS {
@@ -249,7 +262,7 @@ pub(crate) fn before_waiting(
 /// another one has it.
 #[cold]
 pub(crate) fn watch_doorbell(device: &Device) -> Option<Watch<'_>> {
-    if !HAS_PAIRS.load(Ordering::Relaxed) {
+    if !has_pairs(device) {
         return None;
     }
     let peers = device.peers.as_ref()?;
@@ -268,12 +281,12 @@ impl Device {
         if *started {
             return Ok(());
         }
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let wakeup = match peers.progress_thread.wakeup.get() {
             Some(wakeup) => wakeup,
             None => {
                 let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-                let new = eventfd(0, flags)?;
+                let new = Arc::new(eventfd(0, flags)?);
                 peers.progress_thread.wakeup.get_or_init(|| new)
             }
         };
@@ -282,11 +295,12 @@ impl Device {
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&set, fd, epoll::EventData::new_u64(event), edge)?;
         }
-        let device = Arc::downgrade(self);
-        let spawned = host::thread::spawn("soft-rnic-progress", move || run(&device));
+        let (device, waits_for, wakeup) =
+            (Arc::downgrade(self), Arc::clone(&set), Arc::clone(wakeup));
+        let run = move || run(&device, &waits_for, &wakeup);
+        let spawned = host::thread::spawn("soft-rnic-progress", run);
         spawned.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         *started = true;
-        // The thread waits for it.
         let _ = peers.progress_thread.epoll.set(set);
         Ok(())
     }
@@ -337,21 +351,21 @@ pub(super) fn watch_with(set: impl AsFd, pair: &Pair) {
     }
 }
 
-fn run(device: &Weak<Device>) {
+/// The thread. It ends with the device, which it does not keep while it waits: the end of that rings `_wakeup`.
+fn run(device: &Weak<Device>, set: &OwnedFd, _wakeup: &OwnedFd) {
     let _serving = Serving::begin();
     let begin = |peers: &PeerProcesses| peers.claimed().map(|here| here.liveness.begin());
     let _ = device.upgrade().and_then(|device| device.peers.as_ref().and_then(begin));
     let mut events = Vec::with_capacity(64);
     // It has not seen the program poll yet.
     let mut missed = LOOKS;
-    while let Some(device) = device.upgrade() {
-        let Some(peers) = &device.peers else { return };
-        // It waits until `start_progress_thread` is done.
-        let set = peers.progress_thread.epoll.wait();
-        let timeout = wait_for(&device, peers, &mut missed);
+    let mut timeout = Some(Duration::ZERO);
+    loop {
         events.clear();
         // Interrupted, or out of memory: look around and wait again.
         let _ = host::fd::epoll_wait(set, &mut events, timeout);
+        let Some(device) = device.upgrade() else { return };
+        let Some(peers) = &device.peers else { return };
         let was_rung = events.iter().any(|event| event.data.u64() == DOORBELL);
         if was_rung && peers.claimed().is_some_and(|here| peers.answer(here)) {
             take(&device, peers);
@@ -360,6 +374,7 @@ fn run(device: &Weak<Device>) {
             device.serve(peers, event.data.u64());
         }
         device.bury_the_dead(peers);
+        timeout = wait_for(&device, peers, &mut missed);
     }
 }
 

@@ -424,6 +424,7 @@ impl Requests {
 
     /// Takes over how far the reader says that it has come.
     fn look(&mut self, read: &AtomicU32) -> Result<(), Broken> {
+        host::point();
         // Acquire: the reader is done with what is before.
         let read = read.load(Ordering::Acquire);
         if self.tail.wrapping_sub(read) > self.tail.wrapping_sub(self.read) {
@@ -478,6 +479,7 @@ impl Requests {
     /// Makes visible what was put. Whether there was anything.
     pub(crate) fn publish(&mut self, rings: &Rings) -> bool {
         let Some((index, first)) = self.unpublished.take() else { return false };
+        host::point();
         // Release: all entries are complete, and their data are there.
         rings.requests[index as usize][0].store(first, Ordering::Release);
         true
@@ -514,6 +516,7 @@ impl Replies {
         let words = reply.words();
         slot[1].store(words[1], Ordering::Relaxed);
         slot[2].store(words[2], Ordering::Relaxed);
+        host::point();
         // Release: the entry is complete.
         slot[0].store(words[0] | u64::from(self.tail), Ordering::Release);
     }
@@ -527,6 +530,7 @@ pub(crate) fn read_request(
     request: &mut Request,
 ) -> Result<bool, Broken> {
     let slot = &rings.requests[(index % REQUESTS) as usize];
+    host::point();
     // Acquire: the rest of the entry was written before.
     let first = slot[0].load(Ordering::Acquire);
     if first as u32 != index.wrapping_add(1) {
@@ -561,6 +565,7 @@ pub(crate) fn is_reply_at(rings: &Rings, index: u32) -> bool {
 #[inline]
 pub(crate) fn reply_at(rings: &Rings, index: u32) -> Result<Option<ReplyEntry>, Broken> {
     let slot = &rings.replies[(index % REPLIES) as usize];
+    host::point();
     // Acquire: the rest of the entry was written before.
     let first = slot[0].load(Ordering::Acquire);
     if first as u32 != index.wrapping_add(1) {

@@ -2,7 +2,8 @@
 //! (see `blocking`).
 //!
 //! A process may let them wait for as long as it likes, and can be met again meanwhile. So there
-//! are at most so many for each, and in all; they are started when they are needed, and stay. What
+//! are at most so many for each, and in all; they are started when they are needed, and stay as long as the
+//! device. What
 //! finds no thread stays where it is, and is tried again: by a thread that becomes free, by the
 //! timer, or by the program when it polls.
 
@@ -35,6 +36,8 @@ struct State {
     /// Reservations, and those of each process.
     reserved: usize,
     by_process: BTreeMap<i32, usize>,
+    /// The device is gone: threads without a job end.
+    is_over: bool,
 }
 
 impl core::fmt::Debug for State {
@@ -85,10 +88,19 @@ impl Workers {
                 job();
                 state = self.state.lock();
             }
+            if state.is_over {
+                return;
+            }
             state.idle += 1;
             self.wake.wait(&mut state);
             state.idle -= 1;
         }
+    }
+
+    /// Ends the threads, when they have done what they have to.
+    pub(crate) fn end(&self) {
+        self.state.lock().is_over = true;
+        self.wake.notify_all();
     }
 
     #[cfg(test)]

@@ -53,6 +53,7 @@ impl Device {
     fn progress_until(self: &Arc<Device>, peers: &PeerProcesses, mut until: Until) -> bool {
         let mut any = false;
         loop {
+            host::point();
             let Some(progress) = peers.progress.try_lock() else {
                 if peers.progress_thread_works() {
                     make_way();
@@ -62,6 +63,7 @@ impl Device {
             any |= self.progress_with(peers, progress, until);
             // The other side of the barrier in `progress_or_ask_again`.
             light(is_asymmetric());
+            host::point();
             if !peers.look_again.load(Ordering::Relaxed) {
                 return any;
             }
@@ -78,6 +80,7 @@ impl Device {
             let any = self.progress_with(peers, progress, Until::Empty);
             return self.progress() || any;
         }
+        host::point();
         peers.look_again.store(true, Ordering::Relaxed);
         // Either we get the lock, or its holder sees that it has to look again; or neither, and
         // the progress thread looks from time to time.

@@ -12,9 +12,10 @@ use host::sync::Mutex;
 pub(crate) struct ProgressThread {
     pub(crate) started: Mutex<bool>,
     /// What it waits for; there once it was started.
-    pub(crate) epoll: OnceLock<OwnedFd>,
-    /// Wakes the progress thread only; the doorbell wakes other threads, too.
-    pub(crate) wakeup: OnceLock<OwnedFd>,
+    pub(crate) epoll: OnceLock<Arc<OwnedFd>>,
+    /// Wakes the progress thread only; the doorbell wakes other threads, too. The thread has it, too: the
+    /// end of the device wakes it.
+    pub(crate) wakeup: OnceLock<Arc<OwnedFd>>,
     /// The program has polled since the last look.
     pub(crate) polled: AtomicBool,
     /// Polls since the process was armed.

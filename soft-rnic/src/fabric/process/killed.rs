@@ -1,0 +1,47 @@
+//! The death of one of a world's processes, as the others see it: a device that is killed has ended for its peers, and
+//! its program finds that all of them have.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
+
+use crate::objects::state::{Device, PeerProcesses};
+
+use super::rendezvous::Rendezvous;
+
+impl PeerProcesses {
+    /// Whether the process was killed.
+    pub(super) fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Relaxed)
+    }
+}
+
+impl Device {
+    /// Ends the process of this device for all others: it executes nothing for them any more, and its connections
+    /// hang up. Its own queue pairs lose their peers.
+    pub(crate) fn kill(self: &Arc<Device>) {
+        let Some((peers, here)) = self.peers.as_ref().and_then(|p| Some((p, p.claimed()?))) else {
+            return;
+        };
+        {
+            // What is being executed for others comes to its end before.
+            let _progress = peers.progress.lock();
+            peers.is_killed.store(true, Ordering::Relaxed);
+            here.liveness.end();
+        }
+        {
+            let mut rendezvous = peers.rendezvous.lock();
+            let _ = shutdown(&here.listener, Shutdown::Both);
+            while accept_with(&here.listener, SocketFlags::CLOEXEC).is_ok() {}
+            *rendezvous = Rendezvous::default();
+        }
+        for pair in peers.all_pairs() {
+            // First: what it has sent is not heard.
+            pair.declare_dead();
+            let _ = shutdown(&pair.socket, Shutdown::Both);
+            let _ = shutdown(&pair.accepted, Shutdown::Both);
+            self.bury(&pair);
+        }
+    }
+}
