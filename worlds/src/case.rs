@@ -50,12 +50,14 @@ pub enum Place {
     Faulty,
     /// Speaks RoCE over a network of the world.
     Wired,
+    /// The receiver, and the senders, on devices of other processes than each other.
+    Process,
 }
 
 impl Place {
     /// All of them.
-    pub const ALL: [Place; 5] =
-        [Place::Near, Place::Distant, Place::Card, Place::Faulty, Place::Wired];
+    pub const ALL: [Place; 6] =
+        [Place::Near, Place::Distant, Place::Card, Place::Faulty, Place::Wired, Place::Process];
 }
 
 /// How the ends of a connection wait.
@@ -220,6 +222,15 @@ pub const RETRIES: u8 = 6;
 /// Thousandths of packets that may be lost so that [`RETRIES`] are as good as always enough.
 const GENTLE: u16 = 20;
 
+/// The death of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    /// The receiver's is 0, those of senders follow.
+    pub process: usize,
+    /// When, in microseconds.
+    pub at_us: u64,
+}
+
 /// One world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
@@ -250,6 +261,12 @@ pub struct Case {
     pub receiver: Vec<RecvStep>,
     /// The receiver is dropped after its steps; else it takes all there is to come.
     pub receiver_is_dropped: bool,
+    /// Processes that senders are in.
+    #[serde(default)]
+    pub sender_processes: usize,
+    /// The process that is killed.
+    #[serde(default)]
+    pub kill: Option<Kill>,
 }
 
 impl Case {
@@ -288,13 +305,36 @@ impl Case {
                 .collect(),
             receiver: (0..2 * steps).map(|_| recv_step(&mut random, &settings)).collect(),
             receiver_is_dropped: random.one_in(8),
+            sender_processes: 0,
+            kill: None,
         };
-        let closes = case.ends.iter().all(|end| *end == End::Close) && !case.receiver_is_dropped;
+        if place == Place::Process {
+            case.sender_processes = 1 + random.below(senders as u64) as usize;
+            if random.one_in(4) {
+                let process = random.below(1 + case.sender_processes as u64) as usize;
+                let latest = random.pick(&[50, 1_000, 20_000, 1_000_000]);
+                let at_us = 1 + random.below(latest);
+                case.kill = Some(Kill { process, at_us });
+            }
+        }
+        let closes = case.ends.iter().all(|end| *end == End::Close)
+            && !case.receiver_is_dropped
+            && case.kill.is_none();
         if matches!(case.place, Place::Faulty | Place::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(1000);
         }
         case
+    }
+
+    /// The process of a sender.
+    pub fn process_of(&self, sender: usize) -> usize {
+        1 + sender % self.sender_processes.max(1)
+    }
+
+    /// Whether a sender, or its peer, may die.
+    pub fn may_die(&self, sender: usize) -> bool {
+        self.kill.is_some_and(|kill| kill.process == 0 || kill.process == self.process_of(sender))
     }
 
     /// Steps of all threads.

@@ -15,7 +15,7 @@ use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, RecvHalf, Room, SendHalf,
     SendRecv, SharedWrite, Ticket, join, receiver,
 };
-use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldNetwork};
+use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
 use crate::case::{Case, Connection, End, Place, RecvStep, SendStep};
 use crate::setup::Tuned;
@@ -86,13 +86,14 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
             let simulation = Arc::new(Simulation::new(case.seed, faults));
             let (driven, is_over) = (Arc::clone(&simulation), Arc::clone(&over));
             let driver = thread::spawn("device", move || driven.drive(&is_over)).expect("a thread");
-            play_on::<P>(case, [simulation.name(); 2]);
+            play_on::<P>(case, &[simulation.name()]);
             over.store(true, Ordering::Relaxed);
             driver.join().expect("no panic");
             expect_credits(case, simulation.stats().rnr_naks);
             expect_none(&simulation.left());
         }
         Place::Wired => play_wired::<P>(case),
+        Place::Process => play_between::<P>(case),
         place => {
             let kind = match place {
                 Place::Near => WorldKind::Near,
@@ -100,7 +101,7 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
                 _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
             };
             let device = WorldDevice::new(kind);
-            play_on::<P>(case, [device.name(); 2]);
+            play_on::<P>(case, &[device.name()]);
             expect_credits(case, device.counters().rnr_naks);
             expect_none(&device.left());
         }
@@ -110,6 +111,32 @@ fn play_over<P: Tuned>(case: &Arc<Case>) {
 /// Credits keep a sender from a receiver that is not ready.
 fn expect_credits(case: &Case, rnr_naks: u64) {
     assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
+}
+
+/// The ends are in processes of their own, of which one may be killed.
+fn play_between<P: Tuned>(case: &Arc<Case>) {
+    let machine = WorldMachine::new();
+    let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
+        .map(|_| WorldDevice::new(WorldKind::Process(machine)))
+        .collect();
+    let killer = case.kill.map(|kill| {
+        let devices = Arc::clone(&devices);
+        let kill = move || {
+            time::sleep(us(kill.at_us));
+            world::note(|| format!("process {} is killed", kill.process));
+            devices[kill.process].kill();
+        };
+        thread::spawn("killer", kill).expect("a thread")
+    });
+    let names: Vec<&str> = devices.iter().map(WorldDevice::name).collect();
+    play_on::<P>(case, &names);
+    if let Some(killer) = killer {
+        killer.join().expect("no panic");
+    }
+    for device in devices.iter() {
+        expect_credits(case, device.counters().rnr_naks);
+        expect_none(&device.left());
+    }
 }
 
 fn expect_none(left: &[(&str, usize)]) {
@@ -138,7 +165,7 @@ fn play_wired<P: Tuned>(case: &Arc<Case>) {
         network.partition(ips[0], ips[1], us(of.partition_us));
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
-    play_on::<P>(case, [devices[0].name(), devices[1].name()]);
+    play_on::<P>(case, &[devices[0].name(), devices[1].name()]);
     for device in &devices {
         expect_credits(case, device.counters().rnr_naks);
         expect_none(&device.left());
@@ -146,10 +173,11 @@ fn play_wired<P: Tuned>(case: &Arc<Case>) {
     partition.join().expect("no panic");
 }
 
-/// Plays it on the receiver's device and that of the senders.
-fn play_on<P: Tuned>(case: &Arc<Case>, names: [&str; 2]) {
-    let [device, of_senders] =
-        names.map(|name| device::open(Some(name)).expect("the world's device"));
+/// Plays it on the device of the receiver and those of senders, if they have others.
+fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
+    let open = |name: &&str| device::open(Some(name)).expect("the world's device");
+    let devices: Vec<Device> = names.iter().map(open).collect();
+    let device = devices[0].clone();
     let count = case.senders.len() as u32;
     let config = P::config(&case.settings, count);
     let mut inbox = receiver::<P>(&device, &config, count).expect("a receiver");
@@ -160,11 +188,13 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: [&str; 2]) {
     });
     let mut threads = Vec::new();
     for at in 0..count as usize {
-        let sender = match join_one::<P>(&mut inbox, [&device, &of_senders], &config) {
+        let far = devices.get(case.process_of(at)).or(devices.last()).unwrap_or(&device);
+        let sender = match join_one::<P>(&mut inbox, (&device, far), &config) {
             Ok(sender) => sender,
-            Err(e) if case.may_fail() => {
+            Err(e) if case.may_fail() || case.may_die(at) => {
                 world::note(|| format!("sender {at} did not connect: {e}"));
-                continue;
+                // Those that follow would have its number.
+                break;
             }
             Err(e) => panic!("sender {at} does not connect: {e}"),
         };
@@ -180,10 +210,10 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: [&str; 2]) {
 
 fn join_one<P: Tuned>(
     inbox: &mut P::Receiver,
-    [device, of_sender]: [&Device; 2],
+    (near, far): (&Device, &Device),
     config: &P::Config,
 ) -> Result<P::Sender, rdma_conn::error::ConnectError> {
-    join::<P>(inbox, device, of_sender, config)
+    join::<P>(inbox, near, far, config)
 }
 
 /// How long a wait may take beyond its time: threads are slow in some worlds.
@@ -256,8 +286,9 @@ impl<'s, P: Tuned> Sending<'s, P> {
             );
         let is_devices =
             case.may_fail() && matches!(reason, CloseReason::PeerLost(_) | CloseReason::Device(_));
+        let is_of_death = case.may_die(self.at) && matches!(reason, CloseReason::PeerLost(_));
         world::note(|| format!("sender {} ended: {reason}", self.at));
-        assert!(is_receivers || is_devices, "sender {} ended: {reason}", self.at);
+        assert!(is_receivers || is_devices || is_of_death, "sender {} ended: {reason}", self.at);
     }
 
     fn end(self, closed: Option<u64>) {
@@ -278,7 +309,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
         match closed {
             Ok(()) => told.closed = Some(accepted),
             Err(e) => {
-                let excused = case.may_fail() || case.receiver_is_dropped;
+                let excused = case.may_fail() || case.may_die(at) || case.receiver_is_dropped;
                 assert!(
                     excused && !matches!(e, SendError::TimedOut { .. }),
                     "close of sender {at}: {e}"
@@ -409,7 +440,8 @@ struct Receiving<'s, P: Tuned> {
 
 impl<'s, P: Tuned> Receiving<'s, P> {
     fn new(inbox: P::Receiver, shared: &'s Shared, peers: usize) -> Receiving<'s, P> {
-        let (taken, ended) = (vec![0; peers], vec![false; peers]);
+        let senders = shared.senders.len();
+        let (taken, ended) = (vec![0; senders], vec![false; senders]);
         Receiving { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
     }
 
@@ -519,8 +551,8 @@ impl<'s, P: Tuned> Receiving<'s, P> {
             RecvError::Peer { peer, reason } => {
                 let at = peer.0 as usize;
                 world::note(|| format!("the receiver hears of sender {at}: {reason}"));
-                let excused =
-                    case.may_fail() || case.ends[at] == End::Drop || case.receiver_is_dropped;
+                let is_cases = case.may_fail() || case.may_die(at);
+                let excused = is_cases || case.ends[at] == End::Drop || case.receiver_is_dropped;
                 assert!(excused, "sender {at} as the receiver sees it: {reason}");
                 assert!(!self.ended[at], "sender {at} ends twice");
                 self.ended[at] = true;
