@@ -392,7 +392,8 @@ impl<R: Landing> Link<R> {
                 let from = remote(place, read.offset, bytes - read.offset);
                 self.work.reads += 1;
                 self.work.read_bytes += u64::from(read.len);
-                let beyond = if is_planted(Plant::ReadBeyondRing) { 64 } else { 0 };
+                let is_last = read.offset + u64::from(read.len) == bytes;
+                let beyond = if is_last && is_planted(Plant::ReadBeyondRing) { 64 } else { 0 };
                 let staged = self.ring.read(&mut self.queue, read.len + beyond, from);
                 staged.map_err(|e| e.to_string())
             }

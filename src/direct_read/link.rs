@@ -153,6 +153,11 @@ impl Link {
     /// Ends the link; the first reason is kept.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
         if self.ended.is_none() {
+            // A sender that has said goodbye need not answer what is asked of it then.
+            let reason = match reason {
+                CloseReason::PeerLost(_) if self.is_over() => CloseReason::Closed,
+                other => other,
+            };
             tracing::debug!(peer = self.peer.0, error = %reason, "a sender's connection has ended");
             self.silence();
             self.ended = Some(reason);

@@ -608,6 +608,9 @@ impl Link {
 impl Link {
     /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
     pub(crate) fn probe(&mut self) {
+        if is_planted(Plant::SkippedProbe) {
+            return;
+        }
         // An unsignalled credit message proves nothing.
         if self.state == State::Open && !self.tracker.signalled_outstanding() {
             self.post_control(PROBE, true);

@@ -281,8 +281,6 @@ impl Case {
         if is_wired {
             // The shortest one that the device takes.
             settings.timeout = 14;
-            // An end that is dropped says its last word within this: it may have to be sent again.
-            settings.linger_ms = settings.linger_ms.max(1000);
         }
         let network = if is_wired { network(&mut random, &settings) } else { Network::default() };
         let senders = 1 + random.below(3) as usize;
@@ -317,12 +315,16 @@ impl Case {
                 case.kill = Some(Kill { process, at_us });
             }
         }
+        if is_wired || case.stall_one_in > 0 {
+            // An end's last word is said within this: it may have to be sent again, or wait for a processor.
+            case.settings.linger_ms = case.settings.linger_ms.max(1000);
+        }
         let closes = case.ends.iter().all(|end| *end == End::Close)
             && !case.receiver_is_dropped
             && case.kill.is_none();
         if matches!(case.place, Place::Faulty | Place::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
-            case.settings.keepalive_ms = case.settings.keepalive_ms.min(1000);
+            case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
         }
         case
     }
@@ -371,6 +373,8 @@ impl Settings {
     }
 }
 
+/// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
+const LONG_MS: u64 = 100;
 /// A keepalive interval in which no world ends: nothing hides a lost wake-up.
 const NEVER_MS: u64 = 86_400_000;
 
@@ -378,7 +382,8 @@ fn settings(random: &mut Random) -> Settings {
     let window = random.pick(&[1, 2, 3, 4, 7, 8, 16]);
     let wait = random.pick(&[Wait::Spin, Wait::Block, Wait::Block, Wait::Adaptive, Wait::Adaptive]);
     // Polling for a long time takes many steps.
-    let keepalives: &[u64] = if wait == Wait::Spin { &[1, 10] } else { &[1, 10, 1000, NEVER_MS] };
+    let keepalives: &[u64] =
+        if wait == Wait::Spin { &[1, 10] } else { &[1, 10, LONG_MS, NEVER_MS] };
     Settings {
         window,
         message_bytes: random.pick(&[1, 8, 40, 64, 100, 1000, 4000]),
@@ -406,7 +411,7 @@ fn length(random: &mut Random, settings: &Settings) -> u32 {
 
 /// A time in microseconds: short ones, and some about that of a probe.
 fn time_us(random: &mut Random, settings: &Settings) -> u64 {
-    let keepalive = settings.keepalive_ms.min(1000) * 1000;
+    let keepalive = settings.keepalive_ms.min(LONG_MS) * 1000;
     random.pick(&[0, 1, 50, 300, 2_000, keepalive / 2, keepalive + 1, 3 * keepalive])
 }
 

@@ -5,14 +5,16 @@
 use std::io::{BufRead, BufReader, IsTerminal as _};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use host::plant::Plant;
 use host::world::Limits;
 use serde::{Deserialize, Serialize};
 use worlds::case::{Case, Connection, Place};
-use worlds::play::play;
+use worlds::play::play_with;
 use worlds::shrink::shrink;
 
 #[derive(Parser, Clone)]
@@ -33,9 +35,24 @@ struct Args {
     /// Play one case, as a failure printed it, and show all its events
     #[arg(long, value_name = "JSON")]
     case: Option<String>,
+    /// Play the case of a seed, and show it and all its events
+    #[arg(long, value_name = "SEED")]
+    show: Option<u64>,
+    /// Steps after which a world has failed
+    #[arg(long, default_value_t = Limits::default().steps)]
+    max_steps: u64,
     /// Make the case of a seed that fails smaller, and print it
     #[arg(long, value_name = "SEED")]
     shrink: Option<u64>,
+    /// Plant a fault into the code: no world may pass over it for long
+    #[arg(long, value_name = "FAULT", value_parser = plant)]
+    plant: Option<Plant>,
+    /// Stop at the first seed that fails
+    #[arg(long)]
+    first: bool,
+    /// Of `--case`: print nothing
+    #[arg(long)]
+    quiet: bool,
     /// Processes that share the seeds; by default one a processor
     #[arg(long)]
     jobs: Option<usize>,
@@ -60,11 +77,16 @@ const SHRINK: Duration = Duration::from_secs(60);
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    if let Some(seed) = args.show {
+        let case = Case::draw(seed, args.protocol, args.world);
+        println!("{case}");
+        return Ok(replay(&args, &case));
+    }
     if let Some(text) = &args.case {
-        return replay(&serde_json::from_str(text).context("the case")?);
+        return Ok(replay(&args, &serde_json::from_str(text).context("the case")?));
     }
     if let Some(seed) = args.shrink {
-        return make_smaller(&Case::draw(seed, args.protocol, args.world));
+        return make_smaller(&args, &Case::draw(seed, args.protocol, args.world));
     }
     match args.stride {
         Some(stride) => work(&args, stride),
@@ -73,29 +95,36 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Plays a case and shows it.
-fn replay(case: &Case) -> Result<ExitCode> {
-    let (report, ended) = play(case, Limits { events: 100_000, ..Limits::default() });
-    println!("{}", report.events.join("\n"));
-    println!(
-        "{} steps, {:?} of virtual time, hash {:016x}",
-        report.steps, report.time, report.hash
-    );
-    Ok(match ended {
-        Ok(()) => {
-            println!("no failure");
-            ExitCode::SUCCESS
+fn replay(args: &Args, case: &Case) -> ExitCode {
+    let (report, ended) = play_with(case, limits(args, 100_000), args.plant);
+    if !args.quiet {
+        println!("{}", report.events.join("\n"));
+        println!(
+            "{} steps, {:?} of virtual time, hash {:016x}",
+            report.steps, report.time, report.hash
+        );
+        match &ended {
+            Ok(()) => println!("no failure"),
+            Err(failure) => println!("failed: {failure}"),
         }
-        Err(failure) => {
-            println!("failed: {failure}");
-            ExitCode::FAILURE
-        }
-    })
+    }
+    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn make_smaller(case: &Case) -> Result<ExitCode> {
+fn limits(args: &Args, events: usize) -> Limits {
+    Limits { events, steps: args.max_steps, ..Limits::default() }
+}
+
+/// Each case is played in a process of its own: the threads of a world that has failed stay, with what they hold.
+fn make_smaller(args: &Args, case: &Case) -> Result<ExitCode> {
     let start = host::time::now();
-    let limits = Limits { events: 1, ..Limits::default() };
-    let fails = |case: &Case| host::time::since(start) < SHRINK && play(case, limits).1.is_err();
+    let has_failed = |case: &Case| -> Result<bool> {
+        let mut program = this_program(args)?;
+        program.args(["--quiet", "--case", &case.to_string()]).stderr(Stdio::null());
+        Ok(!program.status()?.success())
+    };
+    let fails =
+        |case: &Case| host::time::since(start) < SHRINK && has_failed(case).unwrap_or(false);
     let small = shrink(case, fails);
     println!(
         "{} of {} steps fail as well; replay them by --case '{small}'",
@@ -108,7 +137,8 @@ fn make_smaller(case: &Case) -> Result<ExitCode> {
 /// Runs a share of the seeds, up to the first that fails: its threads stay.
 fn work(args: &Args, stride: u64) -> Result<ExitCode> {
     for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
-        let (report, ended) = play(&Case::draw(seed, args.protocol, args.world), Limits::default());
+        let case = Case::draw(seed, args.protocol, args.world);
+        let (report, ended) = play_with(&case, limits(args, Limits::default().events), args.plant);
         let failure = ended.err().map(|failure| failure.to_string());
         let is_over = failure.is_some();
         let events = if is_over { report.events } else { Vec::new() };
@@ -153,11 +183,19 @@ fn run(args: &Args) -> Result<ExitCode> {
     };
     let start = host::time::now();
     let (lines, shares) = host::channel::channel();
-    let lines = Arc::new(lines);
+    let (lines, is_enough) = (Arc::new(lines), Arc::new(AtomicBool::new(false)));
     let workers: Vec<host::thread::JoinHandle<_>> = (0..jobs as u64)
         .map(|share| {
-            let (args, lines) = (args.clone(), Arc::clone(&lines));
-            let run = move || share_of(&args, share, jobs as u64, |line| _ = lines.send(line));
+            let (args, lines, is_enough) =
+                (args.clone(), Arc::clone(&lines), Arc::clone(&is_enough));
+            let run = move || {
+                share_of(&args, share, jobs as u64, |line| {
+                    // Relaxed: one seed more does no harm.
+                    is_enough.fetch_or(args.first && line.failure.is_some(), Ordering::Relaxed);
+                    _ = lines.send(line);
+                    is_enough.load(Ordering::Relaxed)
+                })
+            };
             host::thread::spawn("share", run)
         })
         .collect::<Result<_, _>>()?;
@@ -176,8 +214,9 @@ fn run(args: &Args) -> Result<ExitCode> {
     report(args, &mut sum, host::time::since(start).as_secs_f64())
 }
 
-/// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its process.
-fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line)) -> Result<()> {
+/// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its process. `take` says
+/// whether that is enough.
+fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line) -> bool) -> Result<()> {
     let end = args.from + args.seeds;
     let mut next = args.from + share;
     while next < end {
@@ -189,13 +228,20 @@ fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line)) -> R
         for line in BufReader::new(child.stdout.take().context("a pipe")?).lines() {
             let line: Line = serde_json::from_str(&line?).context("a line of a world")?;
             next = line.seed + jobs;
-            take(line);
+            if take(line) {
+                child.kill()?;
+                child.wait()?;
+                return Ok(());
+            }
         }
         let status = child.wait()?;
         // A seed that has ended the whole process.
         if !status.success() || next == begun {
             let failure = Some(format!("the process of seed {next} ended: {status}"));
-            take(Line { seed: next, steps: 0, virtual_us: 0, hash: 0, failure, events: vec![] });
+            if take(Line { seed: next, steps: 0, virtual_us: 0, hash: 0, failure, events: vec![] })
+            {
+                return Ok(());
+            }
             next += jobs;
         }
     }
@@ -210,6 +256,10 @@ fn this_program(args: &Args) -> Result<Command> {
     if let Some(place) = &args.world {
         command.args(["--world", &name(place)]);
     }
+    if let Some(plant) = &args.plant {
+        command.args(["--plant", &format!("{plant:?}")]);
+    }
+    command.args(["--max-steps", &args.max_steps.to_string()]);
     Ok(command)
 }
 
@@ -236,6 +286,14 @@ fn report(args: &Args, sum: &mut Sum, s: f64) -> Result<ExitCode> {
         sum.failed.len()
     );
     Ok(if sum.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A fault by its name, with or without dashes.
+fn plant(name: &str) -> Result<Plant, String> {
+    let letters = name.replace('-', "");
+    let found =
+        Plant::ALL.into_iter().find(|plant| format!("{plant:?}").eq_ignore_ascii_case(&letters));
+    found.ok_or_else(|| format!("one of {:?}", Plant::ALL))
 }
 
 /// The name that the command line has.

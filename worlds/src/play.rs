@@ -266,6 +266,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
     fn run(mut self) {
         let case = Arc::clone(&self.shared.case);
         for step in &case.senders[self.at] {
+            world::note(|| format!("sender {}: {step:?}", self.at));
             if let Err(reason) = self.step(&case, *step) {
                 self.expect(&case, &reason);
                 return self.end(None);
@@ -448,6 +449,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
     fn run(mut self) {
         let case = Arc::clone(&self.shared.case);
         for step in &case.receiver {
+            world::note(|| format!("receiver: {step:?}"));
             self.step(&case, *step);
         }
         if case.receiver_is_dropped {

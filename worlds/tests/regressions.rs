@@ -68,6 +68,17 @@ fn a_direct_read_sender_sleeps_while_its_queue_is_full() {
     );
 }
 
+/// Two requests that were not signalled left room for one, and a push takes up to three: none of them completed.
+#[test]
+fn a_buffered_write_sender_with_little_room_asks_for_a_completion() {
+    holds(
+        r#"{"seed":1232,"connection":"buffered-write","place":"distant","switch_one_in":2,"stall_one_in":0,
+        "stall_us":10,"faults":{},"settings":{"window":2,"message_bytes":1,"batch":2,"signal_every":3,
+        "other_way":false,"wait":"block","keepalive_ms":86400000,"linger_ms":1000},
+        "senders":[[{"batch":[0,3]},{"send":0}]],"ends":["close"],"receiver":[],"receiver_is_dropped":false}"#,
+    );
+}
+
 #[test]
 fn a_seed_repeats() {
     for seed in 0..30 {

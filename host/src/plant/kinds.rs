@@ -25,11 +25,13 @@ pub enum Plant {
     LeakedQueuePair,
     /// Buffered Read: a READ goes beyond the ring.
     ReadBeyondRing,
+    /// RoCE: an acknowledgement is taken as that of the packet behind its own.
+    PsnWindow,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 11] = [
+    pub const ALL: [Plant; 12] = [
         Plant::ExtraCredit,
         Plant::DoubleFree,
         Plant::LostWakeup,
@@ -41,5 +43,6 @@ impl Plant {
         Plant::LockOrder,
         Plant::LeakedQueuePair,
         Plant::ReadBeyondRing,
+        Plant::PsnWindow,
     ];
 }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, Status, TaskState};
+
+/// Real time after which a thread that comes to no point is said to do so for ever.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// What the threads of a world share.
 #[derive(Debug)]
@@ -55,7 +58,12 @@ impl Shared {
     pub(super) fn wait_for_end(&self) -> (Report, Option<Failure>) {
         let mut state = self.state.lock();
         while !state.is_over {
-            self.ended.wait(&mut state);
+            let before = state.steps;
+            let has_timed_out = self.ended.wait_for(&mut state, STUCK).timed_out();
+            if has_timed_out && !state.is_over && state.steps == before {
+                let name = state.tasks[state.running].name.clone();
+                state.fail(format!("{name} has come to no point for {STUCK:?} of real time"));
+            }
         }
         (state.report(), state.failure.take())
     }

@@ -185,7 +185,7 @@ pub(super) struct State {
     /// What threads draw.
     pub(super) drawn: Random,
     pub(super) now: u64,
-    steps: u64,
+    pub(super) steps: u64,
     hash: u64,
     pub(super) tasks: Vec<TaskState>,
     pub(super) running: usize,
@@ -208,10 +208,10 @@ const POINT_NS: u64 = 40;
 /// Vain polls after which a thread waits for time to pass: of one that says until when, and of another, which then
 /// waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
-const MANY_SPINS: u32 = 256;
+const MANY_SPINS: u32 = 32;
 /// Vain polls of such a thread after another one's time has come, which may do something then.
-const MORE_SPINS: u32 = 32;
-const IDLE_SHARE: u64 = 1024;
+const MORE_SPINS: u32 = 8;
+const IDLE_SHARE: u64 = 256;
 /// Tries, a millisecond each, to get a lock that is held outside of the world.
 const OUTSIDE_TRIES: u32 = 50;
 

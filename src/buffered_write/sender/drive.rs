@@ -24,20 +24,37 @@ impl Sender {
         self.tracker.available(WrClass::Data) >= PUSH_REQUESTS && self.core.may_push()
     }
 
-    /// Says what a push lacks. Completions make room in the send queue: where none is on its
-    /// way, one is asked for.
+    /// Says what a push lacks.
     #[cold]
     pub(super) fn check_push_room(&mut self) -> Result<(), SendError> {
         if !self.core.may_push() {
             return Err(SendError::Full(Full::Credits));
         }
-        if self.tracker.available(WrClass::Data) >= PUSH_REQUESTS {
-            return Ok(());
+        match self.has_queue_room()? {
+            true => Ok(()),
+            false => Err(SendError::Full(Full::Requests)),
         }
-        if !self.tracker.signalled_outstanding() {
+    }
+
+    /// Whether the send queue takes a push. Where it does not, a completion that makes room is on its way then: few
+    /// requests may be left though none of those before was signalled.
+    #[inline]
+    fn has_queue_room(&mut self) -> Result<bool, SendError> {
+        if self.tracker.available(WrClass::Data) >= PUSH_REQUESTS {
+            return Ok(true);
+        }
+        self.make_queue_room()
+    }
+
+    #[cold]
+    fn make_queue_room(&mut self) -> Result<bool, SendError> {
+        self.progress()?;
+        self.check_alive()?;
+        let has_room = self.tracker.available(WrClass::Data) >= PUSH_REQUESTS;
+        if !has_room && !self.tracker.signalled_outstanding() {
             self.probe()?;
         }
-        Err(SendError::Full(Full::Requests))
+        Ok(has_room)
     }
 
     /// Pushes what has gathered, if that can be done now; `awaited` if the caller is going to
@@ -50,12 +67,8 @@ impl Sender {
             push => push,
         };
         let Some(push) = push else { return Ok(()) };
-        if self.tracker.available(WrClass::Data) < PUSH_REQUESTS {
-            self.progress()?;
-            self.check_alive()?;
-            if self.tracker.available(WrClass::Data) < PUSH_REQUESTS {
-                return Ok(());
-            }
+        if !self.has_queue_room()? {
+            return Ok(());
         }
         let before = self.core.pushed();
         let rest = self.unwritten(push);
