@@ -1,5 +1,7 @@
 //! A peer that is killed with its process, at any point of what it sends and receives: over every
 //! protocol, each half of the other end gets what had arrived, and a typed error.
+//!
+//! Shows: death.
 
 #[macro_use]
 mod support;

@@ -1,6 +1,8 @@
 //! The example of simulated worlds, alone in its process: a lock that a thread of another test holds would
 //! make a seed's world another one.
 //!
+//! Only on soft0: its worlds make devices of their own.
+//!
 //! Runs of the whole workspace have it, in which the crate `worlds` turns the feature `simulation` on.
 
 #[path = "../examples/simulated_world.rs"]

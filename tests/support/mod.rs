@@ -290,5 +290,7 @@ pub fn hold(sender: &mut Sender, inbox: &mut Receiver, count: u64, stream: u64) 
     for (number, message) in (0..).zip(&held) {
         assert_content(message, stream, number, 12);
     }
+    // A message comes before its acknowledgement does.
+    sender.wait_all_timeout(PATIENCE).unwrap();
     held
 }

@@ -1,4 +1,6 @@
 //! Faults that are planted into the code: each is found within so many seeds, and its case shrinks.
+//!
+//! Only on soft0: worlds make devices of their own.
 
 use std::process::{Command, Output};
 

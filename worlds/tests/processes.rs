@@ -1,4 +1,6 @@
 //! Connections between processes, in worlds: rings, progress threads, and a process that is killed.
+//!
+//! Only on soft0: worlds make devices of their own.
 
 use host::world::Limits;
 use worlds::case::{Case, Connection, Kill, Place, Settings};

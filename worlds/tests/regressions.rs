@@ -1,4 +1,6 @@
 //! Cases that failed once, as they were shrunk, each in many orders of threads; and that a seed repeats.
+//!
+//! Only on soft0: worlds make devices of their own.
 
 use host::world::Limits;
 use worlds::case::Case;

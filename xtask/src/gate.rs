@@ -80,6 +80,12 @@ const STEPS: &[Step] = &[
     step("loom models and their mutants", Always, 120, &["loom-tests/run.sh"]),
     step("worlds", Gate, 240, &["cargo xtask simulate --seeds 2000 --from commit"]),
     step("worlds, many", Full, 600, &["cargo xtask simulate --seeds 20000"]),
+    step(
+        "worlds find planted faults",
+        Full,
+        240,
+        &["cargo test --profile lane --package worlds --test plants"],
+    ),
     step("seeded faults", Gate, 90, &["cargo xtask soak --schedules 10000"]),
     step("seeded faults, many", Full, 600, &["cargo xtask soak --schedules 200000"]),
     step("leaks", Always, 60, &["tests/leaks.sh"]),
