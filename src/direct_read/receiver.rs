@@ -586,7 +586,8 @@ impl Receiver {
     ) -> Option<RecvError> {
         let landed = &self.landed;
         let is_new = |link: &&mut Link| {
-            let has_failed = link.ended.as_ref().is_some_and(|reason| *reason != CloseReason::Closed);
+            let has_failed =
+                link.ended.as_ref().is_some_and(|reason| *reason != CloseReason::Closed);
             !link.reported && has_failed && !is_held_up(landed, link.peer)
         };
         let link = self.links.iter_mut().find(is_new)?;

@@ -23,7 +23,8 @@ fn finds(plant: &str, only: &[&str]) {
     let steps =
         text[..of].rsplit('\n').next().and_then(|line| line.split(' ').next()?.parse().ok());
     let steps: usize = steps.expect("its number of steps");
-    let case = text.split("--case '").nth(1).and_then(|case| case.split('\'').next()).expect("the case");
+    let case =
+        text.split("--case '").nth(1).and_then(|case| case.split('\'').next()).expect("the case");
     println!("{plant}: {}; {steps} steps: {case}", text.lines().next().unwrap_or_default());
     assert!(steps <= STEPS, "{text}");
     assert!(!worlds(&["--quiet", "--plant", plant, "--case", case]).status.success(), "it repeats");
