@@ -22,18 +22,32 @@ pub enum Connection {
     DirectWrite,
     /// Shared Write.
     SharedWrite,
+    /// A group: each sender is a member, and one more only receives.
+    Multicast,
 }
 
 impl Connection {
     /// All of them.
-    pub const ALL: [Connection; 6] = [
+    pub const ALL: [Connection; 7] = [
         Connection::SendRecv,
         Connection::BufferedRead,
         Connection::BufferedWrite,
         Connection::DirectRead,
         Connection::DirectWrite,
         Connection::SharedWrite,
+        Connection::Multicast,
     ];
+}
+
+/// What goes over a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Messages of any number of senders.
+    #[default]
+    Messages,
+    /// The bytes of a stream, from the first sender.
+    Bytes,
 }
 
 /// A device that a world has.
@@ -238,6 +252,9 @@ pub struct Case {
     pub seed: u64,
     /// The protocol.
     pub connection: Connection,
+    /// What goes over it.
+    #[serde(default)]
+    pub form: Form,
     /// The device.
     pub place: Place,
     /// At one of so many points another thread runs.
@@ -246,6 +263,12 @@ pub struct Case {
     pub stall_one_in: u64,
     /// Microseconds.
     pub stall_us: u64,
+    /// At one of so many points the clock jumps forward; 0 is none.
+    #[serde(default)]
+    pub jump_one_in: u64,
+    /// By at most so many microseconds.
+    #[serde(default)]
+    pub jump_us: u64,
     /// What the device does to requests.
     pub faults: Faults,
     /// What the network of [`Place::Wired`] does to packets.
@@ -288,10 +311,13 @@ impl Case {
         let mut case = Case {
             seed,
             connection,
+            form: Form::Messages,
             place,
             switch_one_in: random.pick(&[1, 2, 4, 16, 64]),
             stall_one_in: random.pick(&[0, 0, 0, 8, 32]),
             stall_us: random.pick(&[10, 1_000, 50_000]),
+            jump_one_in: 0,
+            jump_us: 0,
             faults,
             network,
             settings,
@@ -314,6 +340,16 @@ impl Case {
                 let at_us = 1 + random.below(latest);
                 case.kill = Some(Kill { process, at_us });
             }
+        }
+        if random.one_in(8) {
+            // Shorter than the shortest timeout of a device.
+            (case.jump_one_in, case.jump_us) =
+                (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
+        }
+        if connection != Connection::Multicast && random.one_in(8) {
+            case.form = Form::Bytes;
+            case.senders.truncate(1);
+            case.ends.truncate(1);
         }
         if is_wired || case.stall_one_in > 0 {
             // An end's last word is said within this: it may have to be sent again, or wait for a processor.

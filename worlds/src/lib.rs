@@ -1,4 +1,4 @@
-//! Cases for worlds: every connection of rdma-conn on every kind of device, in virtual time and by seed.
+//! Cases for worlds: every connection of rdma-conn, byte streams and groups on every kind of device, in virtual time and by seed.
 //!
 //! 1. [`Case::draw`](case::Case::draw) draws a case from a seed: device, settings, faults, and the steps of each end.
 //! 2. [`play`](play::play) plays it in a world, and checks every promise of the API.
@@ -6,7 +6,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod bytes;
 pub mod case;
+mod checks;
+mod group;
+mod places;
 pub mod play;
 pub mod setup;
 pub mod shrink;

@@ -1,8 +1,6 @@
 //! Plays a case: real halves in real threads of a world, with every promise checked.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::plant::Plant;
@@ -13,11 +11,14 @@ use rdma_conn::device::{self, Device};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, RecvHalf, Room, SendHalf,
-    SendRecv, SharedWrite, Ticket, join, receiver,
+    SendRecv, SharedWrite, Ticket, receiver,
 };
-use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
-use crate::case::{Case, Connection, End, Place, RecvStep, SendStep};
+use crate::bytes::play_bytes;
+use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
+use crate::checks::{content, detection, join_one, timed, us};
+use crate::group::play_group;
+use crate::places::on_devices;
 use crate::setup::Tuned;
 
 /// Plays a case in a world of its own.
@@ -35,19 +36,32 @@ pub fn play_with(
         switch_one_in: case.switch_one_in,
         stall_one_in: case.stall_one_in,
         stall_ns: 1 + case.stall_us * 1000,
+        jump_one_in: case.jump_one_in,
+        jump_ns: 1 + case.jump_us * 1000,
         plant,
-        ..Nature::default()
     };
     let case = Arc::new(case.clone());
     let seed = case.seed;
-    world::run(seed, nature, limits, move || match case.connection {
-        Connection::SendRecv => play_over::<SendRecv>(&case),
-        Connection::BufferedRead => play_over::<BufferedRead>(&case),
-        Connection::BufferedWrite => play_over::<BufferedWrite>(&case),
-        Connection::DirectRead => play_over::<DirectRead>(&case),
-        Connection::DirectWrite => play_over::<DirectWrite>(&case),
-        Connection::SharedWrite => play_over::<SharedWrite>(&case),
-    })
+    let play = match case.connection {
+        Connection::SendRecv => form::<SendRecv>(case.form),
+        Connection::BufferedRead => form::<BufferedRead>(case.form),
+        Connection::BufferedWrite => form::<BufferedWrite>(case.form),
+        Connection::DirectRead => form::<DirectRead>(case.form),
+        Connection::DirectWrite => form::<DirectWrite>(case.form),
+        Connection::SharedWrite => form::<SharedWrite>(case.form),
+        Connection::Multicast => play_group,
+    };
+    world::run(seed, nature, limits, move || on_devices(&case, |names| play(&case, names)))
+}
+
+/// Plays a case on devices of these names.
+type Play = fn(&Arc<Case>, &[&str]);
+
+fn form<P: Tuned>(form: Form) -> Play {
+    match form {
+        Form::Messages => play_on::<P>,
+        Form::Bytes => play_bytes::<P>,
+    }
 }
 
 /// What the threads of a case know of each other.
@@ -68,109 +82,6 @@ struct Told {
     /// All of these were accepted, and are to arrive.
     closed: Option<u64>,
     ended_at: Option<Instant>,
-}
-
-fn play_over<P: Tuned>(case: &Arc<Case>) {
-    let over = Arc::new(AtomicBool::new(false));
-    match case.place {
-        Place::Faulty => {
-            let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
-            let faults = soft_rnic::Faults {
-                delay: rate(case.faults.delay),
-                rnr: rate(case.faults.rnr),
-                lost_response: rate(case.faults.lost_response),
-                late_read: rate(case.faults.late_read),
-                qp_death: rate(case.faults.qp_death),
-                ..soft_rnic::Faults::default()
-            };
-            let simulation = Arc::new(Simulation::new(case.seed, faults));
-            let (driven, is_over) = (Arc::clone(&simulation), Arc::clone(&over));
-            let driver = thread::spawn("device", move || driven.drive(&is_over)).expect("a thread");
-            play_on::<P>(case, &[simulation.name()]);
-            over.store(true, Ordering::Relaxed);
-            driver.join().expect("no panic");
-            expect_credits(case, simulation.stats().rnr_naks);
-            expect_none(&simulation.left());
-        }
-        Place::Wired => play_wired::<P>(case),
-        Place::Process => play_between::<P>(case),
-        place => {
-            let kind = match place {
-                Place::Near => WorldKind::Near,
-                Place::Card => WorldKind::Card,
-                _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
-            };
-            let device = WorldDevice::new(kind);
-            play_on::<P>(case, &[device.name()]);
-            expect_credits(case, device.counters().rnr_naks);
-            expect_none(&device.left());
-        }
-    }
-}
-
-/// Credits keep a sender from a receiver that is not ready.
-fn expect_credits(case: &Case, rnr_naks: u64) {
-    assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
-}
-
-/// The ends are in processes of their own, of which one may be killed.
-fn play_between<P: Tuned>(case: &Arc<Case>) {
-    let machine = WorldMachine::new();
-    let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
-        .map(|_| WorldDevice::new(WorldKind::Process(machine)))
-        .collect();
-    let killer = case.kill.map(|kill| {
-        let devices = Arc::clone(&devices);
-        let kill = move || {
-            time::sleep(us(kill.at_us));
-            world::note(|| format!("process {} is killed", kill.process));
-            devices[kill.process].kill();
-        };
-        thread::spawn("killer", kill).expect("a thread")
-    });
-    let names: Vec<&str> = devices.iter().map(WorldDevice::name).collect();
-    play_on::<P>(case, &names);
-    if let Some(killer) = killer {
-        killer.join().expect("no panic");
-    }
-    for device in devices.iter() {
-        expect_credits(case, device.counters().rnr_naks);
-        expect_none(&device.left());
-    }
-}
-
-fn expect_none(left: &[(&str, usize)]) {
-    assert!(left.is_empty(), "not given back: {left:?}");
-}
-
-/// The receiver has one address of a network, the senders another one.
-fn play_wired<P: Tuned>(case: &Arc<Case>) {
-    let of = case.network;
-    let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
-    let network = WorldNetwork::new(NetworkNature {
-        delay: us(of.delay_us),
-        loss: rate(of.loss),
-        repeat: rate(of.repeat),
-        reorder: rate(of.reorder),
-        corrupt: rate(of.corrupt),
-        congestion: rate(of.congestion),
-        mtu: of.mtu,
-        queue_bytes: of.queue_kib << 10,
-    })
-    .expect("a network");
-    let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-    let devices = ips.map(|ip| network.device(ip).expect("a device"));
-    let partition = move || {
-        time::sleep(us(of.partition_at_us));
-        network.partition(ips[0], ips[1], us(of.partition_us));
-    };
-    let partition = thread::spawn("partition", partition).expect("a thread");
-    play_on::<P>(case, &[devices[0].name(), devices[1].name()]);
-    for device in &devices {
-        expect_credits(case, device.counters().rnr_naks);
-        expect_none(&device.left());
-    }
-    partition.join().expect("no panic");
 }
 
 /// Plays it on the device of the receiver and those of senders, if they have others.
@@ -206,47 +117,6 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     for thread in threads {
         thread.join().expect("no panic");
     }
-}
-
-fn join_one<P: Tuned>(
-    inbox: &mut P::Receiver,
-    (near, far): (&Device, &Device),
-    config: &P::Config,
-) -> Result<P::Sender, rdma_conn::error::ConnectError> {
-    join::<P>(inbox, near, far, config)
-}
-
-/// How long a wait may take beyond its time: threads are slow in some worlds.
-fn slack(case: &Case) -> Duration {
-    Duration::from_millis(50)
-        + Duration::from_micros(40 * u64::from(case.stall_one_in > 0) * case.stall_us)
-}
-
-/// The longest time from the end of a peer to the error at this end: a probe, its retries, and the last one of
-/// what went before.
-fn detection(case: &Case) -> Duration {
-    case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
-}
-
-/// Calls what has a timeout, and checks that it keeps it.
-fn timed<T>(case: &Case, what: &str, timeout: Duration, call: impl FnOnce() -> T) -> T {
-    let start = time::now();
-    let done = call();
-    let took = time::since(start);
-    assert!(took <= timeout + slack(case), "{what} took {took:?}, its timeout was {timeout:?}");
-    done
-}
-
-const fn us(n: u64) -> Duration {
-    Duration::from_micros(n)
-}
-
-/// The bytes of a message.
-fn content(sender: usize, n: u64, length: usize) -> Vec<u8> {
-    let first = (sender as u64).wrapping_mul(97) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..length as u64)
-        .map(|at| (first.wrapping_add(at.wrapping_mul(0x0100_0193)) >> 11) as u8)
-        .collect()
 }
 
 /// A sender and its steps.

@@ -1,0 +1,177 @@
+//! Plays a case of a byte stream: what is written is read, in order, up to where it ends.
+
+use std::io::{self, BufRead as _, ErrorKind, IoSlice, Read as _, Write as _};
+use std::sync::Arc;
+
+use host::sync::Mutex;
+use host::{thread, time, world};
+use rdma_conn::device::{self, Device};
+use rdma_conn::io::{ByteReader, ByteWriter};
+use rdma_conn::receiver;
+
+use crate::case::{Case, End, RecvStep, SendStep};
+use crate::checks::{content, join_one, us};
+use crate::setup::Tuned;
+
+/// What the writing end has said of itself.
+#[derive(Debug, Default)]
+struct Told {
+    /// Bytes that it began to write: no others are read.
+    begun: Vec<u8>,
+    /// How many were accepted.
+    accepted: usize,
+    /// It has closed, and all that was accepted has arrived.
+    has_closed: bool,
+}
+
+/// Plays it on the device of the reader and that of the writer, if it has another one.
+pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
+    let open = |name: &&str| device::open(Some(name)).expect("the world's device");
+    let devices: Vec<Device> = names.iter().map(open).collect();
+    let (near, config) = (&devices[0], P::config(&case.settings, 1));
+    let mut inbox = receiver::<P>(near, &config, 1).expect("a receiver");
+    let far = devices.get(case.process_of(0)).or(devices.last()).unwrap_or(near);
+    let sender = match join_one::<P>(&mut inbox, (near, far), &config) {
+        Ok(sender) => sender,
+        Err(e) if case.may_fail() || case.may_die(0) => {
+            return world::note(|| format!("the ends did not connect: {e}"));
+        }
+        Err(e) => panic!("the ends do not connect: {e}"),
+    };
+    let told = Arc::new(Mutex::new(Told::default()));
+    let writing = {
+        let (case, told) = (Arc::clone(case), Arc::clone(&told));
+        let write = move || Writing { writer: ByteWriter::new(sender), told: &told }.run(&case);
+        thread::spawn("writer", write).expect("a thread")
+    };
+    let read = read::<P>(case, ByteReader::new(inbox));
+    writing.join().expect("no panic");
+    let told = told.lock();
+    let (bytes, has_ended) = read;
+    assert!(told.begun.starts_with(&bytes), "{} bytes that were not written", bytes.len());
+    if told.has_closed && has_ended {
+        assert_eq!(bytes.len(), told.accepted, "bytes of a writer that has closed");
+    }
+}
+
+/// Whether an error of a stream is that of a case.
+fn is_excused(case: &Case, error: &io::Error) -> bool {
+    let is_of_an_end = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+    is_of_an_end && case.receiver_is_dropped || case.may_fail() || case.may_die(0)
+}
+
+/// The end that writes.
+struct Writing<'t, S: rdma_conn::SendHalf + 'static> {
+    writer: ByteWriter<S>,
+    told: &'t Mutex<Told>,
+}
+
+impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
+    fn run(mut self, case: &Case) {
+        for step in &case.senders[0] {
+            world::note(|| format!("writer: {step:?}"));
+            if let Err(e) = self.step(case, *step) {
+                world::note(|| format!("the writer ended: {e}"));
+                assert!(is_excused(case, &e), "the writer ended: {e}");
+                return;
+            }
+        }
+        if case.ends[0] == End::Drop {
+            return;
+        }
+        match self.writer.close() {
+            Ok(()) => self.told.lock().has_closed = true,
+            Err(e) => assert!(is_excused(case, &e), "close of the writer: {e}"),
+        }
+    }
+
+    fn step(&mut self, case: &Case, step: SendStep) -> io::Result<()> {
+        let limit = case.settings.message_bytes;
+        match step {
+            SendStep::Send(length)
+            | SendStep::TrySend(length)
+            | SendStep::SendWithin(length, _) => self.write(length.min(limit) as usize, 1),
+            // Longer than a message, as a writer of a stream may.
+            SendStep::Batch(length, count) => self.write((length * count) as usize, 1),
+            SendStep::Reserve(length, _) => self.write(length.min(limit) as usize, 3),
+            SendStep::Flush | SendStep::Ask | SendStep::WaitAll(_) => self.writer.flush(),
+            SendStep::Sleep(time) => {
+                time::sleep(us(time));
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes so many bytes, out of so many slices.
+    fn write(&mut self, length: usize, slices: usize) -> io::Result<()> {
+        let bytes = {
+            let mut told = self.told.lock();
+            let accepted = told.accepted;
+            let bytes = content(0, accepted as u64, length);
+            told.begun.truncate(accepted);
+            told.begun.extend(&bytes);
+            bytes
+        };
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let part = rest.len().div_ceil(slices);
+            let all: Vec<_> = rest.chunks(part).map(IoSlice::new).collect();
+            let written = match slices {
+                1 => self.writer.write(rest)?,
+                _ => self.writer.write_vectored(&all)?,
+            };
+            self.told.lock().accepted += written;
+            rest = &rest[written..];
+        }
+        host::progress();
+        Ok(())
+    }
+}
+
+/// What was read, and whether the stream had come to its end.
+fn read<P: Tuned>(case: &Case, mut reader: ByteReader<P::Receiver>) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    for step in &case.receiver {
+        world::note(|| format!("reader: {step:?}"));
+        let done = match step {
+            RecvStep::Recv(n) => {
+                let mut some = vec![0; 1 + (*n % 3000) as usize];
+                reader.read(&mut some).map(|read| bytes.extend(&some[..read]))
+            }
+            RecvStep::Each | RecvStep::TryRecv => {
+                reader.fill_buf().map(<[u8]>::to_vec).map(|some| {
+                    // A part of what is there.
+                    let used = some.len().div_ceil(2);
+                    bytes.extend(&some[..used]);
+                    reader.consume(used);
+                })
+            }
+            RecvStep::Sleep(time) => {
+                time::sleep(us(*time));
+                Ok(())
+            }
+            RecvStep::Free(_) | RecvStep::FreeElsewhere(_) | RecvStep::FreeAll => Ok(()),
+        };
+        if let Err(e) = done {
+            return (bytes, expect(case, &e));
+        }
+    }
+    if case.receiver_is_dropped {
+        return (bytes, false);
+    }
+    match reader.read_to_end(&mut bytes) {
+        Ok(_) => (bytes, true),
+        Err(e) => {
+            let is_end = expect(case, &e);
+            (bytes, is_end)
+        }
+    }
+}
+
+/// The stream ended by an error, and so not at its end.
+fn expect(case: &Case, error: &io::Error) -> bool {
+    world::note(|| format!("the reader ended: {error}"));
+    let is_dropped = case.ends[0] == End::Drop;
+    assert!(is_dropped || case.may_fail() || case.may_die(0), "the reader ended: {error}");
+    false
+}

@@ -1,0 +1,116 @@
+//! Devices of a case's place, with its faults; nothing of a program is left on them at the end.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use host::{thread, time, world};
+use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
+
+use crate::case::{Case, Place};
+use crate::checks::us;
+
+/// Plays on devices of the case's place: on that of the receiver, and on those of senders, if they have others.
+pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[&str])) {
+    let over = Arc::new(AtomicBool::new(false));
+    match case.place {
+        Place::Faulty => {
+            let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
+            let faults = soft_rnic::Faults {
+                delay: rate(case.faults.delay),
+                rnr: rate(case.faults.rnr),
+                lost_response: rate(case.faults.lost_response),
+                late_read: rate(case.faults.late_read),
+                qp_death: rate(case.faults.qp_death),
+                ..soft_rnic::Faults::default()
+            };
+            let simulation = Arc::new(Simulation::new(case.seed, faults));
+            let (driven, is_over) = (Arc::clone(&simulation), Arc::clone(&over));
+            let driver = thread::spawn("device", move || driven.drive(&is_over)).expect("a thread");
+            play(&[simulation.name()]);
+            over.store(true, Ordering::Relaxed);
+            driver.join().expect("no panic");
+            expect_credits(case, simulation.stats().rnr_naks);
+            expect_none(&simulation.left());
+        }
+        Place::Wired => wired(case, play),
+        Place::Process => between_processes(case, play),
+        place => {
+            let kind = match place {
+                Place::Near => WorldKind::Near,
+                Place::Card => WorldKind::Card,
+                _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
+            };
+            let device = WorldDevice::new(kind);
+            play(&[device.name()]);
+            expect_credits(case, device.counters().rnr_naks);
+            expect_none(&device.left());
+        }
+    }
+}
+
+/// Credits keep a sender from a receiver that is not ready.
+fn expect_credits(case: &Case, rnr_naks: u64) {
+    assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
+}
+
+/// The ends are in processes of their own, of which one may be killed.
+fn between_processes(case: &Case, play: impl FnOnce(&[&str])) {
+    let machine = WorldMachine::new();
+    let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
+        .map(|_| WorldDevice::new(WorldKind::Process(machine)))
+        .collect();
+    let killer = case.kill.map(|kill| {
+        let devices = Arc::clone(&devices);
+        let kill = move || {
+            time::sleep(us(kill.at_us));
+            world::note(|| format!("process {} is killed", kill.process));
+            devices[kill.process].kill();
+        };
+        thread::spawn("killer", kill).expect("a thread")
+    });
+    let names: Vec<&str> = devices.iter().map(WorldDevice::name).collect();
+    play(&names);
+    if let Some(killer) = killer {
+        killer.join().expect("no panic");
+    }
+    for device in devices.iter() {
+        expect_credits(case, device.counters().rnr_naks);
+        expect_none(&device.left());
+    }
+}
+
+fn expect_none(left: &[(&str, usize)]) {
+    assert!(left.is_empty(), "not given back: {left:?}");
+}
+
+/// The receiver has one address of a network, the senders another one.
+fn wired(case: &Case, play: impl FnOnce(&[&str])) {
+    let of = case.network;
+    let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
+    let network = WorldNetwork::new(NetworkNature {
+        delay: us(of.delay_us),
+        loss: rate(of.loss),
+        repeat: rate(of.repeat),
+        reorder: rate(of.reorder),
+        corrupt: rate(of.corrupt),
+        congestion: rate(of.congestion),
+        mtu: of.mtu,
+        queue_bytes: of.queue_kib << 10,
+    })
+    .expect("a network");
+    let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let devices = ips.map(|ip| network.device(ip).expect("a device"));
+    let partition = move || {
+        time::sleep(us(of.partition_at_us));
+        network.partition(ips[0], ips[1], us(of.partition_us));
+    };
+    let partition = thread::spawn("partition", partition).expect("a thread");
+    play(&[devices[0].name(), devices[1].name()]);
+    for device in &devices {
+        expect_credits(case, device.counters().rnr_naks);
+        expect_none(&device.left());
+    }
+    partition.join().expect("no panic");
+}
