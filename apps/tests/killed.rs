@@ -33,7 +33,7 @@ fn modes(test: usize) -> impl Iterator<Item = &'static Mode> {
 }
 
 /// Sessions at a time.
-const AT_A_TIME: usize = 3;
+const AT_A_TIME: usize = 8;
 
 /// A session without an end, under way. How much the connecting ends say is `-v` or `-vv`.
 #[track_caller]

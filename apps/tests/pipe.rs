@@ -66,6 +66,16 @@ fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
     lines
 }
 
+/// Tries all protocols at once: most of what it takes is waiting.
+fn each(test: impl Fn(&str) + Sync) {
+    std::thread::scope(|scope| {
+        for protocol in PROTOCOLS {
+            let test = &test;
+            scope.spawn(move || test(protocol));
+        }
+    });
+}
+
 #[test]
 fn what_goes_in_comes_out() {
     if !connects_processes() {
@@ -128,7 +138,7 @@ fn an_end_that_is_killed_is_missed_at_the_other() {
     if !connects_processes() {
         return;
     }
-    for protocol in PROTOCOLS {
+    each(|protocol| {
         // Nothing more is on its way: it is missed all the same.
         let (listener, connector, _input, _reader) = under_way(protocol);
         listener.kill();
@@ -137,7 +147,7 @@ fn an_end_that_is_killed_is_missed_at_the_other() {
         connector.kill();
         listener.ended().assert_failed(1, &["the other end", "(after 15 B)", A_PART]);
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{protocol}: and writes nothing more");
-    }
+    });
 }
 
 #[test]
@@ -146,7 +156,7 @@ fn an_end_that_is_interrupted_says_so_at_both() {
         return;
     }
     let says = ["interrupted by SIGTERM", "(after ", A_PART];
-    for protocol in PROTOCOLS {
+    each(|protocol| {
         for is_listener in [true, false] {
             let (listener, connector, _input, _reader) = under_way(protocol);
             if is_listener { &listener } else { &connector }.terminate();
@@ -155,7 +165,7 @@ fn an_end_that_is_interrupted_says_so_at_both() {
                 end.ended().assert_failed(status, &says);
             }
         }
-    }
+    });
 }
 
 #[test]
@@ -171,7 +181,7 @@ fn an_end_that_waits_for_a_slow_reader_can_be_interrupted() {
     if !connects_processes() {
         return;
     }
-    for protocol in PROTOCOLS {
+    each(|protocol| {
         for is_listener in [true, false] {
             let (listener, connector, mut input, reader) = under_way(protocol);
             let flood = std::thread::spawn(move || {
@@ -193,7 +203,7 @@ fn an_end_that_waits_for_a_slow_reader_can_be_interrupted() {
             flood.join().unwrap();
             drained.join().unwrap().unwrap();
         }
-    }
+    });
 }
 
 #[test]

@@ -454,7 +454,7 @@ mod tests {
         let why = "x".repeat(60_000);
         let mut line = serde_json::to_vec(&Reply::Failed { entry: 1, why }).unwrap();
         line.push(b'\n');
-        far.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        far.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
         // The replies that are kept, and those in socket buffers, are far fewer.
         let told = (0..8 * REPLIES).take_while(|_| far.write_all(&line).is_ok()).count();
         assert!((REPLIES..8 * REPLIES).contains(&told), "{told}");
