@@ -33,6 +33,7 @@
 //! # }
 //! ```
 
+mod blocking;
 mod connect;
 mod receiver;
 mod sender;

@@ -4,12 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use host::fd::{start_timer, timer};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 use verbs_safe::{Armed, CompletionChannel, WaitError};
 
 use crate::wait::{POLL_SLEEP, SHORTEST_KEEPALIVE};
@@ -141,24 +138,8 @@ impl Set {
             self.left_at = Some(now);
             return Ok(());
         }
-        start(&self.timer, due - now)?;
+        start_timer(&self.timer, due - now)?;
         (self.due, self.left_at) = (Some(due), None);
         Ok(())
     }
-}
-
-/// A timer that is readable after a time.
-pub(crate) fn timer() -> io::Result<OwnedFd> {
-    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    Ok(timerfd_create(TimerfdClockId::Monotonic, flags)?)
-}
-
-/// Starts it anew.
-pub(crate) fn start(timer: impl AsFd, after: Duration) -> io::Result<()> {
-    // No time at all would stop it.
-    let (tv_sec, tv_nsec) = (after.as_secs() as i64, i64::from(after.subsec_nanos().max(1)));
-    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let once = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec, tv_nsec } };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
-    Ok(())
 }

@@ -1,11 +1,14 @@
 //! Waiting for descriptors.
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, epoll};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 /// A timeout of no time: a look.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -62,6 +65,37 @@ pub fn epoll_at_once(set: impl AsFd) -> Result<Option<epoll::Event>, Errno> {
     let mut room = [MaybeUninit::uninit()];
     let (events, _) = epoll::wait(set, &mut room, Some(&AT_ONCE))?;
     Ok(events.first().copied())
+}
+
+/// A timer that is readable after a time.
+///
+/// # Errors
+/// The system's: no descriptor is left.
+pub fn timer() -> std::io::Result<OwnedFd> {
+    #[cfg(feature = "world")]
+    if crate::is_in_world() {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        return Ok(rustix::event::eventfd(0, flags)?);
+    }
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    Ok(timerfd_create(TimerfdClockId::Monotonic, flags)?)
+}
+
+/// Starts a [`timer`] anew.
+///
+/// # Errors
+/// The system's.
+pub fn start_timer(timer: impl AsFd, after: Duration) -> std::io::Result<()> {
+    #[cfg(feature = "world")]
+    if crate::is_in_world() {
+        return crate::world::start_timer(timer.as_fd(), after);
+    }
+    // No time at all would stop it.
+    let (tv_sec, tv_nsec) = (after.as_secs() as i64, i64::from(after.subsec_nanos().max(1)));
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let once = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec, tv_nsec } };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
+    Ok(())
 }
 
 /// Before a read of a descriptor that blocks: in a world, waits until it is readable. The host's read waits

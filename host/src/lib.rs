@@ -8,7 +8,8 @@
 //! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Barrier` |
 //! | [`channel`] | `mpsc` |
 //! | [`random`] | `RandomState` |
-//! | [`fd`] | `poll`, `epoll_wait`, reads of descriptors that block |
+//! | [`fd`] | `poll`, `epoll_wait`, timers, reads of descriptors that block |
+//! | [`future`] | in a world only: a runtime for futures |
 //!
 //! Without the feature `world`, each item is the host's own, inlined. With it, a thread that runs in a
 //! [`World`](world) goes by the world instead: its time is virtual, and one thread runs at a time, chosen by
@@ -20,6 +21,7 @@
 
 pub mod channel;
 pub mod fd;
+pub mod future;
 pub mod plant;
 pub mod random;
 pub mod sync;

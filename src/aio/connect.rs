@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use verbs_safe::Readable;
 
-use super::sender::finished;
+use super::blocking::Blocking;
 use super::{Receiver, Sender};
 use crate::device::Device;
 use crate::error::ConnectError;
@@ -44,7 +44,7 @@ pub async fn connect<P: Protocol>(
 ) -> Result<Connection<P>, ConnectError> {
     let (device, config) = (device.clone(), config.clone());
     let connecting = move || connection::connect::<P>(address, &device, &config);
-    Ok(finished(tokio::task::spawn_blocking(connecting).await).map_err(system)??.into())
+    Ok(Blocking::new(connecting).await.map_err(system)??.into())
 }
 
 /// A [`Listener`](crate::Listener) on a tokio runtime.
@@ -116,7 +116,7 @@ impl<P: Protocol> Incoming<P> {
     ) -> Result<Connection<P>, ConnectError> {
         let (device, config) = (device.clone(), config.clone());
         let accepting = move || self.incoming.accept(&device, &config);
-        Ok(finished(tokio::task::spawn_blocking(accepting).await).map_err(system)??.into())
+        Ok(Blocking::new(accepting).await.map_err(system)??.into())
     }
 }
 

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use tokio::runtime::Handle;
 
+use super::blocking::{Blocking, can_begin};
 use super::waiter::Waiter;
 use crate::error::RecvError;
 use crate::half::RecvHalf;
@@ -106,7 +106,10 @@ impl<R: RecvHalf + 'static> Drop for Receiver<R> {
 
 /// Drops a half where it may wait for its peer: not on a thread that runs tasks.
 pub(super) fn drop_aside<T: Send + 'static>(half: Option<T>) {
-    if let (Some(half), Ok(runtime)) = (half, Handle::try_current()) {
-        drop(runtime.spawn_blocking(move || drop(half)));
+    // Without a runtime it is dropped here.
+    if let Some(half) = half
+        && can_begin()
+    {
+        drop(Blocking::new(move || drop(half)));
     }
 }

@@ -1,12 +1,10 @@
 //! Sending.
 
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
+use super::blocking::Blocking;
 use super::receiver::drop_aside;
 use super::waiter::Waiter;
 use crate::error::{CloseReason, SendError};
@@ -23,7 +21,7 @@ pub struct Sender<S: SendHalf + 'static> {
     half: Option<S>,
     waiter: Waiter,
     /// The goodbye, on a thread for blocking work.
-    closing: Option<JoinHandle<Result<(), SendError>>>,
+    closing: Option<Blocking<Result<(), SendError>>>,
 }
 
 /// Nothing in it is pinned.
@@ -145,10 +143,10 @@ impl<S: SendHalf + 'static> Sender<S> {
             let _ = ready!(self.poll_all(cx));
         }
         if let Some(half) = self.half.take() {
-            self.closing = Some(tokio::task::spawn_blocking(move || half.close()));
+            self.closing = Some(Blocking::new(move || half.close()));
         }
         let Some(closing) = &mut self.closing else { return Poll::Ready(Ok(())) };
-        let closed = finished(ready!(Pin::new(closing).poll(cx)));
+        let closed = ready!(Pin::new(closing).poll(cx));
         self.closing = None;
         Poll::Ready(closed.unwrap_or_else(|e| Err(CloseReason::Device(e.to_string()).into())))
     }
@@ -162,7 +160,7 @@ impl<S: SendHalf + 'static> Sender<S> {
                 tracing::debug!(error = %e, "closed before all was delivered");
             }
         };
-        drop(tokio::task::spawn_blocking(closing));
+        drop(Blocking::new(closing));
     }
 
     /// What `attempt` comes to; as long as that is nothing, arms the half.
@@ -198,17 +196,6 @@ fn in_time(done: Result<(), SendError>) -> Result<Option<()>, SendError> {
         Err(SendError::TimedOut { .. }) => Ok(None),
         Err(e) => Err(e),
     }
-}
-
-/// What a thread for blocking work returns. A panic goes on here.
-///
-/// # Errors
-/// The runtime was shut down before there was such a thread.
-pub(super) fn finished<T>(done: Result<T, tokio::task::JoinError>) -> io::Result<T> {
-    done.or_else(|e| match e.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => Err(io::Error::other("the runtime was shut down")),
-    })
 }
 
 impl<S: SendHalf + 'static> Drop for Sender<S> {

@@ -6,9 +6,10 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use host::fd::{start_timer, timer};
 use verbs_safe::Readable;
 
-use crate::arm::{Arm, start, timer};
+use crate::arm::Arm;
 use crate::error::CloseReason;
 
 /// What a half waits by. Its descriptors are registered when they are first needed.
@@ -108,7 +109,7 @@ impl Waiter {
                     self.armed_at.map_or(Duration::ZERO, |at| host::time::now().duration_since(at));
                 let nap = (waited / Self::NAPS).max(Self::FIRST_NAP);
                 registered(&mut self.timer, timer)
-                    .and_then(|timer| start(timer, nap.min(most)).map(|()| timer))
+                    .and_then(|timer| start_timer(timer, nap.min(most)).map(|()| timer))
             }
         };
         let device = |e: io::Error| E::from(CloseReason::Device(e.to_string()));

@@ -11,7 +11,14 @@ use tokio::io::unix::AsyncFd;
 /// A descriptor, and whether it has become readable. Each time that it has is told once: look for
 /// what made it readable after that.
 pub struct Readable {
-    registered: AsyncFd<OwnedFd>,
+    registered: Registered,
+}
+
+/// Where a descriptor is registered.
+enum Registered {
+    Runtime(AsyncFd<OwnedFd>),
+    /// In a world, with the thread that polls the task.
+    World(OwnedFd),
 }
 
 impl Readable {
@@ -23,11 +30,14 @@ impl Readable {
     /// # Panics
     /// If no runtime runs the caller, or it has no reactor.
     pub fn new(descriptor: OwnedFd) -> io::Result<Readable> {
+        if host::is_in_world() {
+            return Ok(Readable { registered: Registered::World(descriptor) });
+        }
         // SAFETY: the descriptor is open until its owner is dropped, which is in the `AsyncFd`,
         // and no method here lends it mutably or gives it back: it is the same one for as long as
         // it is registered.
         let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
-        Ok(Readable { registered: registered? })
+        Ok(Readable { registered: Registered::Runtime(registered?) })
     }
 
     /// Ready once it has become readable since the last time; else the task is woken then.
@@ -35,8 +45,13 @@ impl Readable {
     /// # Errors
     /// The runtime has been shut down.
     pub fn poll_became_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.registered.poll_read_ready(cx))?.clear_ready();
-        Poll::Ready(Ok(()))
+        match &self.registered {
+            Registered::Runtime(registered) => {
+                ready!(registered.poll_read_ready(cx))?.clear_ready();
+                Poll::Ready(Ok(()))
+            }
+            Registered::World(descriptor) => host::future::poll_readable(descriptor),
+        }
     }
 
     /// As [`poll_became_readable`](Readable::poll_became_readable); for any number of tasks.
@@ -44,19 +59,29 @@ impl Readable {
     /// # Errors
     /// As it.
     pub async fn became_readable(&self) -> io::Result<()> {
-        self.registered.readable().await?.clear_ready();
-        Ok(())
+        match &self.registered {
+            Registered::Runtime(registered) => {
+                registered.readable().await?.clear_ready();
+                Ok(())
+            }
+            Registered::World(descriptor) => {
+                std::future::poll_fn(|_| host::future::poll_readable(descriptor)).await
+            }
+        }
     }
 }
 
 impl AsFd for Readable {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.registered.get_ref().as_fd()
+        match &self.registered {
+            Registered::Runtime(registered) => registered.get_ref().as_fd(),
+            Registered::World(descriptor) => descriptor.as_fd(),
+        }
     }
 }
 
 impl fmt::Debug for Readable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Readable").field(self.registered.get_ref()).finish()
+        f.debug_tuple("Readable").field(&self.as_fd()).finish()
     }
 }

@@ -48,6 +48,8 @@ pub enum Form {
     Messages,
     /// The bytes of a stream, from the first sender.
     Bytes,
+    /// Messages, of ends that are futures.
+    Futures,
 }
 
 /// A device that a world has.
@@ -346,8 +348,14 @@ impl Case {
             (case.jump_one_in, case.jump_us) =
                 (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
         }
-        if connection != Connection::Multicast && random.one_in(8) {
-            case.form = Form::Bytes;
+        if connection != Connection::Multicast {
+            case.form = match random.below(8) {
+                0 => Form::Bytes,
+                1 => Form::Futures,
+                _ => Form::Messages,
+            };
+        }
+        if case.form == Form::Bytes {
             case.senders.truncate(1);
             case.ends.truncate(1);
         }

@@ -9,6 +9,7 @@
 mod bytes;
 pub mod case;
 mod checks;
+mod futures;
 mod group;
 mod places;
 pub mod play;

@@ -17,6 +17,7 @@ use rdma_conn::{
 use crate::bytes::play_bytes;
 use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
 use crate::checks::{content, detection, join_one, timed, us};
+use crate::futures::play_futures;
 use crate::group::play_group;
 use crate::places::on_devices;
 use crate::setup::Tuned;
@@ -61,6 +62,7 @@ fn form<P: Tuned>(form: Form) -> Play {
     match form {
         Form::Messages => play_on::<P>,
         Form::Bytes => play_bytes::<P>,
+        Form::Futures => play_futures::<P>,
     }
 }
 

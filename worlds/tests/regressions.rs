@@ -7,7 +7,7 @@ use worlds::case::Case;
 use worlds::play::play;
 
 /// Orders of threads for each case.
-const ORDERS: u64 = 100;
+const ORDERS: u64 = 25;
 
 fn holds(case: &str) {
     let case: Case = serde_json::from_str(case).unwrap();

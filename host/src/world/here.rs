@@ -1,6 +1,7 @@
 //! The calling thread's place in its world.
 
 use std::cell::RefCell;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -105,6 +106,22 @@ pub fn wait_for_fds(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result
         let copies = copies.collect::<Result<Vec<_>, _>>().map_err(|_| Errno::MFILE)?;
         here(|here| here.block(On::Fds(copies), deadline));
     }
+}
+
+/// A timer takes a while to wake a thread: without that, one that polls by timers would take steps and no time.
+const SHORTEST_TIMER: Duration = Duration::from_micros(20);
+
+/// Makes a descriptor of events readable after this time.
+pub fn start_timer(fd: BorrowedFd<'_>, after: Duration) -> std::io::Result<()> {
+    let (number, copy) = (fd.as_raw_fd(), fd.try_clone_to_owned()?);
+    // It is not readable any more.
+    let _ = rustix::io::read(fd, &mut [0; 8]);
+    here(|here| {
+        let mut state = here.world.state.lock();
+        let at = state.now.saturating_add(nanoseconds(after.max(SHORTEST_TIMER)));
+        state.start_timer(number, at, copy);
+    });
+    Ok(())
 }
 
 impl Here {

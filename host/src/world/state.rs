@@ -1,7 +1,7 @@
 //! The state of a world, and its rules: which threads can run, and when time passes.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -194,6 +194,8 @@ pub(super) struct State {
     happenings: u64,
     /// Threads that wait for locks.
     pub(super) lock_waiters: u32,
+    /// Descriptors that become readable, by their numbers, and when.
+    timers: Vec<(RawFd, u64, OwnedFd)>,
     /// Tries in real time to get a lock that a thread outside of the world holds.
     outside_tries: u32,
     events: VecDeque<Event>,
@@ -232,6 +234,7 @@ impl State {
             happened_at: 0,
             happenings: 0,
             lock_waiters: 0,
+            timers: Vec::new(),
             outside_tries: 0,
             events: VecDeque::new(),
             failure: None,
@@ -349,9 +352,21 @@ impl State {
         self.is_over = true;
     }
 
+    /// Starts a timer, or starts it anew.
+    pub(super) fn start_timer(&mut self, number: RawFd, at: u64, fd: OwnedFd) {
+        self.timers.retain(|(other, ..)| *other != number);
+        self.timers.push((number, at, fd));
+    }
+
     /// Makes threads ready whose wait is over, and returns those that can run now.
     fn runnable(&mut self) -> Vec<usize> {
         let now = self.now;
+        self.timers.retain(|(_, at, fd)| {
+            let is_due = *at <= now;
+            // A count that is full is readable, too.
+            let _ = is_due.then(|| rustix::io::write(fd, &1_u64.to_ne_bytes()));
+            !is_due
+        });
         let mut runnable = Vec::with_capacity(self.tasks.len());
         let mut has_timed_out = false;
         for (id, task) in self.tasks.iter_mut().enumerate() {
@@ -405,6 +420,7 @@ impl State {
             };
             Some(ready_at?.max(self.stopped_until[task.node.index()]))
         });
+        let times = times.chain(self.timers.iter().map(|(_, at, _)| *at));
         times.filter(|at| *at > self.now).min()
     }
 

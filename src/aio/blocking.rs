@@ -1,0 +1,82 @@
+//! Work that waits, on a thread of its own: one of the runtime for blocking work, or in a world one of the world.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use host::sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// Such work: a future of what it comes to. Dropped, it goes on.
+#[derive(Debug)]
+pub(super) enum Blocking<T> {
+    Runtime(JoinHandle<T>),
+    World(Arc<Mutex<Outcome<T>>>),
+}
+
+/// What the work has come to, and the task that waits for it.
+#[derive(Debug)]
+pub(super) struct Outcome<T> {
+    value: Option<io::Result<T>>,
+    waker: Option<Waker>,
+}
+
+/// Whether a runtime, or a thread of a world, polls the task of the caller.
+pub(super) fn can_begin() -> bool {
+    host::future::is_running() || Handle::try_current().is_ok()
+}
+
+impl<T: Send + 'static> Blocking<T> {
+    /// Begins it.
+    ///
+    /// # Panics
+    /// If no runtime runs the caller.
+    pub(super) fn new(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+        if !host::future::is_running() {
+            return Blocking::Runtime(tokio::task::spawn_blocking(work));
+        }
+        let outcome = Arc::new(Mutex::new(Outcome { value: None, waker: None }));
+        let tell = Arc::clone(&outcome);
+        let end = move |value| {
+            let mut outcome = tell.lock();
+            outcome.value = Some(value);
+            outcome.waker.take()
+        };
+        let tell = end.clone();
+        let work = move || tell(Ok(work())).map_or((), Waker::wake);
+        if let Err(e) = host::thread::spawn("blocking", work) {
+            let _ = end(Err(e));
+        }
+        Blocking::World(outcome)
+    }
+}
+
+impl<T> Future for Blocking<T> {
+    /// An error: the runtime was shut down before there was a thread. A panic of the work goes on here.
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match &mut *self {
+            Blocking::Runtime(joined) => Pin::new(joined).poll(cx).map(finished),
+            Blocking::World(outcome) => {
+                let mut outcome = outcome.lock();
+                match outcome.value.take() {
+                    Some(value) => Poll::Ready(value),
+                    None => {
+                        outcome.waker = Some(cx.waker().clone());
+                        Poll::Pending
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn finished<T>(done: Result<T, tokio::task::JoinError>) -> io::Result<T> {
+    done.or_else(|e| match e.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Err(io::Error::other("the runtime was shut down")),
+    })
+}

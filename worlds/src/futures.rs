@@ -1,0 +1,265 @@
+//! Plays a case of futures: each end is a task, which a thread of the world polls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use host::future::block_on;
+use host::sync::Mutex;
+use host::{thread, time, world};
+use rdma_conn::aio;
+use rdma_conn::device::{self, Device};
+use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket, receiver};
+
+use crate::case::{Case, End, RecvStep, SendStep};
+use crate::checks::{content, detection, join_one, timed, us};
+use crate::setup::Tuned;
+
+/// Longer than all sleeps of a case.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a sender has said of itself.
+#[derive(Debug, Default)]
+struct Told {
+    /// Lengths of the messages that it began to send: no others arrive.
+    lengths: Vec<usize>,
+    /// All of these were accepted, and are to arrive.
+    closed: Option<usize>,
+    has_ended: bool,
+}
+
+type AllTold = Arc<[Mutex<Told>]>;
+
+/// Plays it on the device of the receiver and those of senders, if they have others.
+pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
+    let open = |name: &&str| device::open(Some(name)).expect("the world's device");
+    let devices: Vec<Device> = names.iter().map(open).collect();
+    let count = case.senders.len() as u32;
+    let (near, config) = (&devices[0], P::config(&case.settings, count));
+    let mut inbox = receiver::<P>(near, &config, count).expect("a receiver");
+    let told: AllTold = (0..count).map(|_| Mutex::default()).collect();
+    let mut threads = Vec::new();
+    for at in 0..count as usize {
+        let far = devices.get(case.process_of(at)).or(devices.last()).unwrap_or(near);
+        let sender = match join_one::<P>(&mut inbox, (near, far), &config) {
+            Ok(sender) => sender,
+            Err(e) if case.may_fail() || case.may_die(at) => {
+                world::note(|| format!("sender {at} did not connect: {e}"));
+                break;
+            }
+            Err(e) => panic!("sender {at} does not connect: {e}"),
+        };
+        let (case, told) = (Arc::clone(case), Arc::clone(&told));
+        let send = move || {
+            let task = send(&case, aio::Sender::new(sender), at, &told[at]);
+            block_on(task, None).expect("descriptors");
+            told[at].lock().has_ended = true;
+        };
+        threads.push(thread::spawn("sender", send).expect("a thread"));
+    }
+    let receiving = Receiving::<P::Receiver> {
+        inbox: aio::Receiver::new(inbox),
+        told: &told,
+        held: Vec::new(),
+        taken: vec![0; threads.len()],
+        is_over: threads.is_empty(),
+    };
+    receiving.run(case);
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    // Halves that are dropped say goodbye on threads of their own.
+    time::sleep(Duration::from_millis(case.settings.linger_ms) + detection(case).min(PATIENCE));
+}
+
+/// A sender's task: its steps, and its end.
+async fn send<S: SendHalf + 'static>(
+    case: &Case,
+    mut sender: aio::Sender<S>,
+    at: usize,
+    told: &Mutex<Told>,
+) {
+    let mut last = None;
+    for step in &case.senders[at] {
+        world::note(|| format!("sender {at}: {step:?}"));
+        if let Err(reason) = send_step(&mut sender, &mut last, *step, (at, told)).await {
+            world::note(|| format!("sender {at} ended: {reason}"));
+            assert!(may_end(case, at, &reason), "sender {at} ended: {reason}");
+            return;
+        }
+    }
+    if case.ends[at] == End::Drop {
+        return;
+    }
+    let accepted = told.lock().lengths.len();
+    match sender.close().await {
+        Ok(()) => told.lock().closed = Some(accepted),
+        Err(SendError::Ended(reason)) if may_end(case, at, &reason) => {}
+        Err(e) => panic!("close of sender {at}: {e}"),
+    }
+}
+
+fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
+    use CloseReason::{Closed, Device, PeerClosed, PeerLost};
+    let is_receivers =
+        case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
+    let is_devices = case.may_fail() && matches!(reason, PeerLost(_) | Device(_));
+    is_receivers || is_devices || case.may_die(at) && matches!(reason, PeerLost(_))
+}
+
+async fn send_step<S: SendHalf + 'static>(
+    sender: &mut aio::Sender<S>,
+    last: &mut Option<Ticket>,
+    step: SendStep,
+    (at, told): (usize, &Mutex<Told>),
+) -> Result<(), CloseReason> {
+    let most = sender.half().map_or(0, |half| half.max_message_bytes());
+    // Said before it is sent, because it may arrive before the call returns.
+    let begin = |wanted: u32| {
+        let mut told = told.lock();
+        let length = (wanted as usize).min(most);
+        told.lengths.push(length);
+        content(at, told.lengths.len() as u64 - 1, length)
+    };
+    let mut took = |sent: Result<Ticket, SendError>| match sent {
+        Ok(ticket) => {
+            host::progress();
+            *last = Some(ticket);
+            Ok(())
+        }
+        Err(e) => {
+            told.lock().lengths.pop();
+            ended(e)
+        }
+    };
+    match step {
+        SendStep::Send(length) | SendStep::SendWithin(length, _) => {
+            let message = begin(length);
+            took(sender.send(&message).await)
+        }
+        SendStep::TrySend(length) => {
+            let (message, Some(half)) = (begin(length), sender.half()) else { return Ok(()) };
+            took(half.try_send(&message))
+        }
+        SendStep::Batch(length, count) => {
+            for _ in 0..count {
+                let message = begin(length);
+                took(sender.send(&message).await)?;
+            }
+            Ok(())
+        }
+        SendStep::Reserve(length, commits) => {
+            let message = begin(length);
+            let Some(half) = sender.half() else { return Ok(()) };
+            took(match half.try_reserve(message.len()) {
+                Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
+                Ok(mut room) => room.write(0, &message).and_then(|()| room.commit(message.len())),
+                Err(e) => Err(e),
+            })
+        }
+        SendStep::Flush => sender.flush().await.or_else(ended),
+        SendStep::Ask => match *last {
+            Some(ticket) => sender.wait_acked(ticket).await.or_else(ended),
+            None => Ok(()),
+        },
+        SendStep::WaitAll(_) => sender.wait_all().await.or_else(ended),
+        SendStep::Sleep(time) => {
+            time::sleep(us(time));
+            Ok(())
+        }
+    }
+}
+
+fn ended(error: SendError) -> Result<(), CloseReason> {
+    match error {
+        SendError::Full(_) | SendError::TimedOut { .. } => Ok(()),
+        SendError::Ended(reason) => Err(reason),
+        e => panic!("{e}"),
+    }
+}
+
+/// The receiver and what it has.
+struct Receiving<'t, R: RecvHalf + 'static> {
+    inbox: aio::Receiver<R>,
+    told: &'t AllTold,
+    held: Vec<R::Message>,
+    taken: Vec<usize>,
+    is_over: bool,
+}
+
+impl<R: RecvHalf + 'static> Receiving<'_, R> {
+    fn run(mut self, case: &Case) {
+        for step in &case.receiver {
+            world::note(|| format!("receiver: {step:?}"));
+            match step {
+                RecvStep::Recv(time) => {
+                    timed(case, "recv", us(*time), || self.recv(case, us(*time)));
+                }
+                RecvStep::TryRecv | RecvStep::Each => _ = self.recv(case, Duration::ZERO),
+                RecvStep::Free(n) | RecvStep::FreeElsewhere(n) if !self.held.is_empty() => {
+                    drop(self.held.swap_remove(*n as usize % self.held.len()));
+                }
+                RecvStep::Free(_) | RecvStep::FreeElsewhere(_) => {}
+                RecvStep::FreeAll => self.held.clear(),
+                RecvStep::Sleep(time) => time::sleep(us(*time)),
+            }
+        }
+        self.held.clear();
+        if case.receiver_is_dropped {
+            return;
+        }
+        let start = time::now();
+        while !self.is_over {
+            let peers = self.told.iter().take(self.taken.len());
+            let have_ended = peers.fold(true, |all, told| all & told.lock().has_ended);
+            let bound = detection(case) + Duration::from_millis(case.settings.linger_ms);
+            let time = if have_ended { bound } else { Duration::from_millis(200) };
+            let has_come = self.recv(case, time);
+            self.held.clear();
+            assert!(has_come || !have_ended, "no end within {bound:?}");
+            assert!(time::since(start) < PATIENCE, "no end");
+        }
+        for (at, told) in self.told.iter().enumerate().take(self.taken.len()) {
+            if let Some(closed) = told.lock().closed {
+                assert_eq!(self.taken[at], closed, "messages of sender {at}, which has closed");
+            }
+        }
+    }
+
+    /// Receives, for so long; whether something has come. What an error says of a sender is no end of the others.
+    fn recv(&mut self, case: &Case, time: Duration) -> bool {
+        let deadline = time::now() + time;
+        let received = block_on(self.inbox.recv(), Some(deadline)).expect("descriptors");
+        match received {
+            None => return false,
+            Some(Ok(message)) => self.take(message),
+            Some(Err(RecvError::Closed)) => self.is_over = true,
+            Some(Err(RecvError::Peer { peer, reason })) => {
+                world::note(|| format!("{peer:?} as the receiver sees it: {reason}"));
+                let at = peer.0 as usize;
+                let is_dropped = case.ends[at] == End::Drop;
+                let is_excused = is_dropped || case.may_fail() || case.may_die(at);
+                assert!(is_excused, "sender {at} as the receiver sees it: {reason}");
+                host::progress();
+            }
+            Some(Err(e)) => {
+                assert!(case.may_fail() || case.kill.is_some(), "receiver: {e}");
+                self.is_over = true;
+            }
+        }
+        true
+    }
+
+    fn take(&mut self, message: R::Message) {
+        host::progress();
+        let at = message.peer().0 as usize;
+        let number = self.taken[at];
+        let length = self.told[at].lock().lengths.get(number).copied();
+        assert_eq!(length, Some(message.len()), "length of message {number} of sender {at}");
+        assert!(*message == *content(at, number as u64, message.len()), "message {number} of {at}");
+        self.taken[at] += 1;
+        if self.held.len() < 3 {
+            self.held.push(message);
+        }
+    }
+}
