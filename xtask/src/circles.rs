@@ -25,7 +25,7 @@ const CRATES: &[(&str, &str)] = &[
     ("verbs-safe", "verbs-safe/src/lib.rs"),
     ("soft-rnic", "soft-rnic/src/lib.rs"),
     ("soft-rnic-abi", "soft-rnic/abi/src/lib.rs"),
-    ("host", "host/src/lib.rs"),
+    ("rdma-conn-host", "host/src/lib.rs"),
     ("worlds", "worlds/src/lib.rs"),
     ("loom-tests", "loom-tests/src/lib.rs"),
     ("xtask", "xtask/src/main.rs"),
