@@ -77,7 +77,8 @@ pub(crate) fn run() -> Result<()> {
     let mut wrong = Vec::new();
     for package in &workspace.packages {
         let name = &package.name;
-        if name != "rdma-conn-host" && package.dependencies.iter().any(|other| other.name == LOCKS) {
+        if name != "rdma-conn-host" && package.dependencies.iter().any(|other| other.name == LOCKS)
+        {
             wrong.push(format!("{name} depends on {LOCKS}: host::sync has its locks"));
         }
         for target in &package.targets {
