@@ -69,7 +69,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { steps: 2_000_000, time: Duration::from_secs(3600), events: 60 }
+        Limits { steps: 5_000_000, time: Duration::from_secs(3600), events: 60 }
     }
 }
 
