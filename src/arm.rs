@@ -52,7 +52,8 @@ struct Set {
 
 impl Arming {
     /// Takes the event of the last arming, so that the channel is readable for the next one only.
-    pub(crate) fn disarm(&mut self, channel: &CompletionChannel) -> Result<(), WaitError> {
+    pub(crate) fn disarm(&mut self, channel: Option<&CompletionChannel>) -> Result<(), WaitError> {
+        let Some(channel) = channel else { return Ok(()) };
         let armed = std::mem::take(&mut self.armed);
         let armed: Vec<&Armed> = armed.iter().collect();
         if armed.is_empty() || !self.watched.as_ref().is_some_and(|w| is_same(w, channel)) {

@@ -13,7 +13,7 @@ use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::index::QpIndex;
 use crate::peer::Peer;
 use crate::posting::Posting;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step, WaitStrategy, poll_after};
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: std::fmt::Debug {
@@ -482,13 +482,14 @@ impl<L: Link> Receiving<L> {
 
     /// What to wait for.
     pub(crate) fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
-        self.arming.disarm(&channel).map_err(|e| self.fail(&e))?;
+        let channel = self.channel.clone();
+        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(&e))?;
         self.look_after();
-        if !self.polled.is_empty() {
-            // A trailer makes no event.
-            return Ok(if self.has_news() { Arm::Ready } else { Arm::Poll(POLL_SLEEP) });
-        }
+        // A trailer makes no event.
+        let Some(channel) = channel.filter(|_| self.polled.is_empty()) else {
+            let poll = Arm::Poll(poll_after(self.common.wait));
+            return Ok(if self.has_news() { Arm::Ready } else { poll });
+        };
         let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
         self.arming.note(armed);
         if self.has_news() || self.poll_completions()? > 0 {

@@ -15,7 +15,7 @@ use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven;
 use crate::posting::{Posting, Staged};
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step};
+use crate::wait::{Deadline, Idle, SILENT, Silence, Step, poll_after};
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
@@ -269,11 +269,9 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
     /// completion tells.
     fn arm_half(&mut self, longest: usize) -> Result<Arm<'_>, SendError> {
         self.sending().posting.check()?;
-        let Some(channel) = self.sending().channel.clone() else {
-            return Ok(Arm::Poll(Duration::ZERO));
-        };
-        let keepalive = self.sending().common.keepalive;
-        let disarmed = self.sending_mut().arming.disarm(&channel);
+        let channel = self.sending().channel.clone();
+        let (wait, keepalive) = (self.sending().common.wait, self.sending().common.keepalive);
+        let disarmed = self.sending_mut().arming.disarm(channel.as_ref());
         disarmed.map_err(|e| self.fail_device(&e))?;
         self.sending_mut().flush()?;
         let last = self.sending().ticket();
@@ -282,7 +280,8 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
             Err(SendError::Full(_)) => true,
             Err(ended) => return Err(ended),
         };
-        if !by_word {
+        let channel = channel.filter(|_| !by_word);
+        if channel.is_some() {
             self.sending_mut().nudge(last)?;
             let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
             self.sending_mut().arming.note(armed);
@@ -291,9 +290,10 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
         if self.sending_mut().arming.is_silent(events, keepalive) {
             self.sending_mut().probe()?;
         }
-        if events > 0 || by_word {
-            return Ok(if events > 0 { Arm::Ready } else { Arm::Poll(POLL_SLEEP) });
+        if events > 0 {
+            return Ok(Arm::Ready);
         }
+        let Some(channel) = channel else { return Ok(Arm::Poll(poll_after(wait))) };
         let descriptor = self.sending_mut().arming.descriptor(&channel, None, keepalive);
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }

@@ -182,7 +182,7 @@ impl RecvHalf for Receiver {
         // Peers of several devices have a channel each, and one descriptor is for one of them.
         let [channel] = &channels[..] else { return Ok(Arm::Poll(poll_after(self.wait))) };
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(channel).map_err(|e| device(&e))?;
+        self.arming.disarm(Some(channel)).map_err(|e| device(&e))?;
         if !self.prepare_sleep() {
             return Ok(Arm::Ready);
         }

@@ -17,7 +17,7 @@ use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::half::RecvHalf;
 use crate::index::QpIndex;
 use crate::peer::Peer;
-use crate::wait::{Deadline, POLL_SLEEP, Silence, WaitStrategy};
+use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
 use taking::{InPlace, Open, copy, take_from, take_in_place};
 
 /// What a receiver has done so far.
@@ -208,15 +208,14 @@ impl RecvHalf for Receiver {
     type Message = Message;
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(&channel).map_err(|e| device(&e))?;
+        self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
         self.look_after();
         self.polls |= Self::LOOK_NOW;
-        if !self.polled.is_empty() {
-            // A tail that is written makes no event.
-            return Ok(Arm::Poll(POLL_SLEEP));
-        }
+        // A tail that is written makes no event.
+        let Some(channel) = self.channel.clone().filter(|_| self.polled.is_empty()) else {
+            return Ok(Arm::Poll(poll_after(self.policy.wait)));
+        };
         let armed = self.cq.arm(false).map_err(|e| device(&e))?;
         self.arming.note(armed);
         let has_more = !self.ready.is_empty() || self.open.is_some();

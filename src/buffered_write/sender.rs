@@ -24,7 +24,7 @@ use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::{ControlBlock, remote};
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, POLL_SLEEP, Silence};
+use crate::wait::{Deadline, Silence, poll_after};
 use crate::wire::Tracker;
 
 /// What a sender has done so far.
@@ -227,22 +227,18 @@ impl SendHalf for Sender {
     /// No event tells of room: completions tell of acknowledgements.
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.check_alive()?;
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
-        self.arming.disarm(&channel).map_err(|e| self.fail_device(&e))?;
+        self.arming.disarm(self.channel.as_ref()).map_err(|e| self.fail_device(&e))?;
         self.push(true)?;
         let keepalive = self.config.common.keepalive;
         let longest = self.core.geometry().max_payload();
         let has_room = self.core.reserve(longest).is_ok() && self.core.gathered() == 0;
-        if !has_room || self.was_acked(self.ticket()) {
-            let events = self.progress()?;
-            if self.arming.is_silent(events, keepalive) {
-                self.probe()?;
-            }
-            return Ok(if events > 0 { Arm::Ready } else { Arm::Poll(POLL_SLEEP) });
+        let awaits_ack = has_room && !self.was_acked(self.ticket());
+        let channel = self.channel.clone().filter(|_| awaits_ack);
+        if channel.is_some() {
+            self.nudge(self.ticket())?;
+            let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
+            self.arming.note(armed);
         }
-        self.nudge(self.ticket())?;
-        let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
-        self.arming.note(armed);
         let events = self.progress()?;
         if self.arming.is_silent(events, keepalive) {
             self.probe()?;
@@ -251,6 +247,9 @@ impl SendHalf for Sender {
             return Ok(Arm::Ready);
         }
         self.check_alive()?;
+        let Some(channel) = channel else {
+            return Ok(Arm::Poll(poll_after(self.config.common.wait)));
+        };
         let descriptor = self.arming.descriptor(&channel, None, keepalive);
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }

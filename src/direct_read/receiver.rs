@@ -442,12 +442,15 @@ impl Receiver {
         wants_buffers: bool,
         has_landed: impl Fn(&Receiver) -> bool,
     ) -> Result<Arm<'_>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        let Some(channel) = self.channel.clone() else {
+            self.probe_silent_peers();
+            return Ok(Arm::Poll(Duration::ZERO));
+        };
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         // The descriptor is the same from the first call on.
         self.landing.home().map_err(|reason| self.fail(reason))?;
         self.landing.retract();
-        self.arming.disarm(&channel).map_err(|e| self.fail(device(&e)))?;
+        self.arming.disarm(Some(&channel)).map_err(|e| self.fail(device(&e)))?;
         self.landing.is_wanted = wants_buffers;
         let goes_on = self.landing.announce() && self.oldest().is_some();
         self.landing.is_wanted = false;

@@ -271,11 +271,11 @@ impl RecvHalf for Receiver {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         self.returns.wakeup().retract();
-        self.arming.disarm(&channel).map_err(|e| device(&e))?;
+        self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
         self.probe_silent_peers();
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
             self.links.iter_mut().for_each(Link::hurry);

@@ -208,15 +208,17 @@ impl SendHalf for Sender {
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.check_alive()?;
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
-        self.arming.disarm(&channel).map_err(|e| self.fail_device(&e))?;
+        let channel = self.channel.clone();
+        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail_device(&e))?;
         self.push()?;
         let last = WrId(self.tracker.next_id().0 - 1);
         if !self.was_acked(self.ticket(last)) {
             self.nudge(self.ticket(last))?;
         }
-        let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
-        self.arming.note(armed);
+        if channel.is_some() {
+            let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
+            self.arming.note(armed);
+        }
         let (events, keepalive) = (self.progress()?, self.config.common.keepalive);
         if self.arming.is_silent(events, keepalive) {
             self.probe()?;
@@ -225,6 +227,7 @@ impl SendHalf for Sender {
             return Ok(Arm::Ready);
         }
         self.check_alive()?;
+        let Some(channel) = channel else { return Ok(Arm::Poll(Duration::ZERO)) };
         let descriptor = self.arming.descriptor(&channel, None, keepalive);
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }

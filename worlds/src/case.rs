@@ -351,8 +351,7 @@ impl Case {
         if connection != Connection::Multicast {
             case.form = match random.below(8) {
                 0 => Form::Bytes,
-                // A half that spins, and whose peer has gone, is not probed from an event loop: to be repaired.
-                1 if settings.wait != Wait::Spin => Form::Futures,
+                1 => Form::Futures,
                 _ => Form::Messages,
             };
         }

@@ -81,6 +81,29 @@ fn a_buffered_write_sender_with_little_room_asks_for_a_completion() {
     );
 }
 
+/// `arm` of a half without a channel said at once to poll, and probed no peer: its future waited for ever for a process
+/// that was killed.
+#[test]
+fn a_future_that_spins_notices_a_killed_process() {
+    let connections = [
+        "send-recv",
+        "buffered-read",
+        "buffered-write",
+        "direct-read",
+        "direct-write",
+        "shared-write",
+    ];
+    for (connection, process) in connections.into_iter().flat_map(|it| [(it, 0), (it, 1)]) {
+        holds(&format!(
+            r#"{{"seed":5720,"connection":"{connection}","form":"futures","place":"process","switch_one_in":64,
+            "stall_one_in":0,"stall_us":1000,"faults":{{}},"settings":{{"window":1,"message_bytes":4000,"batch":1,
+            "signal_every":2,"other_way":true,"wait":"spin","keepalive_ms":1,"linger_ms":1000,"timeout":8}},
+            "senders":[[{{"send":3736}},{{"batch":[3453,3]}}]],"ends":["close"],"receiver":[{{"recv":3000000}}],
+            "receiver_is_dropped":false,"sender_processes":2,"kill":{{"process":{process},"at_us":63}}}}"#
+        ));
+    }
+}
+
 #[test]
 fn a_seed_repeats() {
     for seed in 0..30 {

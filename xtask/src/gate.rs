@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
 
 use Runs::{Always, Full, Gate};
 
@@ -108,30 +109,54 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("SOFT_RNIC_SKIPS_NOTHING", "1"),
 ];
 
+/// Steps of a run.
+#[derive(Args)]
+pub(crate) struct Choice {
+    /// Only steps with this in their titles; may be given again
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+}
+
+impl Choice {
+    fn has(&self, step: &Step) -> bool {
+        self.only.is_empty() || self.only.iter().any(|text| step.title.contains(text))
+    }
+}
+
 /// Runs the gate.
-pub(crate) fn gate() -> Result<()> {
-    run(Gate)
+pub(crate) fn gate(choice: &Choice) -> Result<()> {
+    run(Gate, choice)
 }
 
 /// Runs the gate and what it leaves out.
-pub(crate) fn full() -> Result<()> {
-    run(Full)
+pub(crate) fn full(choice: &Choice) -> Result<()> {
+    run(Full, choice)
 }
 
-fn run(which: Runs) -> Result<()> {
+/// What a step took: of the clock, and of the processors.
+struct Taken {
+    step: &'static Step,
+    time: Duration,
+    processor_seconds: u64,
+}
+
+fn run(which: Runs, choice: &Choice) -> Result<()> {
     let start = Instant::now();
     let mut taken = Vec::new();
-    for step in STEPS.iter().filter(|step| [Always, which].contains(&step.runs)) {
+    let is_in = |step: &&Step| [Always, which].contains(&step.runs) && choice.has(step);
+    ensure!(STEPS.iter().any(|step| is_in(&step)), "no step has that in its title");
+    for step in STEPS.iter().filter(is_in) {
         println!("=== {}", step.title);
-        let begin = Instant::now();
+        let (begin, before) = (Instant::now(), processor_seconds()?);
         for command in step.commands {
             if let Err(e) = execute(command) {
                 print_times(&taken, start.elapsed());
                 bail!("=== FAILED: {}: {e:#}: run it again with `{command}`", step.title);
             }
         }
-        taken.push((step, begin.elapsed()));
-        println!("=== {}: {} s", step.title, begin.elapsed().as_secs());
+        let (time, used) = (begin.elapsed(), processor_seconds()?);
+        println!("=== {}: {} s", step.title, time.as_secs());
+        taken.push(Taken { step, time, processor_seconds: used - before });
     }
     print_times(&taken, start.elapsed());
     println!("=== all passed");
@@ -151,14 +176,27 @@ fn execute(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Prints what each step took beside its budget.
-fn print_times(taken: &[(&Step, Duration)], total: Duration) {
-    println!("=== seconds (budget)");
-    for (step, took) in taken {
-        let (took, budget) = (took.as_secs(), step.budget_seconds);
+/// What the processors have done for processes that this one, and those that it started, waited for.
+fn processor_seconds() -> Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+    // proc_pid_stat(5): behind the name come the third field and those that follow; `cutime` is the 16th.
+    let fields = stat.rsplit_once(')').context("no name in /proc/self/stat")?.1;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = fields.get(13..15).context("a short /proc/self/stat")?;
+    let ticks: u64 = ticks.iter().map(|field| field.parse::<u64>()).sum::<Result<u64, _>>()?;
+    Ok(ticks / rustix::param::clock_ticks_per_second())
+}
+
+/// Prints what each step took beside its budget, and how busy it kept the processors.
+fn print_times(taken: &[Taken], total: Duration) {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    println!("=== seconds (budget), busy: of what {processors} processors could do");
+    for Taken { step, time, processor_seconds } in taken {
+        let (took, budget) = (time.as_secs(), step.budget_seconds);
+        let busy = 100 * processor_seconds / (processors * took).max(1);
         let warning = if took > budget { "  WARNING: over its budget" } else { "" };
-        println!("{took:6} ({budget:4})  {}{warning}", step.title);
+        println!("{took:6} ({budget:4}) {busy:3} %  {}{warning}", step.title);
     }
-    let budget: u64 = taken.iter().map(|(step, _)| step.budget_seconds).sum();
-    println!("{:6} ({budget:4})  in all", total.as_secs());
+    let budget: u64 = taken.iter().map(|taken| taken.step.budget_seconds).sum();
+    println!("{:6} ({budget:4})        in all", total.as_secs());
 }

@@ -49,9 +49,9 @@ enum Chore {
         rxe0: bool,
     },
     /// Run the gate and all that it leaves out, and print the time of each step
-    Full,
+    Full(gate::Choice),
     /// Run the gate, and print the time of each step (`.ci/run` installs what it needs)
-    Gate,
+    Gate(gate::Choice),
     /// Run the integration tests on another device
     Lane(lanes::LaneArgs),
     /// Run programs over RoCE v2 between two network namespaces that this user makes, and print a
@@ -103,8 +103,8 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Check => check::run()?,
         Chore::Circles => circles::run()?,
         Chore::Conformance { rxe0 } => conformance::run(rxe0)?,
-        Chore::Full => gate::full()?,
-        Chore::Gate => gate::gate()?,
+        Chore::Full(choice) => gate::full(&choice)?,
+        Chore::Gate(choice) => gate::gate(&choice)?,
         Chore::Lane(args) => return lanes::run(args),
         Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,

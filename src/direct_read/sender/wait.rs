@@ -10,7 +10,7 @@ use verbs_safe::SendOp;
 use super::{Sender, Ticket};
 use crate::arm::Arm;
 use crate::error::{CloseReason, SendError};
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Step};
+use crate::wait::{Deadline, Idle, SILENT, Step, poll_after};
 use crate::wire::PROBE;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
 
@@ -148,14 +148,16 @@ impl<B: Offer> Sender<B> {
     /// As [`sleep`](Self::sleep), for an event loop of the program's.
     pub(in crate::direct_read) fn arm_channel(&mut self) -> Result<Arm<'_>, SendError> {
         self.check_alive()?;
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        let channel = self.channel.clone();
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(&channel).map_err(|e| self.fail(device(&e)))?;
+        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(device(&e)))?;
         self.post_all()?;
-        self.request_wakeup()?;
-        self.post_all()?;
-        let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
-        self.arming.note(armed);
+        if channel.is_some() {
+            self.request_wakeup()?;
+            self.post_all()?;
+            let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
+            self.arming.note(armed);
+        }
         let (events, keepalive) = (self.progress(false)?, self.config.common.keepalive);
         if self.arming.is_silent(events, keepalive) {
             self.probe()?;
@@ -164,9 +166,9 @@ impl<B: Offer> Sender<B> {
             return Ok(Arm::Ready);
         }
         self.check_alive()?;
-        if !self.will_be_woken() {
-            return Ok(Arm::Poll(POLL_SLEEP));
-        }
+        let Some(channel) = channel.filter(|_| self.will_be_woken()) else {
+            return Ok(Arm::Poll(poll_after(self.config.common.wait)));
+        };
         let descriptor = self.arming.descriptor(&channel, None, keepalive);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
