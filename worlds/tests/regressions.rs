@@ -104,6 +104,19 @@ fn a_future_that_spins_notices_a_killed_process() {
     }
 }
 
+/// The receiver asked a sender that had said goodbye, and reported it as lost.
+#[test]
+fn a_direct_read_sender_that_said_goodbye_is_closed_and_not_lost() {
+    holds(
+        r#"{"seed":3000251,"connection":"direct-read","place":"near","switch_one_in":64,"stall_one_in":0,"stall_us":10,
+        "faults":{},"settings":{"window":3,"message_bytes":4000,"batch":1,"signal_every":0,"other_way":true,
+        "wait":"adaptive","keepalive_ms":100,"linger_ms":1000},
+        "senders":[[{"send":47},{"batch":[1,2]}],[{"try-send":2959},{"send":1},{"send":1},{"send":3999}]],
+        "ends":["close","close"],"receiver":[{"recv":300000},"try-recv",{"recv":300},{"recv":100001},{"recv":300000},
+        "try-recv",{"recv":300000}],"receiver_is_dropped":false}"#,
+    );
+}
+
 #[test]
 fn a_seed_repeats() {
     for seed in 0..30 {
