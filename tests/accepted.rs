@@ -1,5 +1,7 @@
 //! A message that a call has accepted needs no further call to be sent, unless the program
 //! asks for gathering; where that cannot be, it is not accepted.
+//!
+//! Shows: one protocol.
 
 mod support;
 

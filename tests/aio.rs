@@ -1,4 +1,6 @@
 //! Halves, listeners and connecting as futures (feature `tokio`), over every protocol.
+//!
+//! Shows: one protocol.
 
 #[macro_use]
 mod support;

@@ -1,4 +1,6 @@
 //! Receiving many messages in one call.
+//!
+//! Shows: one protocol.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! Buffered Read: every message arrives, of any size, in order, whatever is freed when and
 //! by whom; the sender posts nothing; and how a connection ends.
+//!
+//! Shows: one protocol.
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! Buffered Write: every message arrives, whatever its size, in whatever way its tail is
 //! told; and ends come to their end.
+//!
+//! Shows: one protocol.
 
 mod support;
 

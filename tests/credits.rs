@@ -2,6 +2,8 @@
 //! waits for ever for a buffer that is free.
 //!
 //! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
+//!
+//! Shows: one protocol.
 
 mod support;
 

@@ -1,4 +1,6 @@
 //! Direct Read: all ways to acknowledge, refusals, windows, parts, many peers.
+//!
+//! Shows: one protocol.
 
 mod support;
 

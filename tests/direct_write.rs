@@ -1,4 +1,6 @@
 //! Direct Write: buffers, slots, both ways to find messages, peers that lie and peers that die.
+//!
+//! Shows: one protocol.
 
 mod support;
 

@@ -10,15 +10,11 @@ if ! command -v valgrind >/dev/null; then
     exit 1
 fi
 
-# rustix goes through libc for it: what it does by itself (reading the auxiliary vector)
-# is beyond valgrind.
-export RUSTFLAGS="--cfg=rustix_use_libc" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/valgrind"
-
-# The path of the test program, from cargo's own message about it.
-program=$(cargo test --package rdma-conn --test leaks --no-run --message-format=json 2>/dev/null |
+# The path of the test program, from cargo's own message about it: the one that the README's command builds.
+program=$(cargo test --workspace --test leaks --no-run --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*leaks-[^"]*\)".*/\1/p' | tail -1)
 if [ -z "$program" ]; then
-    cargo test --package rdma-conn --test leaks --no-run # says why
+    cargo test --workspace --test leaks --no-run # says why
     exit 1
 fi
 

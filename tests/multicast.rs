@@ -1,4 +1,6 @@
 //! A group of members in one process, on the device of the environment.
+//!
+//! Shows: one protocol.
 
 mod support;
 

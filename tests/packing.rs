@@ -1,4 +1,6 @@
 //! Small messages that share a work request.
+//!
+//! Shows: one protocol.
 
 mod support;
 

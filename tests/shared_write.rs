@@ -1,4 +1,6 @@
 //! Shared Write: extents, tickets, senders that sleep, lie and die.
+//!
+//! Shows: one protocol.
 
 mod support;
 

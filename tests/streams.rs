@@ -1,4 +1,6 @@
 //! Connections as streams of bytes, over every protocol.
+//!
+//! Shows: one protocol.
 
 #[macro_use]
 mod support;

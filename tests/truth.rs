@@ -6,6 +6,8 @@
 //! of SENDs leaves out some.) Other devices count neither.
 //!
 //! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
+//!
+//! Shows: one protocol.
 
 mod support;
 

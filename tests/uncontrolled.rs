@@ -2,6 +2,8 @@
 //! not ready is found out, and the sender hears it in the end.
 //!
 //! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
+//!
+//! Shows: one protocol.
 
 mod support;
 

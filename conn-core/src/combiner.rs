@@ -21,7 +21,7 @@
 //!
 //! It needs 64-bit atomics, and is left out where there are none.
 
-use crate::sync::{AtomicU64, Ordering, ordering};
+use crate::sync::{AtomicU64, Ordering, is_mutant, orderings};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -30,17 +30,23 @@ mod tests;
 
 /// `AcqRel`. Release: the work published before the request is seen by the look that
 /// the request brings about. Acquire: a thread that enters sees all that was done inside before.
-const REQUEST: Ordering = if cfg!(rdma_conn_mutant = "combiner-request-publish") {
-    Ordering::Acquire
-} else if cfg!(rdma_conn_mutant = "combiner-enter-take") {
-    Ordering::Release
-} else {
-    Ordering::AcqRel
-};
-/// Hands what was done inside to the next thread that enters.
-const LEAVE: Ordering = ordering!("combiner-leave-publish", Release => Relaxed);
-/// Sees the work of the threads that asked; pairs with `REQUEST`.
-const LOOK_AGAIN: Ordering = ordering!("combiner-look-again-take", Acquire => Relaxed);
+#[inline(always)]
+fn request() -> Ordering {
+    if is_mutant!("combiner-request-publish") {
+        Ordering::Acquire
+    } else if is_mutant!("combiner-enter-take") {
+        Ordering::Release
+    } else {
+        Ordering::AcqRel
+    }
+}
+
+orderings! {
+    /// Hands what was done inside to the next thread that enters.
+    leave = Release, "combiner-leave-publish" => Relaxed;
+    /// Sees the work of the threads that asked; pairs with `request`.
+    look_again = Acquire, "combiner-look-again-take" => Relaxed;
+}
 
 /// One thread at a time is inside, and no work is left undone. See the [module](self).
 ///
@@ -78,7 +84,7 @@ impl Combiner {
     #[inline]
     #[must_use = "if true, the caller must do the work and leave"]
     pub fn try_enter(&self) -> bool {
-        self.requests.fetch_add(1, REQUEST) == 0
+        self.requests.fetch_add(1, request()) == 0
     }
 
     /// Ends a look. False: the combiner is free, the caller is outside. True: a request
@@ -89,10 +95,10 @@ impl Combiner {
     #[must_use = "true means: still inside, look again"]
     pub fn leave(&self) -> bool {
         // Relaxed on failure: the swap acquires.
-        match self.requests.compare_exchange(1, 0, LEAVE, Ordering::Relaxed) {
+        match self.requests.compare_exchange(1, 0, leave(), Ordering::Relaxed) {
             Ok(_) | Err(0) => false,
             Err(_) => {
-                self.requests.swap(1, LOOK_AGAIN);
+                self.requests.swap(1, look_again());
                 true
             }
         }

@@ -123,7 +123,7 @@
     allow(rustdoc::broken_intra_doc_links, reason = "the docs name what is left out here, too")
 )]
 
-#[cfg(any(test, feature = "oracle"))]
+#[cfg(any(test, feature = "oracle", rdma_conn_loom))]
 extern crate std;
 
 pub mod buffered_read;

@@ -15,17 +15,19 @@
 //! announcement. `should_wake` takes the announcement, so one of many publishers wakes
 //! the sleeper.
 
-use crate::sync::{AtomicU32, Ordering, fence, ordering};
+use crate::sync::{AtomicU32, Ordering, fence, orderings};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// Between the announcement and the second look.
-const ANNOUNCE: Ordering = ordering!("park-flag-announce-fence", SeqCst => AcqRel);
-/// Between the publication and the question.
-const ASK: Ordering = ordering!("park-flag-ask-fence", SeqCst => AcqRel);
+orderings! {
+    /// Between the announcement and the second look.
+    announce = SeqCst, "park-flag-announce-fence" => AcqRel;
+    /// Between the publication and the question.
+    ask = SeqCst, "park-flag-ask-fence" => AcqRel;
+}
 
 const AWAKE: u32 = 0;
 const ANNOUNCED: u32 = 1;
@@ -66,7 +68,7 @@ impl ParkFlag {
     pub fn announce(&self) {
         // Relaxed: the fence orders it before the second look.
         self.state.store(ANNOUNCED, Ordering::Relaxed);
-        fence(ANNOUNCE);
+        fence(announce());
     }
 
     /// The sleeper has found work, or has woken, and takes its announcement back.
@@ -81,7 +83,7 @@ impl ParkFlag {
     #[inline]
     #[must_use = "true means: wake the sleeper, no other thread will"]
     pub fn should_wake(&self) -> bool {
-        fence(ASK);
+        fence(ask());
         // Relaxed: the fence orders it behind the publication. Only an announced sleep
         // costs the swap, which is relaxed because it only chooses the publisher that wakes.
         self.state.load(Ordering::Relaxed) == ANNOUNCED

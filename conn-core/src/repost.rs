@@ -39,24 +39,26 @@ use core::fmt;
 
 use static_assertions::assert_impl_all;
 
-use crate::sync::{AtomicBits, Bits, Ordering, ordering};
+use crate::sync::{AtomicBits, Bits, Ordering, orderings};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// Publishes what was done to the buffer before it was enqueued (its last read by the
-/// application) to the drain that finds the leaf's bit.
-const LEAF_PUBLISH: Ordering = ordering!("repost-leaf-publish", Release => Relaxed);
-/// Pairs with `LEAF_PUBLISH`. Enqueues are read-modify-writes, so each continues the
-/// release sequences before it: one acquire sees all threads whose bits it takes.
-const LEAF_TAKE: Ordering = ordering!("repost-leaf-take", Acquire => Relaxed);
-/// A drain that finds the summary's bit must also find the leaf's: without the pair,
-/// its visit to the leaf could come before the bit, and the id be lost.
-const SUMMARY_PUBLISH: Ordering = ordering!("repost-summary-publish", Release => Relaxed);
-/// Pairs with `SUMMARY_PUBLISH`.
-const SUMMARY_TAKE: Ordering = ordering!("repost-summary-take", Acquire => Relaxed);
+orderings! {
+    /// Publishes what was done to the buffer before it was enqueued (its last read by the
+    /// application) to the drain that finds the leaf's bit.
+    leaf_publish = Release, "repost-leaf-publish" => Relaxed;
+    /// Pairs with `leaf_publish`. Enqueues are read-modify-writes, so each continues the
+    /// release sequences before it: one acquire sees all threads whose bits it takes.
+    leaf_take = Acquire, "repost-leaf-take" => Relaxed;
+    /// A drain that finds the summary's bit must also find the leaf's: without the pair,
+    /// its visit to the leaf could come before the bit, and the id be lost.
+    summary_publish = Release, "repost-summary-publish" => Relaxed;
+    /// Pairs with `summary_publish`.
+    summary_take = Acquire, "repost-summary-take" => Relaxed;
+}
 
 /// A word of the queue, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -211,12 +213,12 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
             return Err(EnqueueError::OutOfRange);
         }
         let (leaf, bit) = (id as usize / WIDTH, 1 << (id as usize % WIDTH));
-        let before = self.leaf(leaf).fetch_or(bit, LEAF_PUBLISH);
+        let before = self.leaf(leaf).fetch_or(bit, leaf_publish());
         if before & bit != 0 {
             return Err(EnqueueError::AlreadyQueued);
         }
         if before == 0 {
-            self.summary(leaf / WIDTH).fetch_or(1 << (leaf % WIDTH), SUMMARY_PUBLISH);
+            self.summary(leaf / WIDTH).fetch_or(1 << (leaf % WIDTH), summary_publish());
         }
         Ok(())
     }
@@ -253,7 +255,7 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     /// Empties the leaves under summary word `s`, or as many as fit.
     fn drain_summary(&self, s: usize, out: &mut [u32]) -> usize {
         let summary = self.summary(s);
-        let (mut pending, mut count) = (summary.swap(0, SUMMARY_TAKE), 0);
+        let (mut pending, mut count) = (summary.swap(0, summary_take()), 0);
         while pending != 0 {
             let leaf = s * WIDTH + pending.trailing_zeros() as usize;
             if self.loom_misses(leaf) {
@@ -286,12 +288,12 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     fn take_leaf(&self, leaf: usize, room: usize) -> Taken {
         let word = self.leaf(leaf);
         if room >= WIDTH {
-            return Taken { bits: word.swap(0, LEAF_TAKE), more: false };
+            return Taken { bits: word.swap(0, leaf_take()), more: false };
         }
         // The bits that stay are never out of the word, so that a double free of
         // theirs is caught at any moment. Relaxed: the next operation acquires.
         let wanted = lowest(word.load(Ordering::Relaxed), room);
-        let before = word.fetch_and(!wanted, LEAF_TAKE);
+        let before = word.fetch_and(!wanted, leaf_take());
         Taken { bits: before & wanted, more: before & !wanted != 0 }
     }
 }

@@ -25,19 +25,51 @@ pub(crate) type Bits = u32;
 #[cfg(not(all(target_has_atomic = "64", not(rdma_conn_no_atomic64))))]
 pub(crate) type AtomicBits = AtomicU32;
 
-/// An ordering that one mutant weakens: `ordering!("name", Acquire => Relaxed)` is
-/// `Acquire`, or `Relaxed` when built with `--cfg rdma_conn_mutant="name"`. The loom
-/// models must fail under each of these.
-macro_rules! ordering {
-    ($mutant:literal, $strong:ident => $weak:ident) => {
-        if cfg!(rdma_conn_mutant = $mutant) {
-            $crate::sync::Ordering::$weak
-        } else {
-            $crate::sync::Ordering::$strong
-        }
+/// Whether the program runs as this mutant: where the loom models run, the variable [`MUTANT`] names
+/// one, and elsewhere there is none. The models must fail under each.
+#[cfg(rdma_conn_loom)]
+macro_rules! is_mutant {
+    ($mutant:literal) => {
+        $crate::sync::mutant() == Some($mutant)
     };
 }
-pub(crate) use ordering;
+#[cfg(not(rdma_conn_loom))]
+macro_rules! is_mutant {
+    ($mutant:literal) => {
+        false
+    };
+}
+pub(crate) use is_mutant;
+
+/// Names the mutant.
+#[cfg(rdma_conn_loom)]
+const MUTANT: &str = "RDMA_CONN_MUTANT";
+
+#[cfg(rdma_conn_loom)]
+pub(crate) fn mutant() -> Option<&'static str> {
+    // Of std: the choice is none that a model explores.
+    static NAME: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| std::env::var(MUTANT).ok()).as_deref()
+}
+
+/// Orderings that carry weight, each of which one mutant weakens: `publish = Release, "name" => Relaxed;`
+/// makes a function `publish`, which gives `Release`, and `Relaxed` in the mutant of that name.
+macro_rules! orderings {
+    ($($(#[$doc:meta])* $name:ident = $strong:ident, $mutant:literal => $weak:ident;)+) => {
+        $(
+            $(#[$doc])*
+            #[inline(always)]
+            fn $name() -> $crate::sync::Ordering {
+                if $crate::sync::is_mutant!($mutant) {
+                    $crate::sync::Ordering::$weak
+                } else {
+                    $crate::sync::Ordering::$strong
+                }
+            }
+        )+
+    };
+}
+pub(crate) use orderings;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 //! The models are in `tests/`, and are empty unless built with
 //! `--cfg rdma_conn_loom`, which also switches conn-core's atomics to loom's. A model
 //! that cannot fail proves nothing, so each ordering of conn-core that carries weight
-//! has a mutant, `--cfg rdma_conn_mutant="name"`, that weakens it by one step;
+//! has a mutant, chosen by the variable `RDMA_CONN_MUTANT`, that weakens it by one step;
 //! `mutants.txt` lists them with the model that must fail. `loom-tests/run.sh` runs all
 //! of it.
 //!

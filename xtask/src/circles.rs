@@ -28,6 +28,7 @@ const CRATES: &[(&str, &str)] = &[
     ("rdma-conn-host", "host/src/lib.rs"),
     ("worlds", "worlds/src/lib.rs"),
     ("loom-tests", "loom-tests/src/lib.rs"),
+    ("verbs-safe-misuse", "verbs-safe/misuse/src/lib.rs"),
     ("xtask", "xtask/src/main.rs"),
 ];
 

@@ -35,6 +35,7 @@ const REAL_TIME: &[(&[&str], &str)] = &[
     (&["conn-core/examples"], "they count instructions of machines that have no clock"),
     (&["benches", "verbs-safe/benches", "roce-core/benches"], "they measure real time"),
     (&["loom-tests"], "loom has threads and atomics of its own"),
+    (&["verbs-safe/misuse"], "its programs do not compile"),
     (&["fuzz"], "libFuzzer drives machines that have no clock; it is no member of the workspace"),
     (&["xtask"], "chores run other programs, and wait for them"),
     (&["build.rs", "soft-rnic/abi/build.rs"], "they run before there is a host"),

@@ -21,10 +21,12 @@
 //! be made to send more than one wake-up for each request, or more than one request for each
 //! wake-up.
 
-use crate::sync::{Ordering, fence, ordering};
+use crate::sync::{Ordering, fence, orderings};
 
-/// Between the publication and the load of the request.
-const ASK: Ordering = ordering!("wake-ask-fence", SeqCst => AcqRel);
+orderings! {
+    /// Between the publication and the load of the request.
+    ask = SeqCst, "wake-ask-fence" => AcqRel;
+}
 
 /// Looks at the tail behind a request that have to be in vain before a receiver sleeps.
 pub const LOOKS: u32 = 2;
@@ -143,7 +145,7 @@ impl Waker {
     /// no request of a receiver that does not see the tail.
     #[inline]
     pub fn barrier() {
-        fence(ASK);
+        fence(ask());
     }
 
     /// Whether a request may be new; `word` is loaded after each publication.

@@ -3,14 +3,22 @@
 use super::row::LEFT;
 use super::{Lie, Member, Members, ROW_WORDS, Rank, Reason, Words};
 use crate::checksum::checksum_of;
+use crate::sync::is_mutant;
 
 /// The groups of a row, as [`Words::groups`] has them.
 const RECEIVED: usize = 0;
 const SLOTS: usize = 1;
 
 /// Mutants: the first checksum is the first that is loaded; checksums need not fit.
-const LOOKS_FORWARDS: bool = cfg!(rdma_conn_mutant = "multicast-row-forwards");
-const TAKES_HALVES: bool = cfg!(rdma_conn_mutant = "multicast-row-halves");
+#[inline(always)]
+fn looks_forwards() -> bool {
+    is_mutant!("multicast-row-forwards")
+}
+
+#[inline(always)]
+fn takes_halves() -> bool {
+    is_mutant!("multicast-row-halves")
+}
 
 impl Member {
     /// Looks at the row of `from`, at the time `now_ns`; `load` gives the word of a number.
@@ -29,7 +37,7 @@ impl Member {
             return;
         }
         let [received, slots, control] = Words::groups(self.config.members).map(Words::checksum);
-        let early = LOOKS_FORWARDS.then(|| load(received));
+        let early = looks_forwards().then(|| load(received));
         let (control, slots, received) = (load(control), load(slots), load(received));
         let checksums = [early.unwrap_or(received), slots, control];
         if checksums != self.checksums[from.index()] {
@@ -55,7 +63,7 @@ impl Member {
             }
             let found = &mut words[..usize::from(group.count) - 1];
             (group.first..).zip(found.iter_mut()).for_each(|(at, word)| *word = load(at));
-            if checksum_of(found) != checksums[part] && !TAKES_HALVES {
+            if checksum_of(found) != checksums[part] && !takes_halves() {
                 self.agreement.unfit_ns[from.index()].get_or_insert(now_ns);
                 return;
             }

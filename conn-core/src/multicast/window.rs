@@ -1,11 +1,13 @@
 //! The window of a sender, which its threads share.
 
-use crate::sync::{AtomicU64, Ordering, ordering};
+use crate::sync::{AtomicU64, Ordering, orderings};
 
-/// A sender that sees the window moved sees that the ring behind it is free.
-const RAISE: Ordering = ordering!("multicast-window-raise", Release => Relaxed);
-/// Pairs with `RAISE`.
-const SEE: Ordering = ordering!("multicast-window-see", Acquire => Relaxed);
+orderings! {
+    /// A sender that sees the window moved sees that the ring behind it is free.
+    raise = Release, "multicast-window-raise" => Relaxed;
+    /// Pairs with `raise`.
+    see = Acquire, "multicast-window-see" => Relaxed;
+}
 
 /// No more turns begin.
 const CLOSED: u64 = 1 << 63;
@@ -49,7 +51,7 @@ impl SendWindow {
     /// Takes so many turns, if there are as many, and the window is not closed.
     #[inline]
     pub fn try_take(&self, turns: u32) -> bool {
-        let limit = self.limit.load(SEE);
+        let limit = self.limit.load(see());
         // Relaxed, all of it: what a turn permits is ordered by the limit.
         let mut taken = self.taken.load(Ordering::Relaxed);
         loop {
@@ -101,6 +103,6 @@ impl SendWindow {
     #[inline]
     pub fn raise(&self, limit: u64) {
         debug_assert!(self.limit.load(Ordering::Relaxed) <= limit);
-        self.limit.store(limit, RAISE);
+        self.limit.store(limit, raise());
     }
 }

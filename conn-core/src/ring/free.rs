@@ -23,18 +23,20 @@ use core::fmt;
 
 use static_assertions::assert_impl_all;
 
-use crate::sync::{AtomicU64, Ordering, ordering};
+use crate::sync::{AtomicU64, Ordering, orderings};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// What was done with the record (its last read by the application) comes before whatever
-/// follows the head's moving over it: the sender writes there again.
-const FREE_PUBLISH: Ordering = ordering!("ring-free-publish", Release => Relaxed);
-/// Pairs with `FREE_PUBLISH`.
-const FREE_SEE: Ordering = ordering!("ring-free-see", Acquire => Relaxed);
+orderings! {
+    /// What was done with the record (its last read by the application) comes before whatever
+    /// follows the head's moving over it: the sender writes there again.
+    free_publish = Release, "ring-free-publish" => Relaxed;
+    /// Pairs with `free_publish`.
+    free_see = Acquire, "ring-free-see" => Relaxed;
+}
 
 pub(super) const FREED: u64 = 1;
 
@@ -156,7 +158,7 @@ impl<S: AsRef<[RecordSlot]>> FreeList<S> {
         if slot.0.load(Ordering::Relaxed) != lent.end {
             return Err(NotLent);
         }
-        slot.0.store(lent.end | FREED, FREE_PUBLISH);
+        slot.0.store(lent.end | FREED, free_publish());
         Ok(())
     }
 
@@ -243,7 +245,7 @@ impl FreeFront {
     #[inline]
     pub fn head<S: AsRef<[RecordSlot]>>(&mut self, list: &FreeList<S>) -> u64 {
         while self.first < self.next {
-            let word = list.slot(self.first).1.load(FREE_SEE);
+            let word = list.slot(self.first).1.load(free_see());
             if word & FREED == 0 {
                 break;
             }

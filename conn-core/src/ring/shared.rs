@@ -32,30 +32,32 @@ use super::{
     header_word, record_bytes, skip_word,
 };
 use crate::combiner::Combiner;
-use crate::sync::{AtomicU64, Ordering, ordering};
+use crate::sync::{AtomicU64, Ordering, is_mutant, orderings};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// What the receiver had done with the bytes before it freed them comes before what is
-/// written there next, by whichever thread.
-const HEAD_PUBLISH: Ordering = ordering!("ring-head-publish", Release => Relaxed);
-/// Pairs with `HEAD_PUBLISH`.
-const HEAD_SEE: Ordering = ordering!("ring-head-see", Acquire => Relaxed);
-/// The record is written before its slot says so.
-const WRITTEN_PUBLISH: Ordering = ordering!("ring-written-publish", Release => Relaxed);
-/// Pairs with `WRITTEN_PUBLISH`, for the thread that publishes the tail behind it.
-const WRITTEN_SEE: Ordering = ordering!("ring-written-see", Acquire => Relaxed);
-/// What has landed is in memory before a receiver that claims it looks.
-const LANDED_PUBLISH: Ordering = ordering!("ring-landed-publish", Release => Relaxed);
-/// Pairs with `LANDED_PUBLISH`.
-const LANDED_SEE: Ordering = ordering!("ring-landed-see", Acquire => Relaxed);
-/// The application's last read comes before the slot says that the record is free.
-const FREE_PUBLISH: Ordering = ordering!("ring-shared-free-publish", Release => Relaxed);
-/// Pairs with `FREE_PUBLISH`.
-const FREE_SEE: Ordering = ordering!("ring-shared-free-see", Acquire => Relaxed);
+orderings! {
+    /// What the receiver had done with the bytes before it freed them comes before what is
+    /// written there next, by whichever thread.
+    head_publish = Release, "ring-head-publish" => Relaxed;
+    /// Pairs with `head_publish`.
+    head_see = Acquire, "ring-head-see" => Relaxed;
+    /// The record is written before its slot says so.
+    written_publish = Release, "ring-written-publish" => Relaxed;
+    /// Pairs with `written_publish`, for the thread that publishes the tail behind it.
+    written_see = Acquire, "ring-written-see" => Relaxed;
+    /// What has landed is in memory before a receiver that claims it looks.
+    landed_publish = Release, "ring-landed-publish" => Relaxed;
+    /// Pairs with `landed_publish`.
+    landed_see = Acquire, "ring-landed-see" => Relaxed;
+    /// The application's last read comes before the slot says that the record is free.
+    free_publish = Release, "ring-shared-free-publish" => Relaxed;
+    /// Pairs with `free_publish`.
+    free_see = Acquire, "ring-shared-free-see" => Relaxed;
+}
 
 /// A thread that sees a claim sees the head, or what had landed, that made it possible:
 /// else it would retry again and again.
@@ -64,7 +66,10 @@ const CLAIM: Ordering = Ordering::Release;
 const CLAIM_SEE: Ordering = Ordering::Acquire;
 
 /// A header may be loaded after others have freed its record, when something else is there.
-const TRUSTS_OLD_CLAIMS: bool = cfg!(rdma_conn_mutant = "ring-old-claim-trust");
+#[inline(always)]
+fn trusts_old_claims() -> bool {
+    is_mutant!("ring-old-claim-trust")
+}
 
 const COUNT_BITS: u32 = 24;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -222,7 +227,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         let (bytes, capacity) = (record_bytes(len), self.geometry.capacity());
         let mut word = self.reserved.load(CLAIM_SEE);
         loop {
-            let head = self.head.load(HEAD_SEE);
+            let head = self.head.load(head_see());
             let Some(claim) = Claim::unpack(word, head, capacity) else {
                 word = self.reserved.load(CLAIM_SEE);
                 continue;
@@ -233,7 +238,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
             if needed > free {
                 return Err(ReserveError::Full { needed, free });
             }
-            let unpublished = count.wrapping_sub(self.published_count.load(HEAD_SEE)) & COUNT;
+            let unpublished = count.wrapping_sub(self.published_count.load(head_see())) & COUNT;
             if unpublished >= self.slots.as_ref().len() as u64 {
                 let now = self.reserved.load(CLAIM_SEE);
                 if now == word {
@@ -286,7 +291,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
     #[inline]
     pub fn publish(&self, grant: SharedGrant, mut tell: impl FnMut(u64)) {
         let end = grant.start + record_bytes(grant.payload.len);
-        slot_of(&self.slots, grant.count).store(end, WRITTEN_PUBLISH);
+        slot_of(&self.slots, grant.count).store(end, written_publish());
         if !self.combiner.try_enter() {
             return;
         }
@@ -305,7 +310,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         let mut count = self.published_count.load(Ordering::Relaxed);
         let mut tail = before;
         loop {
-            let end = slot_of(&self.slots, count).load(WRITTEN_SEE);
+            let end = slot_of(&self.slots, count).load(written_see());
             if end <= tail {
                 break;
             }
@@ -319,7 +324,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         self.published.store(tail, Ordering::Relaxed);
         tell(tail);
         // Release: a thread that sees this uses the slots again.
-        self.published_count.store(count, HEAD_PUBLISH);
+        self.published_count.store(count, head_publish());
     }
 
     /// The receiver's head was seen. An older one than is known does no harm: another
@@ -336,7 +341,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         if !head.is_multiple_of(ALIGN) {
             return Err(HeadError::Misaligned);
         }
-        Ok(self.head.fetch_max(head, HEAD_PUBLISH) < head)
+        Ok(self.head.fetch_max(head, head_publish()) < head)
     }
 }
 
@@ -428,9 +433,9 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
     pub fn take(&self, header: impl Fn(u64) -> u64) -> Result<Taking, RecordError> {
         let mut word = self.claimed.load(CLAIM_SEE);
         loop {
-            let freed = self.freed.load(FREE_SEE);
-            let head = self.head.load(FREE_SEE);
-            let landed = self.landed.load(LANDED_SEE);
+            let freed = self.freed.load(free_see());
+            let head = self.head.load(free_see());
+            let landed = self.landed.load(landed_see());
             // Relaxed: it is stored before `landed`.
             let tail = self.tail.load(Ordering::Relaxed);
             let claim = Claim::unpack(word, head, self.geometry.capacity());
@@ -457,7 +462,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
                 // Not whole yet, or no record; if the claim is not an old one.
                 Ok(Parsed::Partial) | Err(_) => {
                     let now = self.claimed.load(CLAIM_SEE);
-                    if now == word || TRUSTS_OLD_CLAIMS {
+                    if now == word || trusts_old_claims() {
                         return parsed.map(|_| Taking::Nothing);
                     }
                     word = now;
@@ -479,7 +484,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
     /// Frees a record.
     #[inline]
     pub fn free(&self, claimed: Claimed) {
-        slot_of(&self.slots, claimed.count).store(claimed.end | FREED, FREE_PUBLISH);
+        slot_of(&self.slots, claimed.count).store(claimed.end | FREED, free_publish());
     }
 }
 
@@ -492,7 +497,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
     pub fn on_landed(&self, landed: u64, tail: u64) {
         // Relaxed: a thread that sees `landed` sees it.
         self.tail.store(tail, Ordering::Relaxed);
-        self.landed.store(landed, LANDED_PUBLISH);
+        self.landed.store(landed, landed_publish());
     }
 
     /// Up to where records were claimed; no less than any head that was returned before.
@@ -511,7 +516,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         let mut head = self.head.load(Ordering::Relaxed);
         let before = head;
         loop {
-            let word = slot_of(&self.slots, freed).load(FREE_SEE);
+            let word = slot_of(&self.slots, freed).load(free_see());
             let end = word & !FREED;
             if word & FREED == 0 || end <= head {
                 break;
@@ -528,8 +533,8 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         }
         if head != before {
             // The count first: a thread that sees the new head has no old count.
-            self.freed.store(freed, HEAD_PUBLISH);
-            self.head.store(head, HEAD_PUBLISH);
+            self.freed.store(freed, head_publish());
+            self.head.store(head, head_publish());
         }
         head
     }

@@ -12,11 +12,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::lane::LANES;
-
-/// Subjects that a header may name, so that lanes of the gate can leave them out.
-pub(crate) const SUBJECTS: &[&str] =
-    &["waits", "closing", "death", "hostile peers", "load", "the command", "examples"];
+use super::lane::{LANES, SHOWN_BY_WORLDS};
 
 /// What a test program says about itself.
 #[derive(Default)]
@@ -73,8 +69,8 @@ impl Header {
         } else if let Some(rest) = line.strip_prefix("Alone on ") {
             self.alone.push(Lanes::parse(rest)?);
         } else if let Some(rest) = line.strip_prefix("Shows: ") {
-            let known = SUBJECTS.iter().find(|subject| **subject == rest.trim_end_matches('.'));
-            let Some(subject) = known else { bail!("subjects are {}", SUBJECTS.join(", ")) };
+            let known = SHOWN_BY_WORLDS.iter().find(|subject| **subject == rest.trim_end_matches('.'));
+            let Some(subject) = known else { bail!("subjects are {}", SHOWN_BY_WORLDS.join(", ")) };
             ensure!(self.shows.replace(subject).is_none(), "a program shows one subject");
         }
         Ok(())
