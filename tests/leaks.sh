@@ -11,7 +11,7 @@ if ! command -v valgrind >/dev/null; then
 fi
 
 # The path of the test program, from cargo's own message about it: the one that the README's command builds.
-program=$(cargo test --workspace --test leaks --no-run --message-format=json 2>/dev/null |
+program=$(cargo test --workspace --no-run --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*leaks-[^"]*\)".*/\1/p' | tail -1)
 if [ -z "$program" ]; then
     cargo test --workspace --test leaks --no-run # says why

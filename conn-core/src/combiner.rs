@@ -32,12 +32,10 @@ mod tests;
 /// the request brings about. Acquire: a thread that enters sees all that was done inside before.
 #[inline(always)]
 fn request() -> Ordering {
-    if is_mutant!("combiner-request-publish") {
-        Ordering::Acquire
-    } else if is_mutant!("combiner-enter-take") {
-        Ordering::Release
-    } else {
-        Ordering::AcqRel
+    match () {
+        () if is_mutant!("combiner-request-publish") => Ordering::Acquire,
+        () if is_mutant!("combiner-enter-take") => Ordering::Release,
+        () => Ordering::AcqRel,
     }
 }
 

@@ -21,7 +21,7 @@
 //! be made to send more than one wake-up for each request, or more than one request for each
 //! wake-up.
 
-use crate::sync::{Ordering, fence, orderings};
+use crate::sync::{fence, orderings};
 
 orderings! {
     /// Between the publication and the load of the request.

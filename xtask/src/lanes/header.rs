@@ -69,7 +69,8 @@ impl Header {
         } else if let Some(rest) = line.strip_prefix("Alone on ") {
             self.alone.push(Lanes::parse(rest)?);
         } else if let Some(rest) = line.strip_prefix("Shows: ") {
-            let known = SHOWN_BY_WORLDS.iter().find(|subject| **subject == rest.trim_end_matches('.'));
+            let known =
+                SHOWN_BY_WORLDS.iter().find(|subject| **subject == rest.trim_end_matches('.'));
             let Some(subject) = known else { bail!("subjects are {}", SHOWN_BY_WORLDS.join(", ")) };
             ensure!(self.shows.replace(subject).is_none(), "a program shows one subject");
         }
