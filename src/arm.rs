@@ -11,7 +11,7 @@ use verbs_safe::{Armed, CompletionChannel, WaitError};
 
 use crate::wait::{POLL_SLEEP, SHORTEST_KEEPALIVE};
 
-/// What a program waits for until it calls a half again: the answer of
+/// Event that a program waits for before it calls a half again: the answer of
 /// [`SendHalf::arm`](crate::SendHalf::arm) and [`RecvHalf::arm`](crate::RecvHalf::arm).
 #[derive(Debug)]
 #[must_use = "it says what to wait for"]
@@ -106,12 +106,15 @@ pub(crate) fn is_same(one: &CompletionChannel, other: &CompletionChannel) -> boo
 }
 
 impl Set {
-    /// What no keepalive is longer than here: a timer has to be set to something.
+    /// Upper limit of the timer, for keepalives that are longer.
     const DAY: Duration = Duration::from_secs(86_400);
     /// A shorter one would leave no time for anything but looks.
     const SHORTEST: Duration = POLL_SLEEP;
 
     fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Set> {
+        if host::is_short() {
+            return Err(Errno::MFILE.into());
+        }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let set = Set { epoll, timer: timer()?, due: None, left_at: None };
         set.add(set.timer.as_fd())?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use conn_core::park_flag::ParkFlag;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::io::Errno;
 
 /// A sleeper's announcement and the descriptor that it sleeps on.
 #[derive(Debug)]
@@ -20,6 +21,9 @@ pub(crate) struct Wakeup {
 
 impl Wakeup {
     pub(crate) fn new() -> std::io::Result<Wakeup> {
+        if host::is_short() {
+            return Err(Errno::MFILE.into());
+        }
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (announced, owed) = (AtomicBool::new(false), AtomicU64::new(0));
         Ok(Wakeup { park_flag: ParkFlag::new(), fd, announced, owed })

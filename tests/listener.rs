@@ -120,23 +120,6 @@ fn hellos_that_come_byte_by_byte_are_put_together() {
 }
 
 #[test]
-fn a_silent_stranger_is_refused_when_its_time_is_up() {
-    bounded(|| {
-        let (listener, address) = listener();
-        let mut silent = TcpStream::connect(address).unwrap();
-        let half = hello(b"half");
-        silent.write_all(&half[..20]).unwrap();
-        let error = listener.next().unwrap_err();
-        let ConnectError::Handshake(HandshakeError::TimedOut(_)) = error else {
-            panic!("{error:?}");
-        };
-        let heard = read_frame(&mut silent).expect("a refusal");
-        let Frame::Refuse(refusal) = decode(&heard).unwrap().frame else { panic!("{heard:?}") };
-        assert_eq!(refusal.reason, Reason::PROTOCOL);
-    });
-}
-
-#[test]
 fn a_wait_for_the_next_ends_with_its_time() {
     bounded(|| {
         let (listener, address) = listener();

@@ -9,7 +9,7 @@
 mod support;
 
 use rdma_conn::Common;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_conn::device::{self, Device};
 use rdma_conn::send_recv::{
@@ -20,9 +20,8 @@ use rdma_conn::{RecvHalf, SendHalf, SendRecv, WaitStrategy, join, join_shared, r
 use soft_rnic::{Faults, Simulation};
 use support::{NEVER, Random, bounded, content};
 
-/// Without `RDMA_CONN_SCHEDULES`: as many as fit into this time, and at least a few.
-const TIME: Duration = Duration::from_secs(3);
-const AT_LEAST: u64 = 20;
+/// Schedules of each test, without `RDMA_CONN_SCHEDULES`.
+const SCHEDULES: u64 = 100;
 
 /// Attempts without any progress after which a wait is taken to hang. Each runs the
 /// simulation for several steps, and idle time is skipped.
@@ -33,25 +32,18 @@ fn run(schedule: fn(u64)) {
     if let Ok(seed) = std::env::var("RDMA_CONN_SEED") {
         return schedule(seed.parse().expect("RDMA_CONN_SEED is a number"));
     }
-    let wanted: Option<u64> = std::env::var("RDMA_CONN_SCHEDULES")
-        .ok()
-        .map(|n| n.parse().expect("RDMA_CONN_SCHEDULES is a number"));
-    let start = Instant::now();
-    let goes_on = |seed| match wanted {
-        Some(wanted) => seed < wanted,
-        None => seed < AT_LEAST || start.elapsed() < TIME,
-    };
-    let mut seed = 0;
-    while goes_on(seed) {
+    let wanted = std::env::var("RDMA_CONN_SCHEDULES");
+    let schedules =
+        wanted.map_or(SCHEDULES, |n| n.parse().expect("RDMA_CONN_SCHEDULES is a number"));
+    for seed in 0..schedules {
         // Caught only to say how to run it again.
         let ran = std::panic::catch_unwind(|| bounded(move || schedule(seed)));
         if let Err(panic) = ran {
             eprintln!("schedule {seed} failed: run it again with RDMA_CONN_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
-        seed += 1;
     }
-    println!("{seed} schedules");
+    println!("{schedules} schedules");
 }
 
 /// A configuration drawn from the seed.

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 thread_local! {
-    /// What the future that this thread polls waits for.
+    /// Descriptors and timers that the polled future waits for.
     static AWAITED: RefCell<Vec<OwnedFd>> = const { RefCell::new(Vec::new()) };
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
 }

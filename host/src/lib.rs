@@ -44,6 +44,16 @@ pub fn progress() {
     world::here(world::Here::progress);
 }
 
+/// Whether memory, or a descriptor, is short here, by the nature of a world: what needs some fails.
+#[inline(always)]
+#[must_use]
+pub fn is_short() -> bool {
+    #[cfg(feature = "world")]
+    return world::here(world::Here::is_short).unwrap_or(false);
+    #[cfg(not(feature = "world"))]
+    false
+}
+
 /// Whether this thread runs in a world.
 #[inline]
 #[must_use]

@@ -104,7 +104,7 @@ impl<T> JoinHandle<T> {
     /// Waits for the thread's end.
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// Payload of the thread's panic.
     pub fn join(self) -> std::thread::Result<T> {
         #[cfg(feature = "world")]
         if let Some(task) = &self.task {
@@ -178,7 +178,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the thread's end.
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// Payload of the thread's panic.
     pub fn join(self) -> std::thread::Result<T> {
         #[cfg(feature = "world")]
         if let Some(task) = &self.task {

@@ -31,6 +31,12 @@ pub(crate) fn minus_one(result: Result<(), c_int>) -> c_int {
     }
 }
 
+/// Memory for an object or a request: where a world is short of it, `ENOMEM`.
+#[inline(always)]
+pub(crate) fn memory() -> Result<(), c_int> {
+    if host::is_short() { Err(ENOMEM) } else { Ok(()) }
+}
+
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(error: c_int) {
     // SAFETY: the location is the calling thread's own, valid for its life.

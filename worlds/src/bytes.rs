@@ -7,18 +7,18 @@ use host::sync::Mutex;
 use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use rdma_conn::io::{ByteReader, ByteWriter};
-use rdma_conn::receiver;
 
 use crate::case::{Case, End, RecvStep, SendStep};
-use crate::checks::{content, join_one, us};
+use crate::checks::{content, us};
+use crate::meet::{Meeting, inbox};
 use crate::setup::Tuned;
 
-/// What the writing end has said of itself.
+/// State of the writing end, as its thread reports it.
 #[derive(Debug, Default)]
 struct Told {
     /// Bytes that it began to write: no others are read.
     begun: Vec<u8>,
-    /// How many were accepted.
+    /// Accepted bytes.
     accepted: usize,
     /// It has closed, and all that was accepted has arrived.
     has_closed: bool,
@@ -29,9 +29,9 @@ pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let open = |name: &&str| device::open(Some(name)).expect("the world's device");
     let devices: Vec<Device> = names.iter().map(open).collect();
     let (near, config) = (&devices[0], P::config(&case.settings, 1));
-    let mut inbox = receiver::<P>(near, &config, 1).expect("a receiver");
+    let Some(mut inbox) = inbox::<P>(case, near, &config) else { return };
     let far = devices.get(case.process_of(0)).or(devices.last()).unwrap_or(near);
-    let sender = match join_one::<P>(&mut inbox, (near, far), &config) {
+    let sender = match Meeting::<P>::of(case).join(&mut inbox, (near, far), &config) {
         Ok(sender) => sender,
         Err(e) if case.may_fail() || case.may_die(0) => {
             return world::note(|| format!("the ends did not connect: {e}"));
@@ -128,7 +128,7 @@ impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
     }
 }
 
-/// What was read, and whether the stream had come to its end.
+/// Bytes that were read, and whether the stream ended.
 fn read<P: Tuned>(case: &Case, mut reader: ByteReader<P::Receiver>) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     for step in &case.receiver {

@@ -39,7 +39,7 @@ impl Connection {
     ];
 }
 
-/// What goes over a connection.
+/// Payload of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -76,7 +76,7 @@ impl Place {
         [Place::Near, Place::Distant, Place::Card, Place::Faulty, Place::Wired, Place::Process];
 }
 
-/// How the ends of a connection wait.
+/// Wait strategy of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
@@ -101,7 +101,7 @@ pub struct Settings {
     pub signal_every: u32,
     /// Whether the protocol's other way of telling is used: a written tail, polling, acknowledgements in SENDs.
     pub other_way: bool,
-    /// How threads wait.
+    /// Wait strategy.
     pub wait: Wait,
     /// Milliseconds.
     pub keepalive_ms: u64,
@@ -156,7 +156,7 @@ pub enum RecvStep {
     Sleep(u64),
 }
 
-/// How a sender ends.
+/// End of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -166,7 +166,7 @@ pub enum End {
     Drop,
 }
 
-/// How often which fault strikes, in thousandths. See [`soft_rnic::Faults`].
+/// Rates of faults, in thousandths. See [`soft_rnic::Faults`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Faults {
@@ -201,7 +201,7 @@ pub struct Network {
     pub congestion: u16,
     /// Bytes of the longest IP packet.
     pub mtu: usize,
-    /// What a device keeps of packets that have come.
+    /// Capacity of a device's receive queue for packets.
     pub queue_kib: usize,
     /// When the ends do not reach each other, in microseconds from the begin.
     pub partition_at_us: u64,
@@ -247,6 +247,15 @@ pub struct Kill {
     pub at_us: u64,
 }
 
+/// Connections to a listener from which no whole Hello comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strangers {
+    /// Number of them.
+    pub count: usize,
+    /// They are refused, when their time is up, before a sender connects.
+    pub are_awaited: bool,
+}
+
 /// One world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
@@ -254,7 +263,7 @@ pub struct Case {
     pub seed: u64,
     /// The protocol.
     pub connection: Connection,
-    /// What goes over it.
+    /// Payload.
     #[serde(default)]
     pub form: Form,
     /// The device.
@@ -271,9 +280,12 @@ pub struct Case {
     /// By at most so many microseconds.
     #[serde(default)]
     pub jump_us: u64,
-    /// What the device does to requests.
+    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
+    #[serde(default)]
+    pub short_one_in: u64,
+    /// Faults of requests.
     pub faults: Faults,
-    /// What the network of [`Place::Wired`] does to packets.
+    /// Faults of packets on the network of [`Place::Wired`].
     #[serde(default)]
     pub network: Network,
     /// Settings of both ends.
@@ -292,6 +304,9 @@ pub struct Case {
     /// The process that is killed.
     #[serde(default)]
     pub kill: Option<Kill>,
+    /// Ends meet over a listener, to which these connect first.
+    #[serde(default)]
+    pub strangers: Option<Strangers>,
 }
 
 impl Case {
@@ -320,6 +335,7 @@ impl Case {
             stall_us: random.pick(&[10, 1_000, 50_000]),
             jump_one_in: 0,
             jump_us: 0,
+            short_one_in: 0,
             faults,
             network,
             settings,
@@ -333,6 +349,7 @@ impl Case {
             receiver_is_dropped: random.one_in(8),
             sender_processes: 0,
             kill: None,
+            strangers: None,
         };
         if place == Place::Process {
             case.sender_processes = 1 + random.below(senders as u64) as usize;
@@ -358,6 +375,14 @@ impl Case {
         if case.form == Form::Bytes {
             case.senders.truncate(1);
             case.ends.truncate(1);
+        } else if connection != Connection::Multicast {
+            if random.one_in(8) {
+                case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
+            }
+            if random.one_in(8) {
+                let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));
+                case.strangers = Some(Strangers { count, are_awaited });
+            }
         }
         if is_wired || case.stall_one_in > 0 {
             // An end's last word is said within this: it may have to be sent again, or wait for a processor.
@@ -365,7 +390,8 @@ impl Case {
         }
         let closes = case.ends.iter().all(|end| *end == End::Close)
             && !case.receiver_is_dropped
-            && case.kill.is_none();
+            && case.kill.is_none()
+            && case.short_one_in == 0;
         if matches!(case.place, Place::Faulty | Place::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
@@ -395,7 +421,8 @@ impl Case {
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
         let faults = &self.faults;
-        faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0 || is_harsh
+        let is_faulty = faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0;
+        is_faulty || is_harsh || self.short_one_in > 0
     }
 }
 

@@ -3,22 +3,29 @@
 use std::time::Duration;
 
 use host::time;
-use rdma_conn::device::Device;
-use rdma_conn::join;
+use rdma_conn::error::CloseReason;
 
-use crate::case::Case;
-use crate::setup::Tuned;
+use crate::case::{Case, End};
 
-pub(crate) fn join_one<P: Tuned>(
-    inbox: &mut P::Receiver,
-    (near, far): (&Device, &Device),
-    config: &P::Config,
-) -> Result<P::Sender, rdma_conn::error::ConnectError> {
-    join::<P>(inbox, near, far, config)
+/// Whether a sender may end for this reason.
+pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
+    use CloseReason::{Closed, Device, PeerClosed, PeerLost};
+    let is_receivers =
+        case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
+    let is_devices = case.may_fail() && matches!(reason, PeerLost(_) | Device(_));
+    // It tells the sender why.
+    let is_of_shortage = case.short_one_in > 0 && matches!(reason, Closed | PeerClosed { .. });
+    let is_of_death = case.may_die(at) && matches!(reason, PeerLost(_));
+    is_receivers || is_devices || is_of_shortage || is_of_death
 }
 
-/// How long a wait may take beyond its time: threads are slow in some worlds.
-fn slack(case: &Case) -> Duration {
+/// Whether a receiver may hear of the end of a sender otherwise than by its goodbye.
+pub(crate) fn may_be_lost(case: &Case, at: usize) -> bool {
+    case.may_fail() || case.may_die(at) || case.ends[at] == End::Drop
+}
+
+/// Time by which a wait may be late: threads are slow in some worlds.
+pub(crate) fn slack(case: &Case) -> Duration {
     Duration::from_millis(50)
         + us(40 * u64::from(case.stall_one_in > 0) * case.stall_us)
         + us(100 * u64::from(case.jump_one_in > 0) * case.jump_us)

@@ -9,16 +9,17 @@ use host::{thread, time, world};
 use rdma_conn::aio;
 use rdma_conn::device::{self, Device};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
-use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket, receiver};
+use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{Case, End, RecvStep, SendStep};
-use crate::checks::{content, detection, join_one, timed, us};
+use crate::checks::{content, detection, may_be_lost, may_end, timed, us};
+use crate::meet::{Meeting, inbox};
 use crate::setup::Tuned;
 
 /// Longer than all sleeps of a case.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a sender has said of itself.
+/// State of a sender, as its task reports it.
 #[derive(Debug, Default)]
 struct Told {
     /// Lengths of the messages that it began to send: no others arrive.
@@ -36,12 +37,13 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let devices: Vec<Device> = names.iter().map(open).collect();
     let count = case.senders.len() as u32;
     let (near, config) = (&devices[0], P::config(&case.settings, count));
-    let mut inbox = receiver::<P>(near, &config, count).expect("a receiver");
+    let Some(mut inbox) = inbox::<P>(case, near, &config) else { return };
+    let meeting = Meeting::<P>::of(case);
     let told: AllTold = (0..count).map(|_| Mutex::default()).collect();
     let mut threads = Vec::new();
     for at in 0..count as usize {
         let far = devices.get(case.process_of(at)).or(devices.last()).unwrap_or(near);
-        let sender = match join_one::<P>(&mut inbox, (near, far), &config) {
+        let sender = match meeting.join(&mut inbox, (near, far), &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() || case.may_die(at) => {
                 world::note(|| format!("sender {at} did not connect: {e}"));
@@ -97,14 +99,6 @@ async fn send<S: SendHalf + 'static>(
         Err(SendError::Ended(reason)) if may_end(case, at, &reason) => {}
         Err(e) => panic!("close of sender {at}: {e}"),
     }
-}
-
-fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
-    use CloseReason::{Closed, Device, PeerClosed, PeerLost};
-    let is_receivers =
-        case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
-    let is_devices = case.may_fail() && matches!(reason, PeerLost(_) | Device(_));
-    is_receivers || is_devices || case.may_die(at) && matches!(reason, PeerLost(_))
 }
 
 async fn send_step<S: SendHalf + 'static>(
@@ -237,9 +231,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
             Some(Err(RecvError::Peer { peer, reason })) => {
                 world::note(|| format!("{peer:?} as the receiver sees it: {reason}"));
                 let at = peer.0 as usize;
-                let is_dropped = case.ends[at] == End::Drop;
-                let is_excused = is_dropped || case.may_fail() || case.may_die(at);
-                assert!(is_excused, "sender {at} as the receiver sees it: {reason}");
+                assert!(may_be_lost(case, at), "sender {at} as the receiver sees it: {reason}");
                 host::progress();
             }
             Some(Err(e)) => {

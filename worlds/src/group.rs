@@ -17,12 +17,12 @@ use crate::checks::{content, timed, us};
 /// Longer than all sleeps of a case, and than what the survivors of a failure wait for each other.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What has become of a member.
+/// Outcome of a member.
 #[derive(Debug)]
 struct Member {
     /// Messages that it has accepted, in order.
     sent: Vec<Vec<u8>>,
-    /// What it has delivered: the sender's rank, and the bytes.
+    /// Delivered messages: the sender's rank, and the bytes.
     delivered: Vec<(u8, Vec<u8>)>,
     has_left: bool,
     ended: Result<(), GroupError>,

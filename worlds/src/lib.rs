@@ -11,6 +11,7 @@ pub mod case;
 mod checks;
 mod futures;
 mod group;
+mod meet;
 mod places;
 pub mod play;
 pub mod setup;

@@ -62,7 +62,7 @@ struct Args {
     stride: Option<u64>,
 }
 
-/// What a process prints of one world.
+/// Report of one world, as a process prints it.
 #[derive(Serialize, Deserialize)]
 struct Line {
     seed: u64,
@@ -73,7 +73,7 @@ struct Line {
     events: Vec<String>,
 }
 
-/// How long a failure is made smaller.
+/// Time limit of shrinking.
 const SHRINK: Duration = Duration::from_secs(60);
 
 fn main() -> Result<ExitCode> {

@@ -11,14 +11,15 @@ use rdma_conn::device::{self, Device};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, RecvHalf, Room, SendHalf,
-    SendRecv, SharedWrite, Ticket, receiver,
+    SendRecv, SharedWrite, Ticket,
 };
 
 use crate::bytes::play_bytes;
 use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
-use crate::checks::{content, detection, join_one, timed, us};
+use crate::checks::{content, detection, may_be_lost, may_end, timed, us};
 use crate::futures::play_futures;
 use crate::group::play_group;
+use crate::meet::{Meeting, inbox};
 use crate::places::on_devices;
 use crate::setup::Tuned;
 
@@ -39,6 +40,7 @@ pub fn play_with(
         stall_ns: 1 + case.stall_us * 1000,
         jump_one_in: case.jump_one_in,
         jump_ns: 1 + case.jump_us * 1000,
+        short_one_in: case.short_one_in,
         plant,
     };
     let case = Arc::new(case.clone());
@@ -66,7 +68,7 @@ fn form<P: Tuned>(form: Form) -> Play {
     }
 }
 
-/// What the threads of a case know of each other.
+/// State that the threads of a case share.
 struct Shared {
     case: Arc<Case>,
     senders: Vec<Mutex<Told>>,
@@ -74,7 +76,7 @@ struct Shared {
     receiver_gone: Mutex<Option<Instant>>,
 }
 
-/// What a sender has said of itself.
+/// State of a sender, as its thread reports it.
 #[derive(Debug, Default)]
 struct Told {
     /// Messages that it began to send: at most these arrive.
@@ -93,7 +95,8 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let device = devices[0].clone();
     let count = case.senders.len() as u32;
     let config = P::config(&case.settings, count);
-    let mut inbox = receiver::<P>(&device, &config, count).expect("a receiver");
+    let Some(mut inbox) = inbox::<P>(case, &device, &config) else { return };
+    let meeting = Meeting::<P>::of(case);
     let shared = Arc::new(Shared {
         case: Arc::clone(case),
         senders: (0..count).map(|_| Mutex::default()).collect(),
@@ -102,7 +105,7 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let mut threads = Vec::new();
     for at in 0..count as usize {
         let far = devices.get(case.process_of(at)).or(devices.last()).unwrap_or(&device);
-        let sender = match join_one::<P>(&mut inbox, (&device, far), &config) {
+        let sender = match meeting.join(&mut inbox, (&device, far), &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() || case.may_die(at) => {
                 world::note(|| format!("sender {at} did not connect: {e}"));
@@ -152,16 +155,8 @@ impl<'s, P: Tuned> Sending<'s, P> {
 
     /// The connection has ended for a reason that the case gives.
     fn expect(&self, case: &Case, reason: &CloseReason) {
-        let is_receivers = case.receiver_is_dropped
-            && matches!(
-                reason,
-                CloseReason::Closed | CloseReason::PeerClosed { .. } | CloseReason::PeerLost(_)
-            );
-        let is_devices =
-            case.may_fail() && matches!(reason, CloseReason::PeerLost(_) | CloseReason::Device(_));
-        let is_of_death = case.may_die(self.at) && matches!(reason, CloseReason::PeerLost(_));
         world::note(|| format!("sender {} ended: {reason}", self.at));
-        assert!(is_receivers || is_devices || is_of_death, "sender {} ended: {reason}", self.at);
+        assert!(may_end(case, self.at, reason), "sender {} ended: {reason}", self.at);
     }
 
     fn end(self, closed: Option<u64>) {
@@ -425,9 +420,8 @@ impl<'s, P: Tuned> Receiving<'s, P> {
             RecvError::Peer { peer, reason } => {
                 let at = peer.0 as usize;
                 world::note(|| format!("the receiver hears of sender {at}: {reason}"));
-                let is_cases = case.may_fail() || case.may_die(at);
-                let excused = is_cases || case.ends[at] == End::Drop || case.receiver_is_dropped;
-                assert!(excused, "sender {at} as the receiver sees it: {reason}");
+                let is_excused = may_be_lost(case, at) || case.receiver_is_dropped;
+                assert!(is_excused, "sender {at} as the receiver sees it: {reason}");
                 assert!(!self.ended[at], "sender {at} ends twice");
                 self.ended[at] = true;
             }

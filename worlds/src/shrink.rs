@@ -46,6 +46,8 @@ fn candidates(case: &Case) -> Vec<Case> {
     let simpler = [
         Case { stall_one_in: 0, ..case.clone() },
         Case { jump_one_in: 0, ..case.clone() },
+        Case { short_one_in: 0, ..case.clone() },
+        Case { strangers: None, ..case.clone() },
         Case { faults: Faults::default(), ..case.clone() },
         Case { network: Network::default(), ..case.clone() },
         Case { network: Network { partition_us: 0, ..case.network }, ..case.clone() },

@@ -132,7 +132,7 @@ pub(crate) fn full(choice: &Choice) -> Result<()> {
     run(Full, choice)
 }
 
-/// What a step took: of the clock, and of the processors.
+/// Wall time and processor time of a step.
 struct Taken {
     step: &'static Step,
     time: Duration,
@@ -175,7 +175,7 @@ fn execute(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the processors have done for processes that this one, and those that it started, waited for.
+/// Processor time of all child processes that have ended and were waited for, in seconds.
 fn processor_seconds() -> Result<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
     // proc_pid_stat(5): behind the name come the third field and those that follow; `cutime` is the 16th.

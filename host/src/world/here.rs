@@ -152,6 +152,10 @@ impl Here {
         self.world.state.lock().nature.plant == Some(plant)
     }
 
+    pub(crate) fn is_short(&self) -> bool {
+        self.world.state.lock().is_short()
+    }
+
     pub(crate) fn progress(&self) {
         self.world.state.lock().progress();
     }

@@ -11,7 +11,7 @@ use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, St
 /// Real time after which a thread that comes to no point is said to do so for ever.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// What the threads of a world share.
+/// State that the threads of a world share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,

@@ -26,7 +26,7 @@ impl NodeId {
     }
 }
 
-/// How a world treats its threads. All numbers are drawn from its seed.
+/// Scheduling and faults of a world. All numbers are drawn from its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nature {
     /// At one of so many points another thread runs next.
@@ -39,6 +39,8 @@ pub struct Nature {
     pub jump_one_in: u64,
     /// The longest such jump, in nanoseconds.
     pub jump_ns: u64,
+    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
+    pub short_one_in: u64,
     /// A fault that tests plant into the code.
     pub plant: Option<Plant>,
 }
@@ -51,6 +53,7 @@ impl Default for Nature {
             stall_ns: 0,
             jump_one_in: 0,
             jump_ns: 0,
+            short_one_in: 0,
             plant: None,
         }
     }
@@ -102,7 +105,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What a blocked thread waits for, besides its deadline.
+/// Event that ends a wait, besides its deadline.
 pub(super) enum On {
     /// Only the deadline.
     Time,
@@ -161,7 +164,7 @@ pub(super) struct TaskState {
 #[derive(Debug, Default)]
 pub(super) struct Spins {
     count: u32,
-    /// What had happened before them.
+    /// Count of happenings before them.
     since: u64,
     /// When the thread has something else to do.
     until: Option<u64>,
@@ -180,9 +183,9 @@ struct Event {
 pub(super) struct State {
     pub(super) nature: Nature,
     limits: Limits,
-    /// Which thread runs, and how long it takes.
+    /// Source of scheduling decisions.
     random: Random,
-    /// What threads draw.
+    /// Source of the threads' own draws.
     pub(super) drawn: Random,
     pub(super) now: u64,
     pub(super) steps: u64,
@@ -336,6 +339,11 @@ impl State {
     /// Whether the seed has another thread run now.
     pub(super) fn switches(&mut self) -> bool {
         self.tasks[self.running].uninterrupted == 0 && self.random.one_in(self.nature.switch_one_in)
+    }
+
+    /// Whether the seed has no memory for a call.
+    pub(super) fn is_short(&mut self) -> bool {
+        self.random.one_in(self.nature.short_one_in)
     }
 
     pub(super) fn fail(&mut self, reason: String) {

@@ -37,6 +37,11 @@ pub(crate) unsafe extern "C" fn post_send(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
+    if let Err(error) = errno::memory() {
+        // SAFETY: the caller's place for a pointer.
+        unsafe { bad_wr.write(wr) };
+        return error;
+    }
     // SAFETY: the caller's list.
     unsafe {
         if is_queued(&qp) {
@@ -61,6 +66,11 @@ pub(crate) unsafe extern "C" fn post_send_queued(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
+    if let Err(error) = errno::memory() {
+        // SAFETY: the caller's place for a pointer.
+        unsafe { bad_wr.write(wr) };
+        return error;
+    }
     // SAFETY: the caller's list.
     unsafe { post_queued(qp, None, wr, bad_wr) }
 }
@@ -85,6 +95,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     if wr.is_null() {
         return Ok(());
     }
+    errno::memory()?;
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
     let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }?;
@@ -450,6 +461,11 @@ unsafe fn receive<const WATCHED: bool>(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
+    if let Err(error) = errno::memory() {
+        // SAFETY: the caller's place for a pointer.
+        unsafe { bad_wr.write(wr) };
+        return error;
+    }
     // SAFETY: the caller's list.
     let _charged = unsafe { Charged::of(&qp.pd.context.device, wr) };
     let (result, state) = {

@@ -280,6 +280,7 @@ pub(crate) fn register(
     addr: *mut c_void,
     memory: Option<Arc<DmMemory>>,
 ) -> Result<*mut ibv_mr, c_int> {
+    errno::memory()?;
     let device = &pd.context.device;
     let in_domain = pd.users.join()?;
     let of_memory = memory.as_ref().map(|memory| memory.regions.join()).transpose()?;

@@ -326,6 +326,7 @@ pub(crate) unsafe fn create(
     attr: &mut ibv_qp_init_attr,
     extras: Extras,
 ) -> Result<*mut ibv_qp, c_int> {
+    errno::memory()?;
     let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
     if transport == Transport::XrcRecv {
         // It is in an XRC domain, and in no other.

@@ -85,6 +85,7 @@ fn create(
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
+    errno::memory()?;
     let granted = grant(attr)?;
     let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;
@@ -340,6 +341,8 @@ unsafe fn post<const WATCHED: bool>(
         if bad_wr.is_null() {
             return Err(errno::EINVAL);
         }
+        // SAFETY: the caller's place for a pointer.
+        errno::memory().inspect_err(|_| unsafe { bad_wr.write(wr) })?;
         // SAFETY: the caller's list.
         let _charged = unsafe { Charged::of(&srq.pd.context.device, wr) };
         let mut poster = srq.ring.poster.lock();

@@ -33,6 +33,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 ) -> *mut ibv_comp_channel {
     // SAFETY: NULL, or a context of ours.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        errno::memory()?;
         let events = match &context.device.peers {
             Some(_) => EventQueue::extensible()?,
             None => EventQueue::new()?,

@@ -40,6 +40,7 @@ pub(super) unsafe fn create(
     comp_vector: c_int,
     extended: Option<Extended>,
 ) -> Result<*mut ibv_cq, c_int> {
+    errno::memory()?;
     // SAFETY: the caller's promise.
     let channel = unsafe { Channel::from_abi(user.1) }?;
     let len = ring_len(&context.device, cqe)?;

@@ -90,6 +90,9 @@ impl Mapping {
     /// (`/proc/sys/vm/nr_hugepages`).
     pub fn with_pages(bytes: usize, pages: Pages) -> Result<Mapping, MapError> {
         let error = |errno| MapError::new("mapping memory", bytes, errno);
+        if host::is_short() {
+            return Err(error(Errno::ENOMEM));
+        }
         let len = round_up(bytes.max(1), pages.bytes()).ok_or(error(Errno::ENOMEM))?;
         if pages == Pages::Normal
             && let Some(mapped) = file::Piece::map(len)

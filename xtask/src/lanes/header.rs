@@ -14,7 +14,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::lane::{LANES, SHOWN_BY_WORLDS};
 
-/// What a test program says about itself.
+/// Requirements that a test program states.
 #[derive(Default)]
 pub(super) struct Header {
     only: Option<Lanes>,

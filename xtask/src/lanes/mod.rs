@@ -31,7 +31,7 @@ impl Lane {
     }
 }
 
-/// What `cargo xtask lane` is given.
+/// Arguments of `cargo xtask lane`.
 #[derive(Args)]
 pub(crate) struct LaneArgs {
     /// The lane: soft0, apart, distant, wired or roce (rxe0: `cargo xtask vm test`)
@@ -47,7 +47,7 @@ pub(crate) struct LaneArgs {
     jobs: usize,
 }
 
-/// Which tests of a lane are run.
+/// Selection of a lane's tests.
 #[derive(Args)]
 pub(crate) struct Choice {
     /// Only this test program (the name of its file); may be given again
@@ -61,7 +61,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// What the gate runs of a lane.
+    /// The gate's selection.
     pub(crate) fn of_gate() -> Choice {
         Choice { test: Vec::new(), gate: true, filter: None }
     }

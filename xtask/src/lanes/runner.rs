@@ -23,10 +23,10 @@ const TALLY: &str = "RDMA_CONN_TALLY";
 /// Tells a test that no other process uses the device, so that it can count.
 const ALONE: &str = "RDMA_CONN_ALONE";
 
-/// How long one test may take: the slowest takes a tenth of it.
+/// Time limit of one test: the slowest takes a tenth of it.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a program may take, with all its tests.
+/// Time limit of a program, with all its tests.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
 /// Lines that are shown of a program that has failed.
@@ -55,14 +55,14 @@ pub(super) struct Program {
     pub(super) is_alone: bool,
 }
 
-/// How a process ended.
+/// End of a process.
 enum End {
     Passed,
     Failed(ExitStatus),
     Hung,
 }
 
-/// What came of a process.
+/// Result of a process.
 struct Ran {
     end: End,
     passed: usize,
@@ -74,7 +74,7 @@ struct Ran {
     output: String,
 }
 
-/// What all of them come to.
+/// Results of all processes.
 #[derive(Default)]
 struct Sum {
     on_device: usize,

@@ -1,0 +1,111 @@
+//! Two ends meet: within the process, or over a listener to which strangers connect as well.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use host::{thread, time, world};
+use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, decode};
+use rdma_conn::device::Device;
+use rdma_conn::error::ConnectError;
+use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
+use rdma_conn::{Listener, connect_sender, join, receiver};
+
+use crate::case::Case;
+use crate::checks::slack;
+use crate::setup::Tuned;
+
+/// Time between two looks whether an initiator has failed before it said anything.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The receiver of a case, if there is memory for it.
+pub(crate) fn inbox<P: Tuned>(
+    case: &Case,
+    device: &Device,
+    config: &P::Config,
+) -> Option<P::Receiver> {
+    match receiver::<P>(device, config, case.senders.len() as u32) {
+        Ok(inbox) => Some(inbox),
+        Err(e) if case.short_one_in > 0 => {
+            world::note(|| format!("there is no receiver: {e}"));
+            None
+        }
+        Err(e) => panic!("a receiver: {e}"),
+    }
+}
+
+/// Where senders of a case meet their receiver.
+pub(crate) enum Meeting<P: Tuned> {
+    Within,
+    Over { listener: Listener<P>, _strangers: Vec<TcpStream> },
+}
+
+impl<P: Tuned> Meeting<P> {
+    pub(crate) fn of(case: &Case) -> Meeting<P> {
+        let Some(strangers) = case.strangers else { return Meeting::Within };
+        let listener = Listener::bind("127.0.0.1:0").expect("a port");
+        let connected = (0..strangers.count).map(|number| {
+            let mut stream = TcpStream::connect(listener.local_addr()).expect("a backlog");
+            // The second one says something, and never all.
+            stream.write_all(&b"RDMA"[..4 * (number % 2)]).expect("a buffer");
+            stream
+        });
+        let mut connected: Vec<TcpStream> = connected.collect();
+        if strangers.are_awaited {
+            outlast(&listener, case, &mut connected);
+        }
+        Meeting::Over { listener, _strangers: connected }
+    }
+
+    /// The next sender.
+    pub(crate) fn join(
+        &self,
+        inbox: &mut P::Receiver,
+        (near, far): (&Device, &Device),
+        config: &P::Config,
+    ) -> Result<P::Sender, ConnectError> {
+        let Meeting::Over { listener, .. } = self else {
+            return join::<P>(inbox, near, far, config);
+        };
+        let has_ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let dialing = scope.spawn(|| {
+                let connected = connect_sender::<P>(listener.local_addr(), far, config);
+                has_ended.store(true, Ordering::Relaxed);
+                connected
+            });
+            let accepted = loop {
+                match listener.next_timeout(LOOK) {
+                    Ok(Some(incoming)) => {
+                        break incoming.accept_into(inbox, near, config).map(drop);
+                    }
+                    Ok(None) if has_ended.load(Ordering::Relaxed) => break Ok(()),
+                    Ok(None) => {}
+                    Err(e) => world::note(|| format!("a stranger is refused: {e}")),
+                }
+            };
+            let connected = dialing.join().expect("no panic");
+            accepted.and(connected)
+        })
+    }
+}
+
+/// Strangers that are silent, or say half a Hello, are refused when their time is up, and hear of it.
+fn outlast<P: Tuned>(listener: &Listener<P>, case: &Case, strangers: &mut [TcpStream]) {
+    let start = time::now();
+    for _ in &*strangers {
+        let next = listener.next_timeout(2 * HELLO_LIMIT).map(|incoming| incoming.is_some());
+        let is_late = matches!(next, Err(ConnectError::Handshake(HandshakeError::TimedOut(_))));
+        assert!(is_late, "a stranger: {next:?}");
+    }
+    let took = time::since(start);
+    assert!(took <= HELLO_LIMIT + slack(case), "strangers were refused after {took:?}");
+    for stranger in strangers {
+        let mut heard = [0; MAX_FRAME];
+        let bytes = stranger.read(&mut heard).expect("what was written before");
+        let frame = decode(&heard[..bytes]).expect("a frame").frame;
+        let Frame::Refuse(refusal) = frame else { panic!("a stranger heard {frame:?}") };
+        assert_eq!(refusal.reason, Reason::PROTOCOL);
+    }
+}
