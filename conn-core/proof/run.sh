@@ -28,9 +28,6 @@ drives rdma_conn_no_atomic64
 # All tests compile without 64-bit atomics. Those of the repost queue run: its words are narrower.
 RUSTC_WORKSPACE_WRAPPER=$PWD/rustc-no-atomic64.sh cargo test --quiet --manifest-path ../Cargo.toml \
     --lib repost
-# Storage of heapless, which the proof has as well. (Before `--`, the name would leave the
-# examples of the documentation out.)
-cargo test --quiet --manifest-path ../Cargo.toml --features heapless -- storage
 # As its readers run it.
 example=$PWD/../../examples/custom_runtime/Cargo.toml
 cargo fmt --manifest-path "$example" --check

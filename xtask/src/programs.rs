@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -283,47 +285,81 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("pyverbs");
     as_the_library(&built)?;
+    let built = &*built;
+    let mut pairs: Vec<(String, Job<'_>)> = Vec::new();
     for (line, expected) in PAIRS {
-        let run = |flags| between_two(&built, flags, line, expected);
-        run(CHECKED).with_context(|| format!("{line}, checked"))?;
-        if UNCHECKED.contains(line) {
-            run(&[]).with_context(|| (*line).to_owned())?;
-        }
-        println!("{line}");
+        let checks = if UNCHECKED.contains(line) { &[CHECKED, &[]][..] } else { &[CHECKED] };
+        let run = || checks.iter().try_for_each(|flags| between_two(built, flags, line, expected));
+        pairs.push(((*line).to_owned(), Box::new(run)));
     }
     for (faults, line, expected) in FAULTY {
-        let name = format!("{line}, with {faults}");
-        let flags = [&*format!("--faults={faults}")];
-        between_two(&built, &flags, line, expected).with_context(|| name.clone())?;
-        println!("{name}");
+        let run = || between_two(built, &[&format!("--faults={faults}")], line, expected);
+        pairs.push((format!("{line}, with {faults}"), Box::new(run)));
     }
     for (line, expected) in WIRED {
-        let name = format!("{line}, over UDP");
-        let run = |flags| over_udp(&built, flags, WIRES, line, expected);
-        run(CHECKED).with_context(|| format!("{name}, checked"))?;
-        run(&[]).with_context(|| name.clone())?;
-        println!("{name}");
+        let run = || {
+            let run = |flags| over_udp(built, flags, WIRES, line, expected);
+            run(CHECKED).and_then(|()| run(&[]))
+        };
+        pairs.push((format!("{line}, over UDP"), Box::new(run)));
     }
     let (line, expected) = WIRED[0];
-    over_udp(&built, CHECKED, LOSSES, line, expected).context("with lost packets")?;
-    println!("{line}, over UDP, with lost packets");
+    let run = || over_udp(built, CHECKED, LOSSES, line, expected);
+    pairs.push((format!("{line}, over UDP, with lost packets"), Box::new(run)));
     for (line, expected) in WIRED.iter().filter(|(line, _)| SHARED.contains(line)) {
         for devices in SHARES {
-            let name = format!("{line}, twice on {}", devices[0]);
-            over_udp(&built, &[], devices, line, expected).with_context(|| name.clone())?;
-            println!("{name}");
+            let run = move || over_udp(built, &[], devices, line, expected);
+            pairs.push((format!("{line}, twice on {}", devices[0]), Box::new(run)));
         }
     }
+    run_all(&pairs)?;
     let (faults, program, expected) = WATCH;
     let name = format!("{program}, with {faults}");
     let flags = [&*format!("--faults={faults}")];
     until(&soft(&built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
-    let pairs = PAIRS.len() + FAULTY.len() + WIRED.len() + 1 + SHARED.len() * SHARES.len();
+    let pairs = pairs.len();
     println!(
         "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
     Ok(())
+}
+
+/// Two processes that run to their end.
+type Job<'a> = Box<dyn Fn() -> Result<()> + Send + Sync + 'a>;
+
+/// Pairs at a time: they wait for each other more than they use a processor.
+const AT_A_TIME: usize = 4;
+
+/// Runs pairs, and prints the name of each that has passed; the first that fails ends it.
+fn run_all(pairs: &[(String, Job<'_>)]) -> Result<()> {
+    let next = Mutex::new(pairs.iter());
+    let work = || -> Result<()> {
+        loop {
+            let Some((name, run)) = next.lock().expect("no panic").next() else { return Ok(()) };
+            if let Err(e) = run() {
+                next.lock().expect("no panic").by_ref().for_each(drop);
+                return Err(e.context(name.clone()));
+            }
+            println!("{name}");
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })
+}
+
+/// A port for a listener: one that the system gives to no connection (from 32,768 on), and to no other pair.
+fn free_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        ensure!(port < 32_768, "no port is free");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
 }
 
 /// The words that run a program on soft0, with these flags of the command.
@@ -396,7 +432,7 @@ fn over_udp(
     line: &str,
     expected: &str,
 ) -> Result<()> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port()?;
     let number = port.to_string();
     let [listener, mut connector] = devices.map(|device| {
         let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
@@ -418,7 +454,7 @@ fn prints(printed: &str, expected: &str) -> Result<()> {
 
 /// The port may be another program's until the listener has it, which then fails and says so.
 fn between_two(built: &Path, flags: &[&str], line: &str, expected: &str) -> Result<()> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port()?;
     let number = port.to_string();
     let [high, low] = port.to_be_bytes();
     let line = line.replace("{port}", &format!("{high}:{low}"));
