@@ -293,7 +293,7 @@ pub(crate) fn run() -> Result<()> {
         pairs.push(((*line).to_owned(), Box::new(run)));
     }
     for (faults, line, expected) in FAULTY {
-        let run = || between_two(built, &[&format!("--faults={faults}")], line, expected);
+        let run = move || between_two(built, &[&format!("--faults={faults}")], line, expected);
         pairs.push((format!("{line}, with {faults}"), Box::new(run)));
     }
     for (line, expected) in WIRED {
@@ -316,7 +316,7 @@ pub(crate) fn run() -> Result<()> {
     let (faults, program, expected) = WATCH;
     let name = format!("{program}, with {faults}");
     let flags = [&*format!("--faults={faults}")];
-    until(&soft(&built, &flags, &[program]), expected).with_context(|| name.clone())?;
+    until(&soft(built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
     let pairs = pairs.len();
     println!(
