@@ -1,11 +1,58 @@
 //! What plays of all kinds have in common: contents of messages, and times within which calls return.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::time;
 use rdma_conn::error::CloseReason;
 
 use crate::case::{Case, End};
+
+/// State of a sender, as its thread or its task reports it.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Messages that it began to send: at most these arrive.
+    begun: u64,
+    /// Lengths of messages, in order.
+    lengths: Vec<usize>,
+    /// All of these were accepted, and are to arrive.
+    pub(crate) closed: Option<u64>,
+    pub(crate) ended_at: Option<Instant>,
+}
+
+impl Told {
+    /// The next message, after so many that were accepted: reported before it is sent, because it may arrive
+    /// before the call returns.
+    pub(crate) fn begin(&mut self, at: usize, accepted: u64, length: usize) -> Vec<u8> {
+        self.begun = accepted + 1;
+        self.lengths.truncate(accepted as usize);
+        self.lengths.push(length);
+        content(at, accepted, length)
+    }
+
+    /// The message that was begun is not sent.
+    pub(crate) fn retract(&mut self, accepted: u64) {
+        self.begun = accepted;
+    }
+
+    /// Message `n` of sender `at`, which has come, is one that was sent.
+    pub(crate) fn expect(&self, at: usize, n: u64, bytes: &[u8]) {
+        let length = self.lengths.get(n as usize).copied();
+        assert!(
+            n < self.begun,
+            "sender {at} has sent {} messages, message {n} has come",
+            self.begun
+        );
+        assert_eq!(Some(bytes.len()), length, "length of message {n} of sender {at}");
+        assert!(*bytes == content(at, n, bytes.len()), "content of message {n} of sender {at}");
+    }
+
+    /// After a close that succeeded, all messages have come.
+    pub(crate) fn expect_all(&self, at: usize, taken: u64) {
+        if let Some(closed) = self.closed {
+            assert_eq!(taken, closed, "messages of sender {at}, which has closed");
+        }
+    }
+}
 
 /// Whether a sender may end for this reason.
 pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {

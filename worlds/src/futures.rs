@@ -12,22 +12,12 @@ use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{Case, End, RecvStep, SendStep};
-use crate::checks::{content, detection, may_be_lost, may_end, timed, us};
+use crate::checks::{Told, detection, may_be_lost, may_end, timed, us};
 use crate::meet::{Meeting, inbox};
 use crate::setup::Tuned;
 
 /// Longer than all sleeps of a case.
 const PATIENCE: Duration = Duration::from_secs(300);
-
-/// State of a sender, as its task reports it.
-#[derive(Debug, Default)]
-struct Told {
-    /// Lengths of the messages that it began to send: no others arrive.
-    lengths: Vec<usize>,
-    /// All of these were accepted, and are to arrive.
-    closed: Option<usize>,
-    has_ended: bool,
-}
 
 type AllTold = Arc<[Mutex<Told>]>;
 
@@ -55,7 +45,7 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
         let send = move || {
             let task = send(&case, aio::Sender::new(sender), at, &told[at]);
             block_on(task, None).expect("descriptors");
-            told[at].lock().has_ended = true;
+            told[at].lock().ended_at = Some(time::now());
         };
         threads.push(thread::spawn("sender", send).expect("a thread"));
     }
@@ -81,10 +71,12 @@ async fn send<S: SendHalf + 'static>(
     at: usize,
     told: &Mutex<Told>,
 ) {
-    let mut last = None;
+    let (mut last, mut accepted) = (None, 0);
     for step in &case.senders[at] {
         world::note(|| format!("sender {at}: {step:?}"));
-        if let Err(reason) = send_step(&mut sender, &mut last, *step, (at, told)).await {
+        if let Err(reason) =
+            send_step(&mut sender, &mut last, *step, (at, told), &mut accepted).await
+        {
             world::note(|| format!("sender {at} ended: {reason}"));
             assert!(may_end(case, at, &reason), "sender {at} ended: {reason}");
             return;
@@ -93,7 +85,6 @@ async fn send<S: SendHalf + 'static>(
     if case.ends[at] == End::Drop {
         return;
     }
-    let accepted = told.lock().lengths.len();
     match sender.close().await {
         Ok(()) => told.lock().closed = Some(accepted),
         Err(SendError::Ended(reason)) if may_end(case, at, &reason) => {}
@@ -106,50 +97,51 @@ async fn send_step<S: SendHalf + 'static>(
     last: &mut Option<Ticket>,
     step: SendStep,
     (at, told): (usize, &Mutex<Told>),
+    accepted: &mut u64,
 ) -> Result<(), CloseReason> {
     let most = sender.half().map_or(0, |half| half.max_message_bytes());
-    // Said before it is sent, because it may arrive before the call returns.
-    let begin = |wanted: u32| {
-        let mut told = told.lock();
-        let length = (wanted as usize).min(most);
-        told.lengths.push(length);
-        content(at, told.lengths.len() as u64 - 1, length)
-    };
-    let mut took = |sent: Result<Ticket, SendError>| match sent {
+    let begin =
+        |wanted: u32, accepted: &u64| told.lock().begin(at, *accepted, (wanted as usize).min(most));
+    let mut took = |sent: Result<Ticket, SendError>, accepted: &mut u64| match sent {
         Ok(ticket) => {
+            *accepted += 1;
             host::progress();
             *last = Some(ticket);
             Ok(())
         }
         Err(e) => {
-            told.lock().lengths.pop();
-            ended(e)
+            ended(e)?;
+            told.lock().retract(*accepted);
+            Ok(())
         }
     };
     match step {
         SendStep::Send(length) | SendStep::SendWithin(length, _) => {
-            let message = begin(length);
-            took(sender.send(&message).await)
+            let message = begin(length, accepted);
+            took(sender.send(&message).await, accepted)
         }
         SendStep::TrySend(length) => {
-            let (message, Some(half)) = (begin(length), sender.half()) else { return Ok(()) };
-            took(half.try_send(&message))
+            let (message, Some(half)) = (begin(length, accepted), sender.half()) else {
+                return Ok(());
+            };
+            took(half.try_send(&message), accepted)
         }
         SendStep::Batch(length, count) => {
             for _ in 0..count {
-                let message = begin(length);
-                took(sender.send(&message).await)?;
+                let message = begin(length, accepted);
+                took(sender.send(&message).await, accepted)?;
             }
             Ok(())
         }
         SendStep::Reserve(length, commits) => {
-            let message = begin(length);
+            let message = begin(length, accepted);
             let Some(half) = sender.half() else { return Ok(()) };
-            took(match half.try_reserve(message.len()) {
+            let sent = match half.try_reserve(message.len()) {
                 Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
                 Ok(mut room) => room.write(0, &message).and_then(|()| room.commit(message.len())),
                 Err(e) => Err(e),
-            })
+            };
+            took(sent, accepted)
         }
         SendStep::Flush => sender.flush().await.or_else(ended),
         SendStep::Ask => match *last {
@@ -177,7 +169,7 @@ struct Receiving<'t, R: RecvHalf + 'static> {
     inbox: aio::Receiver<R>,
     told: &'t AllTold,
     held: Vec<R::Message>,
-    taken: Vec<usize>,
+    taken: Vec<u64>,
     is_over: bool,
 }
 
@@ -205,7 +197,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
         let start = time::now();
         while !self.is_over {
             let peers = self.told.iter().take(self.taken.len());
-            let have_ended = peers.fold(true, |all, told| all & told.lock().has_ended);
+            let have_ended = peers.fold(true, |all, told| all & told.lock().ended_at.is_some());
             let bound = detection(case) + Duration::from_millis(case.settings.linger_ms);
             let time = if have_ended { bound } else { Duration::from_millis(200) };
             let has_come = self.recv(case, time);
@@ -214,9 +206,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
             assert!(time::since(start) < PATIENCE, "no end");
         }
         for (at, told) in self.told.iter().enumerate().take(self.taken.len()) {
-            if let Some(closed) = told.lock().closed {
-                assert_eq!(self.taken[at], closed, "messages of sender {at}, which has closed");
-            }
+            told.lock().expect_all(at, self.taken[at]);
         }
     }
 
@@ -245,10 +235,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
     fn take(&mut self, message: R::Message) {
         host::progress();
         let at = message.peer().0 as usize;
-        let number = self.taken[at];
-        let length = self.told[at].lock().lengths.get(number).copied();
-        assert_eq!(length, Some(message.len()), "length of message {number} of sender {at}");
-        assert!(*message == *content(at, number as u64, message.len()), "message {number} of {at}");
+        self.told[at].lock().expect(at, self.taken[at], &message);
         self.taken[at] += 1;
         if self.held.len() < 3 {
             self.held.push(message);

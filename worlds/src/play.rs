@@ -16,7 +16,7 @@ use rdma_conn::{
 
 use crate::bytes::play_bytes;
 use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
-use crate::checks::{content, detection, may_be_lost, may_end, timed, us};
+use crate::checks::{Told, detection, may_be_lost, may_end, timed, us};
 use crate::futures::play_futures;
 use crate::group::play_group;
 use crate::meet::{Meeting, inbox};
@@ -74,18 +74,6 @@ struct Shared {
     senders: Vec<Mutex<Told>>,
     /// When the receiver was dropped.
     receiver_gone: Mutex<Option<Instant>>,
-}
-
-/// State of a sender, as its thread reports it.
-#[derive(Debug, Default)]
-struct Told {
-    /// Messages that it began to send: at most these arrive.
-    begun: u64,
-    /// Lengths of messages, in order.
-    lengths: Vec<usize>,
-    /// All of these were accepted, and are to arrive.
-    closed: Option<u64>,
-    ended_at: Option<Instant>,
 }
 
 /// Plays it on the device of the receiver and those of senders, if they have others.
@@ -188,11 +176,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
 
     /// The next message: said before it is sent, because it may arrive before the call returns.
     fn begin(&self, length: usize) -> Vec<u8> {
-        let mut told = self.shared.senders[self.at].lock();
-        told.begun = self.accepted + 1;
-        told.lengths.truncate(self.accepted as usize);
-        told.lengths.push(length);
-        content(self.at, self.accepted, length)
+        self.shared.senders[self.at].lock().begin(self.at, self.accepted, length)
     }
 
     fn took(&mut self, sent: Result<Ticket, SendError>) -> Result<bool, CloseReason> {
@@ -204,7 +188,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
                 Ok(true)
             }
             Err(SendError::Full(_) | SendError::TimedOut { .. }) => {
-                self.shared.senders[self.at].lock().begun = self.accepted;
+                self.shared.senders[self.at].lock().retract(self.accepted);
                 Ok(false)
             }
             Err(SendError::Ended(reason)) => Err(reason),
@@ -327,9 +311,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
         }
         self.drain(&case);
         for (at, told) in self.shared.senders.iter().enumerate().take(self.peers) {
-            if let Some(closed) = told.lock().closed {
-                assert_eq!(self.taken[at], closed, "messages of sender {at}, which has closed");
-            }
+            told.lock().expect_all(at, self.taken[at]);
         }
     }
 
@@ -435,10 +417,5 @@ fn check(shared: &Shared, taken: &mut [u64], at: usize, bytes: &[u8]) {
     let n = taken[at];
     taken[at] += 1;
     host::progress();
-    let told = shared.senders[at].lock();
-    let length = told.lengths.get(n as usize).copied();
-    assert!(n < told.begun, "sender {at} has sent {} messages, message {n} has come", told.begun);
-    assert_eq!(Some(bytes.len()), length, "length of message {n} of sender {at}");
-    drop(told);
-    assert!(*bytes == content(at, n, bytes.len()), "content of message {n} of sender {at}");
+    shared.senders[at].lock().expect(at, n, bytes);
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +17,8 @@ use serde::Deserialize;
 const LOOPS: usize = 2;
 /// The longest that a test program may run.
 const LIMIT: Duration = Duration::from_secs(1_800);
+/// Programs at a time: most of their tests wait.
+const AT_A_TIME: usize = 4;
 /// Time between two looks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -64,11 +67,9 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
     let mut failed = BTreeMap::<&str, u32>::new();
     for time in 1..=args.times {
         let start = Instant::now();
-        for program in &programs {
-            if let Some(why) = run_once(program)? {
-                println!("--- {}, run {time}: {why}", program.name);
-                *failed.entry(&program.name).or_default() += 1;
-            }
+        for (name, why) in run_all(&programs)? {
+            println!("--- {name}, run {time}: {why}");
+            *failed.entry(name).or_default() += 1;
         }
         println!("=== run {time} of {}: {} s", args.times, start.elapsed().as_secs());
     }
@@ -129,9 +130,29 @@ fn keep_processors_busy() -> Result<()> {
     Ok(())
 }
 
+/// Runs each program once; the names of those that have failed, with the reasons.
+fn run_all(programs: &[Program]) -> Result<Vec<(&str, String)>> {
+    let (next, failed) = (Mutex::new(programs.iter().enumerate()), Mutex::new(Vec::new()));
+    let work = || -> Result<()> {
+        loop {
+            let Some((number, program)) = next.lock().expect("no panic").next() else {
+                return Ok(());
+            };
+            if let Some(why) = run_once(number, program)? {
+                failed.lock().expect("no panic").push((&*program.name, why));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    Ok(failed.into_inner().expect("no panic"))
+}
+
 /// Runs a program once, as cargo does; why it has failed, with what it has printed.
-fn run_once(program: &Program) -> Result<Option<String>> {
-    let printed = std::env::temp_dir().join(format!("stress-{}", std::process::id()));
+fn run_once(number: usize, program: &Program) -> Result<Option<String>> {
+    let printed = std::env::temp_dir().join(format!("stress-{}-{number}", std::process::id()));
     let file = File::create(&printed)?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO", env!("CARGO"));

@@ -2,6 +2,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +45,7 @@ mod room;
 pub(super) mod unfilled;
 mod windows;
 
-/// The slots of the peers that are made up, one for each test: any but this process's.
+/// The slots of the peers that are made up: any but this process's.
 fn slot(n: u32) -> u32 {
     let device = crate::objects::device::default_device();
     let own = slot_of(device.peers.as_ref().unwrap().base());
@@ -149,6 +150,14 @@ impl Wild {
     /// The device knows it, but not what it sends: only its own progress engine takes that, and no
     /// thread that polls meanwhile.
     fn known(&self) {
+        static OWNERS: std::sync::Mutex<BTreeMap<u32, String>> =
+            std::sync::Mutex::new(BTreeMap::new());
+        if let Some(test) = std::thread::current().name() {
+            let mut owners = OWNERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let owner = owners.entry(self.pair.slot).or_insert_with(|| test.to_owned()).clone();
+            drop(owners);
+            assert_eq!(owner, test, "two tests have a peer in slot {}", self.pair.slot);
+        }
         let device = crate::objects::device::default_device();
         let peers = device.peers.as_ref().unwrap();
         peers.pairs.write().insert(self.pair.slot, Arc::clone(&self.pair));

@@ -6,7 +6,7 @@ use crate::fabric::process::ring::{DATA, PayloadLocation, REQUESTS, Request, Wha
 use crate::objects::address::{Gid, MULTICAST_QPN};
 
 /// Of the made-up peers.
-const MULTICAST: u32 = 60;
+const MULTICAST: u32 = 100;
 
 /// The group of a test, which no other process has.
 fn group(n: u8) -> Gid {

@@ -194,7 +194,7 @@ fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
 
 #[test]
 fn memory_that_a_peer_reads_a_message_in_is_not_given_back() {
-    let (_process, peer, qp) = met(slot(21));
+    let (_process, peer, qp) = met(slot(7));
     let is_free = || {
         let sq = qp.sq.lock();
         sq.remote.as_deref().unwrap().reclaim(&sq.pending)
