@@ -381,13 +381,15 @@ impl Mr {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
         let region = context.device.mrs.slot(key).map(|slot| Region::of(&slot.published()));
+        // Before the key ends: a request that is tried again under an invalid key fails its queue pair, and
+        // would not count as outstanding any more.
+        context.check_deregistered(key);
         context.device.end_key(&change)?;
         context.handles.mrs.remove(key);
         change.end();
         context.device.mrs.release(key);
         context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
         context.gone(Object::MemoryRegion, key.into());
-        context.check_deregistered(key);
         if let Some(region) = region {
             context.deregistered(&region);
         }
