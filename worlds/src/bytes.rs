@@ -9,7 +9,7 @@ use rdma_conn::device::{self, Device};
 use rdma_conn::io::{ByteReader, ByteWriter};
 
 use crate::case::{Case, End, RecvStep, SendStep};
-use crate::checks::{content, us};
+use crate::checks::{content, unnamed, us};
 use crate::meet::{Meeting, inbox};
 use crate::setup::Tuned;
 
@@ -34,7 +34,7 @@ pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let sender = match Meeting::<P>::of(case).join(&mut inbox, (near, far), &config) {
         Ok(sender) => sender,
         Err(e) if case.may_fail() || case.may_die(0) => {
-            return world::note(|| format!("the ends did not connect: {e}"));
+            return world::note(|| format!("the ends did not connect: {}", unnamed(&e)));
         }
         Err(e) => panic!("the ends do not connect: {e}"),
     };
@@ -71,7 +71,7 @@ impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
         for step in &case.senders[0] {
             world::note(|| format!("writer: {step:?}"));
             if let Err(e) = self.step(case, *step) {
-                world::note(|| format!("the writer ended: {e}"));
+                world::note(|| format!("the writer ended: {}", unnamed(&e)));
                 assert!(is_excused(case, &e), "the writer ended: {e}");
                 return;
             }
@@ -170,7 +170,7 @@ fn read<P: Tuned>(case: &Case, mut reader: ByteReader<P::Receiver>) -> (Vec<u8>,
 
 /// The stream ended by an error, and so not at its end.
 fn expect(case: &Case, error: &io::Error) -> bool {
-    world::note(|| format!("the reader ended: {error}"));
+    world::note(|| format!("the reader ended: {}", unnamed(&error)));
     let is_dropped = case.ends[0] == End::Drop;
     assert!(is_dropped || case.may_fail() || case.may_die(0), "the reader ended: {error}");
     false

@@ -1,11 +1,21 @@
 //! What plays of all kinds have in common: contents of messages, and times within which calls return.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use host::time;
 use rdma_conn::error::CloseReason;
 
 use crate::case::{Case, End};
+
+/// The text of an error in a trace: without names of devices, which are numbered through all worlds of a process.
+pub(crate) fn unnamed(error: &dyn fmt::Display) -> String {
+    let text = error.to_string();
+    let mut pieces = text.split("world-");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    let is_digit = |c: char| c.is_ascii_digit();
+    pieces.fold(first, |text, piece| text + "world" + piece.trim_start_matches(is_digit))
+}
 
 /// State of a sender, as its thread or its task reports it.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{Case, End, RecvStep, SendStep};
-use crate::checks::{Told, detection, may_be_lost, may_end, timed, us};
+use crate::checks::{Told, detection, may_be_lost, may_end, timed, unnamed, us};
 use crate::meet::{Meeting, inbox};
 use crate::setup::Tuned;
 
@@ -36,7 +36,7 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
         let sender = match meeting.join(&mut inbox, (near, far), &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() || case.may_die(at) => {
-                world::note(|| format!("sender {at} did not connect: {e}"));
+                world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
                 break;
             }
             Err(e) => panic!("sender {at} does not connect: {e}"),
@@ -77,7 +77,7 @@ async fn send<S: SendHalf + 'static>(
         if let Err(reason) =
             send_step(&mut sender, &mut last, *step, (at, told), &mut accepted).await
         {
-            world::note(|| format!("sender {at} ended: {reason}"));
+            world::note(|| format!("sender {at} ended: {}", unnamed(&reason)));
             assert!(may_end(case, at, &reason), "sender {at} ended: {reason}");
             return;
         }
@@ -219,7 +219,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
             Some(Ok(message)) => self.take(message),
             Some(Err(RecvError::Closed)) => self.is_over = true,
             Some(Err(RecvError::Peer { peer, reason })) => {
-                world::note(|| format!("{peer:?} as the receiver sees it: {reason}"));
+                world::note(|| format!("{peer:?} as the receiver sees it: {}", unnamed(&reason)));
                 let at = peer.0 as usize;
                 assert!(may_be_lost(case, at), "sender {at} as the receiver sees it: {reason}");
                 host::progress();

@@ -13,7 +13,7 @@ use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
 use rdma_conn::{Listener, connect_sender, join, receiver};
 
 use crate::case::Case;
-use crate::checks::slack;
+use crate::checks::{slack, unnamed};
 use crate::setup::Tuned;
 
 /// Time between two looks whether an initiator has failed before it said anything.
@@ -28,7 +28,7 @@ pub(crate) fn inbox<P: Tuned>(
     match receiver::<P>(device, config, case.senders.len() as u32) {
         Ok(inbox) => Some(inbox),
         Err(e) if case.short_one_in > 0 => {
-            world::note(|| format!("there is no receiver: {e}"));
+            world::note(|| format!("there is no receiver: {}", unnamed(&e)));
             None
         }
         Err(e) => panic!("a receiver: {e}"),
@@ -82,7 +82,7 @@ impl<P: Tuned> Meeting<P> {
                     }
                     Ok(None) if has_ended.load(Ordering::Relaxed) => break Ok(()),
                     Ok(None) => {}
-                    Err(e) => world::note(|| format!("a stranger is refused: {e}")),
+                    Err(e) => world::note(|| format!("a stranger is refused: {}", unnamed(&e))),
                 }
             };
             let connected = dialing.join().expect("no panic");

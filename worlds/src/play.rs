@@ -16,7 +16,7 @@ use rdma_conn::{
 
 use crate::bytes::play_bytes;
 use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
-use crate::checks::{Told, detection, may_be_lost, may_end, timed, us};
+use crate::checks::{Told, detection, may_be_lost, may_end, timed, unnamed, us};
 use crate::futures::play_futures;
 use crate::group::play_group;
 use crate::meet::{Meeting, inbox};
@@ -96,7 +96,7 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
         let sender = match meeting.join(&mut inbox, (&device, far), &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() || case.may_die(at) => {
-                world::note(|| format!("sender {at} did not connect: {e}"));
+                world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
                 // Those that follow would have its number.
                 break;
             }
@@ -143,7 +143,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
 
     /// The connection has ended for a reason that the case gives.
     fn expect(&self, case: &Case, reason: &CloseReason) {
-        world::note(|| format!("sender {} ended: {reason}", self.at));
+        world::note(|| format!("sender {} ended: {}", self.at, unnamed(reason)));
         assert!(may_end(case, self.at, reason), "sender {} ended: {reason}", self.at);
     }
 
@@ -159,7 +159,8 @@ impl<'s, P: Tuned> Sending<'s, P> {
         // The receiver takes what there is, sooner or later: its sleeps are counted in.
         let patience = Duration::from_secs(300);
         let closed = timed(case, "close", patience, || self.sender.close_timeout(patience));
-        world::note(|| format!("sender {at} closed after {accepted} messages: {closed:?}"));
+        let how = || unnamed(&format!("{closed:?}"));
+        world::note(|| format!("sender {at} closed after {accepted} messages: {}", how()));
         let mut told = shared.senders[at].lock();
         told.ended_at = Some(time::now());
         match closed {
@@ -401,7 +402,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
             }
             RecvError::Peer { peer, reason } => {
                 let at = peer.0 as usize;
-                world::note(|| format!("the receiver hears of sender {at}: {reason}"));
+                world::note(|| format!("the receiver hears of sender {at}: {}", unnamed(&reason)));
                 let is_excused = may_be_lost(case, at) || case.receiver_is_dropped;
                 assert!(is_excused, "sender {at} as the receiver sees it: {reason}");
                 assert!(!self.ended[at], "sender {at} ends twice");
