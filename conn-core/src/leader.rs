@@ -24,17 +24,6 @@ mod tests;
 
 use crate::sync::is_mutant;
 
-/// Mutants: no follower is woken; no leader follows.
-#[inline(always)]
-fn keeps_events() -> bool {
-    is_mutant!("leader-event-keep")
-}
-
-#[inline(always)]
-fn leaves_alone() -> bool {
-    is_mutant!("leader-leave-alone")
-}
-
 /// Which events a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
@@ -104,7 +93,9 @@ impl<S: AsRef<[Seat]> + AsMut<[Seat]>> Followers<S> {
     pub fn event(&self, object: u64) -> impl Iterator<Item = u32> + '_ {
         let is_for = move |seat: &Seat| seat.0.is_some_and(|interest| interest.is_in(object));
         let seats = self.seats.as_ref().iter();
-        let called = (0..).zip(seats).filter(move |(_, seat)| is_for(seat) && !keeps_events());
+        let called = (0..)
+            .zip(seats)
+            .filter(move |(_, seat)| is_for(seat) && !is_mutant!("leader-event-keep"));
         called.map(|(seat, _)| seat).filter(|seat| !self.leads(*seat))
     }
 
@@ -118,7 +109,9 @@ impl<S: AsRef<[Seat]> + AsMut<[Seat]>> Followers<S> {
             return None;
         }
         let next = self.seats.as_ref().iter().position(|seat| seat.0.is_some());
-        self.leader = next.and_then(|next| u32::try_from(next).ok()).filter(|_| !leaves_alone());
+        self.leader = next
+            .and_then(|next| u32::try_from(next).ok())
+            .filter(|_| !is_mutant!("leader-leave-alone"));
         self.leader
     }
 }

@@ -25,8 +25,8 @@ pub(crate) type Bits = u32;
 #[cfg(not(all(target_has_atomic = "64", not(rdma_conn_no_atomic64))))]
 pub(crate) type AtomicBits = AtomicU32;
 
-/// Whether the program runs as this mutant: where the loom models run, the variable [`MUTANT`] names
-/// one, and elsewhere there is none. The models must fail under each.
+/// True in the mutant of this name: where the loom models run, the variable [`MUTANT`] names one, and elsewhere
+/// it is `false`. The models must fail under each.
 #[cfg(rdma_conn_loom)]
 macro_rules! is_mutant {
     ($mutant:literal) => {
@@ -47,7 +47,7 @@ const MUTANT: &str = "RDMA_CONN_MUTANT";
 
 #[cfg(rdma_conn_loom)]
 pub(crate) fn mutant() -> Option<&'static str> {
-    // Of std: the choice is none that a model explores.
+    // std is there, because loom needs it; no other build has this function.
     static NAME: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
     NAME.get_or_init(|| std::env::var(MUTANT).ok()).as_deref()
 }

@@ -44,12 +44,22 @@ pub fn progress() {
     world::here(world::Here::progress);
 }
 
-/// Whether memory, or a descriptor, is short here, by the nature of a world: what needs some fails.
+/// Tells a call that needs memory or a descriptor to fail: the nature of a world decides, and elsewhere none does.
 #[inline(always)]
 #[must_use]
 pub fn is_short() -> bool {
     #[cfg(feature = "world")]
     return world::here(world::Here::is_short).unwrap_or(false);
+    #[cfg(not(feature = "world"))]
+    false
+}
+
+/// As [`is_short`], for a post to a queue.
+#[inline(always)]
+#[must_use]
+pub fn is_post_short() -> bool {
+    #[cfg(feature = "world")]
+    return world::here(world::Here::is_post_short).unwrap_or(false);
     #[cfg(not(feature = "world"))]
     false
 }

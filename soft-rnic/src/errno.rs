@@ -37,6 +37,20 @@ pub(crate) fn memory() -> Result<(), c_int> {
     if host::is_short() { Err(ENOMEM) } else { Ok(()) }
 }
 
+/// Memory for a list of requests: where a world is short of it, `ENOMEM`, and none is posted.
+///
+/// # Safety
+/// `bad_wr` can be written.
+#[inline(always)]
+pub(crate) unsafe fn memory_of_post<T>(wr: *mut T, bad_wr: *mut *mut T) -> Result<(), c_int> {
+    if host::is_post_short() {
+        // SAFETY: the caller has checked `bad_wr` against NULL; the verb's contract lets it be written.
+        unsafe { bad_wr.write(wr) };
+        return Err(ENOMEM);
+    }
+    Ok(())
+}
+
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(error: c_int) {
     // SAFETY: the location is the calling thread's own, valid for its life.

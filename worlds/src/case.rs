@@ -283,6 +283,9 @@ pub struct Case {
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
+    /// Posts are among these calls. Not drawn: Direct Read loses a message so, and hands out the next one.
+    #[serde(default)]
+    pub short_posts: bool,
     /// Faults of requests.
     pub faults: Faults,
     /// Faults of packets on the network of [`Place::Wired`].
@@ -336,6 +339,7 @@ impl Case {
             jump_one_in: 0,
             jump_us: 0,
             short_one_in: 0,
+            short_posts: false,
             faults,
             network,
             settings,

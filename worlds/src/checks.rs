@@ -64,7 +64,7 @@ impl Told {
     }
 }
 
-/// Whether a sender may end for this reason.
+/// True if the case explains that a sender ends for this reason.
 pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
     use CloseReason::{Closed, Device, PeerClosed, PeerLost};
     let is_receivers =
@@ -76,7 +76,7 @@ pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
     is_receivers || is_devices || is_of_shortage || is_of_death
 }
 
-/// Whether a receiver may hear of the end of a sender otherwise than by its goodbye.
+/// True if the case explains that a receiver learns of a sender's end otherwise than by its goodbye.
 pub(crate) fn may_be_lost(case: &Case, at: usize) -> bool {
     case.may_fail() || case.may_die(at) || case.ends[at] == End::Drop
 }

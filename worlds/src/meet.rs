@@ -35,7 +35,7 @@ pub(crate) fn inbox<P: Tuned>(
     }
 }
 
-/// Where senders of a case meet their receiver.
+/// Connects the senders of a case with their receiver.
 pub(crate) enum Meeting<P: Tuned> {
     Within,
     Over { listener: Listener<P>, _strangers: Vec<TcpStream> },

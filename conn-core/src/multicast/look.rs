@@ -9,17 +9,6 @@ use crate::sync::is_mutant;
 const RECEIVED: usize = 0;
 const SLOTS: usize = 1;
 
-/// Mutants: the first checksum is the first that is loaded; checksums need not fit.
-#[inline(always)]
-fn looks_forwards() -> bool {
-    is_mutant!("multicast-row-forwards")
-}
-
-#[inline(always)]
-fn takes_halves() -> bool {
-    is_mutant!("multicast-row-halves")
-}
-
 impl Member {
     /// Looks at the row of `from`, at the time `now_ns`; `load` gives the word of a number.
     /// A row that lies makes its member suspected ([`Reason::Lied`]).
@@ -37,7 +26,7 @@ impl Member {
             return;
         }
         let [received, slots, control] = Words::groups(self.config.members).map(Words::checksum);
-        let early = looks_forwards().then(|| load(received));
+        let early = is_mutant!("multicast-row-forwards").then(|| load(received));
         let (control, slots, received) = (load(control), load(slots), load(received));
         let checksums = [early.unwrap_or(received), slots, control];
         if checksums != self.checksums[from.index()] {
@@ -63,7 +52,7 @@ impl Member {
             }
             let found = &mut words[..usize::from(group.count) - 1];
             (group.first..).zip(found.iter_mut()).for_each(|(at, word)| *word = load(at));
-            if checksum_of(found) != checksums[part] && !takes_halves() {
+            if checksum_of(found) != checksums[part] && !is_mutant!("multicast-row-halves") {
                 self.agreement.unfit_ns[from.index()].get_or_insert(now_ns);
                 return;
             }

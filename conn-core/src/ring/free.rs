@@ -31,7 +31,7 @@ pub mod oracle;
 mod tests;
 
 orderings! {
-    /// What was done with the record (its last read by the application) comes before whatever
+    /// All work on the record (its last read by the application) comes before whatever
     /// follows the head's moving over it: the sender writes there again.
     free_publish = Release, "ring-free-publish" => Relaxed;
     /// Pairs with `free_publish`.

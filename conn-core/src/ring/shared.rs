@@ -40,7 +40,7 @@ pub mod oracle;
 mod tests;
 
 orderings! {
-    /// What the receiver had done with the bytes before it freed them comes before what is
+    /// The receiver's work on the bytes before it freed them comes before what is
     /// written there next, by whichever thread.
     head_publish = Release, "ring-head-publish" => Relaxed;
     /// Pairs with `head_publish`.
@@ -49,7 +49,7 @@ orderings! {
     written_publish = Release, "ring-written-publish" => Relaxed;
     /// Pairs with `written_publish`, for the thread that publishes the tail behind it.
     written_see = Acquire, "ring-written-see" => Relaxed;
-    /// What has landed is in memory before a receiver that claims it looks.
+    /// Landed bytes are in memory before a receiver that claims it looks.
     landed_publish = Release, "ring-landed-publish" => Relaxed;
     /// Pairs with `landed_publish`.
     landed_see = Acquire, "ring-landed-see" => Relaxed;
@@ -64,12 +64,6 @@ orderings! {
 const CLAIM: Ordering = Ordering::Release;
 /// Pairs with `CLAIM`.
 const CLAIM_SEE: Ordering = Ordering::Acquire;
-
-/// A header may be loaded after others have freed its record, when something else is there.
-#[inline(always)]
-fn trusts_old_claims() -> bool {
-    is_mutant!("ring-old-claim-trust")
-}
 
 const COUNT_BITS: u32 = 24;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -462,7 +456,8 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
                 // Not whole yet, or no record; if the claim is not an old one.
                 Ok(Parsed::Partial) | Err(_) => {
                     let now = self.claimed.load(CLAIM_SEE);
-                    if now == word || trusts_old_claims() {
+                    // A header may be loaded after others have freed its record, when something else is there.
+                    if now == word || is_mutant!("ring-old-claim-trust") {
                         return parsed.map(|_| Taking::Nothing);
                     }
                     word = now;

@@ -156,6 +156,11 @@ impl Here {
         self.world.state.lock().is_short()
     }
 
+    pub(crate) fn is_post_short(&self) -> bool {
+        let mut state = self.world.state.lock();
+        state.nature.short_posts && state.is_short()
+    }
+
     pub(crate) fn progress(&self) {
         self.world.state.lock().progress();
     }

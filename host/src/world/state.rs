@@ -41,6 +41,8 @@ pub struct Nature {
     pub jump_ns: u64,
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     pub short_one_in: u64,
+    /// Posts are among these calls.
+    pub short_posts: bool,
     /// A fault that tests plant into the code.
     pub plant: Option<Plant>,
 }
@@ -54,6 +56,7 @@ impl Default for Nature {
             jump_one_in: 0,
             jump_ns: 0,
             short_one_in: 0,
+            short_posts: false,
             plant: None,
         }
     }
@@ -341,7 +344,7 @@ impl State {
         self.tasks[self.running].uninterrupted == 0 && self.random.one_in(self.nature.switch_one_in)
     }
 
-    /// Whether the seed has no memory for a call.
+    /// Draws: true refuses memory to a call.
     pub(super) fn is_short(&mut self) -> bool {
         self.random.one_in(self.nature.short_one_in)
     }

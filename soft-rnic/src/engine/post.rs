@@ -37,9 +37,8 @@ pub(crate) unsafe extern "C" fn post_send(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
-    if let Err(error) = errno::memory() {
-        // SAFETY: the caller's place for a pointer.
-        unsafe { bad_wr.write(wr) };
+    // SAFETY: `bad_wr` is not NULL.
+    if let Err(error) = unsafe { errno::memory_of_post(wr, bad_wr) } {
         return error;
     }
     // SAFETY: the caller's list.
@@ -66,9 +65,8 @@ pub(crate) unsafe extern "C" fn post_send_queued(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
-    if let Err(error) = errno::memory() {
-        // SAFETY: the caller's place for a pointer.
-        unsafe { bad_wr.write(wr) };
+    // SAFETY: `bad_wr` is not NULL.
+    if let Err(error) = unsafe { errno::memory_of_post(wr, bad_wr) } {
         return error;
     }
     // SAFETY: the caller's list.
@@ -95,7 +93,9 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     if wr.is_null() {
         return Ok(());
     }
-    errno::memory()?;
+    if host::is_post_short() {
+        return Err(errno::ENOMEM);
+    }
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
     let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }?;
@@ -461,9 +461,8 @@ unsafe fn receive<const WATCHED: bool>(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
-    if let Err(error) = errno::memory() {
-        // SAFETY: the caller's place for a pointer.
-        unsafe { bad_wr.write(wr) };
+    // SAFETY: `bad_wr` is not NULL.
+    if let Err(error) = unsafe { errno::memory_of_post(wr, bad_wr) } {
         return error;
     }
     // SAFETY: the caller's list.

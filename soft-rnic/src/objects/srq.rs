@@ -341,8 +341,8 @@ unsafe fn post<const WATCHED: bool>(
         if bad_wr.is_null() {
             return Err(errno::EINVAL);
         }
-        // SAFETY: the caller's place for a pointer.
-        errno::memory().inspect_err(|_| unsafe { bad_wr.write(wr) })?;
+        // SAFETY: `bad_wr` is not NULL.
+        unsafe { errno::memory_of_post(wr, bad_wr) }?;
         // SAFETY: the caller's list.
         let _charged = unsafe { Charged::of(&srq.pd.context.device, wr) };
         let mut poster = srq.ring.poster.lock();
