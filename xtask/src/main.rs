@@ -11,6 +11,7 @@ mod lanes;
 mod namespaces;
 mod programs;
 mod seam;
+mod side_by_side;
 mod simulate;
 mod soak;
 mod stress;

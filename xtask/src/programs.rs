@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::namespaces;
+use crate::side_by_side;
 use crate::vm::compare::commands::Pair;
 use crate::vm::compare::pair;
 
@@ -312,7 +312,11 @@ pub(crate) fn run() -> Result<()> {
             pairs.push((format!("{line}, twice on {}", devices[0]), Box::new(run)));
         }
     }
-    run_all(&pairs)?;
+    side_by_side::for_each(&pairs, AT_A_TIME, |(name, run)| {
+        run().with_context(|| name.clone())?;
+        println!("{name}");
+        Ok(())
+    })?;
     let (faults, program, expected) = WATCH;
     let name = format!("{program}, with {faults}");
     let flags = [&*format!("--faults={faults}")];
@@ -330,25 +334,6 @@ type Job<'a> = Box<dyn Fn() -> Result<()> + Send + Sync + 'a>;
 
 /// Pairs at a time: they wait for each other more than they use a processor.
 const AT_A_TIME: usize = 4;
-
-/// Runs pairs, and prints the name of each that has passed; the first that fails ends it.
-fn run_all(pairs: &[(String, Job<'_>)]) -> Result<()> {
-    let next = Mutex::new(pairs.iter());
-    let work = || -> Result<()> {
-        loop {
-            let Some((name, run)) = next.lock().expect("no panic").next() else { return Ok(()) };
-            if let Err(e) = run() {
-                next.lock().expect("no panic").by_ref().for_each(drop);
-                return Err(e.context(name.clone()));
-            }
-            println!("{name}");
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
-    })
-}
 
 /// A port for a listener: one that the system gives to no connection (from 32,768 on), and to no other pair.
 fn free_port() -> Result<u16> {

@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Deserialize;
 
+use crate::side_by_side;
+
 /// Threads that keep a processor busy.
 const LOOPS: usize = 2;
 /// The longest that a test program may run.
@@ -132,27 +134,21 @@ fn keep_processors_busy() -> Result<()> {
 
 /// Runs each program once; the names of those that have failed, with the reasons.
 fn run_all(programs: &[Program]) -> Result<Vec<(&str, String)>> {
-    let (next, failed) = (Mutex::new(programs.iter().enumerate()), Mutex::new(Vec::new()));
-    let work = || -> Result<()> {
-        loop {
-            let Some((number, program)) = next.lock().expect("no panic").next() else {
-                return Ok(());
-            };
-            if let Some(why) = run_once(number, program)? {
-                failed.lock().expect("no panic").push((&*program.name, why));
-            }
+    let failed = Mutex::new(Vec::new());
+    side_by_side::for_each(programs, AT_A_TIME, |program| {
+        if let Some(why) = run_once(program)? {
+            failed.lock().expect("no panic").push((&*program.name, why));
         }
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+        Ok(())
     })?;
     Ok(failed.into_inner().expect("no panic"))
 }
 
 /// Runs a program once, as cargo does; why it has failed, with what it has printed.
-fn run_once(number: usize, program: &Program) -> Result<Option<String>> {
-    let printed = std::env::temp_dir().join(format!("stress-{}-{number}", std::process::id()));
+fn run_once(program: &Program) -> Result<Option<String>> {
+    let name =
+        program.executable.file_name().context("a program has a name")?.display().to_string();
+    let printed = std::env::temp_dir().join(format!("stress-{}-{name}", std::process::id()));
     let file = File::create(&printed)?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO", env!("CARGO"));

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::lane::Lane;
+use crate::side_by_side;
 
 /// Names the file for what a test took and what it left out.
 const TALLY: &str = "RDMA_CONN_TALLY";
@@ -102,17 +103,8 @@ impl Plan {
 pub(crate) fn run(plan: &Plan, jobs: usize) -> Result<ExitCode> {
     let start = Instant::now();
     let jobs = if plan.is_shared() { 1 } else { jobs };
-    let (next, sum) = (Mutex::new(plan.programs.iter()), Mutex::new(Sum::default()));
-    std::thread::scope(|scope| -> Result<()> {
-        let work = || -> Result<()> {
-            loop {
-                let Some(program) = next.lock().expect("no panic").next() else { return Ok(()) };
-                run_program(plan, program, &sum)?;
-            }
-        };
-        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
-    })?;
+    let sum = Mutex::new(Sum::default());
+    side_by_side::for_each(&plan.programs, jobs, |program| run_program(plan, program, &sum))?;
     println!("{} programs are not run: `cargo xtask lane --list` says why", plan.elsewhere);
     let mut sum = sum.into_inner().expect("no panic");
     if plan.is_shared() {

@@ -1,0 +1,59 @@
+//! Work on several items at a time.
+
+use std::sync::Mutex;
+
+use anyhow::Result;
+
+/// Runs `work` on each item, in `threads` threads; the first failure is returned, and no further item is begun.
+pub(crate) fn for_each<'a, T: Sync>(
+    items: &'a [T],
+    threads: usize,
+    work: impl Fn(&'a T) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = Mutex::new(items.iter());
+    let run = || -> Result<()> {
+        loop {
+            let Some(item) = next.lock().expect("no panic").next() else { return Ok(()) };
+            if let Err(e) = work(item) {
+                next.lock().expect("no panic").by_ref().for_each(drop);
+                return Err(e);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_item_has_its_turn() {
+        let seen = Mutex::new(Vec::new());
+        for_each(&[3, 1, 2], 2, |n| {
+            seen.lock().unwrap().push(*n);
+            Ok(())
+        })
+        .unwrap();
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_failure_is_returned_and_ends_the_rest() {
+        let seen = Mutex::new(0);
+        let failed = for_each(&[1, 2, 3], 1, |n| {
+            *seen.lock().unwrap() += 1;
+            anyhow::ensure!(*n != 2, "two");
+            Ok(())
+        });
+        assert_eq!(
+            (failed.unwrap_err().to_string(), seen.into_inner().unwrap()),
+            ("two".into(), 2)
+        );
+    }
+}
