@@ -2,7 +2,7 @@
 //! of peers, waiting. What a protocol adds is how messages are found ([`Link`]).
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
 
@@ -13,7 +13,9 @@ use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::index::QpIndex;
 use crate::peer::Peer;
 use crate::posting::Posting;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step, WaitStrategy, poll_after};
+use crate::wait::{
+    Deadline, Idle, POLL_SLEEP, Rounds, SILENT, Silence, Step, WaitStrategy, poll_after,
+};
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: std::fmt::Debug {
@@ -107,7 +109,7 @@ pub(crate) struct Receiving<L: Link> {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    asked: Option<Instant>,
+    rounds: Rounds,
     silence: Silence,
     common: Common,
     ended: Option<CloseReason>,
@@ -145,7 +147,7 @@ impl<L: Link> Receiving<L> {
             out: VecDeque::new(),
             polls: 0,
             served: 0,
-            asked: None,
+            rounds: Rounds::default(),
             silence: Silence::default(),
             common,
             ended: None,
@@ -453,17 +455,14 @@ impl<L: Link> Receiving<L> {
         self.ended.get_or_insert(CloseReason::Device(error.to_string())).clone().into()
     }
 
-    /// Reports what found no room in a send queue, and once per keepalive interval probes the
-    /// peers from which nothing has come since.
+    /// Reports what found no room in a send queue, and in each round probes the peers
+    /// from which nothing has come since the one before.
     #[cold]
     fn look_after(&mut self) {
         for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             place.link.settle(&mut self.shared);
         }
-        let now = host::time::now();
-        let asked = *self.asked.get_or_insert(now);
-        if now.duration_since(asked) >= self.common.keepalive {
-            self.asked = Some(now);
+        if self.rounds.is_due(host::time::now(), self.common.keepalive) {
             self.probe(|place| !std::mem::take(&mut place.has_spoken));
         }
     }
@@ -495,7 +494,8 @@ impl<L: Link> Receiving<L> {
         if self.has_news() || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let descriptor = self.arming.descriptor(&channel, None, self.common.keepalive);
+        let descriptor =
+            self.arming.descriptor(&channel, None, Rounds::interval(self.common.keepalive));
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }
 

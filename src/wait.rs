@@ -150,6 +150,27 @@ pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether 
 /// The shortest keepalive interval: a shorter one would leave no time for anything but probes.
 pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 
+/// When a half that serves several peers, or whose program only polls, asks after those that are silent: in
+/// rounds, since no wait of its own ends with the silence of one.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds(Option<Instant>);
+
+impl Rounds {
+    /// From one round to the next: half of `keepalive`. A round asks after the peers that have said nothing since
+    /// the one before, and so within `keepalive` after the last word of each.
+    pub(crate) fn interval(keepalive: Duration) -> Duration {
+        keepalive.max(SHORTEST_KEEPALIVE) / 2
+    }
+
+    /// Whether a round is due, which begins now.
+    pub(crate) fn is_due(&mut self, now: Instant, keepalive: Duration) -> bool {
+        let since = *self.0.get_or_insert(now);
+        let is_due = now.duration_since(since) >= Self::interval(keepalive);
+        self.0 = Some(if is_due { now } else { since });
+        is_due
+    }
+}
+
 /// What a waiter that found nothing to do is to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -617,6 +638,15 @@ mod tests {
             silence = idle.silence();
         }
         assert_eq!(probes, 3);
+    }
+
+    #[test]
+    fn a_silent_peer_is_asked_after_within_the_keepalive_interval() {
+        let (keepalive, began) = (Duration::from_millis(100), host::time::now());
+        let mut rounds = Rounds::default();
+        let mut due =
+            (0..300).filter(|ms| rounds.is_due(began + Duration::from_millis(*ms), keepalive));
+        assert!(due.by_ref().eq([50, 100, 150, 200, 250]));
     }
 
     #[test]

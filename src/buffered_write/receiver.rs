@@ -5,7 +5,7 @@ mod taking;
 mod wait;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::ring::{HEADER_BYTES, record_bytes};
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView};
@@ -17,7 +17,7 @@ use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::half::RecvHalf;
 use crate::index::QpIndex;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
+use crate::wait::{Deadline, Rounds, Silence, WaitStrategy, poll_after};
 use taking::{InPlace, Open, copy, take_from, take_in_place};
 
 /// What a receiver has done so far.
@@ -66,7 +66,7 @@ pub struct Receiver {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    asked: Option<Instant>,
+    rounds: Rounds,
     silence: Silence,
     policy: Policy,
     stats: ReceiverStats,
@@ -108,7 +108,7 @@ impl Receiver {
             cold: 0,
             polls: 0,
             served: 0,
-            asked: None,
+            rounds: Rounds::default(),
             silence: Silence::default(),
             policy,
             stats: ReceiverStats::default(),
@@ -222,7 +222,8 @@ impl RecvHalf for Receiver {
         if has_more || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let descriptor = self.arming.descriptor(&channel, None, self.policy.keepalive);
+        let within = Rounds::interval(self.policy.keepalive);
+        let descriptor = self.arming.descriptor(&channel, None, within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
 

@@ -66,7 +66,7 @@ impl Landing {
         (self.made * self.buffer_bytes) as u64
     }
 
-    /// A buffer, if one is free or may still be made.
+    /// A buffer, if one is free or may still be made. There is a [`home`](Self::home) for it.
     pub(super) fn take(&mut self) -> Result<Option<Buffer>, CloseReason> {
         if self.free.is_empty() {
             self.collect();
@@ -77,6 +77,8 @@ impl Landing {
         if self.made == self.most {
             return Ok(None);
         }
+        // First of all: a message that was read is handed out, whatever memory lacks then.
+        self.home()?;
         match self.pd.register_buffer(self.buffer_bytes, BufferConfig::default()) {
             Ok(buffer) => {
                 self.made += 1;

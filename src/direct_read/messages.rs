@@ -222,6 +222,7 @@ impl Receiver {
     /// The next message that has been read into a buffer of the receiver's.
     fn next_message(&mut self) -> Result<Option<Message>, RecvError> {
         while let Some(at) = self.landed.iter().position(|l| matches!(l.room, Place::Message(_))) {
+            let home = self.landing.home().map_err(|reason| self.fail(reason))?;
             let Some(Landed { peer, len, room, ended, .. }) = self.landed.remove(at) else { break };
             let Place::Message(buffer) = room else { break };
             if ended.is_some() {
@@ -229,7 +230,6 @@ impl Receiver {
                 self.landing.put_back(buffer);
                 continue;
             }
-            let home = self.landing.home().map_err(|reason| self.fail(reason))?;
             return Ok(Some(Message::lent(buffer, len as usize, peer, home)));
         }
         Ok(None)

@@ -4,7 +4,7 @@ mod requests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::direct_read::Refusal;
 use verbs_safe::{
@@ -21,7 +21,7 @@ use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
 use crate::peer::Peer;
 use crate::wait::{
-    Deadline, Idle, SILENT, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row,
+    Deadline, Idle, Rounds, SILENT, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row,
 };
 
 /// What a receiver has done so far.
@@ -85,7 +85,7 @@ pub struct Receiver {
     /// Polls that had something since the clock was looked at, and when silent peers were
     /// last probed: others may be busy for long.
     busy: u32,
-    asked: Option<Instant>,
+    rounds: Rounds,
     /// Calls that never wait.
     looks: u32,
     /// Requests that have arrived, and that had when the program looked for one.
@@ -137,7 +137,7 @@ impl Receiver {
             stats: ReceiverStats::default(),
             past_requests: 0,
             busy: 0,
-            asked: None,
+            rounds: Rounds::default(),
             looks: 0,
             arrivals: 0,
             seen: 0,
@@ -416,7 +416,7 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// Probes the peers that were silent for a keepalive interval, while others are busy.
+    /// Probes the peers that are silent, while others are busy.
     fn probe_silent_peers_now_and_then(&mut self) {
         self.busy = self.busy.wrapping_add(1);
         if !self.busy.is_multiple_of(Self::POLLS_PER_LOOK) {
@@ -466,7 +466,8 @@ impl Receiver {
             return Ok(Arm::Ready);
         }
         self.probe_silent_peers();
-        let (wakeup, within) = (self.landing.wakeup(), self.config.common.keepalive);
+        let within = Rounds::interval(self.config.common.keepalive);
+        let wakeup = self.landing.wakeup();
         let descriptor = self.arming.descriptor(&channel, wakeup, within);
         Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
     }
@@ -476,14 +477,11 @@ impl Receiver {
         self.arrivals != self.seen && !self.arrived.is_empty()
     }
 
-    /// Probes the peers that were silent for a keepalive interval, once in each.
+    /// Probes the peers that have been silent since the round before.
     pub(super) fn probe_silent_peers(&mut self) {
-        let now = host::time::now();
-        let since = *self.asked.get_or_insert(now);
-        if now.duration_since(since) < self.config.common.keepalive {
+        if !self.rounds.is_due(host::time::now(), self.config.common.keepalive) {
             return;
         }
-        self.asked = Some(now);
         for link in &mut self.links {
             if !std::mem::take(&mut link.heard) {
                 link.probe();

@@ -4,7 +4,7 @@ mod sweep;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use host::plant::{Plant, is_planted};
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvRun};
@@ -20,7 +20,8 @@ use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
 use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, SILENT, Silence, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
+    Deadline, Idle, POLL_SLEEP, Rounds, SILENT, Silence, SleepBackoff, Step, WaitStrategy,
+    polls_in_a_row,
 };
 
 /// What a receiver has done so far.
@@ -90,7 +91,7 @@ pub struct Receiver {
     silence: Silence,
     /// Polls for more, and when silent peers were last probed.
     polls: u32,
-    asked: Option<Instant>,
+    rounds: Rounds,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
@@ -133,7 +134,7 @@ impl Receiver {
             policy,
             silence: Silence::default(),
             polls: 0,
-            asked: None,
+            rounds: Rounds::default(),
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -300,7 +301,8 @@ impl RecvHalf for Receiver {
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
-        let (within, wakeup) = (within.min(self.policy.keepalive), self.returns.wakeup().as_fd());
+        let within = within.min(Rounds::interval(self.policy.keepalive));
+        let wakeup = self.returns.wakeup().as_fd();
         let descriptor = self.arming.descriptor(&channel, Some(wakeup), within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
@@ -445,17 +447,15 @@ impl Receiver {
     /// Polls between two looks at the clock: so many that looking costs nothing.
     const POLLS_PER_LOOK: u32 = 64;
 
-    /// Probes the peers that have sent nothing for a keepalive interval: while others send,
+    /// Probes the peers that have sent nothing since the round before: while others send,
     /// or where the caller only polls, no wait would do it.
     #[cold]
     fn probe_silent_peers(&mut self) {
         let now = host::time::now();
         self.pools.iter().for_each(|pool| pool.tick(now));
-        let asked = *self.asked.get_or_insert(now);
-        if now.duration_since(asked) < self.policy.keepalive {
+        if !self.rounds.is_due(now, self.policy.keepalive) {
             return;
         }
-        self.asked = Some(now);
         for link in self.links.iter_mut() {
             link.probe_if_silent();
             // The probe may have failed.

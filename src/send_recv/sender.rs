@@ -6,7 +6,7 @@ mod staged;
 mod stopped;
 mod wait;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::credit::CreditWindow;
 use conn_core::loan::Borrower;
@@ -23,7 +23,7 @@ use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::Silence;
+use crate::wait::{Rounds, Silence};
 use crate::wire::Tracker;
 
 /// What a sender has done so far.
@@ -90,10 +90,11 @@ pub struct Sender {
     limit: usize,
     ended: Option<CloseReason>,
     silence: Silence,
-    /// Tries that found no credit; when the last check for a silent receiver was, and how many
-    /// messages had been accepted then.
+    /// Tries that found no credit; checks for a silent receiver, and how many messages had been
+    /// accepted at the last one.
     vain_tries: u32,
-    asked: Option<(Instant, u64)>,
+    rounds: Rounds,
+    accepted_before: u64,
     stats: SenderStats,
 }
 
@@ -147,7 +148,8 @@ impl Sender {
             ended: None,
             silence: Silence::default(),
             vain_tries: 0,
-            asked: None,
+            rounds: Rounds::default(),
+            accepted_before: 0,
             stats: SenderStats::default(),
         }
     }

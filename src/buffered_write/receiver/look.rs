@@ -116,17 +116,14 @@ impl Receiver {
         });
     }
 
-    /// Posts the updates that found no room in a send queue, and once per keepalive interval
-    /// probes the peers that have sent nothing since.
+    /// Posts the updates that found no room in a send queue, and in each round probes the peers
+    /// that have sent nothing since the one before.
     #[cold]
     pub(super) fn look_after(&mut self) {
         for link in self.links.iter_mut().flatten() {
             link.settle();
         }
-        let now = host::time::now();
-        let asked = *self.asked.get_or_insert(now);
-        if now.duration_since(asked) >= self.policy.keepalive {
-            self.asked = Some(now);
+        if self.rounds.is_due(host::time::now(), self.policy.keepalive) {
             self.ask(Link::probe_if_silent);
         }
     }

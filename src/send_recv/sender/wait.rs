@@ -151,16 +151,14 @@ impl Sender {
         }
     }
 
-    /// Probes a receiver that has granted nothing for a keepalive interval: a caller that
+    /// Probes a receiver that has granted nothing since the last round: a caller that
     /// only tries to send never waits, and no wait would do it.
     pub(super) fn ask_if_silent(&mut self, now: Instant) -> Result<(), SendError> {
-        let accepted = self.stats.messages;
-        let (since, had) = *self.asked.get_or_insert((now, accepted));
-        if now.duration_since(since) < self.config.common.keepalive {
+        if !self.rounds.is_due(now, self.config.common.keepalive) {
             return Ok(());
         }
-        self.asked = Some((now, accepted));
-        if had == accepted && !self.tracker.signalled_outstanding() {
+        let before = std::mem::replace(&mut self.accepted_before, self.stats.messages);
+        if before == self.stats.messages && !self.tracker.signalled_outstanding() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
         }
