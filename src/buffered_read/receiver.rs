@@ -63,6 +63,9 @@ pub struct Receiver {
     max_peers: u32,
     wait: WaitStrategy,
     arming: Arming,
+    /// Until then tries look at no tail: a descriptor was [armed](RecvHalf::arm), and nothing has come since.
+    /// Else each READ of a tail would wake the program, which would have the tail read again.
+    quiet: Option<Deadline>,
     max_sleep: Duration,
     keepalive: Duration,
     linger: Duration,
@@ -85,6 +88,7 @@ impl Receiver {
             max_peers,
             wait: config.common.wait,
             arming: Arming::default(),
+            quiet: None,
             max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
             keepalive: config.common.keepalive,
             linger: config.common.linger,
@@ -151,6 +155,7 @@ impl driven::Receiver for Receiver {
         }
         let idle = Idle::new(self.wait, deadline, self.keepalive);
         let mut backoff = SleepBackoff::new();
+        self.quiet = None;
         recv_until(self, idle, Receiver::try_recv, |me, time| me.sleep(time, &mut backoff))
     }
 }
@@ -194,6 +199,7 @@ impl RecvHalf for Receiver {
         }
         let awaits_frees = self.links.iter_mut().flatten().any(|link| link.awaits_frees());
         let within = if awaits_frees { POLL_SLEEP } else { self.max_sleep.min(self.keepalive) };
+        self.quiet.get_or_insert_with(|| Deadline::after(within));
         let descriptor = self.arming.descriptor(channel, None, within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
@@ -349,6 +355,9 @@ impl Receiver {
     /// When no peer has any, or one has failed.
     #[inline(never)]
     fn go_on(&mut self) -> Result<(), RecvError> {
+        if self.is_quiet() {
+            return Err(RecvError::Empty);
+        }
         // The rest of this round, and one whole round. On a shared processor no sender runs
         // between two looks, so that a second one is for links that are behind only.
         let looks_once = self.turns.is_new_round() && shares_processor();
@@ -376,6 +385,15 @@ impl Receiver {
         self.let_go();
         let is_over = self.next_peer > 0 && self.peers() == 0;
         Err(if is_over { RecvError::Closed } else { RecvError::Empty })
+    }
+
+    /// Whether nothing has come since a descriptor was armed.
+    #[inline]
+    fn is_quiet(&mut self) -> bool {
+        let Some(quiet) = self.quiet.take() else { return false };
+        let is_quiet = !quiet.has_passed(host::time::now()) && self.prepare_sleep();
+        self.quiet = is_quiet.then_some(quiet);
+        is_quiet
     }
 
     /// Looks that find nothing before a peer rests.

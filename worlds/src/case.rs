@@ -283,7 +283,7 @@ pub struct Case {
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
-    /// Posts are among these calls. Not drawn: Direct Read loses a message so, and hands out the next one.
+    /// Posts are among these calls.
     #[serde(default)]
     pub short_posts: bool,
     /// Faults of requests.
@@ -382,6 +382,7 @@ impl Case {
         } else if connection != Connection::Multicast {
             if random.one_in(8) {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
+                case.short_posts = random.one_in(2);
             }
             if random.one_in(8) {
                 let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));

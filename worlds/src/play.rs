@@ -73,8 +73,6 @@ fn form<P: Tuned>(form: Form) -> Play {
 struct Shared {
     case: Arc<Case>,
     senders: Vec<Mutex<Told>>,
-    /// When the receiver was dropped.
-    receiver_gone: Mutex<Option<Instant>>,
 }
 
 /// Plays it on the device of the receiver and those of senders, if they have others.
@@ -89,7 +87,6 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let shared = Arc::new(Shared {
         case: Arc::clone(case),
         senders: (0..count).map(|_| Mutex::default()).collect(),
-        receiver_gone: Mutex::new(None),
     });
     let mut threads = Vec::new();
     for at in 0..count as usize {
@@ -107,9 +104,14 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
         let run = move || Sending::<P>::new(sender, at, &shared).run();
         threads.push(thread::spawn("sender", run).expect("a thread"));
     }
-    Receiving::<P>::new(inbox, &shared, threads.len()).run();
+    let taken = Receiving::<P>::new(inbox, &shared, threads.len()).run();
     for thread in threads {
         thread.join().expect("no panic");
+    }
+    if !case.receiver_is_dropped {
+        for (at, (told, taken)) in shared.senders.iter().zip(taken).enumerate() {
+            told.lock().expect_all(at, taken);
+        }
     }
 }
 
@@ -299,7 +301,8 @@ impl<'s, P: Tuned> Receiving<'s, P> {
         Receiving { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
     }
 
-    fn run(mut self) {
+    /// Messages that it has taken of each sender.
+    fn run(mut self) -> Vec<u64> {
         let case = Arc::clone(&self.shared.case);
         for step in &case.receiver {
             world::note(|| format!("receiver: {step:?}"));
@@ -308,13 +311,10 @@ impl<'s, P: Tuned> Receiving<'s, P> {
         if case.receiver_is_dropped {
             self.held.clear();
             drop(self.inbox);
-            *self.shared.receiver_gone.lock() = Some(time::now());
-            return;
+        } else {
+            self.drain(&case);
         }
-        self.drain(&case);
-        for (at, told) in self.shared.senders.iter().enumerate().take(self.peers) {
-            told.lock().expect_all(at, self.taken[at]);
-        }
+        self.taken
     }
 
     /// Takes all until every sender has ended; each end is noticed in time.

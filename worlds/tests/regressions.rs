@@ -117,6 +117,49 @@ fn a_direct_read_sender_that_said_goodbye_is_closed_and_not_lost() {
     );
 }
 
+/// There was no descriptor for the eventfd by which messages come back: the message had been read and
+/// acknowledged, and was not handed out.
+#[test]
+fn a_direct_read_message_that_was_read_is_handed_out_without_memory() {
+    holds(
+        r#"{"seed":20,"connection":"direct-read","place":"near","switch_one_in":2,"stall_one_in":0,"stall_us":1000,
+        "short_one_in":20,"faults":{},"settings":{"window":1,"message_bytes":100,"batch":1,"signal_every":3,
+        "other_way":false,"wait":"block","keepalive_ms":100,"linger_ms":1000},
+        "senders":[[{"send":99}]],"ends":["close"],"receiver":[{"recv":2000}],"receiver_is_dropped":false}"#,
+    );
+}
+
+/// A receiver of several senders, and one in an event loop, asked after a silent one up to two keepalive intervals
+/// late.
+#[test]
+fn a_sender_without_a_goodbye_is_missed_within_the_keepalive_interval() {
+    holds(
+        r#"{"seed":7000709,"connection":"shared-write","form":"futures","place":"faulty","switch_one_in":2,
+        "stall_one_in":0,"stall_us":50000,"faults":{"delay":90,"rnr":32,"lost_response":36,"late_read":33},
+        "settings":{"window":16,"message_bytes":8,"batch":1,"signal_every":1,"other_way":true,"wait":"adaptive",
+        "keepalive_ms":100,"linger_ms":1},"senders":[
+        [{"try-send":8},"ask",{"batch":[3,5]},{"reserve":[7,true]},{"wait-all":0},{"send":8},"ask"],
+        [{"try-send":1},{"reserve":[1,false]},{"send":0},{"wait-all":0},{"send":8},{"try-send":7},{"send":6}],
+        [{"batch":[7,6]},{"send":4},{"try-send":1},{"send-within":[7,1]},{"send":6},{"try-send":8},{"try-send":8}]],
+        "ends":["close","close","drop"],"receiver":[{"free-elsewhere":1},{"free":7},"try-recv",{"recv":300},
+        {"sleep":50},{"recv":300},{"recv":300},"free-all",{"recv":50},{"free":7},{"recv":0},"try-recv",{"recv":50000},
+        {"free-elsewhere":3}],"receiver_is_dropped":false}"#,
+    );
+}
+
+/// Each READ of a tail that had nothing new woke the future, which had the tail read again: more steps than a world
+/// may take.
+#[test]
+fn a_buffered_read_future_that_waits_sleeps() {
+    holds(
+        r#"{"seed":1,"connection":"buffered-read","form":"futures","place":"faulty","switch_one_in":16,
+        "stall_one_in":0,"stall_us":1000,"faults":{},"settings":{"window":3,"message_bytes":4000,"batch":1,
+        "signal_every":0,"other_way":false,"wait":"adaptive","keepalive_ms":100,"linger_ms":1000},
+        "senders":[[{"sleep":1000000},{"send":4000}]],"ends":["close"],"receiver":[{"recv":3000000}],
+        "receiver_is_dropped":false}"#,
+    );
+}
+
 #[test]
 fn a_seed_repeats() {
     for seed in 0..30 {
