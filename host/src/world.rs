@@ -29,7 +29,7 @@ mod schedule;
 mod state;
 pub mod sync;
 
-pub use here::{Here, Task, fail, here, note, start_timer, uninterrupted, wait_for_fds};
+pub use here::{Here, Task, fail, here, note, on_node, start_timer, uninterrupted, wait_for_fds};
 pub use state::{Failure, Limits, Nature, NodeId, Report};
 
 use std::sync::{Arc, PoisonError};

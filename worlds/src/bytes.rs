@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 use host::{thread, time, world};
-use rdma_conn::device::{self, Device};
 use rdma_conn::io::{ByteReader, ByteWriter};
 
 use crate::case::{Case, End, RecvStep, SendStep};
 use crate::checks::{content, unnamed, us};
 use crate::meet::{Meeting, inbox};
+use crate::places::Site;
 use crate::setup::Tuned;
 
 /// State of the writing end, as its thread reports it.
@@ -24,13 +24,11 @@ struct Told {
     has_closed: bool,
 }
 
-/// Plays it on the device of the reader and that of the writer, if it has another one.
-pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
-    let open = |name: &&str| device::open(Some(name)).expect("the world's device");
-    let devices: Vec<Device> = names.iter().map(open).collect();
-    let (near, config) = (&devices[0], P::config(&case.settings, 1));
-    let Some(mut inbox) = inbox::<P>(case, near, &config) else { return };
-    let far = devices.get(case.process_of(0)).or(devices.last()).unwrap_or(near);
+/// Plays it at the sites of its ends.
+pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
+    let (near, config) = (&sites[0], P::config(&case.settings, 1));
+    let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
+    let far = sites.get(case.process_of(0)).or(sites.last()).unwrap_or(near);
     let sender = match Meeting::<P>::of(case).join(&mut inbox, (near, far), &config) {
         Ok(sender) => sender,
         Err(e) if case.may_fail() || case.may_die(0) => {
@@ -42,7 +40,7 @@ pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     let writing = {
         let (case, told) = (Arc::clone(case), Arc::clone(&told));
         let write = move || Writing { writer: ByteWriter::new(sender), told: &told }.run(&case);
-        thread::spawn("writer", write).expect("a thread")
+        far.run(|| thread::spawn("writer", write)).expect("a thread")
     };
     let read = read::<P>(case, ByteReader::new(inbox));
     writing.join().expect("no panic");

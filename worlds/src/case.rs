@@ -247,6 +247,17 @@ pub struct Kill {
     pub at_us: u64,
 }
 
+/// A process that is stopped for a while, as by SIGSTOP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The receiver's is 0, those of senders follow.
+    pub process: usize,
+    /// When, in microseconds.
+    pub at_us: u64,
+    /// For how long, in microseconds.
+    pub for_us: u64,
+}
+
 /// Connections to a listener from which no whole Hello comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strangers {
@@ -307,6 +318,9 @@ pub struct Case {
     /// The process that is killed.
     #[serde(default)]
     pub kill: Option<Kill>,
+    /// The process that is stopped.
+    #[serde(default)]
+    pub stop: Option<Stop>,
     /// Ends meet over a listener, to which these connect first.
     #[serde(default)]
     pub strangers: Option<Strangers>,
@@ -353,15 +367,24 @@ impl Case {
             receiver_is_dropped: random.one_in(8),
             sender_processes: 0,
             kill: None,
+            stop: None,
             strangers: None,
         };
         if place == Place::Process {
             case.sender_processes = 1 + random.below(senders as u64) as usize;
-            if random.one_in(4) {
-                let process = random.below(1 + case.sender_processes as u64) as usize;
+            let processes = 1 + case.sender_processes as u64;
+            let some_of_them = |random: &mut Random| {
                 let latest = random.pick(&[50, 1_000, 20_000, 1_000_000]);
-                let at_us = 1 + random.below(latest);
+                (random.below(processes) as usize, 1 + random.below(latest))
+            };
+            if random.one_in(4) {
+                let (process, at_us) = some_of_them(&mut random);
                 case.kill = Some(Kill { process, at_us });
+            }
+            if random.one_in(4) {
+                let (process, at_us) = some_of_them(&mut random);
+                case.stop =
+                    Some(Stop { process, at_us, for_us: random.pick(&[100, 10_000, 300_000]) });
             }
         }
         if random.one_in(8) {
@@ -384,7 +407,8 @@ impl Case {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
                 case.short_posts = random.one_in(2);
             }
-            if random.one_in(8) {
+            // Ends that meet within a process have their devices' threads there, too.
+            if random.one_in(8) || case.stop.is_some() {
                 let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));
                 case.strangers = Some(Strangers { count, are_awaited });
             }

@@ -81,9 +81,10 @@ pub(crate) fn may_be_lost(case: &Case, at: usize) -> bool {
     case.may_fail() || case.may_die(at) || case.ends[at] == End::Drop
 }
 
-/// Time by which a wait may be late: threads are slow in some worlds.
+/// Time by which a wait may be late: threads are slow in some worlds, and processes stop.
 pub(crate) fn slack(case: &Case) -> Duration {
     Duration::from_millis(50)
+        + us(case.stop.map_or(0, |stop| stop.for_us))
         + us(40 * u64::from(case.stall_one_in > 0) * case.stall_us)
         + us(100 * u64::from(case.jump_one_in > 0) * case.jump_us)
 }

@@ -7,13 +7,13 @@ use host::future::block_on;
 use host::sync::Mutex;
 use host::{thread, time, world};
 use rdma_conn::aio;
-use rdma_conn::device::{self, Device};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{Case, End, RecvStep, SendStep};
 use crate::checks::{Told, detection, may_be_lost, may_end, timed, unnamed, us};
 use crate::meet::{Meeting, inbox};
+use crate::places::Site;
 use crate::setup::Tuned;
 
 /// Longer than all sleeps of a case.
@@ -21,18 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 type AllTold = Arc<[Mutex<Told>]>;
 
-/// Plays it on the device of the receiver and those of senders, if they have others.
-pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
-    let open = |name: &&str| device::open(Some(name)).expect("the world's device");
-    let devices: Vec<Device> = names.iter().map(open).collect();
+/// Plays it at the sites of its ends.
+pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
     let count = case.senders.len() as u32;
-    let (near, config) = (&devices[0], P::config(&case.settings, count));
-    let Some(mut inbox) = inbox::<P>(case, near, &config) else { return };
+    let (near, config) = (&sites[0], P::config(&case.settings, count));
+    let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
     let meeting = Meeting::<P>::of(case);
     let told: AllTold = (0..count).map(|_| Mutex::default()).collect();
     let mut threads = Vec::new();
     for at in 0..count as usize {
-        let far = devices.get(case.process_of(at)).or(devices.last()).unwrap_or(near);
+        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
         let sender = match meeting.join(&mut inbox, (near, far), &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() || case.may_die(at) => {
@@ -47,7 +45,7 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
             block_on(task, None).expect("descriptors");
             told[at].lock().ended_at = Some(time::now());
         };
-        threads.push(thread::spawn("sender", send).expect("a thread"));
+        threads.push(far.run(|| thread::spawn("sender", send)).expect("a thread"));
     }
     let receiving = Receiving::<P::Receiver> {
         inbox: aio::Receiver::new(inbox),

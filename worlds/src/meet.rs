@@ -14,6 +14,7 @@ use rdma_conn::{Listener, connect_sender, join, receiver};
 
 use crate::case::Case;
 use crate::checks::{slack, unnamed};
+use crate::places::Site;
 use crate::setup::Tuned;
 
 /// Time between two looks whether an initiator has failed before it said anything.
@@ -58,27 +59,28 @@ impl<P: Tuned> Meeting<P> {
         Meeting::Over { listener, _strangers: connected }
     }
 
-    /// The next sender.
+    /// The next sender, at `far`.
     pub(crate) fn join(
         &self,
         inbox: &mut P::Receiver,
-        (near, far): (&Device, &Device),
+        (near, far): (&Site, &Site),
         config: &P::Config,
     ) -> Result<P::Sender, ConnectError> {
         let Meeting::Over { listener, .. } = self else {
-            return join::<P>(inbox, near, far, config);
+            return join::<P>(inbox, &near.device, &far.device, config);
         };
         let has_ended = AtomicBool::new(false);
         thread::scope(|scope| {
-            let dialing = scope.spawn(|| {
-                let connected = connect_sender::<P>(listener.local_addr(), far, config);
+            let dial = || {
+                let connected = connect_sender::<P>(listener.local_addr(), &far.device, config);
                 has_ended.store(true, Ordering::Relaxed);
                 connected
-            });
+            };
+            let dialing = far.run(|| scope.spawn(dial));
             let accepted = loop {
                 match listener.next_timeout(LOOK) {
                     Ok(Some(incoming)) => {
-                        break incoming.accept_into(inbox, near, config).map(drop);
+                        break incoming.accept_into(inbox, &near.device, config).map(drop);
                     }
                     Ok(None) if has_ended.load(Ordering::Relaxed) => break Ok(()),
                     Ok(None) => {}

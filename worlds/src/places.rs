@@ -5,14 +5,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::world::{Here, NodeId};
 use host::{thread, time, world};
+use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
 use crate::case::{Case, Place};
 use crate::checks::us;
 
-/// Plays on devices of the case's place: on that of the receiver, and on those of senders, if they have others.
-pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[&str])) {
+/// Where an end is: its device, and the node of the world that is its process.
+pub(crate) struct Site {
+    pub(crate) device: Device,
+    node: NodeId,
+}
+
+impl Site {
+    /// In the process of the program.
+    fn here(name: &str) -> Site {
+        let node = world::here(Here::node).expect("it plays in a world");
+        Site::of(name, node)
+    }
+
+    fn of(name: &str, node: NodeId) -> Site {
+        Site { device: device::open(Some(name)).expect("the world's device"), node }
+    }
+
+    /// Calls what its process does: threads that this starts are of it.
+    pub(crate) fn run<T>(&self, what: impl FnOnce() -> T) -> T {
+        world::on_node(self.node, what)
+    }
+}
+
+/// Plays at sites of the case's place: at that of the receiver, and at those of senders, if they have others.
+pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[Site])) {
     let over = Arc::new(AtomicBool::new(false));
     match case.place {
         Place::Faulty => {
@@ -28,7 +53,7 @@ pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[&str])) {
             let simulation = Arc::new(Simulation::new(case.seed, faults));
             let (driven, is_over) = (Arc::clone(&simulation), Arc::clone(&over));
             let driver = thread::spawn("device", move || driven.drive(&is_over)).expect("a thread");
-            play(&[simulation.name()]);
+            play(&[Site::here(simulation.name())]);
             over.store(true, Ordering::Relaxed);
             driver.join().expect("no panic");
             expect_credits(case, simulation.stats().rnr_naks);
@@ -43,7 +68,7 @@ pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[&str])) {
                 _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
             };
             let device = WorldDevice::new(kind);
-            play(&[device.name()]);
+            play(&[Site::here(device.name())]);
             expect_credits(case, device.counters().rnr_naks);
             expect_none(&device.left());
         }
@@ -55,8 +80,8 @@ fn expect_credits(case: &Case, rnr_naks: u64) {
     assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
 }
 
-/// The ends are in processes of their own, of which one may be killed.
-fn between_processes(case: &Case, play: impl FnOnce(&[&str])) {
+/// The ends are in processes of their own, of which one may be killed, and one stopped.
+fn between_processes(case: &Case, play: impl FnOnce(&[Site])) {
     let machine = WorldMachine::new();
     let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
         .map(|_| WorldDevice::new(WorldKind::Process(machine)))
@@ -70,10 +95,23 @@ fn between_processes(case: &Case, play: impl FnOnce(&[&str])) {
         };
         thread::spawn("killer", kill).expect("a thread")
     });
-    let names: Vec<&str> = devices.iter().map(WorldDevice::name).collect();
-    play(&names);
-    if let Some(killer) = killer {
-        killer.join().expect("no panic");
+    let nodes: Vec<NodeId> =
+        devices.iter().map(|_| world::here(Here::add_node).expect("it plays in a world")).collect();
+    let stopper = case.stop.map(|stop| {
+        let node = nodes[stop.process];
+        let stop = move || {
+            time::sleep(us(stop.at_us));
+            world::note(|| format!("process {} stops for {} us", stop.process, stop.for_us));
+            world::here(|here| here.stop(node, us(stop.for_us)));
+        };
+        thread::spawn("stopper", stop).expect("a thread")
+    });
+    let site = |(device, node): (&WorldDevice, &NodeId)| Site::of(device.name(), *node);
+    let sites: Vec<Site> = devices.iter().zip(&nodes).map(site).collect();
+    sites[0].run(|| play(&sites));
+    drop(sites);
+    for thread in killer.into_iter().chain(stopper) {
+        thread.join().expect("no panic");
     }
     for device in devices.iter() {
         expect_credits(case, device.counters().rnr_naks);
@@ -86,7 +124,7 @@ fn expect_none(left: &[(&str, usize)]) {
 }
 
 /// The receiver has one address of a network, the senders another one.
-fn wired(case: &Case, play: impl FnOnce(&[&str])) {
+fn wired(case: &Case, play: impl FnOnce(&[Site])) {
     let of = case.network;
     let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
     let network = WorldNetwork::new(NetworkNature {
@@ -107,7 +145,7 @@ fn wired(case: &Case, play: impl FnOnce(&[&str])) {
         network.partition(ips[0], ips[1], us(of.partition_us));
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
-    play(&[devices[0].name(), devices[1].name()]);
+    play(&[0, 1].map(|at: usize| Site::here(devices[at].name())));
     for device in &devices {
         expect_credits(case, device.counters().rnr_naks);
         expect_none(&device.left());

@@ -7,7 +7,6 @@ use host::plant::Plant;
 use host::sync::Mutex;
 use host::world::{Failure, Limits, Nature, Report};
 use host::{thread, time, world};
-use rdma_conn::device::{self, Device};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, RecvHalf, Room, SendHalf,
@@ -20,7 +19,7 @@ use crate::checks::{Told, detection, may_be_lost, may_end, timed, unnamed, us};
 use crate::futures::play_futures;
 use crate::group::play_group;
 use crate::meet::{Meeting, inbox};
-use crate::places::on_devices;
+use crate::places::{Site, on_devices};
 use crate::setup::Tuned;
 
 /// Plays a case in a world of its own.
@@ -55,11 +54,11 @@ pub fn play_with(
         Connection::SharedWrite => form::<SharedWrite>(case.form),
         Connection::Multicast => play_group,
     };
-    world::run(seed, nature, limits, move || on_devices(&case, |names| play(&case, names)))
+    world::run(seed, nature, limits, move || on_devices(&case, |sites| play(&case, sites)))
 }
 
-/// Plays a case on devices of these names.
-type Play = fn(&Arc<Case>, &[&str]);
+/// Plays a case at these sites.
+type Play = fn(&Arc<Case>, &[Site]);
 
 fn form<P: Tuned>(form: Form) -> Play {
     match form {
@@ -75,14 +74,12 @@ struct Shared {
     senders: Vec<Mutex<Told>>,
 }
 
-/// Plays it on the device of the receiver and those of senders, if they have others.
-fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
-    let open = |name: &&str| device::open(Some(name)).expect("the world's device");
-    let devices: Vec<Device> = names.iter().map(open).collect();
-    let device = devices[0].clone();
+/// Plays it at the sites of its ends.
+fn play_on<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
+    let near = &sites[0];
     let count = case.senders.len() as u32;
     let config = P::config(&case.settings, count);
-    let Some(mut inbox) = inbox::<P>(case, &device, &config) else { return };
+    let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
     let meeting = Meeting::<P>::of(case);
     let shared = Arc::new(Shared {
         case: Arc::clone(case),
@@ -90,8 +87,8 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
     });
     let mut threads = Vec::new();
     for at in 0..count as usize {
-        let far = devices.get(case.process_of(at)).or(devices.last()).unwrap_or(&device);
-        let sender = match meeting.join(&mut inbox, (&device, far), &config) {
+        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
+        let sender = match meeting.join(&mut inbox, (near, far), &config) {
             Ok(sender) => sender,
             Err(e) if case.may_fail() || case.may_die(at) => {
                 world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
@@ -102,7 +99,7 @@ fn play_on<P: Tuned>(case: &Arc<Case>, names: &[&str]) {
         };
         let shared = Arc::clone(&shared);
         let run = move || Sending::<P>::new(sender, at, &shared).run();
-        threads.push(thread::spawn("sender", run).expect("a thread"));
+        threads.push(far.run(|| thread::spawn("sender", run)).expect("a thread"));
     }
     let taken = Receiving::<P>::new(inbox, &shared, threads.len()).run();
     for thread in threads {

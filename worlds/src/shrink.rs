@@ -48,6 +48,7 @@ fn candidates(case: &Case) -> Vec<Case> {
         Case { jump_one_in: 0, ..case.clone() },
         Case { short_one_in: 0, ..case.clone() },
         Case { strangers: None, ..case.clone() },
+        Case { stop: None, ..case.clone() },
         Case { faults: Faults::default(), ..case.clone() },
         Case { network: Network::default(), ..case.clone() },
         Case { network: Network { partition_us: 0, ..case.network }, ..case.clone() },

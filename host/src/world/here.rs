@@ -57,6 +57,17 @@ pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Calls `run` as if the calling thread were of another node: threads that it starts are of that.
+pub fn on_node<T>(node: NodeId, run: impl FnOnce() -> T) -> T {
+    let set = |here: &Here, node| {
+        std::mem::replace(&mut here.world.state.lock().tasks[here.id].node, node)
+    };
+    let own = here(|here| set(here, node));
+    let done = run();
+    here(|here| own.map(|own| set(here, own)));
+    done
+}
+
 /// Ends the world with a failure: a promise was broken.
 ///
 /// # Panics

@@ -100,11 +100,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     machine.run(guest::quoted(&command(args, &own, &ours)), &[])
 }
 
-/// Builds; the command for the guest that shows that all can be compared.
+/// Cases of the gate: a latency and a rate.
+const IN_GATE: &str = "send-lat,write-bw";
+
+/// Builds; the command for the guest that shows that the gate's cases can be compared.
 pub(super) fn quick() -> Result<String> {
     let ours = build(&std::env::current_exe().context("finding this program")?)?;
     Ok(format!(
-        "{XTASK} vm compare --quick --here {}",
+        "{XTASK} vm compare --quick --case {IN_GATE} --here {}",
         guest::quoted(&[ours.display().to_string()])
     ))
 }
