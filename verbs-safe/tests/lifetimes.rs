@@ -139,7 +139,7 @@ fn is_slow() -> bool {
 /// Makes the handles with `make`, and drops them, in every order (a sample of them where
 /// that would take long: under valgrind, and where the device is the kernel's).
 fn drop_in_every_order(make: impl Fn() -> ([Part; PARTS], End)) {
-    let every = if is_slow() { 97 } else { 1 };
+    let every = if is_slow() { 499 } else { 1 };
     let (mut count, mut number) = (0, 0);
     orders(|order| {
         number += 1;

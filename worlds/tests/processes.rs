@@ -7,7 +7,7 @@ use worlds::case::{Case, Connection, Kill, Place, Settings};
 use worlds::play::play;
 
 /// Enough for each connection to have met killed processes, and others.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 3;
 
 fn keeps_its_promises(case: &Case) -> u64 {
     let (report, ended) = play(case, Limits::default());

@@ -79,7 +79,7 @@ const STEPS: &[Step] = &[
         &["verbs-safe/benches/ring/instructions.sh"],
     ),
     step("loom models and their mutants", Always, 50, &["loom-tests/run.sh"]),
-    step("worlds", Gate, 120, &["cargo xtask simulate --seeds 2000 --from commit"]),
+    step("worlds", Gate, 60, &["cargo xtask simulate --seeds 2000 --from commit --as-tests"]),
     step("worlds, many", Full, 600, &["cargo xtask simulate --seeds 20000"]),
     step(
         "worlds find planted faults",

@@ -70,6 +70,9 @@ enum Chore {
         /// Begin with this seed, or with one that the last commit gives
         #[arg(long, value_name = "SEED|commit", default_value = "0")]
         from: String,
+        /// As `cargo test --workspace` builds it: nothing is built once more, but worlds take three times as long
+        #[arg(long)]
+        as_tests: bool,
         /// Options of the program, as `--protocol send-recv --world near`
         #[arg(last = true)]
         rest: Vec<String>,
@@ -109,7 +112,9 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Lane(args) => return lanes::run(args),
         Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,
-        Chore::Simulate { seeds, from, rest } => return simulate::run(seeds, &from, &rest),
+        Chore::Simulate { seeds, from, as_tests, rest } => {
+            return simulate::run(seeds, &from, as_tests, &rest);
+        }
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Stress(args) => stress::run(&args)?,
         Chore::Vm(args) => return vm::run(args),

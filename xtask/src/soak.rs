@@ -4,18 +4,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::lanes::GUEST_PROFILE;
-
 /// Rounds of the test that kills processes.
 const KILLS: u64 = 200;
 
-/// Runs the tests that draw from a seed, as they are built for the guest: optimised, with every assertion.
+/// Runs the tests that draw from a seed: optimised, with every assertion.
 pub(crate) fn run(schedules: u64, seed: Option<u64>) -> Result<()> {
     let seeded =
         [("simulation", "RDMA_CONN_SCHEDULES", schedules), ("kill", "RDMA_CONN_KILLS", KILLS)];
     for (program, variable, number) in seeded {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--workspace", "--profile", GUEST_PROFILE, "--quiet", "--test"]);
+        cargo.args(["test", "--workspace", "--profile", "lane", "--quiet", "--test"]);
         cargo.args([program, "--", "--nocapture"]).env(variable, number.to_string());
         cargo.envs(seed.map(|seed| ("RDMA_CONN_SEED", seed.to_string())));
         if !cargo.status().context("starting cargo")?.success() {

@@ -20,9 +20,6 @@ use programs::Source;
 pub(crate) use programs::build;
 use runner::{Plan, Program};
 
-/// The profile of what runs in the guest: optimised, for its processor is emulated; every assertion.
-pub(crate) const GUEST_PROFILE: &str = "lane";
-
 impl Lane {
     fn keeps_out(&self, source: &Source, gate: bool) -> Option<String> {
         let by_gate = source.header.shows.filter(|it| gate && self.not_in_gate.contains(it));
@@ -75,11 +72,11 @@ pub(crate) fn run(args: LaneArgs) -> Result<ExitCode> {
     let lane = LANES.iter().find(|lane| Some(lane.name) == args.name.as_deref());
     let lane = lane.filter(|lane| lane.name != RXE0.name);
     let lane = lane.context("name a lane: soft0, apart, distant, wired or roce")?;
-    runner::run(&plan(lane, "dev", args.choice)?, args.jobs)
+    runner::run(&plan(lane, args.choice)?, args.jobs)
 }
 
 /// Chooses the programs of a lane, and builds no others.
-pub(crate) fn plan(lane: &Lane, profile: &str, choice: Choice) -> Result<Plan> {
+pub(crate) fn plan(lane: &Lane, choice: Choice) -> Result<Plan> {
     let Choice { test: only, gate, filter } = choice;
     let mut sources = programs::all()?;
     sources.retain(|source| only.is_empty() || only.contains(&source.target));
@@ -89,7 +86,7 @@ pub(crate) fn plan(lane: &Lane, profile: &str, choice: Choice) -> Result<Plan> {
     plan.elsewhere = named - sources.len();
     ensure!(!sources.is_empty(), "no such program is in the lane: see --list");
     let targets: Vec<String> = sources.iter().map(|source| source.target.clone()).collect();
-    let mut executables = build(profile, &targets)?;
+    let mut executables = build(&targets)?;
     for source in sources {
         let path = source.path.display();
         plan.programs.push(Program {

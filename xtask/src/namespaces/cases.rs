@@ -38,7 +38,7 @@ const FEW: &str = "--size 16,9001 --rounds 1";
 /// rdma-core's and perftest's, and what their last lines say: `(line, text)`.
 const PROGRAMS: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -n 200 -m 4096", "200 iters in"),
-    ("ibv_rc_pingpong -n 100 -s 65537 -m 1024 -c", "100 iters in"),
+    ("ibv_rc_pingpong -n 30 -s 65537 -m 1024 -c", "30 iters in"),
     ("ibv_uc_pingpong -n 100 -s 1024", "100 iters in"),
     ("ibv_ud_pingpong -n 100 -s 1024", "100 iters in"),
     ("ib_send_bw -F -n 200", "65536 200"),

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
 fn outside(args: &NamespacesArgs) -> Result<()> {
     permitted()?;
     // With every assertion, but where it is measured.
-    let built = build(if args.speed { "release" } else { lanes::GUEST_PROFILE })?;
+    let built = build(args.speed)?;
     let mut unshare = Command::new("unshare");
     unshare.args(ENTER).arg(std::env::current_exe()?).arg("namespaces");
     unshare.arg("--inside").arg(built).args(["--copy", &args.copy.to_string()]);
@@ -139,21 +139,24 @@ fn permitted() -> Result<()> {
     )
 }
 
-/// Builds the command and the library; the folder that has both.
-pub(crate) fn build(profile: &str) -> Result<PathBuf> {
-    if profile == "release" {
+/// Builds the command and the library, optimised or as tests have them; the folder that has both.
+pub(crate) fn build(optimised: bool) -> Result<PathBuf> {
+    if optimised {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--release"]);
         cargo.args(["--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
         ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
     } else {
-        // With the features that tests have: lanes build the same.
-        lanes::build(profile, &["symbols".to_owned()])?;
+        lanes::build(&["symbols".to_owned()])?;
     }
+    Ok(target_folder()?.join(if optimised { "release" } else { "debug" }))
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> Result<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(std::path::absolute(target.join(folder))?)
+    Ok(std::path::absolute(target)?)
 }
 
 /// In a network namespace of its own.

@@ -8,15 +8,13 @@ use crate::{conformance, lanes, namespaces};
 
 /// Builds what meets; the command for the guest that runs it.
 pub(super) fn command(filter: Option<String>, speed: bool) -> Result<String> {
-    let built = namespaces::build(if speed { "release" } else { lanes::GUEST_PROFILE })?
-        .display()
-        .to_string();
+    let built = namespaces::build(speed)?.display().to_string();
     let mut words = ["namespaces", "--kernel", "--inside", &built].map(str::to_owned).to_vec();
     if speed {
         words.push("--speed".to_owned());
     } else {
         let targets = conformance::TARGETS.map(str::to_owned);
-        for test in lanes::build(lanes::GUEST_PROFILE, &targets)?.values() {
+        for test in lanes::build(&targets)?.values() {
             words.extend(["--test".to_owned(), test.display().to_string()]);
         }
     }

@@ -100,7 +100,7 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
 
 /// Runs the lane rxe0, and then other commands, in one guest.
 fn tests(machine: &Machine, choice: lanes::Choice, others: &[String]) -> Result<ExitCode> {
-    let plan = serde_json::to_vec(&lanes::plan(&lanes::RXE0, lanes::GUEST_PROFILE, choice)?)?;
+    let plan = serde_json::to_vec(&lanes::plan(&lanes::RXE0, choice)?)?;
     let inside = format!("{XTASK} vm inside \"$RDMA_CONN_VM_SHARED/plan\"");
     with_xtask(machine, &[&[inside], others].concat(), vec![("plan", plan)])
 }
