@@ -495,7 +495,7 @@ impl<L: Link> Receiving<L> {
             return Ok(Arm::Ready);
         }
         let descriptor =
-            self.arming.descriptor(&channel, None, Rounds::interval(self.common.keepalive));
+            self.arming.descriptor(&channel, None, self.rounds.left(self.common.keepalive));
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }
 
@@ -540,6 +540,7 @@ impl<L: Link> Receiving<L> {
     /// trailer makes no event: with such peers it sleeps for `POLL_SLEEP` at most.
     fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
         self.look_after();
+        let time = time.min(self.rounds.left(self.common.keepalive));
         let Some(channel) = self.channel.clone() else { return Ok(None) };
         let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
         self.poll_completions()?;

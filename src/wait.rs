@@ -151,15 +151,21 @@ pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether 
 pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 
 /// When a half that serves several peers, or whose program only polls, asks after those that are silent: in
-/// rounds, since no wait of its own ends with the silence of one.
+/// rounds, since no wait of its own ends with the silence of one. A round comes half of `keepalive` after the one
+/// before, and asks after the peers that have said nothing since: of each within `keepalive` after its last word, if the
+/// half sleeps no longer than [`left`](Self::left).
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(Option<Instant>);
 
 impl Rounds {
-    /// From one round to the next: half of `keepalive`. A round asks after the peers that have said nothing since
-    /// the one before, and so within `keepalive` after the last word of each.
-    pub(crate) fn interval(keepalive: Duration) -> Duration {
+    fn interval(keepalive: Duration) -> Duration {
         keepalive.max(SHORTEST_KEEPALIVE) / 2
+    }
+
+    /// The time until the next round.
+    pub(crate) fn left(&self, keepalive: Duration) -> Duration {
+        let (now, interval) = (host::time::now(), Self::interval(keepalive));
+        self.0.map_or(interval, |since| interval.saturating_sub(now.duration_since(since)))
     }
 
     /// Whether a round is due, which begins now.

@@ -15,7 +15,7 @@ use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
 use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, SILENT, SleepBackoff, Step, WaitStrategy, poll_after,
+    Deadline, Idle, POLL_SLEEP, Rounds, SILENT, SleepBackoff, Step, WaitStrategy, poll_after,
     shares_processor,
 };
 
@@ -63,9 +63,13 @@ pub struct Receiver {
     max_peers: u32,
     wait: WaitStrategy,
     arming: Arming,
-    /// Until then tries look at no tail: a descriptor was [armed](RecvHalf::arm), and nothing has come since.
-    /// Else each READ of a tail would wake the program, which would have the tail read again.
+    /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has come: else each
+    /// READ of a tail would wake the program, which would have the tail read again.
     quiet: Option<Deadline>,
+    /// When peers that rest are looked at as well.
+    rounds: Rounds,
+    /// There was a try since then: a program that polls does not wait for the descriptor.
+    has_tried: bool,
     max_sleep: Duration,
     keepalive: Duration,
     linger: Duration,
@@ -89,6 +93,8 @@ impl Receiver {
             wait: config.common.wait,
             arming: Arming::default(),
             quiet: None,
+            rounds: Rounds::default(),
+            has_tried: false,
             max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
             keepalive: config.common.keepalive,
             linger: config.common.linger,
@@ -199,7 +205,9 @@ impl RecvHalf for Receiver {
         }
         let awaits_frees = self.links.iter_mut().flatten().any(|link| link.awaits_frees());
         let within = if awaits_frees { POLL_SLEEP } else { self.max_sleep.min(self.keepalive) };
-        self.quiet.get_or_insert_with(|| Deadline::after(within));
+        let quiet = *self.quiet.get_or_insert_with(|| Deadline::after(within));
+        self.has_tried = false;
+        let within = within.min(quiet.remaining(host::time::now()));
         let descriptor = self.arming.descriptor(channel, None, within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
@@ -256,6 +264,9 @@ impl Receiver {
     /// Sleeps until there is something to look at; no longer than `time` and
     /// [`max_sleep`](Config::max_sleep).
     fn sleep(&mut self, time: Duration, backoff: &mut SleepBackoff) -> Result<(), RecvError> {
+        if self.wake_resting() {
+            return Ok(());
+        }
         let channels = self.channels();
         let Some((first, others)) = channels.split_first() else {
             backoff.sleep(time);
@@ -356,6 +367,7 @@ impl Receiver {
     #[inline(never)]
     fn go_on(&mut self) -> Result<(), RecvError> {
         if self.is_quiet() {
+            self.let_go();
             return Err(RecvError::Empty);
         }
         // The rest of this round, and one whole round. On a shared processor no sender runs
@@ -391,9 +403,20 @@ impl Receiver {
     #[inline]
     fn is_quiet(&mut self) -> bool {
         let Some(quiet) = self.quiet.take() else { return false };
-        let is_quiet = !quiet.has_passed(host::time::now()) && self.prepare_sleep();
+        let is_over = quiet.has_passed(host::time::now()) || self.wake_resting();
+        let has_tried = std::mem::replace(&mut self.has_tried, true);
+        let is_quiet = !is_over && !has_tried && self.prepare_sleep();
         self.quiet = is_quiet.then_some(quiet);
         is_quiet
+    }
+
+    /// Whether tails of peers that rest are due as well: the READ of a tail is what finds a dead peer.
+    fn wake_resting(&mut self) -> bool {
+        let is_due = self.rounds.is_due(host::time::now(), self.keepalive);
+        if is_due {
+            self.turns.wake_all();
+        }
+        is_due
     }
 
     /// Looks that find nothing before a peer rests.

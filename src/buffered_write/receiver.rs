@@ -222,7 +222,7 @@ impl RecvHalf for Receiver {
         if has_more || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let within = Rounds::interval(self.policy.keepalive);
+        let within = self.rounds.left(self.policy.keepalive);
         let descriptor = self.arming.descriptor(&channel, None, within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }

@@ -406,12 +406,14 @@ impl Receiver {
         if polled > 0 {
             // An event loop is awake: what it frees makes no system call.
             self.landing.retract();
-            self.repost()?;
+            let reposted = self.repost();
             self.probe_silent_peers_now_and_then();
             self.links.iter_mut().for_each(Link::work);
+            // What has landed is there, whatever has failed.
             for at in 0..self.links.len() {
                 self.collect(self.links[at].peer);
             }
+            reposted?;
         }
         Ok(polled)
     }
@@ -448,7 +450,9 @@ impl Receiver {
         };
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         // The descriptor is the same from the first call on.
-        self.landing.home().map_err(|reason| self.fail(reason))?;
+        if wants_buffers {
+            self.landing.home().map_err(RecvError::Ended)?;
+        }
         self.landing.retract();
         self.arming.disarm(Some(&channel)).map_err(|e| self.fail(device(&e)))?;
         self.landing.is_wanted = wants_buffers;
@@ -466,7 +470,7 @@ impl Receiver {
             return Ok(Arm::Ready);
         }
         self.probe_silent_peers();
-        let within = Rounds::interval(self.config.common.keepalive);
+        let within = self.rounds.left(self.config.common.keepalive);
         let wakeup = self.landing.wakeup();
         let descriptor = self.arming.descriptor(&channel, wakeup, within);
         Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
@@ -641,6 +645,8 @@ impl Receiver {
     /// Arms the queue, looks once more, and sleeps: a completion that comes between the
     /// look and the sleep rings the channel.
     fn sleep(&mut self, time: Duration) -> Result<(), RecvError> {
+        self.probe_silent_peers();
+        let time = time.min(self.rounds.left(self.config.common.keepalive));
         let armed = match self.cq.arm(false) {
             Ok(armed) => armed,
             Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),

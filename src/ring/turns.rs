@@ -76,6 +76,12 @@ impl Turns {
         self.next_wake = self.resting.iter().map(|r| r.until).min().unwrap_or(u64::MAX);
     }
 
+    /// All places that rest are looked at in the next round.
+    pub(crate) fn wake_all(&mut self) {
+        self.active.extend(self.resting.drain(..).map(|resting| resting.place));
+        self.next_wake = u64::MAX;
+    }
+
     /// `place` had nothing in its turn, for the `vain`th time in a row: it rests, unless it is
     /// the only place.
     pub(crate) fn rest(&mut self, place: u32, vain: u32) {
@@ -109,6 +115,17 @@ mod tests {
         assert_eq!(round(&mut turns), [1, 2]);
         turns.add(0);
         assert_eq!(round(&mut turns), [1, 2, 0]);
+    }
+
+    #[test]
+    fn who_rests_is_woken() {
+        let mut turns = Turns::new(64);
+        (0..3).for_each(|place| turns.add(place));
+        turns.rest(1, 6);
+        assert_eq!(round(&mut turns), [0, 2]);
+        turns.wake_all();
+        assert_eq!(round(&mut turns), [0, 2, 1]);
+        assert_eq!(round(&mut turns), [0, 2, 1]);
     }
 
     #[test]

@@ -179,6 +179,7 @@ impl driven::Receiver for Receiver {
                 Step::Again => self.watch(),
                 Step::Sleep(time) => {
                     self.probe_silent_peers();
+                    let time = time.min(self.rounds.left(self.policy.keepalive));
                     if let Some(message) = self.sleep(time)? {
                         return Ok(message);
                     }
@@ -301,7 +302,7 @@ impl RecvHalf for Receiver {
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
-        let within = within.min(Rounds::interval(self.policy.keepalive));
+        let within = within.min(self.rounds.left(self.policy.keepalive));
         let wakeup = self.returns.wakeup().as_fd();
         let descriptor = self.arming.descriptor(&channel, Some(wakeup), within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))

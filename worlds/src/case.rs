@@ -392,7 +392,10 @@ impl Case {
             (case.jump_one_in, case.jump_us) =
                 (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
         }
-        if connection != Connection::Multicast {
+        if connection == Connection::Multicast {
+            // All members are of one process.
+            case.stop = None;
+        } else {
             case.form = match random.below(8) {
                 0 => Form::Bytes,
                 1 => Form::Futures,
@@ -407,11 +410,18 @@ impl Case {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
                 case.short_posts = random.one_in(2);
             }
-            // Ends that meet within a process have their devices' threads there, too.
-            if random.one_in(8) || case.stop.is_some() {
+            if random.one_in(8) {
                 let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));
                 case.strangers = Some(Strangers { count, are_awaited });
             }
+        }
+        if case.stop.is_some() && case.strangers.is_none() {
+            // Ends that meet within a process have their devices' threads there, too.
+            case.strangers = Some(Strangers { count: 0, are_awaited: false });
+        }
+        if is_wired && case.short_one_in > 0 && case.settings.wait == Wait::Spin {
+            // A request to an end that was given up is tried for half a second: many polls.
+            case.settings.wait = Wait::Adaptive;
         }
         if is_wired || case.stall_one_in > 0 {
             // An end's last word is said within this: it may have to be sent again, or wait for a processor.

@@ -54,9 +54,14 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
         taken: vec![0; threads.len()],
         is_over: threads.is_empty(),
     };
-    receiving.run(case);
+    let taken = receiving.run(case);
     for thread in threads {
         thread.join().expect("no panic");
+    }
+    if !case.receiver_is_dropped {
+        for (at, (told, taken)) in told.iter().zip(taken).enumerate() {
+            told.lock().expect_all(at, taken);
+        }
     }
     // Halves that are dropped say goodbye on threads of their own.
     time::sleep(Duration::from_millis(case.settings.linger_ms) + detection(case).min(PATIENCE));
@@ -172,7 +177,8 @@ struct Receiving<'t, R: RecvHalf + 'static> {
 }
 
 impl<R: RecvHalf + 'static> Receiving<'_, R> {
-    fn run(mut self, case: &Case) {
+    /// Messages that it has taken of each sender.
+    fn run(mut self, case: &Case) -> Vec<u64> {
         for step in &case.receiver {
             world::note(|| format!("receiver: {step:?}"));
             match step {
@@ -190,7 +196,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
         }
         self.held.clear();
         if case.receiver_is_dropped {
-            return;
+            return self.taken;
         }
         let start = time::now();
         while !self.is_over {
@@ -203,9 +209,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
             assert!(has_come || !have_ended, "no end within {bound:?}");
             assert!(time::since(start) < PATIENCE, "no end");
         }
-        for (at, told) in self.told.iter().enumerate().take(self.taken.len()) {
-            told.lock().expect_all(at, self.taken[at]);
-        }
+        self.taken
     }
 
     /// Receives, for so long; whether something has come. What an error says of a sender is no end of the others.

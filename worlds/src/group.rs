@@ -17,6 +17,9 @@ use crate::places::Site;
 /// Longer than all sleeps of a case, and than what the survivors of a failure wait for each other.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// The time within which a member leaves, or gives that up.
+const GOODBYE: Duration = Duration::from_secs(1);
+
 /// Outcome of a member.
 #[derive(Debug)]
 struct Member {
@@ -87,7 +90,7 @@ fn play_member(case: &Case, member: Group, at: usize) -> Member {
     let Sending { running, sent, .. } = sending;
     let has_left = case.ends.get(at) == Some(&End::Drop);
     let ended = match has_left {
-        true => running.leave_timeout(PATIENCE),
+        true => timed(case, "leave", GOODBYE, || running.leave_timeout(PATIENCE)),
         false => running.finish_timeout(PATIENCE),
     };
     world::note(|| format!("member {at}: {ended:?}"));
@@ -103,8 +106,12 @@ fn may_end(case: &Case) -> bool {
 /// Whether a second may be over before a member that leaves has delivered its own messages and said goodbye: requests
 /// fail, or others are slow, without whose turns nothing is delivered.
 fn may_leave_late(case: &Case) -> bool {
-    let waits = |step: &SendStep| matches!(step, SendStep::Sleep(1..) | SendStep::WaitAll(1..));
-    case.may_fail() || case.stall_one_in > 0 || case.senders.iter().flatten().any(waits)
+    let time = |step: &SendStep| match step {
+        SendStep::Sleep(us) | SendStep::WaitAll(us) | SendStep::SendWithin(_, us) => *us,
+        _ => 0,
+    };
+    let waits_us: u64 = case.senders.iter().flatten().map(time).sum();
+    case.may_fail() || case.stall_one_in > 0 || us(waits_us) >= GOODBYE
 }
 
 /// Each member delivers what each other one has sent, in its order; all of them in one order; and those that stay

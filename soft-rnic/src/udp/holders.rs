@@ -33,15 +33,10 @@ impl fmt::Display for PortHolder {
 /// What has the port of an address, or of all addresses. Nothing is bound to find out.
 #[must_use]
 pub fn port_holders(addr: SocketAddr) -> Vec<PortHolder> {
-    let sockets: Vec<Socket> = ["/proc/net/udp", "/proc/net/udp6"]
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|text| text.lines().filter_map(socket_of).collect::<Vec<_>>())
-        .filter(|socket| socket.takes(addr))
-        .collect();
-    let mut inodes: Vec<u64> = sockets.iter().map(|socket| socket.inode).collect();
-    inodes.sort_unstable();
-    let is_shared = sockets.len() > 1;
+    let lists = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);
+    let sockets = sockets_of(&lists.into_iter().flatten().collect::<String>(), addr);
+    let inodes: Vec<u64> = sockets.iter().map(|socket| socket.inode).collect();
+    let is_shared = are_shared(&sockets);
     let (mut holders, mut named) = (Vec::new(), Vec::new());
     for (process, inode) in processes_with(&inodes) {
         named.push(inode);
@@ -77,6 +72,22 @@ impl Socket {
         };
         self.local.port() == addr.port() && (is_any || mine == asked)
     }
+}
+
+/// The sockets of the kernel's list that have an address, in the order of their inodes, each once: a list that
+/// changes while it is read has some of them twice.
+fn sockets_of(list: &str, addr: SocketAddr) -> Vec<Socket> {
+    let mut sockets: Vec<Socket> = list.lines().filter_map(socket_of).collect();
+    sockets.retain(|socket| socket.takes(addr));
+    sockets.sort_unstable_by_key(|socket| socket.inode);
+    sockets.dedup();
+    sockets
+}
+
+/// Whether several of them are bound to one address, as only processes that share it can do.
+fn are_shared(sockets: &[Socket]) -> bool {
+    let shares = |(at, one): (usize, &Socket)| sockets[..at].iter().any(|it| it.local == one.local);
+    sockets.iter().enumerate().any(shares)
 }
 
 /// Reads `  7: 0200007F:12B7 00000000:0000 07 … uid timeout inode …`.
@@ -191,6 +202,25 @@ mod tests {
     fn a_process_that_has_all_sockets_of_an_address_is_named_once() {
         let group = Port::bind_group("127.0.0.41:0".parse().unwrap(), 14, 2).unwrap();
         assert_eq!(port_holders(group[0].local()).len(), 1);
+    }
+
+    #[test]
+    fn an_address_is_shared_by_several_sockets_of_its_own() {
+        let line = |address: &str, inode: u32| {
+            format!("7: {address}:12B7 00000000:0000 07 0:0 0:0 0 1000 0 {inode} 2 0 0\n")
+        };
+        let (ours, any) = ("02041F7F", "00000000");
+        let addr = "127.31.4.2:4791".parse().unwrap();
+        let shared = |lines: &[String]| {
+            let sockets = sockets_of(&lines.concat(), addr);
+            (sockets.len(), are_shared(&sockets))
+        };
+        assert_eq!(shared(&[line(ours, 5)]), (1, false));
+        // The list has changed meanwhile.
+        assert_eq!(shared(&[line(ours, 5), line(ours, 5)]), (1, false));
+        // Another process has the port of all addresses.
+        assert_eq!(shared(&[line(ours, 5), line(any, 4)]), (2, false));
+        assert_eq!(shared(&[line(ours, 5), line(ours, 4)]), (2, true));
     }
 
     #[test]

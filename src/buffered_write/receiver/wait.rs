@@ -38,6 +38,7 @@ impl Receiver {
                 Step::Again => {}
                 Step::Sleep(time) => {
                     self.look_after();
+                    let time = time.min(self.rounds.left(self.policy.keepalive));
                     if let Some(done) = self.sleep(time, &mut try_recv)? {
                         return Ok(done);
                     }
