@@ -87,7 +87,7 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Run all test programs many times, beside two busy loops on each processor
+    /// Run the test programs that go by real time many times, beside two busy loops on each processor
     Stress(stress::StressArgs),
     /// Run a command in a virtual machine whose kernel has the software RoCE device rxe0,
     /// on what is built here

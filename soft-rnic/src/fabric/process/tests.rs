@@ -15,7 +15,7 @@ use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::objects::pending::{Outcome, Wait};
 use crate::objects::qp_state::State;
-use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
+use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};
 use host::random::Random;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -45,8 +45,23 @@ mod room;
 pub(super) mod unfilled;
 mod windows;
 
+/// Peers that are made up have numbers below this.
+const MADE_UP: u32 = 256;
+
+/// A device of its own. The slot that it claims begins anywhere, and is that of no made-up peer.
+fn device_of_its_own(ordinal: u64) -> Arc<Device> {
+    loop {
+        let device = Device::new("test", ordinal, Kind::Synchronous);
+        let own = slot_of(device.peers.as_ref().unwrap().base());
+        if (0..MADE_UP).all(|n| slot(n) != own) {
+            return device;
+        }
+    }
+}
+
 /// The slots of the peers that are made up: any but this process's.
 fn slot(n: u32) -> u32 {
+    assert!(n < MADE_UP, "the slot may be that of a device");
     let device = crate::objects::device::default_device();
     let own = slot_of(device.peers.as_ref().unwrap().base());
     (own + 1 + n) % directory::SLOTS

@@ -5,11 +5,10 @@ use crate::fabric::process::incoming::MAKES_WAY;
 use crate::fabric::process::incoming::progress::MADE_WAY;
 use crate::fabric::process::progress_thread;
 use crate::fabric::process::side::FetchState;
-use crate::objects::state::Kind;
 
 /// A device of its own, which takes what the peer sends.
 fn device_of(peer: &Wild) -> Arc<Device> {
-    let device = Device::new("test", 1 << 51, Kind::Synchronous);
+    let device = device_of_its_own(1 << 51);
     peers(&device).progress.lock().add(Arc::clone(&peer.pair));
     device
 }

@@ -8,7 +8,7 @@ use crate::objects::mr_table::{LOCAL_WRITE, MW_BIND, MrTable, REMOTE_WRITE};
 use crate::objects::mw_table::{Asker, Bind};
 use crate::objects::mws::Ending;
 use crate::objects::span::SpanBuf;
-use crate::objects::state::{Device, Kind};
+use crate::objects::state::Device;
 
 /// A queue pair in RTS, with a window bound to it; and two others, which do nothing: the first one is
 /// its peer.
@@ -41,7 +41,7 @@ impl Bound {
         let mut memory = Box::new([0_u8; 64]);
         // SAFETY: the verbs are used as their manual pages say.
         unsafe {
-            let device = Device::new("test", 1 << 50, Kind::Synchronous);
+            let device = device_of_its_own(1 << 50);
             if let Some(peer) = peer {
                 meet(&device, peer);
             }
