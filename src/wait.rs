@@ -150,10 +150,10 @@ pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether 
 /// The shortest keepalive interval: a shorter one would leave no time for anything but probes.
 pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 
-/// When a half that serves several peers, or whose program only polls, asks after those that are silent: in
-/// rounds, since no wait of its own ends with the silence of one. A round comes half of `keepalive` after the one
-/// before, and asks after the peers that have said nothing since: of each within `keepalive` after its last word, if the
-/// half sleeps no longer than [`left`](Self::left).
+/// Rounds of probes, for a half that serves several peers or is only polled: none of its waits ends with the silence
+/// of one peer. A round is due half of `keepalive` after the one before, and probes the peers from which nothing has
+/// come since. So each is probed within `keepalive` after its last word, if the half sleeps no longer than
+/// [`left`](Self::left).
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(Option<Instant>);
 
@@ -168,7 +168,7 @@ impl Rounds {
         self.0.map_or(interval, |since| interval.saturating_sub(now.duration_since(since)))
     }
 
-    /// Whether a round is due, which begins now.
+    /// True if a round is due: it begins now.
     pub(crate) fn is_due(&mut self, now: Instant, keepalive: Duration) -> bool {
         let since = *self.0.get_or_insert(now);
         let is_due = now.duration_since(since) >= Self::interval(keepalive);

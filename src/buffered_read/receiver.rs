@@ -66,7 +66,7 @@ pub struct Receiver {
     /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has come: else each
     /// READ of a tail would wake the program, which would have the tail read again.
     quiet: Option<Deadline>,
-    /// When peers that rest are looked at as well.
+    /// Rounds in which the tails of peers that rest are read as well.
     rounds: Rounds,
     /// There was a try since then: a program that polls does not wait for the descriptor.
     has_tried: bool,
@@ -399,7 +399,7 @@ impl Receiver {
         Err(if is_over { RecvError::Closed } else { RecvError::Empty })
     }
 
-    /// Whether nothing has come since a descriptor was armed.
+    /// True if nothing has come since a descriptor was armed.
     #[inline]
     fn is_quiet(&mut self) -> bool {
         let Some(quiet) = self.quiet.take() else { return false };
@@ -410,7 +410,8 @@ impl Receiver {
         is_quiet
     }
 
-    /// Whether tails of peers that rest are due as well: the READ of a tail is what finds a dead peer.
+    /// Begins a round, if one is due, in which the tails of peers that rest are read as well: the READ of its tail
+    /// finds a dead peer.
     fn wake_resting(&mut self) -> bool {
         let is_due = self.rounds.is_due(host::time::now(), self.keepalive);
         if is_due {

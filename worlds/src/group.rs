@@ -103,8 +103,8 @@ fn may_end(case: &Case) -> bool {
     case.may_fail() || case.kill.is_some() || case.ends.contains(&End::Drop)
 }
 
-/// Whether a second may be over before a member that leaves has delivered its own messages and said goodbye: requests
-/// fail, or others are slow, without whose turns nothing is delivered.
+/// True if a member that leaves may need more than a second to deliver its own messages and say goodbye: requests
+/// fail, or other members are slow to take their turns, and nothing is delivered before they do.
 fn may_leave_late(case: &Case) -> bool {
     let time = |step: &SendStep| match step {
         SendStep::Sleep(us) | SendStep::WaitAll(us) | SendStep::SendWithin(_, us) => *us,

@@ -13,7 +13,7 @@ use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine,
 use crate::case::{Case, Place};
 use crate::checks::us;
 
-/// Where an end is: its device, and the node of the world that is its process.
+/// Device of an end, and the node of the world that is its process.
 pub(crate) struct Site {
     pub(crate) device: Device,
     node: NodeId,

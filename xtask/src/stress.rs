@@ -21,7 +21,7 @@ const LOOPS: usize = 2;
 const LIMIT: Duration = Duration::from_secs(1_800);
 /// Programs at a time: most of their tests wait.
 const AT_A_TIME: usize = 8;
-/// Packages whose tests wait for nothing, or in virtual time.
+/// Packages with tests that wait for nothing, or in virtual time.
 const WITHOUT_TIME: &[&str] = &["conn-core", "loom-tests", "roce-core", "worlds", "xtask"];
 /// Time between two looks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(20);

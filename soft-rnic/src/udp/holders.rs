@@ -84,7 +84,7 @@ fn sockets_of(list: &str, addr: SocketAddr) -> Vec<Socket> {
     sockets
 }
 
-/// Whether several of them are bound to one address, as only processes that share it can do.
+/// True if several of them are bound to one address, as only processes that share it can do.
 fn are_shared(sockets: &[Socket]) -> bool {
     let shares = |(at, one): (usize, &Socket)| sockets[..at].iter().any(|it| it.local == one.local);
     sockets.iter().enumerate().any(shares)

@@ -78,7 +78,7 @@ pub(super) fn all() -> Result<Vec<Source>> {
 
 /// Builds test programs of these names, with the command and the library of soft0: the
 /// executables, by the paths of their sources. Profile and features are those of `cargo test --workspace`, so that
-/// no lane builds anything once more: in the guest, whose processor is emulated, its tests take a minute longer than
+/// no lane builds anything once more: in the guest, on an emulated processor, tests take a minute longer than
 /// optimised ones, which take minutes to build.
 pub(crate) fn build(names: &[String]) -> Result<HashMap<PathBuf, PathBuf>> {
     let mut cargo = Command::new(env!("CARGO"));

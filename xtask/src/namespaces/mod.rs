@@ -152,7 +152,7 @@ pub(crate) fn build(optimised: bool) -> Result<PathBuf> {
     Ok(target_folder()?.join(if optimised { "release" } else { "debug" }))
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target folder.
 pub(crate) fn target_folder() -> Result<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
