@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use host::time;
 use rdma_conn::error::CloseReason;
 
-use crate::case::{Case, End};
+use crate::case::{Case, End, Kill};
 
 /// The text of an error in a trace: without names of devices, which are numbered through all worlds of a process.
 pub(crate) fn unnamed(error: &dyn fmt::Display) -> String {
@@ -27,6 +27,8 @@ pub(crate) struct Told {
     /// All of these were accepted, and are to arrive.
     pub(crate) closed: Option<u64>,
     pub(crate) ended_at: Option<Instant>,
+    /// Its process was killed before it could say anything.
+    pub(crate) has_died: bool,
 }
 
 impl Told {
@@ -74,6 +76,13 @@ pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
     let is_of_shortage = case.short_one_in > 0 && matches!(reason, Closed | PeerClosed { .. });
     let is_of_death = case.may_die(at) && matches!(reason, PeerLost(_));
     is_receivers || is_devices || is_of_shortage || is_of_death
+}
+
+/// True if a sender that ends with an error was killed, and so says nothing more.
+pub(crate) fn is_killed(case: &Case, at: usize) -> bool {
+    let is_its_process = |kill: Kill| kill.process == case.process_of(at);
+    // Nothing else fails there.
+    case.kill.is_some_and(is_its_process) && case.stop.is_none() && !case.may_fail()
 }
 
 /// True if the case explains that a receiver learns of a sender's end otherwise than by its goodbye.

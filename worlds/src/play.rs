@@ -15,7 +15,7 @@ use rdma_conn::{
 
 use crate::bytes::play_bytes;
 use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
-use crate::checks::{Told, detection, may_be_lost, may_end, timed, unnamed, us};
+use crate::checks::{Told, detection, is_killed, may_be_lost, may_end, timed, unnamed, us};
 use crate::futures::play_futures;
 use crate::group::play_group;
 use crate::meet::{Meeting, inbox};
@@ -132,6 +132,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
             world::note(|| format!("sender {}: {step:?}", self.at));
             if let Err(reason) = self.step(&case, *step) {
                 self.expect(&case, &reason);
+                self.shared.senders[self.at].lock().has_died = is_killed(&case, self.at);
                 return self.end(None);
             }
         }
@@ -317,6 +318,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
     /// Takes all until every sender has ended; each end is noticed in time.
     fn drain(&mut self, case: &Case) {
         self.held.clear();
+        let begin = time::now();
         let mut since_end: Option<Instant> = None;
         while !self.is_over && self.peers > 0 {
             let got = self.inbox.recv_timeout(Duration::from_millis(200));
@@ -325,6 +327,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
             }
             self.take(got);
             self.held.clear();
+            self.expect_the_dead(case, begin);
             let all_ended =
                 self.shared.senders[..self.peers].iter().all(|told| told.lock().ended_at.is_some());
             if all_ended {
@@ -334,6 +337,22 @@ impl<'s, P: Tuned> Receiving<'s, P> {
                 assert!(
                     self.is_over || quiet <= bound,
                     "no end after {quiet:?}, the bound is {bound:?}"
+                );
+            }
+        }
+    }
+
+    /// Since `begin` it has waited without a pause: a sender that was killed is reported in time, also while
+    /// others send.
+    fn expect_the_dead(&self, case: &Case, begin: Instant) {
+        let bound = detection(case);
+        for (at, told) in self.shared.senders[..self.peers].iter().enumerate() {
+            let told = told.lock();
+            if let Some(died_at) = told.ended_at.filter(|_| told.has_died && !self.ended[at]) {
+                let quiet = time::since(died_at.max(begin));
+                assert!(
+                    self.is_over || quiet <= bound,
+                    "sender {at} is dead for {quiet:?}, the bound is {bound:?}"
                 );
             }
         }

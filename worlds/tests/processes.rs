@@ -3,7 +3,9 @@
 //! Only on soft0: worlds make devices of their own.
 
 use host::world::Limits;
-use worlds::case::{Case, Connection, Kill, Place, Settings, Stop, Strangers};
+use worlds::case::{
+    Case, Connection, End, Form, Kill, Place, SendStep, Settings, Stop, Strangers, Wait,
+};
 use worlds::play::play;
 
 /// Enough for each connection to have met killed processes, and others.
@@ -35,6 +37,48 @@ fn the_end_of_a_killed_process_is_noticed() {
             let keepalive_ms = case.settings.keepalive_ms.min(1000);
             let settings = Settings { keepalive_ms, ..case.settings };
             keeps_its_promises(&Case { kill: Some(Kill { process, at_us }), settings, ..case });
+        }
+    }
+}
+
+/// Messages of another sender, sooner after each other than probes, hide no silence.
+#[test]
+fn a_dead_sender_is_missed_while_another_one_sends() {
+    let keepalive_ms = 20;
+    let pause = |us| [SendStep::Sleep(us), SendStep::Send(8)];
+    for connection in Connection::ALL.into_iter().filter(|it| *it != Connection::Multicast) {
+        for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+            for other_way in [false, true] {
+                let drawn = Case::draw(1, Some(connection), Some(Place::Process));
+                let (message_bytes, batch, window) = (100, 1, 4);
+                let settings = Settings {
+                    message_bytes,
+                    batch,
+                    window,
+                    wait,
+                    other_way,
+                    keepalive_ms,
+                    ..drawn.settings
+                };
+                keeps_its_promises(&Case {
+                    form: Form::Messages,
+                    settings,
+                    senders: [900 * keepalive_ms, 1_000]
+                        .map(|us| (0..20).flat_map(|_| pause(us)).collect())
+                        .into(),
+                    ends: vec![End::Close; 2],
+                    receiver: Vec::new(),
+                    receiver_is_dropped: false,
+                    sender_processes: 2,
+                    kill: Some(Kill { process: 2, at_us: 5_000 }),
+                    stop: None,
+                    strangers: None,
+                    stall_one_in: 0,
+                    jump_one_in: 0,
+                    short_one_in: 0,
+                    ..drawn
+                });
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod side_by_side;
 mod simulate;
 mod soak;
 mod stress;
+mod target;
 mod vm;
 
 use std::process::ExitCode;

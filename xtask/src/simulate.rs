@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::namespaces::target_folder;
+use crate::target::target_folder;
 
 /// Seeds of one commit: its gate runs others than that of the commit before.
 const SEEDS_OF_COMMIT: u64 = 1 << 40;

@@ -152,13 +152,6 @@ pub(crate) fn build(optimised: bool) -> Result<PathBuf> {
     Ok(target_folder()?.join(if optimised { "release" } else { "debug" }))
 }
 
-/// Cargo's target folder.
-pub(crate) fn target_folder() -> Result<PathBuf> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    Ok(std::path::absolute(target)?)
-}
-
 /// In a network namespace of its own.
 fn inside(args: &NamespacesArgs, built: &Built) -> Result<()> {
     let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
