@@ -64,11 +64,13 @@ impl Drop for Tree {
 
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
-    let mut next = || {
+    let mut noise = vec![0; bytes];
+    for eight in noise.chunks_mut(8) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+        // Its highest bits repeat the latest.
+        eight.copy_from_slice(&state.to_be_bytes()[..eight.len()]);
+    }
+    noise
 }
 
 /// Paths below `root`, with the modes and bytes of what is there.

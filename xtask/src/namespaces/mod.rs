@@ -32,6 +32,7 @@ use runner::{LIMIT, Runner};
 use scratch::Scratch;
 
 use crate::lanes;
+use crate::target::target_folder;
 
 /// What `cargo xtask namespaces` is given.
 #[derive(Args)]
