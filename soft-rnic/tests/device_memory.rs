@@ -6,10 +6,14 @@ mod common;
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
+use std::sync::RwLock;
 
 use common::other::*;
 use common::*;
 use verbs_sys::*;
+
+/// The memory is the device's: a test that takes all of it has it for itself.
+static ALL_OF_IT: RwLock<()> = RwLock::new(());
 
 const ALL: u32 = RW | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 
@@ -53,6 +57,7 @@ fn copies_are_of_whole_words_within_it() {
     if !is_softs_own("device memory") {
         return;
     }
+    let _shared = ALL_OF_IT.read();
     let net = Net::new();
     let dm = alloc(&net, 100, 0);
     assert_eq!(get(dm, 0, 100), Ok(vec![0; 100]), "it is zero at first");
@@ -77,6 +82,7 @@ fn it_has_a_limit_and_is_given_back() {
     if !is_softs_own("device memory") {
         return;
     }
+    let _shared = ALL_OF_IT.write();
     // SAFETY: zero is a valid value of every field.
     let mut attr: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
     let (net, size) = (Net::new(), size_of::<ibv_device_attr_ex>());
@@ -108,6 +114,7 @@ fn regions_are_zero_based_and_lie_within_it() {
     if !is_softs_own("device memory") {
         return;
     }
+    let _shared = ALL_OF_IT.read();
     let net = Net::new();
     let dm = alloc(&net, 128, 6);
     let zero_based = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
@@ -143,6 +150,7 @@ fn it_is_sent_written_to_read_and_added_to() {
     if !is_softs_own("device memory") {
         return;
     }
+    let _shared = ALL_OF_IT.read();
     let mut p = Pair::new();
     let dm = alloc(&p.net, 256, 6);
     let mr = register(&p.net, dm, 64, 128, ALL);
@@ -208,6 +216,7 @@ fn another_process_reads_and_writes_it() {
     if !is_softs_own("device memory") {
         return;
     }
+    let _shared = ALL_OF_IT.read();
     let mut other = Other::start("the_other_process", "any");
     let end = End::new(ibv_qp_type::IBV_QPT_RC);
     join(&end, &mut other, Config::default());
