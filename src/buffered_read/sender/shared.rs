@@ -220,8 +220,14 @@ impl SharedSender {
     #[cold]
     fn wake_receiver(&self) {
         let mut sender = self.lock();
-        sender.source.catch_up(self.senders.tail());
-        sender.wake_receiver_for_certain();
+        if sender.is_asked() {
+            // What this thread has sent may not be published yet: another one is still copying a message before it.
+            // The next call reports a failure.
+            let _ = self.look(&mut sender);
+            if sender.has_unread() {
+                sender.wake_receiver();
+            }
+        }
         // Relaxed: as where it is loaded.
         self.answered.store(sender.waker.answered(), Ordering::Relaxed);
     }

@@ -30,9 +30,25 @@ impl Sender {
     /// As [`wake_receiver`](Self::wake_receiver), and misses no request that the receiver has
     /// made before it saw what this thread has published. That takes a memory barrier.
     pub(super) fn wake_receiver_for_certain(&mut self) {
-        Waker::barrier();
-        if self.waker.is_news(self.block.wake_word()) {
-            self.wake_receiver();
+        if self.is_asked() {
+            // The next call reports a failure.
+            let _ = self.look();
+            if self.has_unread() {
+                self.wake_receiver();
+            }
         }
+    }
+
+    /// Whether the receiver has asked for a wake-up that it has not had. That takes a memory barrier.
+    pub(super) fn is_asked(&self) -> bool {
+        Waker::barrier();
+        self.waker.is_news(self.block.wake_word())
+    }
+
+    /// Whether the receiver has not read all yet, as far as it has said; that it says before it asks for a wake-up. After
+    /// some wake-ups for nothing it asks for no more, and the next message would be left to its longest sleep.
+    pub(super) fn has_unread(&self) -> bool {
+        let is_end_unseen = self.source.is_finished() && !self.source.is_seen();
+        self.source.ring().tail() > self.source.landed() || is_end_unseen
     }
 }
