@@ -22,6 +22,7 @@
 //! program may write to its memory meanwhile, and a packet whose bytes are not those that were
 //! counted would be dropped by the peer, again and again.
 
+pub(crate) mod answers;
 pub(crate) mod arrivals;
 pub(crate) mod changes;
 mod checked;

@@ -534,7 +534,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if object.is_attached() {
         return errno::EBUSY;
     }
-    crate::fabric::wire::progress::settle(&object.pd.context.device);
+    crate::fabric::wire::progress::settle(object.real());
     if object.target.is_some() {
         object.close();
     } else {

@@ -157,7 +157,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
         real.meet_for(attr, mask)?;
         let to = (mask & STATE != 0).then_some(attr.qp_state);
         if matches!(to, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
-            progress::settle(&real.pd.context.device);
+            progress::settle(real);
         }
         real.modify(attr, mask, &mut deferred)?;
         if to == Some(ibv_qp_state::IBV_QPS_RESET) {

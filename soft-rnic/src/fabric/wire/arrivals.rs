@@ -1,5 +1,6 @@
 //! Packets that have come: each to the machine that it is for.
 
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 
+use super::answers::Answers;
 use super::congestion::has_met_congestion;
 use super::packets::is_of_partition;
 use super::responder::{Answering, Held, Owed};
@@ -21,7 +23,7 @@ pub(super) struct Arrivals<'l> {
     pub(super) device: &'l Device,
     pub(super) wire: &'l Wire,
     /// Queue pairs whose peers are to be answered.
-    pub(super) answering: &'l mut Vec<u32>,
+    pub(super) answering: &'l mut Answers,
     /// Queue pairs whose requesters got a response.
     pub(super) resuming: &'l mut Vec<u32>,
     pub(super) shared: &'l mut Answering,
@@ -55,24 +57,27 @@ impl Arrivals<'_> {
             let mut held = None;
             while dest_of(merged.current()) == Some(qpn) {
                 let heard = self.take(&qp, &mut held, (merged.current(), &flow));
-                self.note(&qp, &mut held, &heard);
+                self.note(&qp, &mut held, &heard, merged.current().from.ip());
                 merged.advance();
             }
         }
     }
 
-    fn note(&mut self, qp: &Arc<Qp>, held: &mut Held<'_>, heard: &Heard) {
+    fn note(&mut self, qp: &Arc<Qp>, held: &mut Held<'_>, heard: &Heard, from: IpAddr) {
         match heard {
             Heard::Nothing | Heard::Request(Owed::Nothing) => {}
-            Heard::Request(Owed::Answer) => note(self.answering, qp.num),
+            Heard::Request(Owed::Answer) => self.answering.note(from, qp.num),
             Heard::Request(Owed::Nak) => {
                 *held = None;
-                note(self.answering, qp.num);
+                self.answering.note(from, qp.num);
                 // All that the peer sends until it has the NAK is sent again.
-                qp.answer_peer(self.wire, self.shared, self.deferred);
+                let Answering { buffers, allowance } = &mut *self.shared;
+                qp.answer_peer(self.wire, (buffers, allowance), self.deferred);
                 self.wire.flush(&mut self.wire.tx.lock());
             }
-            Heard::Response => note(self.resuming, qp.num),
+            // There are few in a batch.
+            Heard::Response if self.resuming.contains(&qp.num) => {}
+            Heard::Response => self.resuming.push(qp.num),
         }
     }
 
@@ -200,11 +205,4 @@ fn is_from(datagram: &Datagram<'_>, path: &Path) -> bool {
 
 fn is_response(opcode: u8) -> bool {
     Opcode::from_u8(opcode).is_some_and(Opcode::is_response)
-}
-
-/// Notes a queue pair once, mostly: there are few in a batch.
-fn note(list: &mut Vec<u32>, qpn: u32) {
-    if !list.contains(&qpn) {
-        list.push(qpn);
-    }
 }

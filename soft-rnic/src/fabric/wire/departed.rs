@@ -15,7 +15,7 @@ use roce_core::responder::{
     Access, AccessError, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Target,
 };
 
-use super::responder::Answering;
+use super::responder::Buffers;
 use super::state::{Departed, KeptRead, Machine, Wire, WireRq};
 use crate::clock;
 use crate::copy::summed_bytes;
@@ -40,10 +40,10 @@ impl Qp {
 
     /// What its peer may still ask for.
     fn read_again(self: &Arc<Qp>, responder: &mut state::Responder) -> Vec<KeptRead> {
-        let (mut answering, mut deferred) = (Answering::new(), DeferredWork::default());
+        let (mut buffers, mut deferred) = (Buffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
         let Some((Machine::Reliable(machine), mut here)) =
-            self.here(responder, &mut answering, &mut deferred)
+            self.here(responder, &mut buffers, &mut deferred)
         else {
             return all;
         };

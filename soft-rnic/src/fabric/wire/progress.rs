@@ -4,11 +4,13 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock;
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
-use crate::objects::state::Device;
+use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 
+use super::answers::{Allowance, Answers, Said};
 use super::arrivals::Arrivals;
 use super::groups::take_from_groups;
 use super::handover::handed_over;
@@ -20,8 +22,10 @@ use super::state::{Late, PacketFaults, Rx, Wire};
 const ROUNDS: u32 = 4;
 /// Polls that find the receive lock taken, before this thread yields.
 const YIELD_AFTER: u32 = 64;
-/// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps.
+/// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps. Nor do they take
+/// longer, beside the last of them: packets may come as fast as they are taken.
 const DRAIN: u32 = 256;
+const DRAIN_NS: u64 = 1_000_000;
 /// How long the device's thread stays away from a device that is polled, at first, and after it has
 /// been polled each time.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
@@ -45,6 +49,7 @@ pub(crate) fn look(device: &Arc<Device>) {
     let polls = wire.polls.load(Ordering::Relaxed);
     wire.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
     let Some(rx) = wire.rx.try_lock() else { return wait_for_holder(wire) };
+    let rx = rx.give_way();
     // Relaxed: it is cleared under this lock.
     let may_defer = wire.is_watched.load(Ordering::Relaxed);
     if progress(device, wire, rx, Look::Whole { may_defer }) {
@@ -87,8 +92,19 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
 pub(crate) fn drain(device: &Arc<Device>) {
     // What comes to a child of fork is its parent's.
     let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) else { return };
+    let begun = clock::now();
     for _ in 0..DRAIN {
-        if !progress(device, wire, wire.rx.lock(), Look::Own) {
+        // What is owed to peers is the device's thread's to say, and no time of this call.
+        let mut shared = Answering::with(Allowance::none());
+        let (mut deferred, mut rx) = (DeferredWork::default(), wire.rx.lock());
+        let has_more = take_own(device, wire, &mut rx, false, (&mut shared, &mut deferred));
+        let is_owing = !rx.answering.is_empty();
+        drop(rx);
+        deferred.run();
+        if is_owing {
+            wire.leave();
+        }
+        if !has_more || clock::now().saturating_sub(begun) > DRAIN_NS {
             return;
         }
     }
@@ -97,16 +113,16 @@ pub(crate) fn drain(device: &Arc<Device>) {
 /// What a queue pair that ends does first: it acknowledges messages that the program has seen, so that the peer
 /// does not report them as lost.
 #[cold]
-pub(crate) fn settle(device: &Arc<Device>) {
+pub(crate) fn settle(qp: &Arc<Qp>) {
     // A child of fork would answer in its parent's name, which answers as well.
-    if let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) {
-        settle_with(device, wire, wire.rx.lock());
-    }
-}
-
-fn settle_with(device: &Device, wire: &Wire, mut rx: Guard<'_, Rx>) {
-    let mut deferred = DeferredWork::default();
-    answer(device, wire, &mut rx.answering, &mut Answering::new(), &mut deferred);
+    let wire = qp.pd.context.device.wire();
+    let Some(wire) = wire.filter(|wire| !wire.is_inherited()) else { return };
+    let rx = wire.rx.lock();
+    let (mut deferred, Answering { mut buffers, mut allowance }) =
+        (DeferredWork::default(), Answering::new());
+    let mut answer = || qp.answer_peer(wire, (&mut buffers, &mut allowance), &mut deferred);
+    while qp.owes_response() && answer() == Said::Some {}
+    wire.flush(&mut wire.tx.lock());
     drop(rx);
     deferred.run();
 }
@@ -226,17 +242,18 @@ pub(crate) fn before_waiting(device: &Device) {
     }
 }
 
-/// Answers peers. Queue pairs that have more to send than one turn allows stay in the list.
+/// Answers peers. Those that are owed more than the look allows stay in the list.
 fn answer(
     device: &Device,
     wire: &Wire,
-    answering: &mut Vec<u32>,
+    answering: &mut Answers,
     shared: &mut Answering,
     deferred: &mut DeferredWork,
 ) {
-    answering.retain(|qpn| {
-        let qp = device.qps.get(*qpn).filter(|qp| qp.owes_response());
-        qp.is_some_and(|qp| qp.answer_peer(wire, shared, deferred))
+    let Answering { buffers, allowance } = shared;
+    answering.take_turns(allowance, |qpn, allowance| {
+        let qp = device.qps.get(qpn).filter(|qp| qp.owes_response());
+        qp.map_or(Said::All, |qp| qp.answer_peer(wire, (buffers, allowance), deferred))
     });
     wire.flush(&mut wire.tx.lock());
 }

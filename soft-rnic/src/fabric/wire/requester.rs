@@ -260,7 +260,8 @@ impl Qp {
             return;
         }
         if self.owes_response() {
-            self.answer_peer(device, &mut Answering::new(), deferred);
+            let Answering { mut buffers, mut allowance } = Answering::new();
+            self.answer_peer(device, (&mut buffers, &mut allowance), deferred);
         }
         let mut tx = device.tx.lock();
         let is_busy = in_flight >= HOLDS_FROM + tx.held() as u64;

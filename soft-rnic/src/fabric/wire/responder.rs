@@ -23,12 +23,10 @@ use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 
+use super::answers::{Allowance, Said};
 use super::paging::{Paging, peer_of};
 use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
-
-/// Packets that answer one queue pair's peer before others have their turn: a READ asks for thousands.
-const RESPONSES: u32 = 64;
 
 /// What a request has left to be said to its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +45,31 @@ pub(super) type Held<'q> = Option<Guard<'q, state::Responder>>;
 
 /// What the requests of one batch share.
 pub(super) struct Answering {
+    pub(super) buffers: Buffers,
+    pub(super) allowance: Allowance,
+}
+
+/// Room for what one request takes or gives.
+pub(super) struct Buffers {
     room: SpanBuf,
     payload: Vec<u8>,
 }
 
 impl Answering {
+    /// For a look, which may answer so much.
+    pub(super) fn with(allowance: Allowance) -> Answering {
+        Answering { buffers: Buffers::new(), allowance }
+    }
+
     pub(super) fn new() -> Answering {
+        Answering::with(Allowance::of_look())
+    }
+}
+
+impl Buffers {
+    pub(super) fn new() -> Buffers {
         // SAFETY: what it is made for owns it, and hands it out to one queue pair at a time.
-        Answering { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
+        Buffers { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
     }
 }
 
@@ -176,7 +191,7 @@ impl Qp {
         if !self.state().receives() {
             return Owed::Nothing;
         }
-        let Some((machine, mut here)) = self.here(guard, answering, deferred) else {
+        let Some((machine, mut here)) = self.here(guard, &mut answering.buffers, deferred) else {
             return Owed::Nothing;
         };
         let outcome = act(machine, &mut here);
@@ -227,7 +242,7 @@ impl Qp {
     pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
         responder: &'h mut state::Responder,
-        answering: &'h mut Answering,
+        buffers: &'h mut Buffers,
         deferred: &'h mut DeferredWork,
     ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
         let state::Responder { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
@@ -242,10 +257,10 @@ impl Qp {
             consumer,
             taken,
             kept,
-            room: &mut answering.room,
+            room: &mut buffers.room,
             writer: CqWriter::default(),
             deferred,
-            payload: &mut answering.payload,
+            payload: &mut buffers.payload,
             paging: Paging { asked, workers, peer: peer_of(path.as_ref()), resumes: None },
             datagram: None,
         };
@@ -272,33 +287,32 @@ impl Qp {
         self.owes_response.load(Ordering::Acquire)
     }
 
-    /// Sends what answers the requests of a batch; whether there is more.
+    /// Takes a turn in answering what the requests of a batch have asked for.
     pub(super) fn answer_peer(
         self: &Arc<Qp>,
         device: &Wire,
-        answering: &mut Answering,
+        (buffers, allowance): (&mut Buffers, &mut Allowance),
         deferred: &mut DeferredWork,
-    ) -> bool {
+    ) -> Said {
         let mut guard = self.responder.lock();
-        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return false };
+        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return Said::All };
         // Of a queue pair in the error state, what it owed is left to be sent, or the NAK.
-        let Some((Machine::Reliable(machine), mut here)) =
-            self.here(&mut guard, answering, deferred)
+        let Some((Machine::Reliable(machine), mut here)) = self.here(&mut guard, buffers, deferred)
         else {
-            return false;
+            return Said::All;
         };
-        let mut left = RESPONSES;
-        while left > 0 && device.has_room(&path) {
+        let mut turn = allowance.turn();
+        while turn.has_another() && device.has_room(&path) {
             let Some(response) = machine.next_response(&mut here) else { break };
-            left -= 1;
             let len = response.length as usize;
+            turn.take(len);
             // The completion queue's lock, which `here` may hold, comes before this one.
             let mut tx = device.tx.lock();
             let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to, crc| {
                 Ok::<u32, core::convert::Infallible>(summed_bytes(to, &here.payload[..len], crc))
             });
         }
-        if left < RESPONSES {
+        if turn.has_sent() {
             // Relaxed: of one of those that answer at once.
             device.answered_ns.store(clock::now(), Ordering::Relaxed);
         }
@@ -311,6 +325,10 @@ impl Qp {
             // The key of a READ has ended since its request was accepted.
             self.end_refused(Refusal::Access, deferred);
         }
-        has_more
+        match has_more {
+            false => Said::All,
+            true if turn.has_sent() => Said::Some,
+            true => Said::Nothing,
+        }
     }
 }

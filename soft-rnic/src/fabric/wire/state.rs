@@ -17,6 +17,7 @@ use roce_core::responder::{Responder, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::ibv_sge;
 
+use super::answers::Answers;
 use super::port_state::PortState;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
@@ -119,7 +120,7 @@ pub(crate) struct Rx {
     pub(crate) groups: GroupSockets,
     /// Queue pairs whose responders have to answer: behind the batch, or, if the device's thread
     /// watches, with what the program sends next, or at its next poll.
-    pub(crate) answering: Vec<u32>,
+    pub(crate) answering: Answers,
     /// Queue pairs whose requesters got a response.
     pub(crate) resuming: Vec<u32>,
     /// The run that a look has left in the outbox, for packets that may join it.

@@ -3,6 +3,7 @@
 mod congestion;
 mod groups;
 mod held;
+mod owed;
 mod port;
 mod room;
 
@@ -21,6 +22,7 @@ use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
 use verbs_sys::*;
 
+use super::answers::{Answers, Said};
 use super::arrivals::Arrivals;
 use super::device::{Roce, UDP_PORT};
 use super::progress::drain;
@@ -113,7 +115,7 @@ impl Rig {
         Arrivals {
             device: &self.device,
             wire,
-            answering: &mut Vec::new(),
+            answering: &mut Answers::default(),
             resuming: &mut Vec::new(),
             shared: &mut Answering::new(),
             deferred: &mut deferred,
@@ -137,7 +139,9 @@ impl Rig {
     /// Answers what was taken, as behind a batch.
     fn answer(&self) {
         let (wire, mut deferred) = (self.device.wire().unwrap(), DeferredWork::default());
-        assert!(!self.object.answer_peer(wire, &mut Answering::new(), &mut deferred));
+        let Answering { mut buffers, mut allowance } = Answering::new();
+        let answering = (&mut buffers, &mut allowance);
+        assert_eq!(self.object.answer_peer(wire, answering, &mut deferred), Said::All);
         wire.flush(&mut wire.tx.lock());
         deferred.run();
     }
@@ -267,8 +271,7 @@ fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {
     assert_eq!(rig.sent(), Opcode::RcSendOnly);
     // It is answered once.
     let wire = device.wire().unwrap();
-    let mut deferred = DeferredWork::default();
-    assert!(!rig.object.answer_peer(wire, &mut Answering::new(), &mut deferred));
+    rig.answer();
     assert!(wire.tx.lock().is_empty());
 }
 

@@ -86,6 +86,7 @@ fn run(device: &Weak<Device>) {
         let wake = wire.thread.wait().as_ref();
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
+        let rx = rx.give_way();
         let has_more = progress(&device, wire, rx, Look::Whole { may_defer: false });
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {

@@ -172,7 +172,7 @@ fn a_child_of_fork_leaves_the_groups_to_its_parent() {
             let refused = member.attach_on_wire(wire, gid(3), 0) == Err(libc::EPERM);
             let detached = member.detach_on_wire(wire, gid(1), 0) == Ok(());
             groups.members[1].leave_groups();
-            settle(&groups.device);
+            settle(member);
             drain(&groups.device);
             // SAFETY: it ends here.
             unsafe { libc::_exit(i32::from(!(refused && detached))) };

@@ -124,7 +124,8 @@ fn an_answer_takes_what_is_held_along() {
     busy.send(1);
     busy.rig.post_recv(1);
     busy.rig.take(&busy.rig.send(0));
-    busy.rig.device.wire().unwrap().rx.lock().answering.push(busy.rig.object.num);
+    let peer = busy.rig.peer.local_addr().unwrap().ip();
+    busy.rig.device.wire().unwrap().rx.lock().answering.note(peer, busy.rig.object.num);
     busy.look(true);
     busy.expect(2);
 }

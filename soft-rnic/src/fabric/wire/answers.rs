@@ -1,0 +1,199 @@
+//! Peers that are to be answered: whose turn it is, and how much one look says.
+//!
+//! A READ of a few bytes asks for gigabytes, and a peer may have many queue pairs. So a look sends no more than an
+//! [`Allowance`], whatever is owed, and the rest is left to the looks that follow; peers take turns, and so do the
+//! queue pairs of one peer.
+
+use core::net::IpAddr;
+use std::collections::VecDeque;
+
+/// Answers of one look: as many bytes as the longest run of full packets has.
+const LOOK: u32 = 64 * (4_096 + PACKET);
+/// What a packet counts besides its payload: it takes time, too.
+const PACKET: u32 = 512;
+/// Packets of one turn.
+const TURN: u32 = 16;
+
+/// What may still be sent in answer to peers.
+#[derive(Debug)]
+pub(super) struct Allowance(u32);
+
+impl Allowance {
+    /// That of one look.
+    pub(super) fn of_look() -> Allowance {
+        Allowance(LOOK)
+    }
+
+    /// Nothing: what is owed is left to others.
+    pub(super) fn none() -> Allowance {
+        Allowance(0)
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// The packets that a queue pair may send in its turn: as long as it says yes.
+    pub(super) fn turn(&mut self) -> Turn<'_> {
+        Turn { allowance: self, packets: 0 }
+    }
+}
+
+/// The turn of one queue pair.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    allowance: &'a mut Allowance,
+    packets: u32,
+}
+
+impl Turn<'_> {
+    /// Whether it has another packet.
+    pub(super) fn has_another(&self) -> bool {
+        self.packets < TURN && !self.allowance.is_used_up()
+    }
+
+    /// A packet with so many bytes of payload is sent.
+    pub(super) fn take(&mut self, length: usize) {
+        self.packets += 1;
+        let cost = u32::try_from(length).unwrap_or(LOOK).saturating_add(PACKET);
+        self.allowance.0 = self.allowance.0.saturating_sub(cost);
+    }
+
+    /// Whether it has sent anything.
+    pub(super) fn has_sent(&self) -> bool {
+        self.packets > 0
+    }
+}
+
+/// What a turn has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// All there was to say.
+    All,
+    /// A part of it.
+    Some,
+    /// Nothing yet: there is no room, or nothing is allowed.
+    Nothing,
+}
+
+/// The queue pairs that owe answers, by peer.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// The first has the next turn. None is without a queue pair.
+    peers: VecDeque<OfPeer>,
+}
+
+#[derive(Debug)]
+struct OfPeer {
+    peer: IpAddr,
+    /// The first has the next turn.
+    qpns: VecDeque<u32>,
+}
+
+impl Answers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    /// This queue pair of ours is to answer its peer.
+    pub(super) fn note(&mut self, peer: IpAddr, qpn: u32) {
+        match self.peers.iter_mut().find(|of| of.peer == peer) {
+            // There are few in a batch.
+            Some(OfPeer { qpns, .. }) if qpns.contains(&qpn) => {}
+            Some(OfPeer { qpns, .. }) => qpns.push_back(qpn),
+            None => self.peers.push_back(OfPeer { peer, qpns: VecDeque::from([qpn]) }),
+        }
+    }
+
+    /// Has queue pairs answer in turns, until all is said, or no more is allowed, or none can say anything.
+    pub(super) fn take_turns(
+        &mut self,
+        allowance: &mut Allowance,
+        mut answer: impl FnMut(u32, &mut Allowance) -> Said,
+    ) {
+        let mut owing: usize = self.peers.iter().map(|of| of.qpns.len()).sum();
+        let mut silent = 0;
+        while !allowance.is_used_up() && silent < owing {
+            let Some(OfPeer { peer, mut qpns }) = self.peers.pop_front() else { return };
+            if let Some(qpn) = qpns.pop_front() {
+                let said = answer(qpn, allowance);
+                silent = if said == Said::Nothing { silent + 1 } else { 0 };
+                match said {
+                    Said::All => owing -= 1,
+                    Said::Some | Said::Nothing => qpns.push_back(qpn),
+                }
+            }
+            if !qpns.is_empty() {
+                self.peers.push_back(OfPeer { peer, qpns });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1));
+    const B: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    /// Sends full packets without end; how many each has sent, by its number.
+    fn look(answers: &mut Answers, sent: &mut [u32]) {
+        answers.take_turns(&mut Allowance::of_look(), |qpn, allowance| {
+            let mut turn = allowance.turn();
+            while turn.has_another() {
+                turn.take(4_096);
+                sent[qpn as usize] += 1;
+            }
+            Said::Some
+        });
+    }
+
+    #[test]
+    fn a_look_says_no_more_for_many_than_for_one() {
+        for owing in [1, 3, 256] {
+            let (mut answers, mut sent) = (Answers::default(), vec![0; owing]);
+            (0..owing).for_each(|qpn| answers.note(A, qpn as u32));
+            look(&mut answers, &mut sent);
+            assert_eq!(sent.iter().sum::<u32>(), 64, "{owing} owe");
+        }
+    }
+
+    #[test]
+    fn peers_take_turns_and_so_do_the_queue_pairs_of_one() {
+        let (mut answers, mut sent) = (Answers::default(), [0; 9]);
+        (0..8).for_each(|qpn| answers.note(A, qpn));
+        answers.note(B, 8);
+        (0..8).for_each(|_| look(&mut answers, &mut sent));
+        assert_eq!(sent, [32, 32, 32, 32, 32, 32, 32, 32, 256]);
+    }
+
+    #[test]
+    fn what_is_said_is_over_and_what_was_noted_twice_has_one_turn() {
+        let (mut answers, mut turns) = (Answers::default(), Vec::new());
+        for qpn in [1, 2, 1] {
+            answers.note(A, qpn);
+        }
+        let mut all = |qpn, _: &mut Allowance| {
+            turns.push(qpn);
+            Said::All
+        };
+        answers.take_turns(&mut Allowance::none(), &mut all);
+        assert!(!answers.is_empty());
+        answers.take_turns(&mut Allowance::of_look(), &mut all);
+        assert!(answers.is_empty());
+        assert_eq!(turns, [1, 2]);
+    }
+
+    #[test]
+    fn a_look_ends_when_none_can_say_anything() {
+        let (mut answers, mut turns) = (Answers::default(), 0);
+        (0..3).for_each(|qpn| answers.note(A, qpn));
+        answers.take_turns(&mut Allowance::of_look(), |_, _| {
+            turns += 1;
+            Said::Nothing
+        });
+        assert_eq!(turns, 3);
+        assert!(!answers.is_empty());
+    }
+}
