@@ -86,15 +86,16 @@ pub(crate) fn has_bar() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Does `work`, and `other` from time to time until that is done.
+/// Does `work`, and `other` from time to time until that is done, if there is a thread for it.
 fn meanwhile<T>(every: Duration, mut other: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     host::thread::scope(|scope| {
         let (working, is_over) = channel::<()>();
-        scope.spawn(move || {
+        let others = scope.try_spawn(move || {
             while is_over.recv_timeout(every) == Err(RecvError::TimedOut) {
                 other();
             }
         });
+        drop(others);
         // Gone with the end, also if that is a panic: the thread is waited for.
         let _working = working;
         work()

@@ -197,18 +197,32 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &self,
         run: impl FnOnce() -> T + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, T> {
+        self.try_spawn(run).expect("a thread")
+    }
+
+    /// As [`spawn`](Self::spawn), where a system without threads is no reason to panic.
+    ///
+    /// # Errors
+    /// The system's: no thread is left.
+    pub fn try_spawn<T: Send + 'scope>(
+        &self,
+        run: impl FnOnce() -> T + Send + 'scope,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+        let builder = std::thread::Builder::new();
         #[cfg(feature = "world")]
         if let Some(task) = here(|here| here.add_task("scoped")) {
-            self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task.clone());
             let started = task.clone();
-            let handle = self.scope.spawn(move || started.run(run));
-            return ScopedJoinHandle { handle, task: Some(task) };
+            let run = move || started.run(run);
+            let handle =
+                builder.spawn_scoped(self.scope, run).inspect_err(|_| task.never_started())?;
+            self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task.clone());
+            return Ok(ScopedJoinHandle { handle, task: Some(task) });
         }
-        ScopedJoinHandle {
-            handle: self.scope.spawn(run),
+        Ok(ScopedJoinHandle {
+            handle: builder.spawn_scoped(self.scope, run)?,
             #[cfg(feature = "world")]
             task: None,
-        }
+        })
     }
 }
 

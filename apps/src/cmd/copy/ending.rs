@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,7 @@ struct Copies {
 #[derive(Debug)]
 struct Copy {
     ongoing: Arc<Ongoing>,
+    from: Option<IpAddr>,
     /// It has ended, and reports that itself.
     is_at_end: bool,
 }
@@ -115,15 +116,57 @@ pub(super) struct Hand {
     pub(super) ongoing: Arc<Ongoing>,
 }
 
+/// How many copies are received at a time: each takes threads, descriptors and memory, and any sender can
+/// begin one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Places {
+    /// In all.
+    all: usize,
+    /// From one address, so that others have some left.
+    of_one: usize,
+}
+
+impl Places {
+    const MOST: usize = 64;
+    /// Descriptors of a copy: its stream and a clone of it, its connection's, files and folders that are open.
+    const DESCRIPTORS: usize = 12;
+    /// Descriptors that are kept back: for the process, its device, and the 64 connections whose Hello is awaited.
+    const KEPT_BACK: usize = 128;
+
+    /// As this process's limit of descriptors allows.
+    pub(super) fn of_process() -> Places {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        Places::with_descriptors(limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX))
+    }
+
+    fn with_descriptors(descriptors: usize) -> Places {
+        let fit = descriptors.saturating_sub(Self::KEPT_BACK) / Self::DESCRIPTORS;
+        let all = fit.clamp(1, Self::MOST);
+        Places { all, of_one: all.div_ceil(4) }
+    }
+}
+
 impl Underway {
-    /// One more is received, from `peer`.
-    pub(super) fn enter(&self, peer: String) -> Hand {
-        let ongoing = Arc::new(Ongoing::new(peer));
+    /// One more is received, from `peer`, if there is a place for it.
+    ///
+    /// # Errors
+    /// Why there is none, for its sender.
+    pub(super) fn enter(&self, peer: Option<SocketAddr>, places: Places) -> Result<Hand, String> {
+        let from = peer.map(|peer| peer.ip());
         let mut copies = self.0.copies.lock();
+        let Places { all, of_one } = places;
+        if copies.all.len() >= all {
+            return Err(format!("{all} copies are being received already: try again later"));
+        }
+        let same = |copy: &&Copy| from.is_some() && copy.from == from;
+        if copies.all.values().filter(same).count() >= of_one {
+            return Err(format!("{of_one} copies from this address are being received already"));
+        }
+        let ongoing = Arc::new(Ongoing::new(peer.map_or("?".into(), |peer| peer.to_string())));
         let number = copies.next;
         copies.next += 1;
-        copies.all.insert(number, Copy { ongoing: ongoing.clone(), is_at_end: false });
-        Hand { board: self.0.clone(), number, ongoing }
+        copies.all.insert(number, Copy { ongoing: ongoing.clone(), from, is_at_end: false });
+        Ok(Hand { board: self.0.clone(), number, ongoing })
     }
 
     /// Ends the copies that are under way, at a signal: waits, for [`GRACE`] at most, until those
@@ -219,7 +262,8 @@ mod tests {
     #[test]
     fn a_copy_at_its_end_is_reported_by_itself_before_a_signal_ends_the_process() {
         let underway = Underway::default();
-        let (over, open) = (underway.enter("over".into()), underway.enter("open".into()));
+        let enter = |from: &str| underway.enter(from.parse().ok(), Places::of_process()).unwrap();
+        let (over, open) = (enter("192.0.2.1:1"), enter("192.0.2.2:2"));
         over.is_at_end();
         let (began, reported) = (channel(), channel());
         let other = underway.clone();
@@ -233,9 +277,28 @@ mod tests {
         began.1.recv().unwrap();
         reported.0.send(()).unwrap();
         drop(over);
-        assert_eq!(signal.join().unwrap(), ["open"]);
+        assert_eq!(signal.join().unwrap(), ["192.0.2.2:2"]);
         drop(open);
         assert!(underway.interrupt(interrupted(), <[_]>::is_empty));
+    }
+
+    #[test]
+    fn there_are_places_for_so_many_copies_and_fewer_for_those_of_one_address() {
+        assert_eq!(Places::with_descriptors(usize::MAX), Places { all: 64, of_one: 16 });
+        assert_eq!(Places::with_descriptors(1_024), Places { all: 64, of_one: 16 });
+        assert_eq!(Places::with_descriptors(256), Places { all: 10, of_one: 3 });
+        assert_eq!(Places::with_descriptors(0), Places { all: 1, of_one: 1 });
+        let (underway, places) = (Underway::default(), Places { all: 3, of_one: 2 });
+        let enter = |from: &str| underway.enter(from.parse().ok(), places);
+        let first = enter("192.0.2.1:1").unwrap();
+        let _second = enter("192.0.2.1:2").unwrap();
+        let why = enter("192.0.2.1:3").unwrap_err();
+        assert!(why.contains("2 copies from this address"), "{why}");
+        let _third = enter("192.0.2.2:1").unwrap();
+        let why = enter("192.0.2.3:1").unwrap_err();
+        assert!(why.contains("3 copies are being received"), "{why}");
+        drop(first);
+        assert!(enter("192.0.2.1:3").is_ok());
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The receiving end: one sender after the other, or several at a time.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use host::sync::Mutex;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Config, Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
-use super::ending::{Hand, Ongoing, Underway};
+use super::ending::{Hand, Ongoing, Places, Underway};
 use super::place::Root;
 use super::receive::{self, Received};
 use super::report::{Counts, Named, complain, complain_of_each, line};
@@ -31,7 +33,7 @@ pub(super) fn listen(
     let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
     let root = Root::open(into)?;
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
-    let underway = Underway::default();
+    let (underway, places) = (Underway::default(), Places::of_process());
     end_at_a_signal(&underway, common, device, options.once)?;
     remark!("listening on {}", listener.local_addr());
     host::thread::scope(|scope| {
@@ -62,19 +64,36 @@ pub(super) fn listen(
                     continue;
                 }
             };
-            let hand = underway.enter(from.map_or("?".into(), |from| from.to_string()));
+            let hand = match underway.enter(from, places) {
+                Ok(hand) => hand,
+                Err(why) => {
+                    incoming.refuse(&why);
+                    session::refused(from, &why);
+                    continue;
+                }
+            };
             if options.once {
                 let served = serve(common, options, device, config, &root, (incoming, &hand));
                 // A signal that comes now finds a copy at its end, which the process ends with.
                 std::mem::forget(hand);
                 return served;
             }
-            let root = &root;
-            scope.spawn(move || {
+            // Where no thread is left, the sender learns it.
+            let guest = Arc::new(Mutex::new(Some((incoming, hand))));
+            let (theirs, root) = (Arc::clone(&guest), &root);
+            let started = scope.try_spawn(move || {
+                let Some((incoming, hand)) = theirs.lock().take() else { return };
                 if let Err(e) = serve(common, options, device, config, root, (incoming, &hand)) {
                     complain(format_args!("{e:#}"));
                 }
             });
+            if let Err(e) = started
+                && let Some((incoming, _hand)) = guest.lock().take()
+            {
+                let why = format!("there is no thread for another copy ({e}): try again later");
+                incoming.refuse(&why);
+                session::refused(from, &why);
+            }
         }
     })
 }

@@ -12,7 +12,7 @@ use rdma_conn::verbs_safe::{WcError, WcStatus};
 use rustix::io::Errno;
 
 use super::*;
-use crate::cmd::copy::ending::Underway;
+use crate::cmd::copy::ending::{Places, Underway};
 use crate::cmd::copy::wire::hash;
 
 /// A command line, for its options.
@@ -66,7 +66,7 @@ impl Scratch {
         let root = Root::open(&path).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let device = rdma_conn::device::soft().unwrap();
-        let hand = Underway::default().enter("there".into());
+        let hand = Underway::default().enter(None, Places::of_process()).unwrap();
         Scratch { path, root, device, listener, hand }
     }
 
