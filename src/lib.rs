@@ -85,6 +85,7 @@ mod copies;
 pub mod device;
 pub mod direct_read;
 pub mod direct_write;
+mod doorbell;
 mod draft;
 pub mod error;
 pub mod half;

@@ -5,8 +5,9 @@ use verbs_safe::{
     Completion, QpControl, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError,
 };
 
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, internal_error};
-use crate::wire::{BackpressureTimeout, PROBE, Tracker};
+use crate::wire::{PROBE, Tracker};
 
 /// One end of a queue pair that posts requests out of the queue's own slots, until it ends.
 #[derive(Debug)]
@@ -156,27 +157,7 @@ impl Posting {
     /// It ends by this.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), CloseReason> {
-        if self.queue.staged() == 0 {
-            return Ok(());
-        }
-        match self.queue.post() {
-            Ok(_) if self.queue.staged() == 0 => Ok(()),
-            Err(e) if !e.retry => Err(self.fail(CloseReason::Device(e.to_string()))),
-            _ => self.post_again(),
-        }
-    }
-
-    #[cold]
-    fn post_again(&mut self) -> Result<(), CloseReason> {
-        let mut timeout = BackpressureTimeout::default();
-        while self.queue.staged() > 0 {
-            match self.queue.post() {
-                Ok(_) => {}
-                Err(e) if e.retry && !timeout.is_over() => host::thread::yield_now(),
-                Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),
-            }
-        }
-        Ok(())
+        doorbell::ring(&mut self.queue).map_err(|e| self.fail(CloseReason::Device(e.to_string())))
     }
 
     /// Asks whether the peer's device still answers; `None` if the queue has no room for that: then

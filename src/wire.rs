@@ -1,8 +1,6 @@
 //! What every connection's set-up does with a port: look at it, make a completion queue,
 //! join a queue pair to the peer's.
 
-use std::time::Duration;
-
 use conn_core::handshake::{self, Endpoint, Parameters};
 use conn_core::wr::{self, SendTracker, SendTrackerConfig};
 use verbs_safe::{
@@ -12,7 +10,7 @@ use verbs_safe::{
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::qp::Transport;
-use crate::wait::{Deadline, WaitStrategy};
+use crate::wait::WaitStrategy;
 
 /// Trackers live with their connection, so their storage is of the depth's size.
 pub(crate) type Tracker = SendTracker<Box<[u64]>>;
@@ -22,22 +20,6 @@ pub(crate) fn tracker(depth: u32, control: u32, signal_every: u32) -> Tracker {
     let storage = vec![0; wr::words_for(depth + control)].into_boxed_slice();
     let config = SendTrackerConfig { depth: depth + control, control_slots: control, signal_every };
     SendTracker::with_storage(config, storage).expect("a validated configuration has data slots")
-}
-
-/// How long a device may have no room for what our own accounting has room for. Whatever
-/// is on its way has failed by then.
-const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
-
-/// A backpressure timeout for a device that has no room; it begins with the first look.
-#[derive(Debug, Default)]
-pub(crate) struct BackpressureTimeout(Option<Deadline>);
-
-impl BackpressureTimeout {
-    #[cold]
-    pub(crate) fn is_over(&mut self) -> bool {
-        let limit = self.0.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT));
-        limit.has_passed(host::time::now())
-    }
 }
 
 /// A question to the peer's device: a write of no bytes needs no buffer, no key and

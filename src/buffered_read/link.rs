@@ -15,6 +15,7 @@ use verbs_safe::{
 
 use super::landing::{Landing, SIGNALLED};
 use crate::checked::{self, checked_bytes};
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
 use crate::ring::memory::remote;
@@ -374,10 +375,8 @@ impl<R: Landing> Link<R> {
         if self.queue.staged() == 0 {
             return false;
         }
-        match self.queue.post() {
-            Ok(_) => true,
-            // Backpressure: it stays staged, and is posted the next time.
-            Err(e) if e.retry => true,
+        match doorbell::ring(&mut self.queue) {
+            Ok(()) => true,
             Err(e) => {
                 self.fail(CloseReason::Device(e.to_string()));
                 false
@@ -412,7 +411,7 @@ impl<R: Landing> Link<R> {
     /// Asks the sender for a wake-up. The receive for it is posted before.
     fn stage_request(&mut self, number: u64) -> Result<(), String> {
         // Where the last request was not answered, its receive is still posted.
-        match self.wake_ups.post(&[0]).map_err(|e| e.reason) {
+        match doorbell::post_receives(&mut self.wake_ups, &[0]).map_err(|e| e.reason) {
             Ok(()) | Err(PostRecvReason::NotHome { .. }) => {}
             Err(e) => return Err(e.to_string()),
         }

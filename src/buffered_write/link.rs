@@ -10,6 +10,7 @@ use verbs_safe::{
 };
 
 use crate::checked::{self, checked_bytes};
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::ring::memory::{ControlBlock, remote};
@@ -333,7 +334,7 @@ impl Link {
 
     fn tell(&mut self, update: Update, class: WrClass) -> bool {
         if let Some(recv) = &mut self.recv
-            && let Err(e) = recv.post_gathered()
+            && let Err(e) = doorbell::post_gathered(recv)
         {
             // Before the sender learns that it may use them.
             self.fail(CloseReason::Device(e.to_string()));
@@ -360,14 +361,8 @@ impl Link {
     }
 
     fn post(&mut self) {
-        let mut timeout = crate::wire::BackpressureTimeout::default();
-        while self.queue.staged() > 0 {
-            match self.queue.post() {
-                Ok(_) => {}
-                // The device has less room than it granted: backpressure, which ends soon.
-                Err(e) if e.retry && !timeout.is_over() => host::thread::yield_now(),
-                Err(e) => return self.fail(CloseReason::Device(e.to_string())),
-            }
+        if let Err(e) = doorbell::ring(&mut self.queue) {
+            self.fail(CloseReason::Device(e.to_string()));
         }
     }
 

@@ -16,6 +16,7 @@ use super::link::{Link, LinkParts, UPDATE_BYTES};
 use super::receiver::{Policy, Receiver};
 use super::sender::{Sender, SenderParts};
 use crate::device::Device;
+use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
@@ -192,7 +193,7 @@ impl NewLink {
         let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         if let Some(queue) = &mut pair.recv {
             let all: Vec<u32> = (0..window + 1).collect();
-            queue.post(&all).map_err(|e| device.error("post receives", &e))?;
+            doorbell::post_receives(queue, &all).map_err(|e| device.error("post receives", &e))?;
         }
         let ring = register_ring(device, &pd, &geometry, WRITES)?;
         let block = ControlBlock::new(device, &pd, WRITES)?;

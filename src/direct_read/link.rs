@@ -17,6 +17,7 @@ use verbs_safe::{
 
 use super::room::{Room, RoomKind};
 use crate::checked;
+use crate::doorbell;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
 use crate::wait::{Deadline, SILENT_DEVICE};
@@ -334,11 +335,8 @@ impl Link {
         if let Err(ended) = self.stage_all() {
             return self.fail(ended);
         }
-        match self.queue.post() {
-            Ok(_) => {}
-            // What stays staged goes with the next list.
-            Err(e) if e.retry => {}
-            Err(e) => self.fail(CloseReason::Device(e.to_string())),
+        if let Err(e) = doorbell::ring(&mut self.queue) {
+            self.fail(CloseReason::Device(e.to_string()));
         }
     }
 

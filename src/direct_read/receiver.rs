@@ -9,7 +9,7 @@ use std::time::Duration;
 use conn_core::direct_read::Refusal;
 use verbs_safe::{
     Armed, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion,
-    ProtectionDomain, RecvPoster, RecvQueue,
+    ProtectionDomain, RecvPoster,
 };
 
 use super::landing::Landing;
@@ -18,6 +18,7 @@ use super::message::FileReading;
 use super::room::Room;
 use super::{Config, NotReadReason, ReadError};
 use crate::arm::{Arm, Arming};
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
 use crate::peer::Peer;
 use crate::wait::{
@@ -543,11 +544,11 @@ impl Receiver {
     /// the sender offers the next message then.
     fn repost(&mut self) -> Result<(), RecvError> {
         for link in &mut self.links {
-            if let Some(Err(e)) = link.recv.as_mut().map(RecvQueue::post_gathered) {
+            if let Some(Err(e)) = link.recv.as_mut().map(doorbell::post_gathered) {
                 link.fail(CloseReason::Device(e.to_string()));
             }
         }
-        match self.shared.as_mut().map(RecvQueue::post_gathered) {
+        match self.shared.as_mut().map(doorbell::post_gathered) {
             Some(Err(e)) => Err(self.fail(CloseReason::Device(e.to_string()))),
             _ => Ok(()),
         }

@@ -19,6 +19,7 @@ use super::receiver::{Receiver, ReceiverParts};
 use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
 use super::{Config, Offer, Sender};
 use crate::device::Device;
+use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
 use crate::peer::Peer;
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
@@ -108,7 +109,8 @@ impl<B: Offer> NewSender<B> {
         let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         if let Some(queue) = &mut pair.recv {
             let all: Vec<u32> = (0..notices).collect();
-            queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
+            doorbell::post_receives(queue, &all)
+                .map_err(|e| device.error("post receive buffers", &e))?;
         }
         let (config, pd, psn) = (*config, device.pd().clone(), verbs_safe::random_psn());
         Ok(NewSender { config, buffers: PhantomData, pd, pair, cq, channel, memory, psn, reads })
@@ -200,7 +202,8 @@ pub(super) fn receiver(
         let (mut poster, _) =
             made.map_err(|e| device.error("create a shared receive queue", &e))?;
         let all: Vec<u32> = (0..buffers).collect();
-        poster.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
+        doorbell::post_receives(&mut poster, &all)
+            .map_err(|e| device.error("post receive buffers", &e))?;
         Ok::<_, ConnectError>(poster)
     });
     let shared = shared.transpose()?;
@@ -248,7 +251,8 @@ impl NewLink {
         let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         if let Some(queue) = &mut pair.recv {
             let all: Vec<u32> = (0..receiver.share).collect();
-            queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
+            doorbell::post_receives(queue, &all)
+                .map_err(|e| device.error("post receive buffers", &e))?;
         }
         let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
         let memory = shared_memory(device, CHECKED_BYTES as usize, read)?;

@@ -12,6 +12,7 @@ use verbs_safe::{Completion, RecvQueue, SendOp, SharedRegion, TakeError};
 
 use crate::checked;
 use crate::copies::{BULK, Copies, Message};
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
 use crate::posting::Posting;
@@ -93,7 +94,7 @@ impl Link {
     /// Writes slots: whether they are on their way, and there may be more to tell.
     fn tell(&mut self, run: SlotRun) -> bool {
         if let Some(recv) = &mut self.recv
-            && let Err(e) = recv.post_gathered()
+            && let Err(e) = doorbell::post_gathered(recv)
         {
             // Before the sender learns that it may use them.
             self.posting.fail(CloseReason::Device(e.to_string()));

@@ -16,6 +16,7 @@ use super::link::{Link, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderParts};
 use super::{Config, Detection, Receiver};
 use crate::device::Device;
+use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
@@ -168,7 +169,7 @@ impl NewLink {
         let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         if let Some(queue) = &mut pair.recv {
             let all: Vec<u32> = (0..receives).collect();
-            queue.post(&all).map_err(|e| device.error("post receives", &e))?;
+            doorbell::post_receives(queue, &all).map_err(|e| device.error("post receives", &e))?;
         }
         let buffers = peer_memory(device, &pd, layout.bytes(), WRITES)?;
         Ok(NewLink { pair, buffers, config: *config, psn: verbs_safe::random_psn() })

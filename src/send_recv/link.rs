@@ -12,6 +12,7 @@ use host::plant::{Plant, is_planted};
 use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendOp, SendQueue};
 
 use super::shared::SlotReturn;
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::wait::SILENT;
@@ -595,7 +596,8 @@ impl Link {
         };
         let Ok(planned) = planned else { return Posted::Full };
         let staged = self.queue.stage(op, planned.signalled).map_err(|e| e.to_string());
-        let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
+        let ring = |()| doorbell::ring(&mut self.queue).map_err(|e| e.to_string());
+        let posted = staged.and_then(ring);
         if let Err(e) = posted {
             self.fail(CloseReason::Device(e));
             return Posted::Failed;

@@ -18,6 +18,7 @@ use super::shared::SlotReturn;
 use super::shared::{Address, Member, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
 use crate::device::Device;
+use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
@@ -65,7 +66,8 @@ impl NewSender {
         let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         if let Some(queue) = &mut pair.recv {
             let all: Vec<u32> = (0..CONTROL_SLOTS).collect();
-            queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
+            doorbell::post_receives(queue, &all)
+                .map_err(|e| device.error("post receive buffers", &e))?;
         }
         let psn = verbs_safe::random_psn();
         Ok(NewSender { config: *config, pair, cq, channel, psn })

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use verbs_safe::{RecvPool, SharedReceiveQueue};
 
+use crate::doorbell;
 use crate::error::ConnectError;
 pub use config::{Reposting, SharedConfig};
 pub(crate) use lending::RECALL_AFTER;
@@ -74,7 +75,8 @@ impl SharedPool {
             .map_err(|e| device.error("create a shared receive queue", &e))?;
         let all: Vec<u32> = (0..config.buffers).collect();
         for list in all.chunks(MAX_LIST) {
-            poster.post(list).map_err(|e| device.error("post receive buffers", &e))?;
+            doorbell::post_receives(&mut poster, list)
+                .map_err(|e| device.error("post receive buffers", &e))?;
         }
         let queue = poster.shared().cloned();
         let queue =

@@ -294,9 +294,9 @@ pub struct Case {
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
-    /// Posts are among these calls.
+    /// The same of posts to queues, which a connection does again.
     #[serde(default)]
-    pub short_posts: bool,
+    pub short_posts_one_in: u64,
     /// Faults of requests.
     pub faults: Faults,
     /// Faults of packets on the network of [`Place::Wired`].
@@ -353,7 +353,7 @@ impl Case {
             jump_one_in: 0,
             jump_us: 0,
             short_one_in: 0,
-            short_posts: false,
+            short_posts_one_in: 0,
             faults,
             network,
             settings,
@@ -408,7 +408,9 @@ impl Case {
         } else if connection != Connection::Multicast {
             if random.one_in(8) {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
-                case.short_posts = random.one_in(2);
+            }
+            if random.one_in(8) {
+                case.short_posts_one_in = random.pick(&[2, 10, 30, 300]);
             }
             if random.one_in(8) {
                 let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));

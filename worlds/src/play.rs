@@ -40,7 +40,7 @@ pub fn play_with(
         jump_one_in: case.jump_one_in,
         jump_ns: 1 + case.jump_us * 1000,
         short_one_in: case.short_one_in,
-        short_posts: case.short_posts,
+        short_posts_one_in: case.short_posts_one_in,
         plant,
     };
     let case = Arc::new(case.clone());

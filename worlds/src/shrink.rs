@@ -47,6 +47,7 @@ fn candidates(case: &Case) -> Vec<Case> {
         Case { stall_one_in: 0, ..case.clone() },
         Case { jump_one_in: 0, ..case.clone() },
         Case { short_one_in: 0, ..case.clone() },
+        Case { short_posts_one_in: 0, ..case.clone() },
         Case { strangers: None, ..case.clone() },
         Case { stop: None, ..case.clone() },
         Case { faults: Faults::default(), ..case.clone() },

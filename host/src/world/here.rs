@@ -168,8 +168,7 @@ impl Here {
     }
 
     pub(crate) fn is_post_short(&self) -> bool {
-        let mut state = self.world.state.lock();
-        state.nature.short_posts && state.is_short()
+        self.world.state.lock().is_post_short()
     }
 
     pub(crate) fn progress(&self) {

@@ -41,8 +41,8 @@ pub struct Nature {
     pub jump_ns: u64,
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     pub short_one_in: u64,
-    /// Posts are among these calls.
-    pub short_posts: bool,
+    /// The same of posts to queues.
+    pub short_posts_one_in: u64,
     /// A fault that tests plant into the code.
     pub plant: Option<Plant>,
 }
@@ -56,7 +56,7 @@ impl Default for Nature {
             jump_one_in: 0,
             jump_ns: 0,
             short_one_in: 0,
-            short_posts: false,
+            short_posts_one_in: 0,
             plant: None,
         }
     }
@@ -347,6 +347,10 @@ impl State {
     /// Draws: true refuses memory to a call.
     pub(super) fn is_short(&mut self) -> bool {
         self.random.one_in(self.nature.short_one_in)
+    }
+
+    pub(super) fn is_post_short(&mut self) -> bool {
+        self.random.one_in(self.nature.short_posts_one_in)
     }
 
     pub(super) fn fail(&mut self, reason: String) {

@@ -4,6 +4,7 @@ use verbs_safe::SendOp;
 
 use super::{Sender, Ticket};
 use crate::checked;
+use crate::doorbell;
 use crate::error::{CloseReason, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
@@ -123,8 +124,8 @@ impl Sender {
 
     pub(super) fn post_signalled(&mut self, request: SendOp) -> Result<(), SendError> {
         let staged = self.queue.stage(request, true).map_err(|e| e.to_string());
-        let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
-        posted.map(drop).map_err(|why| self.fail(CloseReason::Device(why)))
+        let ring = |()| doorbell::ring(&mut self.queue).map_err(|e| e.to_string());
+        staged.and_then(ring).map_err(|why| self.fail(CloseReason::Device(why)))
     }
 
     /// Takes in the completions of probes and wake-ups; only polls if one is on its way.

@@ -223,7 +223,7 @@ impl Sender {
     /// below the depth, so this is rare.
     #[cold]
     fn post_again(&mut self) -> Result<(), SendError> {
-        let mut timeout = crate::wire::BackpressureTimeout::default();
+        let mut timeout = crate::doorbell::BackpressureTimeout::default();
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}

@@ -12,9 +12,9 @@ use verbs_safe::{PostInlineError, RemoteSpan, SendOp, StageError};
 
 use super::drive::PUSH_REQUESTS;
 use super::{Sender, Ticket, write_padded};
+use crate::doorbell::BackpressureTimeout;
 use crate::error::SendError;
 use crate::ring::memory::remote;
-use crate::wire::BackpressureTimeout;
 
 impl Sender {
     /// From how many bytes on the copy that is spared is worth the requests that it takes.

@@ -10,8 +10,8 @@ use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendFlags, SendOp};
 use super::{OnOffer, Sender};
 use crate::checked;
 
+use crate::doorbell::{self, BackpressureTimeout};
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason, internal_error};
-use crate::wire::BackpressureTimeout;
 use crate::zero_copy::{Offer, Sent};
 
 /// Posting.
@@ -42,12 +42,8 @@ impl<B: Offer> Sender<B> {
     }
 
     pub(super) fn post(&mut self) -> Result<(), SendError> {
-        match self.queue.post() {
-            Ok(_) => Ok(()),
-            // What stays staged goes with the next one.
-            Err(e) if e.retry => Ok(()),
-            Err(e) => Err(self.fail(CloseReason::Device(e.to_string())).into()),
-        }
+        doorbell::ring(&mut self.queue)
+            .map_err(|e| self.fail(CloseReason::Device(e.to_string())).into())
     }
 
     /// Posts all that is staged: what was accepted goes without another call. A device that
@@ -148,7 +144,8 @@ impl<B: Offer> Sender<B> {
         let imm = completion.imm();
         let message = self.notices.take(completion).map_err(|e| close_reason(&e))?;
         if let Some(slot) = self.notices.reclaim(message) {
-            self.notices.post(&[slot]).map_err(|e| CloseReason::Device(e.to_string()))?;
+            doorbell::post_receives(&mut self.notices, &[slot])
+                .map_err(|e| CloseReason::Device(e.to_string()))?;
         }
         let imm = imm.ok_or(CloseReason::Protocol(ProtocolError::Control(0)))?;
         let notice =

@@ -3,6 +3,7 @@
 use conn_core::pool::PoolCounts;
 use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvQueue, RecvRun, TakeError};
 
+use crate::doorbell;
 use crate::error::{CloseReason, close_reason};
 use crate::send_recv::shared::Member;
 use crate::send_recv::shared::SlotReturn;
@@ -55,14 +56,13 @@ impl OwnBuffers {
         if !self.counts.due() && !all {
             return Ok(0);
         }
-        let (reposted, refused) = match self.queue.post_gathered() {
-            Ok(posted) => (posted, None),
-            Err(e) => (e.posted, Some(CloseReason::Device(e.to_string()))),
-        };
+        let waiting = self.queue.gathered();
+        let posted = doorbell::post_gathered(&mut self.queue);
+        let reposted = waiting - self.queue.gathered();
         let booked = self.counts.repost(reposted);
         debug_assert!(booked.is_ok(), "what was gathered was waiting");
         self.posted += u64::from(reposted);
-        refused.map_or(Ok(reposted), Err)
+        posted.map_err(|e| CloseReason::Device(e.to_string()))
     }
 
     /// Books the buffers that were freed.

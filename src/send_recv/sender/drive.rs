@@ -7,8 +7,9 @@ use conn_core::wr::WrId;
 use verbs_safe::{Completion, RecvQueue, SendQueue};
 
 use super::{Sender, SenderStats};
+use crate::doorbell::{self, BackpressureTimeout};
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
-use crate::wire::{BackpressureTimeout, Tracker};
+use crate::wire::Tracker;
 
 /// Driving the device.
 impl Sender {
@@ -84,7 +85,7 @@ impl Sender {
         if slots.is_empty() || self.ended.is_some() {
             return;
         }
-        if let Err(e) = self.credits.post(slots) {
+        if let Err(e) = doorbell::post_receives(&mut self.credits, slots) {
             self.fail_device(&e);
         }
     }

@@ -12,6 +12,7 @@ use conn_core::repost::{RepostQueue, RepostWord, words_for};
 
 use super::config::{Reposting, SharedConfig};
 use super::state::{Inner, MAX_LIST, NO_MEMBER, SharedReturn, Store, lock};
+use crate::doorbell;
 use crate::error::ConnectError;
 use crate::wakeup::Wakeup;
 
@@ -82,7 +83,7 @@ impl Inner {
     /// Whether the list was posted.
     fn post_list(&self, store: &mut Store, list: &[u32]) -> bool {
         let Some(queue) = store.poster.as_mut() else { return false };
-        let posted = queue.post(list);
+        let posted = doorbell::post_receives(queue, list);
         if let Err(e) = &posted {
             tracing::error!(error = %e, "a shared receive queue takes no more buffers");
             // Release: receivers are notified after this, and read it then.

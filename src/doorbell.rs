@@ -1,0 +1,103 @@
+//! Doorbells: what a device refuses for want of memory is posted again.
+//!
+//! `ENOMEM` is no fault: a device says it whose queue has less room than it granted, and a system that is short
+//! of memory for a moment. So no connection ends by it, unless it lasts.
+
+use std::time::Duration;
+
+use verbs_safe::{
+    Errno, PostRecvError, PostRecvReason, PostSendError, RecvQueue, Recycle, SendQueue,
+};
+
+use crate::wait::Deadline;
+
+/// How long a device may have no room for what our own accounting has room for. Whatever
+/// is on its way has failed by then.
+const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
+
+/// A backpressure timeout for a device that has no room; it begins with the first look.
+#[derive(Debug, Default)]
+pub(crate) struct BackpressureTimeout(Option<Deadline>);
+
+impl BackpressureTimeout {
+    #[cold]
+    pub(crate) fn is_over(&mut self) -> bool {
+        let limit = self.0.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT));
+        limit.has_passed(host::time::now())
+    }
+}
+
+/// Posts everything staged. For a queue whose completions need not be taken to make room.
+///
+/// # Errors
+/// The device refuses for another reason, or for too long.
+#[inline]
+pub(crate) fn ring(queue: &mut SendQueue) -> Result<(), PostSendError> {
+    if queue.staged() == 0 {
+        return Ok(());
+    }
+    match queue.post() {
+        Ok(_) if queue.staged() == 0 => Ok(()),
+        Err(e) if !e.retry => Err(e),
+        _ => ring_again(queue),
+    }
+}
+
+#[cold]
+fn ring_again(queue: &mut SendQueue) -> Result<(), PostSendError> {
+    let mut timeout = BackpressureTimeout::default();
+    while queue.staged() > 0 {
+        match queue.post() {
+            Ok(_) => {}
+            Err(e) if e.retry && !timeout.is_over() => host::thread::yield_now(),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Posts receives into these slots.
+///
+/// # Errors
+/// As [`RecvQueue::post`]; the device refuses for another reason, or for too long.
+pub(crate) fn post_receives<R: Recycle>(
+    queue: &mut RecvQueue<R>,
+    mut slots: &[u32],
+) -> Result<(), PostRecvError> {
+    let mut timeout = BackpressureTimeout::default();
+    while let Err(e) = queue.post(slots) {
+        wait_for_memory(&e, &mut timeout)?;
+        slots = &slots[e.posted as usize..];
+    }
+    Ok(())
+}
+
+/// Posts the receives that have gathered; how many.
+///
+/// # Errors
+/// As [`post_receives`]: what the device did not take stays gathered.
+pub(crate) fn post_gathered<R: Recycle>(queue: &mut RecvQueue<R>) -> Result<u32, PostRecvError> {
+    let (mut timeout, mut posted) = (BackpressureTimeout::default(), 0);
+    loop {
+        match queue.post_gathered() {
+            Ok(rest) => return Ok(posted + rest),
+            Err(e) => {
+                wait_for_memory(&e, &mut timeout)?;
+                posted += e.posted;
+            }
+        }
+    }
+}
+
+#[cold]
+fn wait_for_memory(
+    error: &PostRecvError,
+    timeout: &mut BackpressureTimeout,
+) -> Result<(), PostRecvError> {
+    let is_transient = error.reason == PostRecvReason::Refused(Errno::ENOMEM);
+    if !is_transient || timeout.is_over() {
+        return Err(*error);
+    }
+    host::thread::yield_now();
+    Ok(())
+}
