@@ -1,6 +1,6 @@
 //! Doorbells: what a device refuses for want of memory is posted again.
 //!
-//! `ENOMEM` is no fault: a device says it whose queue has less room than it granted, and a system that is short
+//! `ENOMEM` is no fault: a device says it if a queue has less room than it granted, and a system if it is short
 //! of memory for a moment. So no connection ends by it, unless it lasts.
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl BackpressureTimeout {
     }
 }
 
-/// Posts everything staged. For a queue whose completions need not be taken to make room.
+/// Posts everything staged. It takes no completions: the caller's accounting leaves room for what it stages.
 ///
 /// # Errors
 /// The device refuses for another reason, or for too long.

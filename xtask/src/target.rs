@@ -1,4 +1,4 @@
-//! Where cargo puts what it builds.
+//! The folder that cargo builds into.
 
 use std::path::PathBuf;
 

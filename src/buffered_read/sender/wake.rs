@@ -39,13 +39,13 @@ impl Sender {
         }
     }
 
-    /// Whether the receiver has asked for a wake-up that it has not had. That takes a memory barrier.
+    /// True if the receiver has asked for a wake-up that it has not had. That takes a memory barrier.
     pub(super) fn is_asked(&self) -> bool {
         Waker::barrier();
         self.waker.is_news(self.block.wake_word())
     }
 
-    /// Whether the receiver has not read all yet, as far as it has said; that it says before it asks for a wake-up. After
+    /// True if the receiver has not read all yet, as far as it has said; that it says before it asks for a wake-up. After
     /// some wake-ups for nothing it asks for no more, and the next message would be left to its longest sleep.
     pub(super) fn has_unread(&self) -> bool {
         let is_end_unseen = self.source.is_finished() && !self.source.is_seen();

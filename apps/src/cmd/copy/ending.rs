@@ -116,7 +116,7 @@ pub(super) struct Hand {
     pub(super) ongoing: Arc<Ongoing>,
 }
 
-/// How many copies are received at a time: each takes threads, descriptors and memory, and any sender can
+/// Maximum of copies that are received at a time: each takes threads, descriptors and memory, and any sender can
 /// begin one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
@@ -130,7 +130,7 @@ impl Places {
     const MOST: usize = 64;
     /// Descriptors of a copy: its stream and a clone of it, its connection's, files and folders that are open.
     const DESCRIPTORS: usize = 12;
-    /// Descriptors that are kept back: for the process, its device, and the 64 connections whose Hello is awaited.
+    /// Descriptors that are kept back: for the process, its device, and the 64 connections that have sent no Hello yet.
     const KEPT_BACK: usize = 128;
 
     /// As this process's limit of descriptors allows.
@@ -150,7 +150,7 @@ impl Underway {
     /// One more is received, from `peer`, if there is a place for it.
     ///
     /// # Errors
-    /// Why there is none, for its sender.
+    /// The reason for its sender: there is no place.
     pub(super) fn enter(&self, peer: Option<SocketAddr>, places: Places) -> Result<Hand, String> {
         let from = peer.map(|peer| peer.ip());
         let mut copies = self.0.copies.lock();

@@ -1,4 +1,4 @@
-//! Peers that are to be answered: whose turn it is, and how much one look says.
+//! Peers that are to be answered: the order of their turns, and the most that one look sends.
 //!
 //! A READ of a few bytes asks for gigabytes, and a peer may have many queue pairs. So a look sends no more than an
 //! [`Allowance`], whatever is owed, and the rest is left to the looks that follow; peers take turns, and so do the
@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 
 /// Answers of one look: as many bytes as the longest run of full packets has.
 const LOOK: u32 = 64 * (4_096 + PACKET);
-/// What a packet counts besides its payload: it takes time, too.
+/// Bytes that a packet counts besides its payload: it takes time, too.
 const PACKET: u32 = 512;
 /// Packets of one turn.
 const TURN: u32 = 16;
 
-/// What may still be sent in answer to peers.
+/// Bytes that may still be sent in answer to peers.
 #[derive(Debug)]
 pub(super) struct Allowance(u32);
 
@@ -47,7 +47,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Whether it has another packet.
+    /// True while it may send another packet.
     pub(super) fn has_another(&self) -> bool {
         self.packets < TURN && !self.allowance.is_used_up()
     }
@@ -59,13 +59,13 @@ impl Turn<'_> {
         self.allowance.0 = self.allowance.0.saturating_sub(cost);
     }
 
-    /// Whether it has sent anything.
+    /// True once it has sent a packet.
     pub(super) fn has_sent(&self) -> bool {
         self.packets > 0
     }
 }
 
-/// What a turn has come to.
+/// Outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     /// All there was to say.
