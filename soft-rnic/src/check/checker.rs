@@ -179,6 +179,12 @@ extern "C" fn at_exit() {
 }
 
 impl Checker {
+    /// One that makes no process fail.
+    #[cfg(test)]
+    pub(super) fn of_a_test() -> Arc<Checker> {
+        Arc::new(Checker::new(Fails::Never, Record::default()))
+    }
+
     fn new(fails: Fails, record: Record) -> Checker {
         Checker {
             report: Report::new(record),
@@ -274,7 +280,7 @@ impl Checker {
     }
 
     /// Reports what is left, and sums up.
-    fn finish(&self) -> (u64, u64) {
+    pub(super) fn finish(&self) -> (u64, u64) {
         let live = core::mem::take(&mut *self.live.lock());
         for alive in live.values() {
             for (kind, text) in alive.leftovers.iter().flat_map(|all| all()) {

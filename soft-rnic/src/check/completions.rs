@@ -2,9 +2,7 @@
 //! polled.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
-
-use host::sync::Mutex;
+use std::sync::Arc;
 
 use super::checker::Checker;
 use super::report::{Kind, number};
@@ -15,10 +13,9 @@ pub(crate) struct Completions {
     pub(crate) number: u32,
     /// Entries that it has room for.
     capacity: AtomicU32,
-    /// Signalled requests, and receive requests that were taken, whose completion was not polled.
+    /// Signalled requests, and receive requests, also those of a shared queue, whose completion was
+    /// not polled. One number: a receive request that a message takes while it is read is counted once.
     outstanding: AtomicU32,
-    /// Posted receive requests of the queues that complete here.
-    receives: Mutex<Vec<Weak<AtomicU32>>>,
     is_said: AtomicBool,
 }
 
@@ -30,7 +27,6 @@ impl Completions {
             number: checker.next_cq(),
             capacity: AtomicU32::new(capacity),
             outstanding: AtomicU32::new(0),
-            receives: Mutex::default(),
             is_said: AtomicBool::new(false),
         }
     }
@@ -40,16 +36,9 @@ impl Completions {
         self.is_said.store(false, Ordering::Relaxed);
     }
 
-    /// Receive requests of a queue complete here.
-    pub(crate) fn attach(&self, posted: &Arc<AtomicU32>) {
-        let mut all = self.receives.lock();
-        all.retain(|other| other.strong_count() > 0 && !core::ptr::eq(other.as_ptr(), &**posted));
-        all.push(Arc::downgrade(posted));
-    }
-
-    /// One more completion will come, or may.
-    pub(crate) fn add(&self) {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+    /// So many more completions will come, or may.
+    pub(crate) fn add(&self, n: u32) {
+        self.outstanding.fetch_add(n, Ordering::Relaxed);
     }
 
     /// One was polled, or will not come.
@@ -71,13 +60,9 @@ impl Completions {
 
     /// Reports, once, if there is less room than completions can come.
     pub(crate) fn test(&self) {
-        let posted = |count: &Weak<AtomicU32>| {
-            count.upgrade().map_or(0, |count| u64::from(count.load(Ordering::Relaxed)))
-        };
-        let receives: u64 = self.receives.lock().iter().map(posted).sum();
-        let all = receives + u64::from(self.outstanding.load(Ordering::Relaxed));
+        let all = self.outstanding.load(Ordering::Relaxed);
         let capacity = self.capacity.load(Ordering::Relaxed);
-        if all <= capacity.into() || self.is_said.swap(true, Ordering::Relaxed) {
+        if all <= capacity || self.is_said.swap(true, Ordering::Relaxed) {
             return;
         }
         self.checker.report.say(Kind::CouldOverflow, || {

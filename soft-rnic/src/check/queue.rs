@@ -8,9 +8,9 @@
 //! Each has a lock of its own, under which nothing is taken but those of claims and reports.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use host::sync::Mutex;
 use verbs_sys::ibv_sge;
@@ -87,9 +87,8 @@ pub(crate) struct Receives {
     /// The queue, as it is called in reports.
     pub(crate) name: String,
     posted: Mutex<VecDeque<Posted>>,
-    count: Arc<AtomicU32>,
-    /// Where they complete.
-    cqs: Mutex<Vec<Arc<Completions>>>,
+    /// Where they complete: each counts all that are posted. Taken under the lock of `posted`.
+    cqs: Mutex<Vec<Weak<Completions>>>,
     is_overlap_said: AtomicBool,
 }
 
@@ -99,7 +98,6 @@ impl Receives {
             checker: Arc::clone(checker),
             name,
             posted: Mutex::default(),
-            count: Arc::default(),
             cqs: Mutex::default(),
             is_overlap_said: AtomicBool::new(false),
         });
@@ -110,11 +108,17 @@ impl Receives {
 
     /// They complete there.
     pub(crate) fn complete_at(&self, cq: &Arc<Completions>) {
+        let posted = self.posted.lock();
         let mut cqs = self.cqs.lock();
-        if !cqs.iter().any(|other| Arc::ptr_eq(other, cq)) {
-            cq.attach(&self.count);
-            cqs.push(Arc::clone(cq));
+        cqs.retain(|other| other.strong_count() > 0);
+        if !cqs.iter().any(|other| core::ptr::eq(other.as_ptr(), &raw const **cq)) {
+            cq.add(posted.len() as u32);
+            cqs.push(Arc::downgrade(cq));
         }
+    }
+
+    fn for_each_cq(&self, act: impl FnMut(Arc<Completions>)) {
+        self.cqs.lock().iter().filter_map(Weak::upgrade).for_each(act);
     }
 
     /// One is posted; the posting side's lock is held.
@@ -130,9 +134,10 @@ impl Receives {
                 )
             });
         }
-        self.posted.lock().push_back(posted);
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.cqs.lock().iter().for_each(|cq| cq.test());
+        let mut all = self.posted.lock();
+        all.push_back(posted);
+        self.for_each_cq(|cq| cq.add(1));
+        self.for_each_cq(|cq| cq.test());
     }
 
     /// Does something with the oldest; the taking side's lock is held.
@@ -142,16 +147,25 @@ impl Receives {
         }
     }
 
-    /// The oldest is taken; the taking side's lock is held.
-    pub(crate) fn take(&self) -> Option<Posted> {
-        let posted = self.posted.lock().pop_front()?;
-        self.count.fetch_sub(1, Ordering::Relaxed);
+    /// The oldest is taken, and will complete at `at`, which goes on counting it; the taking side's
+    /// lock is held.
+    fn take(&self, at: Option<&Arc<Completions>>) -> Option<Posted> {
+        let mut all = self.posted.lock();
+        let posted = all.pop_front()?;
+        let mut is_counted = false;
+        self.for_each_cq(|cq| match at {
+            Some(at) if Arc::ptr_eq(at, &cq) => is_counted = true,
+            _ => cq.sub(),
+        });
+        if let Some(at) = at.filter(|_| !is_counted) {
+            at.add(1);
+        }
         Some(posted)
     }
 
     /// All are forgotten.
     pub(crate) fn clear(&self) {
-        while let Some(posted) = self.take() {
+        while let Some(posted) = self.take(None) {
             self.checker.disclaim(&posted.claims, true);
         }
     }
@@ -231,7 +245,7 @@ impl Queue {
             });
         }
         let cq = self.send_cq.as_ref().filter(|_| posted.completes);
-        cq.inspect(|cq| cq.add());
+        cq.inspect(|cq| cq.add(1));
         self.sends.lock().push_back(posted);
         cq.inspect(|cq| cq.test());
     }
@@ -271,9 +285,11 @@ impl Queue {
         self.send_cq.as_ref().filter(|_| posted.completes).inspect(|cq| cq.sub());
     }
 
-    /// A message has taken a receive request.
-    pub(crate) fn arrive(&self, posted: Posted) {
-        self.recv_cq.as_ref().inspect(|cq| cq.add());
+    /// A message takes the oldest receive request of a queue, whose taking side's lock is held; `look`
+    /// is shown it, and says what is kept of it until its completion is polled.
+    pub(crate) fn arrive(&self, receives: &Receives, look: impl FnOnce(Posted) -> Posted) {
+        let Some(posted) = receives.take(self.recv_cq.as_ref()) else { return };
+        let posted = look(posted);
         let mut arrived = self.arrived.lock();
         arrived.push_back(posted);
         if arrived.len() > ARRIVED
@@ -321,5 +337,84 @@ impl Queue {
         let n = arrived.iter().filter(|posted| posted.completes).count();
         arrived.drain(..).for_each(|posted| self.forget_arrived(&posted));
         n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{TryRecvError, channel};
+
+    use super::*;
+
+    const ROOM: u32 = 4;
+
+    fn receive(wr_id: u64) -> Posted {
+        Posted { wr_id, operation: "RECV", ..Posted::default() }
+    }
+
+    fn queue(checker: &Arc<Checker>, shared: Option<Arc<Receives>>) -> (Queue, Arc<Completions>) {
+        let cq = Arc::new(Completions::new(checker, ROOM));
+        (Queue::new(checker, 1, [None, Some(Arc::clone(&cq))], shared), cq)
+    }
+
+    /// As many requests as the completion queue has room for are outstanding all the time, and one is
+    /// posted while a message takes another one.
+    #[test]
+    fn a_receive_that_is_taken_while_one_is_posted_counts_once() {
+        let checker = Checker::of_a_test();
+        let (queue, cq) = queue(&checker, None);
+        let (posted, to_take) = channel();
+        let (taken, to_poll) = channel();
+        std::thread::scope(|scope| {
+            let queue = &queue;
+            scope.spawn(move || {
+                for id in to_take {
+                    queue.arrive(&queue.receives, |posted| posted);
+                    if taken.send(id).is_err() {
+                        return;
+                    }
+                }
+            });
+            let post = |id| {
+                queue.receives.post(receive(id));
+                posted.send(id).unwrap();
+            };
+            (0..ROOM.into()).for_each(post);
+            for id in ROOM.into()..20_000 {
+                let taken = loop {
+                    cq.test();
+                    match to_poll.try_recv() {
+                        Ok(taken) => break taken,
+                        Err(err) => assert_eq!(err, TryRecvError::Empty),
+                    }
+                };
+                queue.retire_receive(taken, |_| ());
+                post(id);
+            }
+            drop(posted);
+        });
+        drop(queue);
+        assert_eq!(checker.finish(), (0, 0));
+    }
+
+    /// A shared queue's requests count at each completion queue, and once taken at one.
+    #[test]
+    fn a_shared_receive_counts_where_it_completes() {
+        let checker = Checker::of_a_test();
+        let shared = Receives::new(&checker, "SRQ 1".into());
+        let (first, first_cq) = queue(&checker, Some(Arc::clone(&shared)));
+        (0..ROOM.into()).for_each(|id| shared.post(receive(id)));
+        // Also at one that comes later.
+        let (_second, second_cq) = queue(&checker, Some(Arc::clone(&shared)));
+        first.arrive(&shared, |posted| posted);
+        second_cq.add(1);
+        second_cq.test();
+        first_cq.test();
+        assert_eq!(checker.finish(), (0, 0));
+        first_cq.add(1);
+        first_cq.test();
+        second_cq.add(1);
+        second_cq.test();
+        assert_eq!(checker.finish(), (2, 0));
     }
 }

@@ -374,10 +374,8 @@ impl Qp {
 
     /// A receive request is flushed; both of its queue's locks are held.
     pub(crate) fn check_flushed(&self) {
-        if let Some(check) = self.check()
-            && let Some(posted) = check.receives.take()
-        {
-            check.arrive(Posted { print: None, ..posted });
+        if let Some(check) = self.check() {
+            check.arrive(&check.receives, |posted| Posted { print: None, ..posted });
         }
     }
 

@@ -18,11 +18,13 @@ impl Delivery<'_, '_> {
         let Some(check) = self.peer.check() else { return };
         let named = srq.map(|srq| srq.check.as_ref());
         let receives = named.map_or(Some(&check.receives), |named| named);
-        let Some(mut posted) = receives.and_then(|receives| receives.take()) else { return };
-        if self.message.wqe.op == Op::Send {
-            self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
-        }
-        check.arrive(Posted { print: None, completes: true, ..posted });
+        let Some(receives) = receives else { return };
+        check.arrive(receives, |mut posted| {
+            if self.message.wqe.op == Op::Send {
+                self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
+            }
+            Posted { print: None, completes: true, ..posted }
+        });
     }
 
     /// A message is going to be put into the buffers of the oldest receive request, out of `xrc` over

@@ -17,11 +17,9 @@ impl Here<'_, '_> {
     /// held.
     #[cold]
     pub(super) fn check_taken(&self) {
-        if let Some(check) = self.qp.check()
-            && let Some(posted) = check.receives.take()
-        {
+        if let Some(check) = self.qp.check() {
             // It is looked at when a SEND begins: the buffer of one that a WRITE takes is the program's.
-            check.arrive(posted);
+            check.arrive(&check.receives, |posted| posted);
         }
     }
 
