@@ -9,7 +9,8 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use verbs_safe::{Armed, CompletionChannel, WaitError};
 
-use crate::wait::{POLL_SLEEP, SHORTEST_KEEPALIVE};
+use crate::keepalive::SHORTEST_KEEPALIVE;
+use crate::wait::POLL_SLEEP;
 
 /// Event that a program waits for before it calls a half again: the answer of
 /// [`SendHalf::arm`](crate::SendHalf::arm) and [`RecvHalf::arm`](crate::RecvHalf::arm).

@@ -92,6 +92,7 @@ pub mod half;
 pub mod handshake;
 mod index;
 pub mod io;
+mod keepalive;
 pub mod listener;
 pub mod multicast;
 pub mod peer;

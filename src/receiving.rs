@@ -11,11 +11,10 @@ use crate::common::Common;
 use crate::copies::{BULK, Copies, Message};
 use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::index::QpIndex;
+use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
 use crate::posting::Posting;
-use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, Rounds, SILENT, Silence, Step, WaitStrategy, poll_after,
-};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, Silence, Step, WaitStrategy, poll_after};
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: std::fmt::Debug {
@@ -109,7 +108,7 @@ pub(crate) struct Receiving<L: Link> {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    rounds: Rounds,
+    watch: Watch,
     silence: Silence,
     common: Common,
     ended: Option<CloseReason>,
@@ -119,7 +118,7 @@ pub(crate) struct Receiving<L: Link> {
 
 impl<L: Link> Receiving<L> {
     const POLL_BATCH: usize = 32;
-    /// Polls between two looks at what no message tells of.
+    /// Polls between two looks at what no message tells of, at most: a tick brings one, too.
     const POLLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(
@@ -147,7 +146,7 @@ impl<L: Link> Receiving<L> {
             out: VecDeque::new(),
             polls: 0,
             served: 0,
-            rounds: Rounds::default(),
+            watch: Watch::default(),
             silence: Silence::default(),
             common,
             ended: None,
@@ -316,13 +315,14 @@ impl<L: Link> Receiving<L> {
 
     /// Takes what the next link has, or says why there is nothing.
     fn go_on(&mut self) -> Result<(), RecvError> {
+        let look = self.watch.look(self.common.keepalive);
+        if look == Look::Round {
+            self.ask_silent_peers();
+        }
         self.served = self.served.wrapping_add(1);
-        if self.served.is_multiple_of(Self::SERVES_PER_POLL) {
+        if look != Look::No || self.served.is_multiple_of(Self::SERVES_PER_POLL) {
             // A dead queue is reported when no messages are left.
             let _ = self.poll_completions();
-            if self.served.is_multiple_of(Self::SERVES_PER_POLL * Self::POLLS_PER_LOOK) {
-                self.look_after();
-            }
             for nth in 0..self.polled.len() {
                 self.make_ready(self.polled[nth]);
             }
@@ -462,13 +462,25 @@ impl<L: Link> Receiving<L> {
         for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             place.link.settle(&mut self.shared);
         }
-        if self.rounds.is_due(host::time::now(), self.common.keepalive) {
-            self.probe(|place| !std::mem::take(&mut place.has_spoken));
+        if self.watch.begins_round(self.common.keepalive) {
+            self.ask_silent_peers();
         }
     }
 
+    /// A round begins: probes the peers from which nothing has come since the one before.
+    #[cold]
+    fn ask_silent_peers(&mut self) {
+        let mut asks = false;
+        self.probe(|place| {
+            let is_silent = !std::mem::take(&mut place.has_spoken);
+            asks |= is_silent;
+            is_silent
+        });
+        self.watch.asks(asks);
+    }
+
     /// Probes peers; the ones that turn out to have failed are reported.
-    fn probe(&mut self, is_meant: impl Fn(&mut Place<L>) -> bool) {
+    fn probe(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
         for at in 0..self.places.len() as u32 {
             let Some(place) = self.place(at) else { continue };
             if !place.is_told && is_meant(place) && !place.link.posting().awaits_completion() {
@@ -495,7 +507,7 @@ impl<L: Link> Receiving<L> {
             return Ok(Arm::Ready);
         }
         let descriptor =
-            self.arming.descriptor(&channel, None, self.rounds.left(self.common.keepalive));
+            self.arming.descriptor(&channel, None, self.watch.left(self.common.keepalive));
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }
 
@@ -540,7 +552,7 @@ impl<L: Link> Receiving<L> {
     /// trailer makes no event: with such peers it sleeps for `POLL_SLEEP` at most.
     fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
         self.look_after();
-        let time = time.min(self.rounds.left(self.common.keepalive));
+        let time = time.min(self.watch.left(self.common.keepalive));
         let Some(channel) = self.channel.clone() else { return Ok(None) };
         let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
         self.poll_completions()?;

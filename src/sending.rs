@@ -13,9 +13,10 @@ use crate::arm::{Arm, Arming};
 use crate::common::Common;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven;
+use crate::keepalive::{Look, SILENT, Watch};
 use crate::posting::{Posting, Staged};
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Idle, SILENT, Silence, Step, poll_after};
+use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ pub(crate) struct Sending {
     group: u64,
     gathers: bool,
     silence: Silence,
+    watch: Watch,
 }
 
 impl Sending {
@@ -66,6 +68,7 @@ impl Sending {
             group: group.into(),
             gathers: false,
             silence: Silence::default(),
+            watch: Watch::default(),
         }
     }
 
@@ -146,6 +149,15 @@ impl Sending {
         if let Some(id) = self.posting.probe()? {
             self.posted = self.messages;
             self.marks.push_back((id, self.messages));
+        }
+        Ok(())
+    }
+
+    /// Probes a receiver of which nothing is heard, as long as the program sends nothing either.
+    fn ask_if_silent(&mut self) -> Result<(), SendError> {
+        if self.watch.is_silent(self.messages) && !self.posting.awaits_completion() {
+            tracing::debug!(qp = self.posting.qp_num(), "{SILENT}");
+            self.probe()?;
         }
         Ok(())
     }
@@ -245,6 +257,23 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
             None => Ok(polled + usize::from(heard)),
             Some(reason) => Err(self.sending_mut().posting.fail(reason).into()),
         }
+    }
+
+    /// In calls that do not wait: learns of a peer that has gone.
+    #[inline]
+    fn look_after_peer(&mut self) -> Result<(), SendError> {
+        let keepalive = self.sending().common.keepalive;
+        match self.sending_mut().watch.look(keepalive) {
+            Look::No => Ok(()),
+            look => self.look_after_peer_now(look),
+        }
+    }
+
+    #[cold]
+    fn look_after_peer_now(&mut self, look: Look) -> Result<(), SendError> {
+        self.sending().posting.check()?;
+        self.progress()?;
+        if look == Look::Round { self.sending_mut().ask_if_silent() } else { Ok(()) }
     }
 
     fn is_acked_now(&mut self, ticket: Ticket) -> Result<bool, SendError> {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use host::plant::{Plant, is_planted};
 use host::thread::{spin_loop, yield_now, yield_until};
 
+use crate::keepalive::SHORTEST_KEEPALIVE;
+
 /// What a waiting thread does with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
@@ -143,39 +145,6 @@ pub(crate) const POLL_SLEEP: Duration = Duration::from_micros(200);
 /// How long to wait, at most, for a device to say that it keeps no request of a shared queue:
 /// devices that report it do so within milliseconds, and soft-RoCE never does.
 pub(crate) const SILENT_DEVICE: Duration = Duration::from_secs(1);
-
-/// What is logged with a probe.
-pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
-
-/// The shortest keepalive interval: a shorter one would leave no time for anything but probes.
-pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
-
-/// Rounds of probes, for a half that serves several peers or is only polled: none of its waits ends with the silence
-/// of one peer. A round is due half of `keepalive` after the one before, and probes the peers from which nothing has
-/// come since. So each is probed within `keepalive` after its last word, if the half sleeps no longer than
-/// [`left`](Self::left).
-#[derive(Debug, Default)]
-pub(crate) struct Rounds(Option<Instant>);
-
-impl Rounds {
-    fn interval(keepalive: Duration) -> Duration {
-        keepalive.max(SHORTEST_KEEPALIVE) / 2
-    }
-
-    /// The time until the next round.
-    pub(crate) fn left(&self, keepalive: Duration) -> Duration {
-        let (now, interval) = (host::time::now(), Self::interval(keepalive));
-        self.0.map_or(interval, |since| interval.saturating_sub(now.duration_since(since)))
-    }
-
-    /// True if a round is due: it begins now.
-    pub(crate) fn is_due(&mut self, now: Instant, keepalive: Duration) -> bool {
-        let since = *self.0.get_or_insert(now);
-        let is_due = now.duration_since(since) >= Self::interval(keepalive);
-        self.0 = Some(if is_due { now } else { since });
-        is_due
-    }
-}
 
 /// What a waiter that found nothing to do is to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -644,15 +613,6 @@ mod tests {
             silence = idle.silence();
         }
         assert_eq!(probes, 3);
-    }
-
-    #[test]
-    fn a_silent_peer_is_asked_after_within_the_keepalive_interval() {
-        let (keepalive, began) = (Duration::from_millis(100), host::time::now());
-        let mut rounds = Rounds::default();
-        let mut due =
-            (0..300).filter(|ms| rounds.is_due(began + Duration::from_millis(*ms), keepalive));
-        assert!(due.by_ref().eq([50, 100, 150, 200, 250]));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use super::{Config, Message};
 use crate::arm::{Arm, Arming, is_same};
 use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::half::{RecvHalf, driven};
+use crate::keepalive::{Rounds, SILENT};
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
 use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, Rounds, SILENT, SleepBackoff, Step, WaitStrategy, poll_after,
-    shares_processor,
+    Deadline, Idle, POLL_SLEEP, SleepBackoff, Step, WaitStrategy, poll_after, shares_processor,
 };
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};

@@ -21,6 +21,7 @@ use super::Config;
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within, send_when_free};
+use crate::keepalive::Watch;
 use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
 use crate::ticket::{Ticket, sender_number};
@@ -69,6 +70,7 @@ pub struct Sender {
     arming: Arming,
     ended: Option<CloseReason>,
     silence: Silence,
+    watch: Watch,
     stats: SenderStats,
 }
 
@@ -102,6 +104,7 @@ impl Sender {
             arming: Arming::default(),
             ended: None,
             silence: Silence::default(),
+            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -150,6 +153,7 @@ impl SendHalf for Sender {
     }
 
     fn flush(&mut self) -> Result<(), SendError> {
+        self.look_after_peer()?;
         self.check_alive()?;
         self.look().map(drop)
     }
@@ -172,7 +176,7 @@ impl SendHalf for Sender {
         }
         if !self.source.has_landed(ticket.number) && self.ended.is_none() {
             // Also if this ends the sender, the check below sees what has landed before.
-            let _ = self.look();
+            let _ = self.look_after_peer().and_then(|()| self.look());
         }
         self.has_landed(ticket)
     }
@@ -272,14 +276,14 @@ impl Sender {
     fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
         let len = u32::try_from(message.len()).ok()?;
         let grant = self.source.reserve(len).ok()?;
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.watch.has_ticked() {
             return None;
         }
         self.ring.copy_in(grant.payload().offset as usize, message).ok()?;
         self.commit(grant, len)
     }
 
-    /// As [`try_send`](Sender::try_send), when there seems to be no room.
+    /// As [`try_send`](Sender::try_send), when there seems to be no room, or it is time to look after the peer.
     #[cold]
     fn try_send_after_look(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
@@ -289,7 +293,7 @@ impl Sender {
         sent.ok_or_else(|| self.internal_error())
     }
 
-    /// Sends a message for which there seems to be no room, when there is.
+    /// As [`try_send_after_look`](Self::try_send_after_look), and waits for room.
     #[cold]
     fn send_slowly(&mut self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
         match self.try_send_after_look(message) {
@@ -303,14 +307,18 @@ impl Sender {
     fn grant(&mut self, bytes: usize) -> Result<Grant, SendError> {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.source.reserve(len) {
-            Ok(grant) if self.ended.is_none() => Ok(grant),
+            Ok(grant) if self.ended.is_none() && !self.watch.has_ticked() => Ok(grant),
             _ => self.grant_after_look(bytes, len),
         }
     }
 
     #[cold]
     fn grant_after_look(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
+        self.look_after_peer()?;
         self.check_alive()?;
+        if let Ok(grant) = self.source.reserve(len) {
+            return Ok(grant);
+        }
         self.look()?;
         self.source.reserve(len).map_err(|e| match e {
             ReserveError::TooLong { most } => SendError::TooLong { bytes, limit: most as usize },

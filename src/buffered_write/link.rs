@@ -379,10 +379,12 @@ impl Link {
     }
 
     /// Probes a peer from which nothing has come since the last call.
-    pub(super) fn probe_if_silent(&mut self) {
-        if !std::mem::take(&mut self.has_spoken) {
+    pub(super) fn probe_if_silent(&mut self) -> bool {
+        let is_silent = !std::mem::take(&mut self.has_spoken);
+        if is_silent {
             self.probe();
         }
+        is_silent
     }
 
     /// Says STOP, to a sender that has not said goodbye.

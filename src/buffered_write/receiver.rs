@@ -16,8 +16,9 @@ use crate::copies::{Copies, Message};
 use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::half::RecvHalf;
 use crate::index::QpIndex;
+use crate::keepalive::Watch;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Rounds, Silence, WaitStrategy, poll_after};
+use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
 use taking::{InPlace, Open, copy, take_from, take_in_place};
 
 /// What a receiver has done so far.
@@ -66,7 +67,7 @@ pub struct Receiver {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    rounds: Rounds,
+    watch: Watch,
     silence: Silence,
     policy: Policy,
     stats: ReceiverStats,
@@ -108,7 +109,7 @@ impl Receiver {
             cold: 0,
             polls: 0,
             served: 0,
-            rounds: Rounds::default(),
+            watch: Watch::default(),
             silence: Silence::default(),
             policy,
             stats: ReceiverStats::default(),
@@ -222,7 +223,7 @@ impl RecvHalf for Receiver {
         if has_more || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let within = self.rounds.left(self.policy.keepalive);
+        let within = self.watch.left(self.policy.keepalive);
         let descriptor = self.arming.descriptor(&channel, None, within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }

@@ -22,6 +22,7 @@ use super::Config;
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
+use crate::keepalive::Watch;
 use crate::ring::memory::{ControlBlock, remote};
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence, poll_after};
@@ -94,6 +95,7 @@ pub struct Sender {
     gathers: bool,
     ended: Option<CloseReason>,
     silence: Silence,
+    watch: Watch,
     stats: SenderStats,
 }
 
@@ -160,6 +162,7 @@ impl Sender {
             gathers: false,
             ended: None,
             silence: Silence::default(),
+            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -212,6 +215,7 @@ impl SendHalf for Sender {
 
     #[inline]
     fn flush(&mut self) -> Result<(), SendError> {
+        self.look_after_peer()?;
         self.push(false)?;
         if self.core.gathered() > 0 { self.pushed_until(Deadline::NEVER) } else { Ok(()) }
     }
@@ -283,14 +287,26 @@ impl Sender {
         // A length of more than 32 bits is too long for every ring.
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.core.reserve(len) {
-            Ok(grant) if self.ended.is_none() && self.has_push_room() => Ok(grant),
+            Ok(grant)
+                if self.ended.is_none() && self.has_push_room() && !self.watch.has_ticked() =>
+            {
+                Ok(grant)
+            }
             _ => self.grant_late(bytes, len),
         }
     }
 
-    /// There seems to be no room: looks how far the receiver has come.
+    /// There seems to be no room, or it is time to look after the peer: looks how far the receiver has come.
     #[cold]
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
+        if self.watch.has_ticked() {
+            self.look_after_peer()?;
+            if let Ok(grant) = self.core.reserve(len)
+                && self.has_push_room()
+            {
+                return Ok(grant);
+            }
+        }
         self.check_alive()?;
         // Messages that wait for the rest of their batch would otherwise never be freed.
         self.push(false)?;

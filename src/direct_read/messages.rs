@@ -98,6 +98,7 @@ impl SendHalf for Sender<Buffer> {
     fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         let bytes = message.len();
         check_within(bytes, self.message_limit)?;
+        self.look_after_peer()?;
         self.check_alive()?;
         let mut buffer = self.message_buffer()?;
         buffer[..bytes].copy_from_slice(message);
@@ -106,6 +107,7 @@ impl SendHalf for Sender<Buffer> {
 
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
         check_within(bytes, self.message_limit)?;
+        self.look_after_peer()?;
         self.check_alive()?;
         self.make_room()?;
         let buffer = self.message_buffer()?;
@@ -114,6 +116,7 @@ impl SendHalf for Sender<Buffer> {
     }
 
     fn flush(&mut self) -> Result<(), SendError> {
+        self.look_after_peer()?;
         self.check_alive()?;
         self.post_all()
     }

@@ -20,10 +20,9 @@ use super::{Config, NotReadReason, ReadError};
 use crate::arm::{Arm, Arming};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
+use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
-use crate::wait::{
-    Deadline, Idle, Rounds, SILENT, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row,
-};
+use crate::wait::{Deadline, Idle, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,12 +82,7 @@ pub struct Receiver {
     stats: ReceiverStats,
     /// Work requests of links that are gone.
     past_requests: u64,
-    /// Polls that had something since the clock was looked at, and when silent peers were
-    /// last probed: others may be busy for long.
-    busy: u32,
-    rounds: Rounds,
-    /// Calls that never wait.
-    looks: u32,
+    watch: Watch,
     /// Requests that have arrived, and that had when the program looked for one.
     arrivals: u64,
     pub(super) seen: u64,
@@ -108,10 +102,6 @@ pub(crate) struct ReceiverParts {
 /// Making, inspecting.
 impl Receiver {
     const POLL_BATCH: usize = 32;
-    /// Polls that had something between two looks at the clock.
-    const POLLS_PER_LOOK: u32 = 64;
-    /// Calls that never wait between two looks for a peer that has failed.
-    const CALLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(parts: ReceiverParts) -> Receiver {
         let ReceiverParts { cq, channel, shared, share, max_peers, config, pd } = parts;
@@ -137,9 +127,7 @@ impl Receiver {
             silence: Silence::default(),
             stats: ReceiverStats::default(),
             past_requests: 0,
-            busy: 0,
-            rounds: Rounds::default(),
-            looks: 0,
+            watch: Watch::default(),
             arrivals: 0,
             seen: 0,
         }
@@ -408,7 +396,7 @@ impl Receiver {
             // An event loop is awake: what it frees makes no system call.
             self.landing.retract();
             let reposted = self.repost();
-            self.probe_silent_peers_now_and_then();
+            self.probe_now_and_then();
             self.links.iter_mut().for_each(Link::work);
             // What has landed is there, whatever has failed.
             for at in 0..self.links.len() {
@@ -419,23 +407,14 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// Probes the peers that are silent, while others are busy.
-    fn probe_silent_peers_now_and_then(&mut self) {
-        self.busy = self.busy.wrapping_add(1);
-        if !self.busy.is_multiple_of(Self::POLLS_PER_LOOK) {
-            return;
-        }
-        self.probe_silent_peers();
-    }
-
-    /// In calls that never wait: probes silent peers in every 64th one, and says so.
+    /// In calls that never wait, and while others are busy: probes silent peers in each round, and says that failures
+    /// are to be looked for.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        let is_due = self.looks.is_multiple_of(Self::CALLS_PER_LOOK);
-        if is_due {
-            self.probe_silent_peers();
+        let look = self.watch.look(self.config.common.keepalive);
+        if look == Look::Round {
+            self.begin_round();
         }
-        is_due
+        look != Look::No
     }
 
     /// Arms the queue for an event loop of the program's, if nothing is there that it has not seen.
@@ -471,7 +450,7 @@ impl Receiver {
             return Ok(Arm::Ready);
         }
         self.probe_silent_peers();
-        let within = self.rounds.left(self.config.common.keepalive);
+        let within = self.watch.left(self.config.common.keepalive);
         let wakeup = self.landing.wakeup();
         let descriptor = self.arming.descriptor(&channel, wakeup, within);
         Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
@@ -484,14 +463,20 @@ impl Receiver {
 
     /// Probes the peers that have been silent since the round before.
     pub(super) fn probe_silent_peers(&mut self) {
-        if !self.rounds.is_due(host::time::now(), self.config.common.keepalive) {
-            return;
+        if self.watch.begins_round(self.config.common.keepalive) {
+            self.begin_round();
         }
+    }
+
+    fn begin_round(&mut self) {
+        let mut asks = false;
         for link in &mut self.links {
             if !std::mem::take(&mut link.heard) {
                 link.probe();
+                asks = true;
             }
         }
+        self.watch.asks(asks);
     }
 
     pub(super) fn fail(&mut self, reason: CloseReason) -> RecvError {
@@ -647,7 +632,7 @@ impl Receiver {
     /// look and the sleep rings the channel.
     fn sleep(&mut self, time: Duration) -> Result<(), RecvError> {
         self.probe_silent_peers();
-        let time = time.min(self.rounds.left(self.config.common.keepalive));
+        let time = time.min(self.watch.left(self.config.common.keepalive));
         let armed = match self.cq.arm(false) {
             Ok(armed) => armed,
             Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),

@@ -17,6 +17,7 @@ use verbs_safe::{
 use super::Config;
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError, internal_error};
+use crate::keepalive::Watch;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence};
 use crate::wire::Tracker;
@@ -110,6 +111,7 @@ pub struct Sender<B: Offer = Buffer> {
     pub(super) message_limit: usize,
     pub(super) ended: Option<CloseReason>,
     silence: Silence,
+    watch: Watch,
     stats: SenderStats,
 }
 
@@ -171,6 +173,7 @@ impl<B: Offer> Sender<B> {
             message_limit: parts.message_limit,
             ended: None,
             silence: Silence::default(),
+            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -270,6 +273,7 @@ impl<B: Offer> ZeroCopySend for Sender<B> {
     }
 
     fn try_take(&mut self) -> Result<Option<(Ticket, Sent<B>)>, SendError> {
+        self.look_after_peer()?;
         if self.done.is_empty() {
             self.progress(true)?;
         }
@@ -304,6 +308,7 @@ impl<B: Offer> Sender<B> {
         range: Range<usize>,
         app: &[u8],
     ) -> Result<u64, OfferError> {
+        self.look_after_peer()?;
         self.check_alive()?;
         if app.len() > self.app_limit {
             let (bytes, limit) = (app.len(), self.app_limit);

@@ -113,6 +113,7 @@ impl SendHalf for Sender {
 
     #[inline]
     fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        self.look_after_peer()?;
         let buffer = self.claim(message.len())?;
         let slot = self.slot(message.len())?;
         slot[..message.len()].copy_from_slice(message);
@@ -120,6 +121,7 @@ impl SendHalf for Sender {
     }
 
     fn flush(&mut self) -> Result<(), SendError> {
+        self.look_after_peer()?;
         self.sending.posting.check()?;
         self.sending.flush()
     }
@@ -129,6 +131,7 @@ impl SendHalf for Sender {
     }
 
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        self.look_after_peer()?;
         let buffer = self.claim(bytes)?;
         Ok(Reserved { sender: self, buffer, bytes })
     }

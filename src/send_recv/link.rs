@@ -14,8 +14,8 @@ use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendO
 use super::shared::SlotReturn;
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
+use crate::keepalive::SILENT;
 use crate::peer::Peer;
-use crate::wait::SILENT;
 use crate::wire::{PROBE, Tracker};
 pub(crate) use buffers::{OwnBuffers, Source};
 

@@ -18,10 +18,10 @@ use super::shared::{LoanClock, RECALL_AFTER};
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
+use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
 use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, Rounds, SILENT, Silence, SleepBackoff, Step, WaitStrategy,
-    polls_in_a_row,
+    Deadline, Idle, POLL_SLEEP, Silence, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
 };
 
 /// What a receiver has done so far.
@@ -89,9 +89,8 @@ pub struct Receiver {
     has_untold_close: bool,
     policy: Policy,
     silence: Silence,
-    /// Polls for more, and when silent peers were last probed.
     polls: u32,
-    rounds: Rounds,
+    watch: Watch,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
@@ -134,7 +133,7 @@ impl Receiver {
             policy,
             silence: Silence::default(),
             polls: 0,
-            rounds: Rounds::default(),
+            watch: Watch::default(),
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -178,8 +177,8 @@ impl driven::Receiver for Receiver {
             match idle.step() {
                 Step::Again => self.watch(),
                 Step::Sleep(time) => {
-                    self.probe_silent_peers();
-                    let time = time.min(self.rounds.left(self.policy.keepalive));
+                    self.look_after();
+                    let time = time.min(self.watch.left(self.policy.keepalive));
                     if let Some(message) = self.sleep(time)? {
                         return Ok(message);
                     }
@@ -276,7 +275,7 @@ impl RecvHalf for Receiver {
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         self.returns.wakeup().retract();
         self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
-        self.probe_silent_peers();
+        self.look_after();
         let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
@@ -302,7 +301,7 @@ impl RecvHalf for Receiver {
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
-        let within = within.min(self.rounds.left(self.policy.keepalive));
+        let within = within.min(self.watch.left(self.policy.keepalive));
         let wakeup = self.returns.wakeup().as_fd();
         let descriptor = self.arming.descriptor(&channel, Some(wakeup), within);
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
@@ -432,8 +431,12 @@ impl Receiver {
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(Self::POLLS_PER_LOOK) {
-            self.probe_silent_peers();
+        let is_round = self.watch.look(self.policy.keepalive) == Look::Round;
+        if is_round {
+            self.ask_silent_peers();
+        }
+        if is_round || self.polls.is_multiple_of(Self::POLLS_PER_LOOK) {
+            self.tick_pools();
         }
         self.collect_freed();
         self.settle(false)?;
@@ -445,18 +448,26 @@ impl Receiver {
         Err(self.nothing())
     }
 
-    /// Polls between two looks at the clock: so many that looking costs nothing.
+    /// Polls between two looks whether loans are to be recalled.
     const POLLS_PER_LOOK: u32 = 64;
 
-    /// Probes the peers that have sent nothing since the round before: while others send,
-    /// or where the caller only polls, no wait would do it.
-    #[cold]
-    fn probe_silent_peers(&mut self) {
+    fn tick_pools(&self) {
         let now = host::time::now();
         self.pools.iter().for_each(|pool| pool.tick(now));
-        if !self.rounds.is_due(now, self.policy.keepalive) {
-            return;
+    }
+
+    /// What is due before a sleep: loans that are recalled, and a round.
+    #[cold]
+    fn look_after(&mut self) {
+        self.tick_pools();
+        if self.watch.begins_round(self.policy.keepalive) {
+            self.ask_silent_peers();
         }
+    }
+
+    /// A round begins: probes the peers that have sent nothing since the one before.
+    #[cold]
+    fn ask_silent_peers(&mut self) {
         for link in self.links.iter_mut() {
             link.probe_if_silent();
             // The probe may have failed.

@@ -22,8 +22,9 @@ use super::Config;
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
+use crate::keepalive::Watch;
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Rounds, Silence};
+use crate::wait::Silence;
 use crate::wire::Tracker;
 
 /// What a sender has done so far.
@@ -90,11 +91,7 @@ pub struct Sender {
     limit: usize,
     ended: Option<CloseReason>,
     silence: Silence,
-    /// Tries that found no credit; checks for a silent receiver, and how many messages had been
-    /// accepted at the last one.
-    vain_tries: u32,
-    rounds: Rounds,
-    accepted_before: u64,
+    watch: Watch,
     stats: SenderStats,
 }
 
@@ -117,8 +114,6 @@ impl Sender {
     /// Completions polled at a time. A completion stands for many messages here, so that a
     /// small number is enough.
     pub(crate) const POLL_BATCH: usize = 16;
-    /// Tries without a credit between two looks at the clock.
-    const TRIES_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(parts: SenderParts) -> Sender {
         let SenderParts { control, queue, credits, cq, channel, tracker, window, .. } = parts;
@@ -147,9 +142,7 @@ impl Sender {
             limit,
             ended: None,
             silence: Silence::default(),
-            vain_tries: 0,
-            rounds: Rounds::default(),
-            accepted_before: 0,
+            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -199,6 +192,7 @@ impl SendHalf for Sender {
     }
 
     fn flush(&mut self) -> Result<(), SendError> {
+        self.look_after_peer()?;
         self.check_alive()?;
         self.push()?;
         if self.borrower.is_some() {
@@ -254,6 +248,7 @@ impl SendHalf for Sender {
     }
 
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        self.look_after_peer()?;
         self.prepare(bytes)?;
         let at = self.packer.as_ref().map_or(0, |packer| packer.next_payload() as usize);
         Ok(Reserved { sender: self, at, bytes })
@@ -305,6 +300,9 @@ impl Sender {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Ticket, SendError> {
+        if self.watch.has_ticked() {
+            self.look_after_peer()?;
+        }
         match self.queue.stage_next(bytes, fill) {
             Ok(staged) => self.accepted(bytes, staged),
             Err(fill) => self.send_apart(bytes, fill),
@@ -386,14 +384,9 @@ impl Sender {
         }
     }
 
-    /// No credit is left. Checks now and then whether that has lasted so long that the
-    /// receiver has to be probed.
+    /// No credit is left.
     #[cold]
     fn out_of_credits(&mut self) -> Result<SendError, SendError> {
-        self.vain_tries = self.vain_tries.wrapping_add(1);
-        if self.vain_tries.is_multiple_of(Self::TRIES_PER_LOOK) {
-            self.ask_if_silent(host::time::now())?;
-        }
         self.ask_for_loan()?;
         Ok(SendError::Full(Full::Credits))
     }

@@ -160,12 +160,14 @@ impl SendHalf for Sender {
 
     #[inline]
     fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        self.look_after_peer()?;
         self.claim(message.len())?;
         self.payload(message.len())?[..message.len()].copy_from_slice(message);
         self.stage_message(message.len())
     }
 
     fn flush(&mut self) -> Result<(), SendError> {
+        self.look_after_peer()?;
         self.sending.posting.check()?;
         self.sending.flush()
     }
@@ -175,6 +177,7 @@ impl SendHalf for Sender {
     }
 
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        self.look_after_peer()?;
         self.claim(bytes)?;
         Ok(Reserved { sender: self, bytes })
     }

@@ -1,6 +1,8 @@
 //! `cargo xtask stress`: tests in real time, beside threads that keep every processor busy.
 //!
 //! A test that asserts order and outcome passes there, too; one that asserts how long something takes does not.
+//! They are built as in the lanes, optimised and with every assertion: less of a run is computed, and more of it
+//! waits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -88,7 +90,7 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
 /// Builds the tests of the workspace, and lists them.
 fn programs(filter: &str) -> Result<Vec<Program>> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--workspace", "--no-run", "--quiet"]);
+    cargo.args(["test", "--workspace", "--profile", "lane", "--no-run", "--quiet"]);
     cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let out = cargo.output().context("starting cargo")?;
     if !out.status.success() {

@@ -53,6 +53,8 @@ pub struct SharedSender {
     is_over: AtomicBool,
     /// The receiver's last request to be woken that was answered.
     answered: AtomicU64,
+    /// The tick after which it was looked after the peer last.
+    tick: AtomicU64,
     /// Looks at the receiver's words, and probes it.
     sender: Mutex<Sender>,
 }
@@ -83,6 +85,7 @@ impl Sender {
             config: self.config,
             is_over: AtomicBool::new(self.ended.is_some()),
             answered: AtomicU64::new(self.waker.answered()),
+            tick: AtomicU64::new(0),
             sender: Mutex::new(self),
         })
     }
@@ -104,6 +107,10 @@ impl SharedSender {
         // Relaxed: where it is set, the reason is read under the lock below.
         if self.is_over.load(Ordering::Relaxed) {
             self.lock().check_alive()?;
+        }
+        // Relaxed: whichever thread sees the tick first looks.
+        if host::time::tick() != self.tick.load(Ordering::Relaxed) {
+            self.look_after_peer()?;
         }
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         let grant = match self.senders.reserve(len) {
@@ -230,6 +237,16 @@ impl SharedSender {
         }
         // Relaxed: as where it is loaded.
         self.answered.store(sender.waker.answered(), Ordering::Relaxed);
+    }
+
+    /// A tick has come: looks after the peer, unless another thread does.
+    #[cold]
+    fn look_after_peer(&self) -> Result<(), SendError> {
+        let Some(mut sender) = self.try_lock() else { return Ok(()) };
+        // Relaxed: as where it is loaded.
+        self.tick.store(host::time::tick(), Ordering::Relaxed);
+        self.look(&mut sender)?;
+        sender.look_after_peer()
     }
 
     #[cold]

@@ -8,7 +8,8 @@ use crate::doorbell;
 use crate::error::{CloseReason, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
-use crate::wait::{Deadline, Idle, SILENT, SleepBackoff, Step};
+use crate::keepalive::{Look, SILENT};
+use crate::wait::{Deadline, Idle, SleepBackoff, Step};
 use crate::wire::PROBE;
 
 impl driven::Sender for Sender {
@@ -47,6 +48,8 @@ impl driven::Sender for Sender {
         self.source.finish();
         self.block.publish_tail(self.source.tail_word());
         self.wake_receiver_for_certain();
+        // A receiver that has gone answers nothing to a word in this end's memory.
+        self.probe()?;
         self.wait_for(deadline, |sender| {
             sender.look()?;
             Ok(sender.source.is_seen())
@@ -110,6 +113,24 @@ impl Sender {
     /// What is known of the receiver; it changes when the receiver has made progress.
     fn heard(&self) -> (u64, u64, bool) {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
+    }
+
+    /// In calls that do not wait: takes in what has come of probes, and probes a receiver from which nothing has come
+    /// since the round before.
+    #[cold]
+    pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
+        let look = self.watch.look(self.config.common.keepalive);
+        if look == Look::No || self.ended.is_some() {
+            return Ok(());
+        }
+        self.hear_answers()?;
+        self.look()?;
+        let (head, landed, _) = self.heard();
+        if look == Look::Round && self.watch.is_silent(head.wrapping_add(landed)) {
+            tracing::debug!(qp = self.qp_num(), "{SILENT}");
+            self.probe()?;
+        }
+        Ok(())
     }
 
     /// Asks the peer's device whether it is there: a write of no bytes fails when the device

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::Receiver;
 use crate::buffered_write::link::Link;
 use crate::error::{CloseReason, RecvError};
+use crate::keepalive::Look;
 
 /// Looking for more.
 impl Receiver {
@@ -22,11 +23,16 @@ impl Receiver {
 
     pub(super) fn poll(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
+        let look = self.watch.look(self.policy.keepalive);
+        if look == Look::Round {
+            self.ask(Link::probe_if_silent);
+        }
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
         if looks {
             self.look_after();
         }
-        let looks_at_queue = self.polls.is_multiple_of(Self::POLLS_PER_QUEUE_LOOK);
+        let looks_at_queue =
+            look != Look::No || self.polls.is_multiple_of(Self::POLLS_PER_QUEUE_LOOK);
         if looks_at_queue || self.polled.len() < self.open_links as usize {
             self.poll_completions()?;
         }
@@ -123,22 +129,24 @@ impl Receiver {
         for link in self.links.iter_mut().flatten() {
             link.settle();
         }
-        if self.rounds.is_due(host::time::now(), self.policy.keepalive) {
+        if self.watch.begins_round(self.policy.keepalive) {
             self.ask(Link::probe_if_silent);
         }
     }
 
-    /// Probes peers; the ones that turn out to have failed are reported.
-    pub(super) fn ask(&mut self, ask: impl Fn(&mut Link)) {
+    /// Probes peers, if `ask` does; the ones that turn out to have failed are reported.
+    pub(super) fn ask(&mut self, ask: impl Fn(&mut Link) -> bool) {
+        let mut asks = false;
         for place in 0..self.links.len() as u32 {
             let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            ask(link);
+            asks |= ask(link);
             if link.unreported_end().is_some() {
                 self.make_ready(place);
             }
         }
+        self.watch.asks(asks);
     }
 }
 

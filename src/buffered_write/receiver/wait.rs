@@ -7,7 +7,8 @@ use crate::buffered_write::Message;
 use crate::buffered_write::link::Link;
 use crate::error::{CloseReason, RecvError};
 use crate::half::{RecvHalf, driven};
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Step, WaitStrategy, shares_processor};
+use crate::keepalive::SILENT;
+use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, shares_processor};
 
 impl Receiver {
     /// Looks between two pauses of a wait: a pause takes as long as a few looks.
@@ -38,14 +39,17 @@ impl Receiver {
                 Step::Again => {}
                 Step::Sleep(time) => {
                     self.look_after();
-                    let time = time.min(self.rounds.left(self.policy.keepalive));
+                    let time = time.min(self.watch.left(self.policy.keepalive));
                     if let Some(done) = self.sleep(time, &mut try_recv)? {
                         return Ok(done);
                     }
                 }
                 Step::Probe => {
                     tracing::debug!("{SILENT}");
-                    self.ask(Link::probe);
+                    self.ask(|link| {
+                        link.probe();
+                        true
+                    });
                 }
                 Step::TimedOut => {
                     self.silence = idle.silence();

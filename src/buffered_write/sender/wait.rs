@@ -6,7 +6,8 @@ use super::{Sender, Ticket};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
-use crate::wait::{Deadline, Idle, SILENT, Step};
+use crate::keepalive::{Look, SILENT};
+use crate::wait::{Deadline, Idle, Step};
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +131,25 @@ impl Sender {
             return Ok(());
         }
         self.probe()
+    }
+
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which nothing is heard, as
+    /// long as the program sends nothing either.
+    #[cold]
+    pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
+        let look = self.watch.look(self.config.common.keepalive);
+        if look == Look::No {
+            return Ok(());
+        }
+        self.check_alive()?;
+        self.progress()?;
+        self.check_alive()?;
+        let is_silent = look == Look::Round && self.watch.is_silent(self.stats.messages);
+        if is_silent && !self.tracker.signalled_outstanding() {
+            tracing::debug!(qp = self.qp_num(), "{SILENT}");
+            self.probe()?;
+        }
+        Ok(())
     }
 
     /// Nothing can be done now: spins, sleeps, probes, or says that time is up.

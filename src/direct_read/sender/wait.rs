@@ -10,7 +10,8 @@ use verbs_safe::SendOp;
 use super::{Sender, Ticket};
 use crate::arm::Arm;
 use crate::error::{CloseReason, SendError};
-use crate::wait::{Deadline, Idle, SILENT, Step, poll_after};
+use crate::keepalive::{Look, SILENT};
+use crate::wait::{Deadline, Idle, Step, poll_after};
 use crate::wire::PROBE;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
 
@@ -209,6 +210,31 @@ impl<B: Offer> Sender<B> {
         self.stage(SendOp::SendImm { len: 0, imm }, WrClass::Control, false)?;
         (self.wakeup, self.wakeup_for) = (true, number);
         self.post()
+    }
+
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which nothing is heard, as
+    /// long as the program sends nothing either.
+    #[inline]
+    pub(in crate::direct_read) fn look_after_peer(&mut self) -> Result<(), SendError> {
+        match self.watch.look(self.config.common.keepalive) {
+            Look::No => Ok(()),
+            look => self.look_after_peer_now(look),
+        }
+    }
+
+    #[cold]
+    fn look_after_peer_now(&mut self, look: Look) -> Result<(), SendError> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        self.progress(false)?;
+        let heard = self.stats.messages + self.offers.acked();
+        let is_silent = look == Look::Round && self.watch.is_silent(heard);
+        if is_silent && !self.tracker.signalled_outstanding() {
+            tracing::debug!(qp = self.qp_num(), "{SILENT}");
+            self.probe()?;
+        }
+        Ok(())
     }
 
     /// Asks the peer's device whether it is there.

@@ -35,7 +35,10 @@ fn a_goodbye_that_finds_no_room_is_said_later() {
             break e;
         }
     };
-    assert_eq!(stopped, SendError::Ended(CloseReason::PeerClosed { unacked: 1 }));
+    // A look before the message finds the goodbye, or what came of the message.
+    let SendError::Ended(CloseReason::PeerClosed { unacked: 0 | 1 }) = stopped else {
+        panic!("{stopped:?}");
+    };
 }
 
 /// The receiver is never idle before it reports the error.

@@ -1,6 +1,6 @@
 //! Waiting, and ending.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::control::Control;
 use conn_core::wr::{WrClass, WrId};
@@ -10,7 +10,8 @@ use super::{Sender, Ticket};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
-use crate::wait::{Deadline, Idle, SILENT, Step};
+use crate::keepalive::{Look, SILENT};
+use crate::wait::{Deadline, Idle, Step};
 use crate::wire::PROBE;
 
 impl driven::Sender for Sender {
@@ -151,14 +152,19 @@ impl Sender {
         }
     }
 
-    /// Probes a receiver that has granted nothing since the last round: a caller that
-    /// only tries to send never waits, and no wait would do it.
-    pub(super) fn ask_if_silent(&mut self, now: Instant) -> Result<(), SendError> {
-        if !self.rounds.is_due(now, self.config.common.keepalive) {
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which nothing is heard, as
+    /// long as the program sends nothing either.
+    #[cold]
+    pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
+        let look = self.watch.look(self.config.common.keepalive);
+        if look == Look::No {
             return Ok(());
         }
-        let before = std::mem::replace(&mut self.accepted_before, self.stats.messages);
-        if before == self.stats.messages && !self.tracker.signalled_outstanding() {
+        self.check_alive()?;
+        self.progress()?;
+        self.check_alive()?;
+        let is_silent = look == Look::Round && self.watch.is_silent(self.stats.messages);
+        if is_silent && !self.tracker.signalled_outstanding() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
         }

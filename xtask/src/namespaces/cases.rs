@@ -70,10 +70,9 @@ impl Case {
         Case { name: arguments.to_owned(), lines, prints: "" }
     }
 
-    /// Some seconds of it, for what happens meanwhile.
-    pub(super) fn long(arguments: &str, name: &str) -> Case {
-        let case = Case::sized(arguments, "--seconds 3", "--size 65536 --rounds 1");
-        Case { name: name.to_owned(), ..case }
+    /// So many seconds of it, for what happens meanwhile.
+    pub(super) fn long(arguments: &str, seconds: u32) -> Case {
+        Case::sized(arguments, &format!("--seconds {seconds}"), "--size 65536 --rounds 1")
     }
 
     fn verbs(line: &str, prints: &'static str) -> Case {

@@ -4,10 +4,11 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::cases::Case;
 use super::end::{Built, End};
@@ -17,9 +18,12 @@ use super::runner::Runner;
 /// How long the network is away: far less than the 1.9 s that the retries of a connection take, which a busy
 /// machine may need to bring it back.
 const OUTAGE: Duration = Duration::from_millis(50);
-/// Packets by which a connection is at work, and how long that, or an event, may take.
+/// Packets by which a connection is at work.
 const AT_WORK: u64 = 1_000;
+/// How long an event may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Seconds that a program is at work, at first, and where it was over before the outage was.
+const SECONDS: [u32; 3] = [3, 12, 48];
 
 /// How the network goes away for the second end, and comes back.
 struct Outage {
@@ -87,18 +91,36 @@ pub(super) fn run(
             watch(&outage, network, &ends[1], built)
         });
         for arguments in ["bench --op write", "bench --protocol send-recv"] {
-            let case = Case::long(arguments, &format!("{arguments}, {}", outage.name));
-            if !runner.is_run(&case.name) {
-                continue;
-            }
-            thread::scope(|scope| {
-                let outage = scope.spawn(|| strike(&outage, network));
-                let ended = || outage.join().map_err(|_| anyhow::anyhow!("a thread has failed"))?;
-                runner.check(&case, ended, ends);
-            });
+            let name = format!("{arguments}, {}", outage.name);
+            runner.step_by(&name, |runner| outlast(arguments, &outage, network, runner, ends));
         }
     }
     Ok(())
+}
+
+/// A program that is at work before and after an outage. Where this process is slow, the program's time is over before
+/// the outage is: then it gets more.
+fn outlast(
+    arguments: &str,
+    outage: &Outage,
+    network: &Network,
+    runner: &mut Runner<'_>,
+    ends: &[End<'_>; 2],
+) -> Result<()> {
+    for seconds in SECONDS {
+        let has_ended = AtomicBool::new(false);
+        let is_seen = thread::scope(|scope| {
+            let strike = scope.spawn(|| strike(outage, network, &has_ended));
+            let run = runner.run(&Case::long(arguments, seconds), ends);
+            has_ended.store(true, Ordering::Relaxed);
+            let is_seen = strike.join().map_err(|_| anyhow::anyhow!("a thread has failed"))?;
+            run.and(is_seen)
+        })?;
+        if is_seen {
+            return Ok(());
+        }
+    }
+    bail!("its time was over before the outage was, also with {SECONDS:?} seconds")
 }
 
 /// The second end's device tells of an outage, and of its end.
@@ -113,24 +135,30 @@ fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Re
     back.iter().try_for_each(|event| watch.next(event))
 }
 
-/// Has the network go away while a connection is at work, and then go on with it.
-fn strike(outage: &Outage, network: &Network) -> Result<()> {
-    network.wait_for_packets(AT_WORK)?;
+/// Has the network go away while a connection is at work, and then go on with it; false if that has ended before so
+/// much was seen.
+fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<bool> {
+    if !network.is_at_work(has_ended)? {
+        return Ok(false);
+    }
     outage.begin(network)?;
     thread::sleep(OUTAGE);
     outage.end(network)?;
-    network.wait_for_packets(AT_WORK).context("after the outage")
+    network.is_at_work(has_ended).context("after the outage")
 }
 
 impl Network {
-    /// Waits until so many more packets have come at the second end.
-    fn wait_for_packets(&self, more: u64) -> Result<()> {
-        let (first, deadline) = (self.received()?, Instant::now() + PATIENCE);
-        while self.received()? < first + more {
-            ensure!(Instant::now() < deadline, "fewer than {more} packets within {PATIENCE:?}");
+    /// Waits until [`AT_WORK`] more packets have come at the second end: true, or false if the program has ended before.
+    fn is_at_work(&self, has_ended: &AtomicBool) -> Result<bool> {
+        let first = self.received()?;
+        while self.received()? < first + AT_WORK {
+            // Relaxed: nothing else is read.
+            if has_ended.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
             thread::sleep(Duration::from_millis(2)); // until the next look
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Packets that have come at the second end.

@@ -68,9 +68,13 @@ impl<'a> Runner<'a> {
         check: impl FnOnce() -> Result<()>,
         ends: &[End<'_>; 2],
     ) {
+        self.step_by(&case.name, |runner| runner.run(case, ends).and_then(|()| check()));
+    }
+
+    /// Runs a case, as a part of a step.
+    pub(super) fn run(&mut self, case: &Case, ends: &[End<'_>; 2]) -> Result<()> {
         self.next_port += 1;
-        let (port, built, limit) = (self.next_port, self.built, self.limit);
-        self.step(&case.name, || run(case, built, ends, port, limit).and_then(|()| check()));
+        run(case, self.built, ends, self.next_port, self.limit)
     }
 
     /// Whether a row of this name is asked for.
@@ -80,11 +84,16 @@ impl<'a> Runner<'a> {
 
     /// Runs something that is a row of the table.
     pub(super) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
+        self.step_by(name, |_| run());
+    }
+
+    /// As [`step`](Self::step), of cases.
+    pub(super) fn step_by(&mut self, name: &str, run: impl FnOnce(&mut Self) -> Result<()>) {
         if !self.is_run(name) {
             return;
         }
         let start = Instant::now();
-        let result = run();
+        let result = run(self);
         let seconds = start.elapsed().as_secs_f64();
         let column = self.columns.last().map_or("", |name| name);
         let cell = match result {

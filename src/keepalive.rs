@@ -1,0 +1,139 @@
+//! When a half looks whether its peers are there, whatever calls the program makes.
+
+use std::time::{Duration, Instant};
+
+/// The shortest keepalive interval: a shorter one would leave no time for anything but probes.
+pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
+
+/// What is logged with a probe.
+pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
+
+/// Ticks of the system's coarse clock ([`host::time::tick`]). Reading it takes a few nanoseconds, so every call looks
+/// at it, and the first call after a tick looks after the peers. A count of calls between two looks would be no bound:
+/// a program may make one call a second.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks(u64);
+
+impl Ticks {
+    /// True until the next [`take`](Self::take), once the clock has ticked.
+    #[inline]
+    fn has_come(&self) -> bool {
+        host::time::tick() != self.0
+    }
+
+    /// True in the first call after a tick.
+    #[inline]
+    pub(crate) fn take(&mut self) -> bool {
+        let now = host::time::tick();
+        std::mem::replace(&mut self.0, now) != now
+    }
+}
+
+/// Rounds of probes, for a half that serves several peers or is only polled: none of its waits ends with the silence
+/// of one peer. A round is due half of `keepalive` after the one before, and probes the peers from which nothing has
+/// come since. So each is probed within `keepalive` after its last word, if the half sleeps no longer than
+/// [`left`](Self::left).
+#[derive(Debug, Default)]
+pub(crate) struct Rounds(Option<Instant>);
+
+impl Rounds {
+    fn interval(keepalive: Duration) -> Duration {
+        keepalive.max(SHORTEST_KEEPALIVE) / 2
+    }
+
+    /// The time until the next round.
+    pub(crate) fn left(&self, keepalive: Duration) -> Duration {
+        let (now, interval) = (host::time::now(), Self::interval(keepalive));
+        self.0.map_or(interval, |since| interval.saturating_sub(now.duration_since(since)))
+    }
+
+    /// True if a round is due: it begins now.
+    pub(crate) fn is_due(&mut self, now: Instant, keepalive: Duration) -> bool {
+        let since = *self.0.get_or_insert(now);
+        let is_due = now.duration_since(since) >= Self::interval(keepalive);
+        self.0 = Some(if is_due { now } else { since });
+        is_due
+    }
+}
+
+/// What a call that does not wait does for the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing.
+    No,
+    /// It takes completions: a probe is under way.
+    Answers,
+    /// It takes completions, and asks after peers that are silent.
+    Round,
+}
+
+/// When calls that do not wait look after the peers: in each round, and after each tick while a probe is under way. No
+/// more often than that: what a call does would depend on the time of day.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    ticks: Ticks,
+    rounds: Rounds,
+    /// The last round has asked.
+    asks: bool,
+    /// What was known in the last round.
+    heard: u64,
+}
+
+impl Watch {
+    /// True until the next [`look`](Self::look), once the clock has ticked.
+    #[inline]
+    pub(crate) fn has_ticked(&self) -> bool {
+        self.ticks.has_come()
+    }
+
+    /// What this call does.
+    #[inline]
+    pub(crate) fn look(&mut self, keepalive: Duration) -> Look {
+        if self.ticks.take() { self.look_after_tick(keepalive) } else { Look::No }
+    }
+
+    #[cold]
+    fn look_after_tick(&mut self, keepalive: Duration) -> Look {
+        match self.begins_round(keepalive) {
+            true => Look::Round,
+            false if self.asks => Look::Answers,
+            false => Look::No,
+        }
+    }
+
+    /// True if a round is due: it begins now.
+    pub(crate) fn begins_round(&mut self, keepalive: Duration) -> bool {
+        self.rounds.is_due(host::time::now(), keepalive)
+    }
+
+    /// The time until the next round.
+    pub(crate) fn left(&self, keepalive: Duration) -> Duration {
+        self.rounds.left(keepalive)
+    }
+
+    /// Whether the round asks, or has asked before and has no answer yet.
+    pub(crate) fn asks(&mut self, asks: bool) {
+        self.asks = asks;
+    }
+
+    /// Of a round with one peer: true, and it asks, if `heard`, a number that changes with all that tells of the peer or
+    /// asks it, is what it was in the round before.
+    pub(crate) fn is_silent(&mut self, heard: u64) -> bool {
+        self.asks = heard == std::mem::replace(&mut self.heard, heard);
+        self.asks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_asked_after_within_the_keepalive_interval() {
+        let (keepalive, began) = (Duration::from_millis(100), host::time::now());
+        let mut rounds = Rounds::default();
+        let mut due =
+            (0..300).filter(|ms| rounds.is_due(began + Duration::from_millis(*ms), keepalive));
+        assert!(due.by_ref().eq([50, 100, 150, 200, 250]));
+    }
+}

@@ -1,0 +1,182 @@
+//! A peer whose process is killed is missed within the keepalive, whatever one call a half's program makes.
+
+use std::time::Duration;
+
+use host::world::{self, Limits, Nature};
+use host::{thread, time};
+use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::{
+    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf,
+    SendRecv, SharedWrite, Ticket, device, join, receiver,
+};
+use soft_rnic::{WorldDevice, WorldKind, WorldMachine};
+
+const SEEDS: u64 = 2;
+/// Between two calls: a program that looks after a count of them would be late.
+const PACE: Duration = Duration::from_millis(100);
+const PEER: usize = 1;
+/// 67 ms, after which a device asks once more.
+const TIMEOUT: u8 = 14;
+/// After which it gives up: the request and seven more.
+const RETRIES: Duration = Duration::from_nanos(8 * (4096 << TIMEOUT));
+
+/// The call of a sender's program.
+type SenderCall<S> = (&'static str, fn(&mut S, Ticket) -> Result<(), SendError>);
+
+fn sender_calls<S: SendHalf>() -> [SenderCall<S>; 5] {
+    [
+        ("try_send", |sender, _| sender.try_send(b"eight in").map(drop)),
+        ("send_timeout", |sender, _| sender.send_timeout(b"eight in", Duration::ZERO).map(drop)),
+        ("try_reserve", |sender, _| sender.try_reserve(8).map(drop)),
+        ("flush", |sender, _| sender.flush()),
+        ("arm", |sender, _| sender.arm().map(drop)),
+    ]
+}
+
+/// The call of a receiver's program.
+type ReceiverCall<R> = (&'static str, fn(&mut R) -> Result<(), RecvError>);
+
+fn receiver_calls<R: RecvHalf>() -> [ReceiverCall<R>; 4] {
+    [
+        ("try_recv", |receiver| receiver.try_recv().map(drop)),
+        ("try_recv_each", |receiver| receiver.try_recv_each(|_, _| ()).map(drop)),
+        ("recv_timeout", |receiver| receiver.recv_timeout(Duration::ZERO).map(drop)),
+        ("arm", |receiver| receiver.arm().map(drop)),
+    ]
+}
+
+fn in_a_world(what: &str, seed: u64, program: impl FnOnce() + Send + 'static) {
+    let (_, ended) = world::run(seed, Nature::default(), Limits::default(), program);
+    if let Err(failure) = ended {
+        panic!("{what}, seed {seed}\n{failure}");
+    }
+}
+
+/// The ends of a connection in two processes, of which the sender's is killed (0), or the receiver's, and what remains
+/// of it is driven; with the other end, which is not.
+fn with_killed<P: Protocol>(killed: usize, survive: impl FnOnce(P::Sender, P::Receiver, Ticket)) {
+    let machine = WorldMachine::new();
+    let devices: [WorldDevice; 2] =
+        std::array::from_fn(|_| WorldDevice::new(WorldKind::Process(machine)));
+    let [far, near] = [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
+    let mut config = P::Config::default();
+    config.as_mut().transport.timeout = TIMEOUT;
+    let mut inbox = receiver::<P>(&near, &config, 1).expect("a receiver");
+    let mut sender = join::<P>(&mut inbox, &near, &far, &config).expect("a sender");
+    let ticket = sender.send(b"the first").expect("room");
+    sender.flush().expect("a peer");
+    assert_eq!(&*inbox.recv().expect("a message"), b"the first");
+    while !sender.is_acked(ticket).expect("a peer") {
+        assert_eq!(inbox.try_recv().err(), Some(RecvError::Empty));
+    }
+    devices[killed].kill();
+    survive(sender, inbox, ticket);
+}
+
+/// Calls at a pace until `call` says that the peer is lost, within the keepalive and the device's retries; and a pace
+/// more for each call that it takes: for the two rounds of a keepalive, for what came of the probe, and to say so.
+fn misses(mut call: impl FnMut() -> Option<CloseReason>) {
+    let (start, limit) = (time::now(), Common::default().keepalive + RETRIES + 5 * PACE);
+    let reason = loop {
+        time::sleep(PACE);
+        if let Some(reason) = call() {
+            break reason;
+        }
+        assert!(time::since(start) <= limit, "nothing is missed within {limit:?}");
+    };
+    assert!(matches!(reason, CloseReason::PeerLost(_)), "{reason}");
+}
+
+fn senders_miss<P: Protocol>() {
+    for (name, call) in sender_calls::<P::Sender>() {
+        for seed in 0..SEEDS {
+            in_a_world(name, seed, move || {
+                with_killed::<P>(PEER, |mut sender, receiver, ticket| {
+                    misses(|| match call(&mut sender, ticket) {
+                        Err(SendError::Ended(reason)) => Some(reason),
+                        Ok(()) | Err(SendError::Full(_) | SendError::TimedOut { .. }) => None,
+                        Err(e) => panic!("{e}"),
+                    });
+                    drop((sender, receiver));
+                });
+            });
+        }
+    }
+}
+
+fn receivers_miss<P: Protocol>() {
+    for (name, call) in receiver_calls::<P::Receiver>() {
+        for seed in 0..SEEDS {
+            in_a_world(name, seed, move || {
+                with_killed::<P>(0, |sender, mut receiver, _| {
+                    misses(|| match call(&mut receiver) {
+                        Err(RecvError::Peer { reason, .. } | RecvError::Ended(reason)) => {
+                            Some(reason)
+                        }
+                        // What is armed is ready: then the program asks.
+                        Ok(()) => match receiver.try_recv() {
+                            Err(RecvError::Peer { reason, .. }) => Some(reason),
+                            _ => None,
+                        },
+                        Err(RecvError::Empty | RecvError::TimedOut) => None,
+                        Err(e) => panic!("{e}"),
+                    });
+                    drop((sender, receiver));
+                });
+            });
+        }
+    }
+}
+
+macro_rules! each_connection {
+    ($($name:ident: $protocol:ty),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn a_sender_misses_its_receiver() {
+                super::senders_miss::<$protocol>();
+            }
+
+            #[test]
+            fn a_receiver_misses_its_sender() {
+                super::receivers_miss::<$protocol>();
+            }
+        }
+    )*};
+}
+
+each_connection! {
+    send_recv: super::SendRecv,
+    buffered_read: super::BufferedRead,
+    buffered_write: super::BufferedWrite,
+    direct_read: super::DirectRead,
+    direct_write: super::DirectWrite,
+    shared_write: super::SharedWrite,
+}
+
+/// Threads of a sender that several share miss a receiver, too.
+#[test]
+fn a_shared_sender_misses_its_receiver() {
+    in_a_world("shared", 0, || {
+        let machine = WorldMachine::new();
+        let devices: [WorldDevice; 2] =
+            std::array::from_fn(|_| WorldDevice::new(WorldKind::Process(machine)));
+        let [far, near] =
+            [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
+        let mut config = rdma_conn::buffered_read::Config::default();
+        config.common.transport.timeout = TIMEOUT;
+        let mut inbox = receiver::<BufferedRead>(&near, &config, 1).expect("a receiver");
+        let sender = join::<BufferedRead>(&mut inbox, &near, &far, &config).expect("a sender");
+        let sender = sender.into_shared(4).expect("nothing was sent yet");
+        devices[PEER].kill();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    misses(|| match sender.try_send(b"eight in") {
+                        Err(SendError::Ended(reason)) => Some(reason),
+                        sent => sent.map(|_| None).expect("room"),
+                    });
+                });
+            }
+        });
+    });
+}
