@@ -8,24 +8,35 @@ pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 /// What is logged with a probe.
 pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
 
-/// Ticks of the system's coarse clock ([`host::time::tick`]). Reading it takes a few nanoseconds, so every call looks
-/// at it, and the first call after a tick looks after the peers. A count of calls between two looks would be no bound:
-/// a program may make one call a second.
+/// Ticks of the system's coarse clock ([`host::time::tick`]), which come 1 to 10 ms apart.
+///
+/// Reading it takes a few nanoseconds, a tenth of what the fastest connection needs for a message. So of calls that come
+/// within one tick three of four do not look, and a program that makes few calls looks in each of them: it is late by
+/// three calls at most, the first ones after it was busy.
 #[derive(Debug, Default)]
-pub(crate) struct Ticks(u64);
+struct Ticks {
+    at: u64,
+    /// Calls that do not look.
+    skips: u32,
+}
 
 impl Ticks {
+    const SKIPS: u32 = 3;
+
     /// True until the next [`take`](Self::take), once the clock has ticked.
     #[inline]
-    fn has_come(&self) -> bool {
-        host::time::tick() != self.0
+    fn has_come(&mut self) -> bool {
+        if self.skips > 0 {
+            self.skips -= 1;
+            return false;
+        }
+        let has_come = host::time::tick() != self.at;
+        self.skips = if has_come { 0 } else { Self::SKIPS };
+        has_come
     }
 
-    /// True in the first call after a tick.
-    #[inline]
-    pub(crate) fn take(&mut self) -> bool {
-        let now = host::time::tick();
-        std::mem::replace(&mut self.0, now) != now
+    fn take(&mut self) {
+        self.at = host::time::tick();
     }
 }
 
@@ -82,18 +93,19 @@ pub(crate) struct Watch {
 impl Watch {
     /// True until the next [`look`](Self::look), once the clock has ticked.
     #[inline]
-    pub(crate) fn has_ticked(&self) -> bool {
+    pub(crate) fn has_ticked(&mut self) -> bool {
         self.ticks.has_come()
     }
 
     /// What this call does.
     #[inline]
     pub(crate) fn look(&mut self, keepalive: Duration) -> Look {
-        if self.ticks.take() { self.look_after_tick(keepalive) } else { Look::No }
+        if self.ticks.has_come() { self.look_after_tick(keepalive) } else { Look::No }
     }
 
     #[cold]
     fn look_after_tick(&mut self, keepalive: Duration) -> Look {
+        self.ticks.take();
         match self.begins_round(keepalive) {
             true => Look::Round,
             false if self.asks => Look::Answers,
