@@ -757,6 +757,10 @@ impl driven::Receiver for Receiver {
         self.silence = silence;
         found?.ok_or(RecvError::TimedOut)
     }
+
+    fn abandon(&mut self) {
+        self.config.common.linger = Duration::ZERO;
+    }
 }
 
 impl Drop for Receiver {

@@ -225,11 +225,11 @@ pub enum RecvError {
     /// The caller's timeout passed.
     #[error("timed out")]
     TimedOut,
-    /// Every peer has said goodbye, and all that they sent was handed out; or there
-    /// is no peer that could be waited for.
+    /// There is no peer any more, and all that they sent was handed out: the only one has said
+    /// goodbye, or there were several. Or there has been none yet that could be waited for.
     #[error("the connection is closed")]
     Closed,
-    /// One peer's connection has ended with an error, which is reported once; all
+    /// One peer's connection has ended with an error, which is reported once as this; all
     /// that it sent before was handed out. The other peers are not affected.
     #[error("peer {peer}: {reason}")]
     Peer {
@@ -238,9 +238,29 @@ pub enum RecvError {
         /// Why.
         reason: CloseReason,
     },
-    /// The receiver itself has failed.
+    /// The receiver itself has failed; or the only peer that it has had has ended with this error,
+    /// which was reported.
     #[error(transparent)]
     Ended(#[from] CloseReason),
+}
+
+/// What a receiver says when it has no peer any more: of the only one that it has had, how that has ended; where there
+/// were several, each has had its own end, and was reported.
+#[derive(Debug, Default)]
+pub(crate) struct Losses(Option<CloseReason>);
+
+impl Losses {
+    /// A peer's connection has ended with an error, which is reported once.
+    pub(crate) fn report(&mut self, peer: Peer, reason: CloseReason) -> RecvError {
+        self.0.get_or_insert_with(|| reason.clone());
+        RecvError::Peer { peer, reason }
+    }
+
+    /// The receiver has no peer any more, and has had so many.
+    pub(crate) fn end(&self, peers: u32) -> RecvError {
+        let only = self.0.clone().filter(|_| peers == 1);
+        only.map_or(RecvError::Closed, RecvError::Ended)
+    }
 }
 
 /// A configuration that cannot work.

@@ -255,6 +255,13 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
         self.goodbye(Deadline::NEVER)
     }
 
+    /// Ends the half at once, and waits for nothing, where dropping it waits for its peer for at most
+    /// [`linger`](crate::Common::linger): messages that are not acknowledged may be lost, and the receiver takes this end
+    /// for lost.
+    fn abort(mut self) {
+        self.abandon();
+    }
+
     /// As [`close`](SendHalf::close), for at most `timeout`.
     ///
     /// # Errors
@@ -356,8 +363,8 @@ pub trait RecvHalf:
     ///
     /// # Errors
     /// [`RecvError::Empty`] when there is none now, or as many are held as the configuration
-    /// permits; [`RecvError::Closed`] when there never will be; [`RecvError::Peer`] once for
-    /// each connection that failed.
+    /// permits; [`RecvError::Peer`] once for each connection that failed; when there never will be one,
+    /// [`RecvError::Closed`], or [`RecvError::Ended`] with the reason if its only peer was lost.
     fn try_recv(&mut self) -> Result<Self::Message, RecvError>;
 
     /// For a program with an event loop of its own, after [`try_recv`](RecvHalf::try_recv) has
@@ -450,6 +457,12 @@ pub trait RecvHalf:
     fn close(self) {
         drop(self);
     }
+
+    /// As [`close`](RecvHalf::close), at once: a sender that does not answer is not waited for, and takes this end for
+    /// lost if what tells it of the end does not arrive. The device may keep buffers of a shared pool.
+    fn abort(mut self) {
+        self.abandon();
+    }
 }
 
 /// Which peer a message came from.
@@ -526,5 +539,8 @@ pub mod driven {
         /// # Errors
         /// As [`RecvHalf::recv_timeout`](super::RecvHalf::recv_timeout).
         fn recv_until(&mut self, deadline: Deadline) -> Result<Self::Taken, RecvError>;
+
+        /// Has dropping it wait for nothing.
+        fn abandon(&mut self);
     }
 }

@@ -51,6 +51,7 @@
 //! | `Listener::next` | until there is an initiator |
 //! | `accept` | at most [`handshake::READY_LIMIT`] for the initiator, after at most [`handshake::TIME_LIMIT`] for the answer |
 //! | dropping a half | at most the `linger` of its configuration |
+//! | `abort` | no time |
 //!
 //! Forms with a timeout are `send_timeout`, `wait_acked_timeout`, `recv_timeout`,
 //! `next_request_timeout` (then `read_into`, for `read_next_into`), `close_timeout`,

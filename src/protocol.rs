@@ -141,3 +141,12 @@ pub struct Connection<P: Protocol> {
     /// From the peer.
     pub receiver: P::Receiver,
 }
+
+impl<P: Protocol> Connection<P> {
+    /// Ends both halves at once, and waits for nothing ([`SendHalf::abort`], [`RecvHalf::abort`]): dropping them waits
+    /// for a peer that does not answer, up to [`linger`](crate::Common::linger) each.
+    pub fn abort(self) {
+        self.sender.abort();
+        self.receiver.abort();
+    }
+}

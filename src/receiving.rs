@@ -9,7 +9,7 @@ use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue
 use crate::arm::{Arm, Arming};
 use crate::common::Common;
 use crate::copies::{BULK, Copies, Message};
-use crate::error::{CloseReason, ConnectError, RecvError};
+use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::index::QpIndex;
 use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
@@ -109,6 +109,7 @@ pub(crate) struct Receiving<L: Link> {
     /// Turns that links had.
     served: u32,
     watch: Watch,
+    losses: Losses,
     silence: Silence,
     common: Common,
     ended: Option<CloseReason>,
@@ -147,6 +148,7 @@ impl<L: Link> Receiving<L> {
             polls: 0,
             served: 0,
             watch: Watch::default(),
+            losses: Losses::default(),
             silence: Silence::default(),
             common,
             ended: None,
@@ -232,6 +234,11 @@ impl<L: Link> Receiving<L> {
             place.is_ready = true;
             self.ready.push_back(at);
         }
+    }
+
+    /// Has [`stop`](Self::stop) wait for nothing.
+    pub(crate) fn abandon(&mut self) {
+        self.common.linger = Duration::ZERO;
     }
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
@@ -338,7 +345,7 @@ impl<L: Link> Receiving<L> {
         }
         match self.open_links > 0 || self.joined == 0 {
             true => Err(RecvError::Empty),
-            false => Err(RecvError::Closed),
+            false => Err(self.losses.end(self.joined)),
         }
     }
 
@@ -384,7 +391,7 @@ impl<L: Link> Receiving<L> {
         self.polled.retain(|other| *other != at);
         match ended {
             CloseReason::Closed => Ok(false),
-            reason => Err(RecvError::Peer { peer, reason }),
+            reason => Err(self.losses.report(peer, reason)),
         }
     }
 

@@ -105,12 +105,7 @@ fn what_landed_before_a_failure_is_handed_out_first() {
         for _ in 0..2 {
             assert_eq!(all.recv().map(|message| message.len()), Ok(RECORD - 8));
         }
-        let ended = all.recv().unwrap_err();
-        assert!(
-            matches!(&ended, RecvError::Peer { reason: CloseReason::PeerLost(_), .. }),
-            "{ended}"
-        );
-        assert_eq!(all.recv().unwrap_err(), RecvError::Closed);
+        assert_lost(&mut all);
     });
 }
 
@@ -277,9 +272,7 @@ fn a_receiver_that_waits_hears_of_a_dead_sender_and_hands_out_what_had_landed() 
         let first = all.recv().unwrap();
         drop(liar);
         assert_eq!((all.recv().unwrap().len(), all.recv().unwrap().len()), (16, 16));
-        let lost = all.recv().unwrap_err();
-        assert!(matches!(lost, RecvError::Peer { reason: CloseReason::PeerLost(_), .. }), "{lost}");
-        assert_eq!(all.recv().unwrap_err(), RecvError::Closed);
+        assert_lost(&mut all);
         assert_eq!(first.len(), 16);
     });
 }
@@ -405,4 +398,13 @@ fn a_ring_that_changes_while_several_threads_receive_does_no_harm() {
         });
         assert!(matches!(ended, CloseReason::Protocol(_)), "{ended}");
     }
+}
+
+/// The only peer is lost, and that stays the reason.
+fn assert_lost(receiver: &mut Receiver) {
+    let lost = receiver.recv().unwrap_err();
+    let RecvError::Peer { reason: reason @ CloseReason::PeerLost(_), .. } = lost else {
+        panic!("{lost:?}");
+    };
+    assert_eq!(receiver.recv().unwrap_err(), RecvError::Ended(reason));
 }

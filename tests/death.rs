@@ -77,11 +77,18 @@ fn raw_sender(victim: &mut Receiver, device: &Device, config: &Config) -> RawEnd
     })
 }
 
-fn assert_lost(error: RecvError) {
+fn assert_lost(error: RecvError) -> CloseReason {
     let RecvError::Peer { reason: CloseReason::PeerLost(error), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(error.status, WcStatus::RETRY_EXC);
+    CloseReason::PeerLost(error)
+}
+
+/// The only peer of a receiver is lost, and that stays the reason.
+fn assert_only_one_lost(receiver: &mut Receiver) {
+    let reason = assert_lost(receiver.recv().unwrap_err());
+    assert_eq!(receiver.recv().unwrap_err(), RecvError::Ended(reason));
 }
 
 #[test]
@@ -100,8 +107,7 @@ fn a_receiver_that_waits_hears_of_a_dead_sender() {
         }
         let _remains = std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert_lost(victim.recv().unwrap_err());
-                assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+                assert_only_one_lost(&mut victim);
             });
             death.strikes(raw)
         });
@@ -120,8 +126,7 @@ fn what_a_dead_sender_has_sent_is_handed_out_first() {
         raw.drain();
         let _remains = death.strikes(raw);
         let held: Vec<_> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
-        assert_lost(victim.recv().unwrap_err());
-        assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+        assert_only_one_lost(&mut victim);
         drop(victim);
         for (number, message) in (0..).zip(&held) {
             assert_content(message, 0, number, 12);

@@ -95,8 +95,8 @@ fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> CloseR
     assert_content(&victim.recv().unwrap(), 0, 0, 12);
     assert_content(&victim.recv().unwrap(), 0, 1, 12);
     let ended = ended(victim.recv().unwrap_err());
-    // Reported once; then no peer is left.
-    assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+    // Then no peer is left, for this reason.
+    assert_eq!(victim.recv().unwrap_err(), RecvError::Ended(ended.clone()));
     assert_eq!(victim.peers(), 0);
     ended
 }
@@ -121,13 +121,13 @@ fn a_message_without_a_credit_ends_the_peer() {
             raw.send(&content(0, number, 12));
         }
         let held: Vec<Message> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
-        let error = victim.recv().unwrap_err();
-        assert_eq!(ended(error), CloseReason::Protocol(ProtocolError::Overrun));
+        let reason = ended(victim.recv().unwrap_err());
+        assert_eq!(reason, CloseReason::Protocol(ProtocolError::Overrun));
         for (number, message) in (0..).zip(&held) {
             assert_content(message, 0, number, 12);
         }
         drop(held);
-        assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+        assert_eq!(victim.recv().unwrap_err(), RecvError::Ended(reason));
     });
 }
 
@@ -293,11 +293,9 @@ fn a_liar_gives_its_share_of_a_pool_back() {
             raw.send(b"held beyond the end");
             let held = victim.recv().unwrap();
             raw.control(credit(1));
-            assert_eq!(
-                ended(victim.recv().unwrap_err()),
-                CloseReason::Protocol(ProtocolError::Control(1))
-            );
-            assert_eq!(victim.try_recv().unwrap_err(), RecvError::Closed);
+            let reason = ended(victim.recv().unwrap_err());
+            assert_eq!(reason, CloseReason::Protocol(ProtocolError::Control(1)));
+            assert_eq!(victim.try_recv().unwrap_err(), RecvError::Ended(reason));
             // The share is not free before the last message is.
             let refused = join_shared::<SendRecv>(&mut victim, &pool, &device, &device, &config);
             assert!(matches!(refused.unwrap_err(), ConnectError::TooManyPeers(1)));

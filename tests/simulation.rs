@@ -210,6 +210,9 @@ impl World {
             }
             Err(RecvError::Empty) => {}
             Err(RecvError::Closed) => self.all_closed = true,
+            Err(RecvError::Ended(_)) if self.flows.len() == 1 && self.flows[0].failed => {
+                self.all_closed = true;
+            }
             Err(RecvError::Peer { peer, reason: ended }) => {
                 assert!(self.faulty, "{ended}");
                 self.flows[peer.0 as usize].failed = true;

@@ -46,6 +46,13 @@ impl<R: RecvHalf + 'static> Receiver<R> {
         self.half.take().expect("it was not dropped")
     }
 
+    /// Ends the half at once, as [`RecvHalf::abort`].
+    pub fn abort(mut self) {
+        if let Some(half) = self.half.take() {
+            half.abort();
+        }
+    }
+
     /// Receives the next message, as [`RecvHalf::recv`].
     ///
     /// Cancel-safe: a message is received in the call that returns it, and not before.

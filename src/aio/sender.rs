@@ -151,6 +151,13 @@ impl<S: SendHalf + 'static> Sender<S> {
         Poll::Ready(closed.unwrap_or_else(|e| Err(CloseReason::Device(e.to_string()).into())))
     }
 
+    /// Ends the half at once, as [`SendHalf::abort`].
+    pub fn abort(mut self) {
+        if let Some(half) = self.half.take() {
+            half.abort();
+        }
+    }
+
     /// Closes the half on a thread of the runtime for blocking work, for at most `limit`; nothing
     /// waits for that.
     pub(crate) fn close_aside(mut self, limit: Duration) {

@@ -10,7 +10,7 @@ use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 use super::link::{Link, Work};
 use super::{Config, Message};
 use crate::arm::{Arm, Arming, is_same};
-use crate::error::{CloseReason, ConnectError, RecvError};
+use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Rounds, SILENT};
 use crate::peer::Peer;
@@ -68,6 +68,7 @@ pub struct Receiver {
     quiet: Option<Deadline>,
     /// Rounds in which the tails of peers that rest are read as well.
     rounds: Rounds,
+    losses: Losses,
     /// There was a try since then: a program that polls does not wait for the descriptor.
     has_tried: bool,
     max_sleep: Duration,
@@ -94,6 +95,7 @@ impl Receiver {
             arming: Arming::default(),
             quiet: None,
             rounds: Rounds::default(),
+            losses: Losses::default(),
             has_tried: false,
             max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
             keepalive: config.common.keepalive,
@@ -163,6 +165,10 @@ impl driven::Receiver for Receiver {
         let mut backoff = SleepBackoff::new();
         self.quiet = None;
         recv_until(self, idle, Receiver::try_recv, |me, time| me.sleep(time, &mut backoff))
+    }
+
+    fn abandon(&mut self) {
+        self.linger = Duration::ZERO;
     }
 }
 
@@ -396,7 +402,7 @@ impl Receiver {
         self.current = u32::MAX;
         self.let_go();
         let is_over = self.next_peer > 0 && self.peers() == 0;
-        Err(if is_over { RecvError::Closed } else { RecvError::Empty })
+        Err(if is_over { self.losses.end(self.next_peer) } else { RecvError::Empty })
     }
 
     /// True if nothing has come since a descriptor was armed.
@@ -436,7 +442,7 @@ impl Receiver {
         }
         match reason {
             CloseReason::Closed => Ok(()),
-            reason => Err(RecvError::Peer { peer, reason }),
+            reason => Err(self.losses.report(peer, reason)),
         }
     }
 

@@ -13,7 +13,7 @@ use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView
 use super::link::Link;
 use crate::arm::{Arm, Arming};
 use crate::copies::{Copies, Message};
-use crate::error::{CloseReason, ConnectError, RecvError};
+use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::RecvHalf;
 use crate::index::QpIndex;
 use crate::keepalive::Watch;
@@ -68,6 +68,7 @@ pub struct Receiver {
     /// Turns that links had.
     served: u32,
     watch: Watch,
+    losses: Losses,
     silence: Silence,
     policy: Policy,
     stats: ReceiverStats,
@@ -110,6 +111,7 @@ impl Receiver {
             polls: 0,
             served: 0,
             watch: Watch::default(),
+            losses: Losses::default(),
             silence: Silence::default(),
             policy,
             stats: ReceiverStats::default(),
@@ -514,7 +516,7 @@ impl Receiver {
         self.polled.retain(|other| *other != place);
         match ended {
             CloseReason::Closed => Ok(false),
-            ended => Err(RecvError::Peer { peer: link.peer, reason: ended }),
+            ended => Err(self.losses.report(link.peer, ended)),
         }
     }
 
@@ -530,6 +532,10 @@ impl Receiver {
 
     /// Why there is nothing: not yet, or never.
     fn nothing(&self) -> RecvError {
-        if self.open_links > 0 || self.joined == 0 { RecvError::Empty } else { RecvError::Closed }
+        if self.open_links > 0 || self.joined == 0 {
+            RecvError::Empty
+        } else {
+            self.losses.end(self.joined)
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! sender, and read into registered buffers by the receiver. Zero copy is what
 //! [`zero_copy`](crate::zero_copy) is for.
 
+use std::time::Duration;
+
 use verbs_safe::{Buffer, BufferConfig};
 
 use conn_core::direct_read::{Refusal, SignalAt};
@@ -323,6 +325,10 @@ impl driven::Receiver for Receiver {
                 done => return done,
             }
         }
+    }
+
+    fn abandon(&mut self) {
+        self.config.common.linger = Duration::ZERO;
     }
 }
 

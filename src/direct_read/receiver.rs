@@ -19,7 +19,7 @@ use super::room::Room;
 use super::{Config, NotReadReason, ReadError};
 use crate::arm::{Arm, Arming};
 use crate::doorbell;
-use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
+use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
 use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row};
@@ -83,6 +83,7 @@ pub struct Receiver {
     /// Work requests of links that are gone.
     past_requests: u64,
     watch: Watch,
+    losses: Losses,
     /// Requests that have arrived, and that had when the program looked for one.
     arrivals: u64,
     pub(super) seen: u64,
@@ -128,6 +129,7 @@ impl Receiver {
             stats: ReceiverStats::default(),
             past_requests: 0,
             watch: Watch::default(),
+            losses: Losses::default(),
             arrivals: 0,
             seen: 0,
         }
@@ -585,7 +587,7 @@ impl Receiver {
         link.reported = true;
         let (peer, ended) = (link.peer, link.ended.clone()?);
         self.arrived.retain(|arrived| arrived.peer != peer);
-        Some(RecvError::Peer { peer, reason: ended })
+        Some(self.losses.report(peer, ended))
     }
 
     /// An end that was not reported yet: of one peer with an error, or of all peers.
@@ -599,7 +601,7 @@ impl Receiver {
         }
         let has_had_any = self.peers_so_far > 0;
         let are_all = has_had_any && self.links.iter().all(|link| link.reported);
-        are_all.then_some(RecvError::Closed)
+        are_all.then(|| self.losses.end(self.peers_so_far))
     }
 
     pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {

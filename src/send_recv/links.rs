@@ -78,9 +78,9 @@ impl Links {
         self.stale.unaccounted()
     }
 
-    /// Whether a link has ever joined.
-    pub(crate) fn has_had_any(&self) -> bool {
-        self.joined > 0
+    /// Links that have joined so far.
+    pub(crate) fn joined(&self) -> u32 {
+        self.joined
     }
 
     /// The place of a queue pair.

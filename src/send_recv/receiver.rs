@@ -16,7 +16,7 @@ use super::returns::Returns;
 use super::shared::SlotReturn;
 use super::shared::{LoanClock, RECALL_AFTER};
 use crate::arm::{Arm, Arming};
-use crate::error::{CloseReason, ProtocolError, RecvError};
+use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
@@ -91,6 +91,7 @@ pub struct Receiver {
     silence: Silence,
     polls: u32,
     watch: Watch,
+    losses: Losses,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
@@ -134,6 +135,7 @@ impl Receiver {
             silence: Silence::default(),
             polls: 0,
             watch: Watch::default(),
+            losses: Losses::default(),
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -163,7 +165,7 @@ impl driven::Receiver for Receiver {
 
     #[cold]
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        if !self.links.has_had_any() {
+        if self.links.joined() == 0 {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
@@ -193,6 +195,10 @@ impl driven::Receiver for Receiver {
                 }
             }
         }
+    }
+
+    fn abandon(&mut self) {
+        self.policy.linger = Duration::ZERO;
     }
 }
 
@@ -228,7 +234,7 @@ impl Receiver {
                 Some(_) => continue,
                 None => return,
             }
-            if !self.links.has_stale() {
+            if !self.links.has_stale() || self.policy.linger.is_zero() {
                 return;
             }
             // Each has its time, at most `linger`.
@@ -291,7 +297,7 @@ impl RecvHalf for Receiver {
         }
         // A failure that no completion reports.
         if let Some((peer, reason)) = self.links.next_error() {
-            return Err(RecvError::Peer { peer, reason });
+            return Err(self.losses.report(peer, reason));
         }
         if std::mem::take(&mut self.has_untold_close) && !self.has_open_links() {
             return Ok(Arm::Ready);
@@ -393,7 +399,7 @@ impl Receiver {
             }
             Err(other) => {
                 if link.arrive(other) == Arrival::Failed {
-                    self.trouble = report(link);
+                    self.trouble = report(link, &mut self.losses);
                 }
             }
         }
@@ -421,7 +427,7 @@ impl Receiver {
                 self.open_pack = None;
                 let link = self.links.get_mut(place).filter(|link| link.peer() == peer)?;
                 link.fail(CloseReason::Protocol(ProtocolError::Pack(e)));
-                self.trouble = report(link);
+                self.trouble = report(link, &mut self.losses);
                 None
             }
         }
@@ -507,14 +513,14 @@ impl Receiver {
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).
         if let Some((peer, ended)) = self.links.next_error() {
-            return RecvError::Peer { peer, reason: ended };
+            return self.losses.report(peer, ended);
         }
-        if self.has_open_links() { RecvError::Empty } else { RecvError::Closed }
+        if self.has_open_links() { RecvError::Empty } else { self.losses.end(self.links.joined()) }
     }
 
     /// Whether a message may still come: also before any sender has joined.
     fn has_open_links(&self) -> bool {
-        !self.links.has_had_any() || self.links.iter().any(Link::is_open)
+        self.links.joined() == 0 || self.links.iter().any(Link::is_open)
     }
 }
 
@@ -577,7 +583,8 @@ impl Receiver {
             self.wake_resting();
         }
         let all = |polls| polls > self.cq.capacity() / self.policy.poll_batch + 1;
-        let (links, resting, mut trouble) = (&mut self.links, &mut self.resting, None);
+        let (links, resting, losses) = (&mut self.links, &mut self.resting, &mut self.losses);
+        let mut trouble = None;
         self.dirty.retain(|&place| {
             let Some(link) = links.get_mut(place) else { return false };
             let owed = link.settle(idle);
@@ -585,7 +592,7 @@ impl Receiver {
                 resting.push(place);
             }
             if owed == Owed::More && trouble.is_none() && link.unreported().is_some_and(all) {
-                trouble = report(link);
+                trouble = report(link, losses);
             }
             owed == Owed::More
         });
@@ -684,8 +691,8 @@ impl Drop for Receiver {
 
 /// The error of a link that has failed, to be handed out once.
 #[cold]
-fn report(link: &mut Link) -> Option<RecvError> {
-    Link::error_of(link).map(|(peer, ended)| RecvError::Peer { peer, reason: ended })
+fn report(link: &mut Link, losses: &mut Losses) -> Option<RecvError> {
+    Link::error_of(link).map(|(peer, ended)| losses.report(peer, ended))
 }
 
 /// Notes that a link has something to settle.

@@ -80,6 +80,10 @@ impl driven::Receiver for Receiver {
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
         self.receiving.recv_until(deadline)
     }
+
+    fn abandon(&mut self) {
+        self.receiving.abandon();
+    }
 }
 
 impl Drop for Receiver {

@@ -53,6 +53,7 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
         held: Vec::new(),
         taken: vec![0; threads.len()],
         is_over: threads.is_empty(),
+        has_lost: false,
     };
     let taken = receiving.run(case);
     for thread in threads {
@@ -174,6 +175,7 @@ struct Receiving<'t, R: RecvHalf + 'static> {
     held: Vec<R::Message>,
     taken: Vec<u64>,
     is_over: bool,
+    has_lost: bool,
 }
 
 impl<R: RecvHalf + 'static> Receiving<'_, R> {
@@ -224,10 +226,13 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
                 world::note(|| format!("{peer:?} as the receiver sees it: {}", unnamed(&reason)));
                 let at = peer.0 as usize;
                 assert!(may_be_lost(case, at), "sender {at} as the receiver sees it: {reason}");
+                self.has_lost = true;
                 host::progress();
             }
+            // Also where all ends have come, and some were lost.
             Some(Err(e)) => {
-                assert!(case.may_fail() || case.kill.is_some(), "receiver: {e}");
+                let is_lost = self.has_lost && matches!(e, RecvError::Ended(_));
+                assert!(is_lost || case.may_fail() || case.kill.is_some(), "receiver: {e}");
                 self.is_over = true;
             }
         }

@@ -417,6 +417,10 @@ impl<'s, P: Tuned> Receiving<'s, P> {
                 world::note(|| "the receiver has all ends".into());
                 self.is_over = true;
             }
+            RecvError::Ended(_) if self.ended == [true] => {
+                world::note(|| "the receiver has lost its only peer".into());
+                self.is_over = true;
+            }
             RecvError::Peer { peer, reason } => {
                 let at = peer.0 as usize;
                 world::note(|| format!("the receiver hears of sender {at}: {}", unnamed(&reason)));

@@ -1,15 +1,17 @@
-//! A peer whose process is killed is missed within the keepalive, whatever one call a half's program makes.
+//! A peer whose process is killed is missed within the keepalive, whatever one call a half's program makes, and the reason
+//! stays the reason; an abort does not wait for one that does not answer.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use host::world::{self, Limits, Nature};
 use host::{thread, time};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
-    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf,
-    SendRecv, SharedWrite, Ticket, device, join, receiver,
+    BufferedRead, BufferedWrite, Common, Connection, DirectRead, DirectWrite, Protocol, RecvHalf,
+    SendHalf, SendRecv, SharedWrite, Ticket, device, join, receiver,
 };
-use soft_rnic::{WorldDevice, WorldKind, WorldMachine};
+use soft_rnic::{NetworkNature, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
 const SEEDS: u64 = 2;
 /// Between two calls: a program that looks after a count of them would be late.
@@ -140,6 +142,16 @@ macro_rules! each_connection {
             fn a_receiver_misses_its_sender() {
                 super::receivers_miss::<$protocol>();
             }
+
+            #[test]
+            fn the_reason_stays() {
+                super::the_reason_stays::<$protocol>();
+            }
+
+            #[test]
+            fn an_abort_waits_for_nothing() {
+                super::an_abort_waits_for_nothing::<$protocol>();
+            }
         }
     )*};
 }
@@ -151,6 +163,67 @@ each_connection! {
     direct_read: super::DirectRead,
     direct_write: super::DirectWrite,
     shared_write: super::SharedWrite,
+}
+
+/// What is said once of a peer that was lost is what every later call says, of both halves.
+fn the_reason_stays<P: Protocol>() {
+    in_a_world("reason", 0, || {
+        with_killed::<P>(0, |sender, mut receiver, _| {
+            let lost = receiver.recv().expect_err("a dead peer");
+            let RecvError::Peer { reason: reason @ CloseReason::PeerLost(_), .. } = lost else {
+                panic!("{lost:?}");
+            };
+            let ended = RecvError::Ended(reason);
+            assert_eq!(receiver.try_recv().expect_err("no peer"), ended);
+            assert_eq!(receiver.recv().expect_err("no peer"), ended);
+            assert_eq!(receiver.recv_timeout(PACE).expect_err("no peer"), ended);
+            assert_eq!(receiver.try_recv_each(|_, _| ()), Err(ended));
+            drop(sender);
+        });
+        with_killed::<P>(PEER, |mut sender, receiver, ticket| {
+            let lost = loop {
+                if let Err(lost) = sender.send_acked(b"eight in") {
+                    break lost;
+                }
+            };
+            assert!(matches!(lost, SendError::Ended(CloseReason::PeerLost(_))), "{lost:?}");
+            assert_eq!(sender.try_send(b"eight in").expect_err("no peer"), lost);
+            assert_eq!(sender.flush(), Err(lost.clone()));
+            assert_eq!(sender.is_acked(ticket), Ok(true), "what was acknowledged stays so");
+            assert_eq!(sender.close(), Err(lost));
+            drop(receiver);
+        });
+    });
+}
+
+/// The peer does not answer: to drop a half waits for it, and an abort does not.
+fn an_abort_waits_for_nothing<P: Protocol>() {
+    for aborts in [true, false] {
+        in_a_world("abort", 0, move || {
+            let network = WorldNetwork::new(NetworkNature::default()).expect("a network");
+            let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+            let devices = addresses.map(|address| network.device(address).expect("a device"));
+            let [near, far] =
+                [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
+            let config = P::Config::default();
+            let [mut here, mut there] =
+                [&near, &far].map(|at| receiver::<P>(at, &config, 1).expect("a receiver"));
+            let sender = join::<P>(&mut there, &far, &near, &config).expect("a sender");
+            let back = join::<P>(&mut here, &near, &far, &config).expect("a sender");
+            let connection = Connection::<P> { sender, receiver: here };
+            network.partition(addresses[0], addresses[1], Duration::from_secs(100));
+            let start = time::now();
+            if aborts {
+                connection.abort();
+            } else {
+                drop(connection);
+            }
+            let (took, linger) = (time::since(start), Common::default().linger);
+            assert_eq!(took < linger / 100, aborts, "it took {took:?}");
+            back.abort();
+            there.abort();
+        });
+    }
 }
 
 /// Threads of a sender that several share miss a receiver, too.

@@ -209,6 +209,11 @@ impl SharedSender {
         let sender = self.gather();
         sender.goodbye(Deadline::after(timeout))
     }
+
+    /// Ends the half at once, as [`SendHalf::abort`](crate::SendHalf::abort).
+    pub fn abort(mut self) {
+        self.gather().abandon();
+    }
 }
 
 /// What only one thread does at a time.

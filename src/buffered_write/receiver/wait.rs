@@ -89,6 +89,10 @@ impl driven::Receiver for Receiver {
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
         self.recv_with(deadline, Receiver::try_recv)
     }
+
+    fn abandon(&mut self) {
+        self.policy.linger = Duration::ZERO;
+    }
 }
 
 impl Receiver {

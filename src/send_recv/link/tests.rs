@@ -89,8 +89,10 @@ fn what_has_come_before_a_failure_is_handed_out_first() {
     assert!(!link.is_open(), "it has no buffers any more");
     assert_eq!(*inbox.recv().unwrap(), *b"third");
     let error = inbox.recv().unwrap_err();
-    assert!(matches!(error, RecvError::Peer { reason: CloseReason::Device(_), .. }), "{error:?}");
-    assert_eq!(inbox.recv().unwrap_err(), RecvError::Closed);
+    let RecvError::Peer { reason: reason @ CloseReason::Device(_), .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(inbox.recv().unwrap_err(), RecvError::Ended(reason));
 }
 
 /// Until its device says what an ended queue pair keeps, a buffer of its share may be missing.

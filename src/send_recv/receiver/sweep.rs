@@ -47,8 +47,10 @@ impl Receiver {
             }
             self.go_on();
             match &self.trouble {
-                Some(end @ (RecvError::Empty | RecvError::Closed)) => {
-                    self.has_untold_close |= *end == RecvError::Closed;
+                Some(end)
+                    if *end == RecvError::Empty || *end == self.losses.end(self.links.joined()) =>
+                {
+                    self.has_untold_close |= *end != RecvError::Empty;
                     self.trouble = None;
                     return true;
                 }
