@@ -1,5 +1,7 @@
 //! A peer whose process is killed is missed within the keepalive, whatever one call a half's program makes, and the reason
 //! stays the reason; an abort does not wait for one that does not answer.
+//!
+//! Only on soft0: worlds make devices of their own.
 
 use std::net::IpAddr;
 use std::time::Duration;
