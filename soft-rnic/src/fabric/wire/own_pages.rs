@@ -38,12 +38,19 @@ impl From<ibv_wc_status> for Unsent {
 
 impl OwnPages {
     #[cold]
-    fn look(&mut self, qp: &Arc<Qp>, pieces: &[Span<'_>], is_written: bool) -> Presence {
+    fn look<'s>(
+        &mut self,
+        qp: &Arc<Qp>,
+        pieces: &[Span<'s>],
+        brought: impl FnOnce() -> Vec<Span<'s>>,
+        is_written: bool,
+    ) -> Presence {
         let device = &qp.pd.context.device;
         let Some(Wire { own_workers: workers, .. }) = device.wire() else { return Presence::Gone };
         let (peer, asked) = (qp.num as i32, &mut self.asked);
         let resumes = Some((Arc::downgrade(device), qp.num));
-        let presence = Paging { asked, workers, peer, resumes }.look(pieces, is_written);
+        let mut paging = Paging { asked, workers, peer, resumes };
+        let presence = paging.look_for(pieces, brought, is_written);
         self.looks_again |= presence == Presence::Unknown && self.asked.is_none();
         presence
     }
@@ -64,7 +71,7 @@ impl Qp {
             self.find_on_demand(request, access, len, &mut spans)?;
             own.are_used = true;
             let (pieces, is_written) = (spans.as_slice(), request.wqe.op.is_response());
-            match own.look(self, pieces, is_written) {
+            match own.look(self, pieces, || pieces.to_vec(), is_written) {
                 // Pages that are there may not permit the access.
                 Presence::There if len > LOOKED_AT as u64 || bring(pieces, is_written) => Ok(spans),
                 Presence::Unknown => Err(Unsent::Later),
@@ -94,16 +101,11 @@ impl Qp {
         is_written: bool,
         own: &mut OwnPages,
     ) -> bool {
-        let mut left = len;
-        let pieces: Vec<Span<'_>> = behind(local.as_slice(), offset)
-            .map(|piece| {
-                let n = piece.len().min(left);
-                left -= n;
-                piece.first(n)
-            })
-            .filter(|piece| piece.len() > 0)
-            .collect();
-        own.look(self, &pieces, is_written) != Presence::Unknown
+        let pieces = part(local, offset, len);
+        // What is brought is the same for the packets beside this one.
+        let from = offset - offset % LOOKED_AT;
+        let brought = || part(local, from, LOOKED_AT.max(offset + len - from));
+        own.look(self, &pieces, brought, is_written) != Presence::Unknown
     }
 
     /// Goes on with requests whose pages are there, or have gone.
@@ -112,4 +114,15 @@ impl Qp {
         self.run_wire(&mut self.sq.lock(), &mut deferred, false);
         deferred.run();
     }
+}
+
+/// At most `len` bytes from `offset` on.
+fn part<'l>(local: &'l Spans<'_>, offset: usize, len: usize) -> Vec<Span<'l>> {
+    let mut left = len;
+    let pieces = behind(local.as_slice(), offset).map(|piece| {
+        let n = piece.len().min(left);
+        left -= n;
+        piece.first(n)
+    });
+    pieces.filter(|piece| piece.len() > 0).collect()
 }

@@ -51,11 +51,22 @@ impl Paging<'_> {
     /// Whether pieces can be accessed without waiting for their pages. If not, the pages are on their way,
     /// unless the peer has as many on their way as it may.
     pub(super) fn look(&mut self, pieces: &[Span<'_>], is_written: bool) -> Presence {
+        self.look_for(pieces, || pieces.to_vec(), is_written)
+    }
+
+    /// As [`look`](Self::look), of a part of what is brought. Other parts of that have the same answer: one that only
+    /// the part had would be forgotten when the next one is looked at.
+    pub(super) fn look_for<'s>(
+        &mut self,
+        pieces: &[Span<'s>],
+        brought: impl FnOnce() -> Vec<Span<'s>>,
+        is_written: bool,
+    ) -> Presence {
         let present = look_at(pieces, is_written);
         if present == Some(true) {
             return Presence::There;
         }
-        let needed = Needed::of(pieces, is_written);
+        let needed = Needed::of(&brought(), is_written);
         let over = match self.asked.as_deref() {
             Some(asked) => match asked.is_there.get() {
                 None => return Presence::Unknown,
@@ -152,6 +163,29 @@ mod tests {
         assert_eq!(look(&mut others, 2), Presence::There);
         drop(occupied);
         assert_eq!(look(&mut asked, 1), Presence::There);
+    }
+
+    /// All packets of a request learn of a page that has gone, whichever has asked.
+    #[test]
+    fn what_has_gone_is_known_of_each_part() {
+        let (workers, mut asked) = (Arc::<Workers>::default(), None);
+        let page = page();
+        // SAFETY: the page of the mapping, which nothing accesses.
+        unsafe {
+            let none = rustix::mm::MprotectFlags::empty();
+            rustix::mm::mprotect(page.ptr().cast(), page.len(), none).unwrap();
+        }
+        let mut look = |part: Span<'static>| {
+            let mut paging =
+                Paging { asked: &mut asked, workers: &workers, peer: 1, resumes: None };
+            let presence = paging.look_for(&[part], || vec![page], true);
+            while paging.asked.as_ref().is_some_and(|asked| asked.is_there.get().is_none()) {
+                host::thread::yield_now();
+            }
+            presence
+        };
+        assert_eq!(look(page.first(64)), Presence::Unknown);
+        assert_eq!(look(page.first(32)), Presence::Gone);
     }
 
     #[test]
