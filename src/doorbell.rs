@@ -11,7 +11,7 @@ use verbs_safe::{
 
 use crate::wait::Deadline;
 
-/// How long a device may have no room for what our own accounting has room for. Whatever
+/// The longest time that a device may have no room for what our own accounting has room for. Whatever
 /// is on its way has failed by then.
 const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
 

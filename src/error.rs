@@ -244,8 +244,7 @@ pub enum RecvError {
     Ended(#[from] CloseReason),
 }
 
-/// What a receiver says when it has no peer any more: of the only one that it has had, how that has ended; where there
-/// were several, each has had its own end, and was reported.
+/// The end of a receiver without peers: if it has had only one, that peer's end. Of several, each end was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Losses(Option<CloseReason>);
 

@@ -1,11 +1,11 @@
-//! When a half looks whether its peers are there, whatever calls the program makes.
+//! The times at which a half looks after its peers, also where the program makes no call that waits.
 
 use std::time::{Duration, Instant};
 
 /// The shortest keepalive interval: a shorter one would leave no time for anything but probes.
 pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 
-/// What is logged with a probe.
+/// Logged with a probe.
 pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
 
 /// Ticks of the system's coarse clock ([`host::time::tick`]), which come 1 to 10 ms apart.
@@ -67,7 +67,7 @@ impl Rounds {
     }
 }
 
-/// What a call that does not wait does for the connection.
+/// Work for the connection in a call that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Nothing.
@@ -78,15 +78,15 @@ pub(crate) enum Look {
     Round,
 }
 
-/// When calls that do not wait look after the peers: in each round, and after each tick while a probe is under way. No
-/// more often than that: what a call does would depend on the time of day.
+/// Calls that do not wait look after the peers in each round, and after each tick while a probe is under way. No more
+/// often: runs by seed would depend on the time of day.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     ticks: Ticks,
     rounds: Rounds,
     /// The last round has asked.
     asks: bool,
-    /// What was known in the last round.
+    /// Known in the last round.
     heard: u64,
 }
 
@@ -97,7 +97,7 @@ impl Watch {
         self.ticks.has_come()
     }
 
-    /// What this call does.
+    /// The work of this call.
     #[inline]
     pub(crate) fn look(&mut self, keepalive: Duration) -> Look {
         if self.ticks.has_come() { self.look_after_tick(keepalive) } else { Look::No }
@@ -123,12 +123,12 @@ impl Watch {
         self.rounds.left(keepalive)
     }
 
-    /// Whether the round asks, or has asked before and has no answer yet.
+    /// Notes whether the round asks, or has asked before and has no answer yet.
     pub(crate) fn asks(&mut self, asks: bool) {
         self.asks = asks;
     }
 
-    /// Of a round with one peer: true, and it asks, if `heard`, a number that changes with all that tells of the peer or
+    /// In a round with one peer: true, and it asks, if `heard`, a number that changes with all that tells of the peer or
     /// asks it, is what it was in the round before.
     pub(crate) fn is_silent(&mut self, heard: u64) -> bool {
         self.asks = heard == std::mem::replace(&mut self.heard, heard);

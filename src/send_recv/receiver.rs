@@ -462,7 +462,7 @@ impl Receiver {
         self.pools.iter().for_each(|pool| pool.tick(now));
     }
 
-    /// What is due before a sleep: loans that are recalled, and a round.
+    /// Does before a sleep what is due: recalls loans, and begins a round.
     #[cold]
     fn look_after(&mut self) {
         self.tick_pools();

@@ -1,4 +1,4 @@
-//! A peer whose process is killed is missed within the keepalive, whatever one call a half's program makes, and the reason
+//! A killed peer is missed within the keepalive, also by a program that makes only one kind of call, and the reason
 //! stays the reason; an abort does not wait for one that does not answer.
 //!
 //! Only on soft0: worlds make devices of their own.
@@ -167,7 +167,7 @@ each_connection! {
     shared_write: super::SharedWrite,
 }
 
-/// What is said once of a peer that was lost is what every later call says, of both halves.
+/// Every later call of both halves says of a lost peer what the first one has said.
 fn the_reason_stays<P: Protocol>() {
     in_a_world("reason", 0, || {
         with_killed::<P>(0, |sender, mut receiver, _| {

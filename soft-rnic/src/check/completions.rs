@@ -13,8 +13,8 @@ pub(crate) struct Completions {
     pub(crate) number: u32,
     /// Entries that it has room for.
     capacity: AtomicU32,
-    /// Signalled requests, and receive requests, also those of a shared queue, whose completion was
-    /// not polled. One number: a receive request that a message takes while it is read is counted once.
+    /// Signalled requests, and receive requests, also those of a shared queue, until their completion is
+    /// polled. One number: a receive request that a message takes while it is read is counted once.
     outstanding: AtomicU32,
     is_said: AtomicBool,
 }

@@ -87,7 +87,7 @@ pub(crate) struct Receives {
     /// The queue, as it is called in reports.
     pub(crate) name: String,
     posted: Mutex<VecDeque<Posted>>,
-    /// Where they complete: each counts all that are posted. Taken under the lock of `posted`.
+    /// Completion queues that they complete at: each counts all that are posted. Taken under the lock of `posted`.
     cqs: Mutex<Vec<Weak<Completions>>>,
     is_overlap_said: AtomicBool,
 }
@@ -285,7 +285,7 @@ impl Queue {
         self.send_cq.as_ref().filter(|_| posted.completes).inspect(|cq| cq.sub());
     }
 
-    /// A message takes the oldest receive request of a queue, whose taking side's lock is held; `look`
+    /// A message takes the oldest receive request of a queue; the lock of its taking side is held. `look`
     /// is shown it, and says what is kept of it until its completion is polled.
     pub(crate) fn arrive(&self, receives: &Receives, look: impl FnOnce(Posted) -> Posted) {
         let Some(posted) = receives.take(self.recv_cq.as_ref()) else { return };

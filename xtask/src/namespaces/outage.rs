@@ -20,7 +20,7 @@ use super::runner::Runner;
 const OUTAGE: Duration = Duration::from_millis(50);
 /// Packets by which a connection is at work.
 const AT_WORK: u64 = 1_000;
-/// How long an event may take.
+/// The longest time that an event may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Seconds that a program is at work, at first, and where it was over before the outage was.
 const SECONDS: [u32; 3] = [3, 12, 48];
