@@ -30,11 +30,11 @@ use rdma_conn::error::{
 use rdma_conn::half::driven;
 use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::{NoPool, Served};
-use rdma_conn::setup::{NewHalf, NewLink, NewSender, PeerHalf, Wire};
+use rdma_conn::setup::{ConnectedQp, NewHalf, NewLink, NewSender, PeerHalf, Wire};
 use rdma_conn::ticket::{Ticket, sender_number};
 use rdma_conn::verbs_safe::{
-    Completion, CompletionBatch, CompletionQueue, CqConfig, QpControl, QueuePair, QueuePairConfig,
-    RecvQueue, RecvSide, RemoteAccess, RemoteSpan, SendOp, SendQueue, random_psn,
+    Completion, CompletionBatch, CompletionQueue, CqConfig, QueuePair, QueuePairConfig, RecvQueue,
+    RecvSide, RemoteAccess, RemoteSpan, SendOp, SendQueue, random_psn,
 };
 use rdma_conn::wait::{Deadline, Silence, until};
 use rdma_conn::{Arm, Common, FromPeer, Listener, Peer, Protocol, RecvHalf, Room, SendHalf};
@@ -226,8 +226,8 @@ impl New {
 
     /// Connects the queue pair.
     fn line(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Line, ConnectError> {
-        wire.connect(&self.pair.control, self.psn, &peer.endpoint)?;
         let QueuePair { control, send, recv } = self.pair;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let missing = || wire.device().error("use a queue pair", &"it has no receive side");
         Ok(Line { control, send, recv: recv.ok_or_else(missing)?, ended: None })
     }
@@ -311,7 +311,7 @@ impl NewLink for LinkDraft {
 /// One end of a connected queue pair.
 #[derive(Debug)]
 pub(crate) struct Line {
-    control: QpControl,
+    control: ConnectedQp,
     send: SendQueue,
     recv: RecvQueue<()>,
     ended: Option<CloseReason>,
@@ -333,7 +333,7 @@ impl Line {
     }
 
     fn end(&mut self, reason: CloseReason) -> CloseReason {
-        self.ended.get_or_insert(reason).clone()
+        self.ended.get_or_insert(self.control.explain(reason)).clone()
     }
 
     /// Whether the queue has executed all that was posted.
@@ -363,7 +363,7 @@ impl Line {
     /// What a completion of this queue pair is; a failed one ends it.
     fn event(&mut self, completion: Completion<'_>) -> Result<Event, CloseReason> {
         if let Some(error) = completion.error() {
-            return Err(self.end(CloseReason::PeerLost(error)));
+            return Err(self.end(CloseReason::from(error)));
         }
         if completion.queue_id() == self.send.queue_id() {
             let retired = self.send.retire(&completion).map(drop);
@@ -514,6 +514,10 @@ impl driven::Sender for Sender {
 
     fn gather(&mut self, _: bool) -> bool {
         false
+    }
+
+    fn qp(&self) -> &ConnectedQp {
+        &self.line.control
     }
 
     fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
@@ -737,6 +741,10 @@ impl RecvHalf for Receiver {
 
 impl driven::Receiver for Receiver {
     type Taken = Received;
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.links.iter().find(|link| link.peer == peer).map(|link| &link.line.control)
+    }
 
     fn recv_until(&mut self, deadline: Deadline) -> Result<Received, RecvError> {
         if self.joined == 0 {

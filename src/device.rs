@@ -171,6 +171,11 @@ impl Device {
         self.provider == Provider::Soft && self.name().starts_with(ROCE)
     }
 
+    /// Whether it reaches devices with its own GID only: those of other processes of this user, or none.
+    pub(crate) fn is_local(&self) -> bool {
+        self.provider == Provider::Soft && !self.is_wired()
+    }
+
     /// Its context, for programs that call verbs themselves.
     #[must_use]
     pub fn context(&self) -> &Context {

@@ -1,8 +1,6 @@
 //! Connections in the making: makes the halves of one end, and exchanges what the ends tell each
 //! other ([`setup`](crate::setup) has the order).
 
-use std::net::SocketAddr;
-
 use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId};
 
 use crate::acceptor::Hello;
@@ -13,7 +11,7 @@ use crate::peer::Peer;
 use crate::protocol::Protocol;
 use crate::qp::Transport;
 use crate::setup::{Agreement, ByDirection, HalfTerms, NewLink, NewSender, PeerHalf, unfit};
-use crate::wire::{Port, Wire};
+use crate::wire::{Ends, Port, Wire, check_reach};
 
 /// A connection in the making.
 #[derive(Debug)]
@@ -129,12 +127,13 @@ where
         self,
         peer: &Parameters<'_>,
         is_initiator: bool,
-        ends: Option<(SocketAddr, SocketAddr)>,
+        ends: Option<Ends>,
     ) -> Result<Connected<'a, S, L>, ConnectError> {
         if peer.protocol != self.protocol {
             let (theirs, ours) = (peer.protocol.0, self.protocol.0);
             return Err(HandshakeError::OtherProtocol { theirs, ours }.into());
         }
+        check_reach(self.device.is_local(), &self.port.gid, &peer.gid)?;
         if self.device.is_wired() {
             translation::look(&self.port.gid.gid, ends, &peer.gid);
         }
@@ -153,7 +152,7 @@ where
         }
         let (device, transport, rd_atomic) =
             (self.device, self.transport, self.agreement.rd_atomic);
-        let wire = Wire { device, transport, port: &self.port, rd_atomic, peer };
+        let wire = Wire { device, transport, port: &self.port, rd_atomic, peer, ends };
         // The link first: a sender that is made, and dropped, tries to say goodbye.
         let mut connected = Connected { sender: None, link: None };
         if let (Some((link, receiver)), Some(back)) = (self.link, back) {

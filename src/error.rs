@@ -3,7 +3,9 @@
 
 use conn_core::direct_read::{DecodeError, Refusal};
 use conn_core::handshake::Reason;
-use verbs_safe::{StageError, WcError};
+use std::net::SocketAddr;
+
+use verbs_safe::{StageError, WcError, WcStatus};
 
 use crate::device::DeviceError;
 use crate::peer::Peer;
@@ -14,8 +16,8 @@ use crate::peer::Peer;
 pub enum CloseReason {
     /// The transport gave up: the peer died, was unreachable for longer than the
     /// retries last, or answered with an error.
-    #[error("the peer was lost: {0}")]
-    PeerLost(WcError),
+    #[error(transparent)]
+    PeerLost(Loss),
     /// The peer offered memory that it may not offer, or has taken the offer back: its device
     /// refused the access.
     #[error("the peer's device refused what the peer had offered: {0}")]
@@ -41,7 +43,66 @@ pub enum CloseReason {
     Device(String),
 }
 
+/// A peer that was lost. The text names its address, and says what to do; the queue pair's status is the
+/// [`source`](std::error::Error::source).
+///
+/// ```
+/// use std::error::Error;
+/// use rdma_conn::error::{CloseReason, Loss};
+/// use rdma_conn::verbs_safe::{WcError, WcStatus};
+///
+/// let cause = WcError { status: WcStatus::RETRY_EXC, vendor_err: 0, qp_num: 7 };
+/// let lost = Loss { peer: Some("10.0.0.2:7471".parse()?), cause };
+/// assert!(lost.to_string().starts_with("the peer at 10.0.0.2:7471 was lost: it does not answer"));
+/// assert!(CloseReason::PeerLost(lost).source().is_some_and(|e| e.to_string().contains("queue pair 7")));
+/// # Ok::<(), Box<dyn Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} was lost: {}", named(*peer), explained(cause.status))]
+pub struct Loss {
+    /// Its address on the stream that the connection was set up over, if that went over a network.
+    pub peer: Option<SocketAddr>,
+    /// What the device has said.
+    #[source]
+    pub cause: WcError,
+}
+
+fn named(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(|| "the peer".to_owned(), |address| format!("the peer at {address}"))
+}
+
+fn explained(status: WcStatus) -> &'static str {
+    match status {
+        WcStatus::RETRY_EXC => {
+            "it does not answer; its program or its machine has ended or hangs, or the network between is down: \
+             see to that, and connect again"
+        }
+        WcStatus::RNR_RETRY_EXC => {
+            "it takes no messages, though its device answers; its program hangs, or is too slow: see to that, and \
+             connect again"
+        }
+        _ => {
+            "its device has refused a request, as where its program has ended: see to that, and connect again"
+        }
+    }
+}
+
+impl From<WcError> for CloseReason {
+    /// The peer was lost, of which only the queue pair's status is known.
+    fn from(cause: WcError) -> CloseReason {
+        CloseReason::PeerLost(Loss { peer: None, cause })
+    }
+}
+
 impl CloseReason {
+    /// Names the peer, unless the reason does.
+    pub(crate) fn with_peer(mut self, address: Option<SocketAddr>) -> CloseReason {
+        if let CloseReason::PeerLost(lost) = &mut self {
+            lost.peer = lost.peer.or(address);
+        }
+        self
+    }
+
     /// The peer has closed its receiver, and `unacked` messages are not acknowledged.
     pub(crate) fn by_peer(unacked: u64) -> CloseReason {
         if unacked == 0 { CloseReason::Closed } else { CloseReason::PeerClosed { unacked } }
@@ -144,7 +205,7 @@ pub enum BadRequest {
 /// Why the connection ends when a completion gives no buffer.
 pub(crate) fn close_reason(error: &verbs_safe::TakeError) -> CloseReason {
     match error {
-        verbs_safe::TakeError::Failed { error, .. } => CloseReason::PeerLost(*error),
+        verbs_safe::TakeError::Failed { error, .. } => CloseReason::from(*error),
         _ => CloseReason::Protocol(ProtocolError::Completion),
     }
 }

@@ -1,6 +1,7 @@
 //! The halves of a connection: what every protocol's sender and receiver can do.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -21,6 +22,18 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     /// Longest message that can be sent, in bytes.
     #[must_use]
     fn max_message_bytes(&self) -> usize;
+
+    /// The peer's address on the stream that the connection was set up over, if that went over a network.
+    #[must_use]
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        self.qp().peer_addr()
+    }
+
+    /// This end's address on that stream.
+    #[must_use]
+    fn local_addr(&self) -> Option<SocketAddr> {
+        self.qp().local_addr()
+    }
 
     /// Accepts a message if there is room for it now; never waits. The calls that wait probe a
     /// silent peer. This one does so over Send/Receive only, where there is no credit: over other
@@ -355,6 +368,13 @@ pub trait RecvHalf:
     #[must_use]
     fn peers(&self) -> usize;
 
+    /// The address of a peer on the stream that it was set up over, if that went over a network and the peer has not
+    /// gone. The only peer of a connection is `Peer(0)`.
+    #[must_use]
+    fn peer_addr(&self, peer: Peer) -> Option<SocketAddr> {
+        self.qp_of(peer)?.peer_addr()
+    }
+
     /// Bytes of memory registered now to receive into.
     #[must_use]
     fn registered_bytes(&self) -> u64;
@@ -475,8 +495,9 @@ pub trait FromPeer {
 /// What the calls above are made of: each protocol's own, for [protocols](crate::Protocol) that are
 /// defined elsewhere. Programs call the methods of [`SendHalf`] and [`RecvHalf`].
 pub mod driven {
-    use super::{Deadline, RecvError, SendError, Ticket};
+    use super::{Deadline, Peer, RecvError, SendError, Ticket};
     use crate::error::CloseReason;
+    use crate::wire::ConnectedQp;
 
     /// What a sender waits for, and how it ends.
     pub trait Sender {
@@ -511,6 +532,9 @@ pub mod driven {
         /// Marks the sender as closed: dropping it then says no goodbye.
         fn abandon(&mut self);
 
+        /// Its queue pair.
+        fn qp(&self) -> &ConnectedQp;
+
         /// Delivers what was accepted, and says goodbye. The half has ended then, also where
         /// time was up: dropping it does not wait once more. A peer that closes at the same
         /// time is no error.
@@ -542,5 +566,8 @@ pub mod driven {
 
         /// Has dropping it wait for nothing.
         fn abandon(&mut self);
+
+        /// The queue pair of a peer, while that is there.
+        fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp>;
     }
 }

@@ -218,6 +218,12 @@ pub enum HandshakeError {
         /// The number of ours.
         ours: u8,
     },
+    /// The devices of the two ends do not reach each other.
+    #[error("the ends cannot reach each other: {0}")]
+    OutOfReach(
+        /// Why, and what to do.
+        String,
+    ),
     /// We refused what the peer asked for.
     #[error("refused the peer: {0}")]
     Unfit(
@@ -252,6 +258,7 @@ impl HandshakeError {
         match self {
             HandshakeError::Malformed(DecodeError::Version { .. }) => Reason::VERSION,
             HandshakeError::Unfit(_) => Reason::PARAMETERS,
+            HandshakeError::OutOfReach(_) => Reason::UNREACHABLE,
             HandshakeError::Stream(_) => Reason::INTERNAL,
             _ => Reason::PROTOCOL,
         }

@@ -1,18 +1,16 @@
 //! A send queue with its accounting: what either end of a connection of WRITEs posts through.
 
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{
-    Completion, QpControl, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError,
-};
+use verbs_safe::{Completion, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
 
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, internal_error};
-use crate::wire::{PROBE, Tracker};
+use crate::wire::{ConnectedQp, PROBE, Tracker};
 
 /// One end of a queue pair that posts requests out of the queue's own slots, until it ends.
 #[derive(Debug)]
 pub(crate) struct Posting {
-    control: QpControl,
+    control: ConnectedQp,
     queue: SendQueue,
     tracker: Tracker,
     ended: Option<CloseReason>,
@@ -26,8 +24,12 @@ pub(crate) struct Staged {
 }
 
 impl Posting {
-    pub(crate) fn new(control: QpControl, queue: SendQueue, tracker: Tracker) -> Posting {
+    pub(crate) fn new(control: ConnectedQp, queue: SendQueue, tracker: Tracker) -> Posting {
         Posting { control, queue, tracker, ended: None }
+    }
+
+    pub(crate) fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     pub(crate) fn qp_num(&self) -> u32 {
@@ -178,7 +180,7 @@ impl Posting {
     /// [fails](Self::fail).
     pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
         if let Some(error) = completion.error() {
-            return Err(CloseReason::PeerLost(error));
+            return Err(CloseReason::from(error));
         }
         let retired = self.queue.retire(completion).ok();
         match retired.is_some_and(|number| self.tracker.complete(WrId(number)).is_ok()) {
@@ -196,6 +198,6 @@ impl Posting {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
-        self.ended.get_or_insert(reason).clone()
+        self.ended.get_or_insert(self.control.explain(reason)).clone()
     }
 }

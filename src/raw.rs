@@ -65,6 +65,7 @@ use verbs_safe::{
 
 use crate::device::Device;
 use crate::error::ConnectError;
+use crate::wire::check_reach;
 
 pub use setup::Incoming;
 
@@ -150,6 +151,7 @@ pub struct RawEnd {
     is_active: bool,
     /// The device speaks RoCE v2 over UDP.
     is_wired: bool,
+    is_local: bool,
     recv_slots: u32,
     recv_slot_bytes: u32,
 }
@@ -182,6 +184,7 @@ impl RawEnd {
             qkey,
             is_active: false,
             is_wired: device.is_wired(),
+            is_local: device.is_local(),
             link: Link { rd_atomic, ..link },
             port,
             gid,
@@ -218,7 +221,9 @@ impl RawEnd {
     /// # Errors
     /// [`ConnectError::Device`] with the transition that was refused, also where the
     /// queue pair is for datagrams: see [`reach`](Self::reach).
+    /// [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn join(&mut self, peer: &Endpoint, mtu_bytes: u32) -> Result<(), ConnectError> {
+        check_reach(self.is_local, &self.gid, &peer.gid)?;
         let mtu = self.port.active_mtu.bytes().min(mtu_bytes).min(self.link.mtu_bytes);
         let attr = ConnectAttr {
             port: self.port.port,
@@ -242,8 +247,9 @@ impl RawEnd {
     ///
     /// # Errors
     /// [`ConnectError::Device`] with the verb that was refused, also where the queue pair
-    /// is not for datagrams.
+    /// is not for datagrams. [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn reach(&mut self, peer: &Endpoint, qkey: u32) -> Result<PeerId, ConnectError> {
+        check_reach(self.is_local, &self.gid, &peer.gid)?;
         if !self.is_active {
             let active = self.queues.control.activate(self.psn);
             active.map_err(|e| self.error("activate a queue pair", &e))?;

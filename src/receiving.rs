@@ -15,6 +15,7 @@ use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
 use crate::posting::Posting;
 use crate::wait::{Deadline, Idle, POLL_SLEEP, Silence, Step, WaitStrategy, poll_after};
+use crate::wire::ConnectedQp;
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: std::fmt::Debug {
@@ -234,6 +235,11 @@ impl<L: Link> Receiving<L> {
             place.is_ready = true;
             self.ready.push_back(at);
         }
+    }
+
+    pub(crate) fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        let place = self.places.iter().flatten().find(|place| place.peer == peer);
+        place.map(|place| place.link.posting().qp())
     }
 
     /// Has [`stop`](Self::stop) wait for nothing.

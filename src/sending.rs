@@ -17,6 +17,7 @@ use crate::keepalive::{Look, SILENT, Watch};
 use crate::posting::{Posting, Staged};
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
+use crate::wire::ConnectedQp;
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
@@ -438,6 +439,10 @@ impl<S: Driving> driven::Sender for S {
         }
         self.abandon();
         Ok(())
+    }
+
+    fn qp(&self) -> &ConnectedQp {
+        self.sending().posting.qp()
     }
 
     fn abandon(&mut self) {

@@ -21,7 +21,7 @@ use crate::error::ConnectError;
 use crate::handshake::HandshakeError;
 use crate::peer::Peer;
 
-pub use crate::wire::Wire;
+pub use crate::wire::{ConnectedQp, Wire};
 
 /// What an end says of its memory for one direction, in front of the user's data: in a form that
 /// depends on both directions. Most protocols have [`FixedTerms`] instead.

@@ -1,6 +1,9 @@
 //! What every connection's set-up does with a port: look at it, make a completion queue,
 //! join a queue pair to the peer's.
 
+use std::net::{Ipv6Addr, SocketAddr};
+use std::ops::Deref;
+
 use conn_core::handshake::{self, Endpoint, Parameters};
 use conn_core::wr::{self, SendTracker, SendTrackerConfig};
 use verbs_safe::{
@@ -8,7 +11,8 @@ use verbs_safe::{
 };
 
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError};
+use crate::error::{CloseReason, ConfigError, ConnectError};
+use crate::handshake::HandshakeError;
 use crate::qp::Transport;
 use crate::wait::WaitStrategy;
 
@@ -56,6 +60,24 @@ impl Port {
     }
 }
 
+/// Refuses a peer whose device and this one do not reach each other, as far as their GIDs tell it: what is sent to it
+/// would only end with the retries.
+pub(crate) fn check_reach(is_local: bool, own: &Gid, peer: &[u8; 16]) -> Result<(), ConnectError> {
+    let is_loopback = |gid: &[u8; 16]| Ipv6Addr::from(*gid).to_canonical().is_loopback();
+    let why = match is_local {
+        true if own.gid != *peer => {
+            "soft0 connects the processes of one user in one container of one machine, and a soft device at a distance \
+             its own process: run both ends there, or name a card or roce:ADDRESS at both"
+        }
+        false if is_loopback(&own.gid) != is_loopback(peer) => {
+            "one has a device within its machine (soft0, or roce: at a loopback address), the other has not: name a \
+             card or the roce: address of an interface at both ends"
+        }
+        _ => return Ok(()),
+    };
+    Err(HandshakeError::OutOfReach(why.to_owned()).into())
+}
+
 /// Entries of a completion queue for `max_peers` links that may have `each` completions
 /// outstanding: once more for links that have just been dropped.
 pub(crate) fn entries_for(each: u32, max_peers: u32) -> Result<u32, ConfigError> {
@@ -86,6 +108,44 @@ pub(crate) fn completion_queue(
     Ok((cq, channel))
 }
 
+/// A queue pair that is connected to a peer's.
+#[derive(Debug)]
+pub struct ConnectedQp {
+    control: QpControl,
+    ends: Option<Ends>,
+}
+
+/// The addresses of the stream that a set-up went over: here, and there.
+pub(crate) type Ends = (SocketAddr, SocketAddr);
+
+impl ConnectedQp {
+    /// Its peer's address on the stream that the set-up went over, if that went over a network.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.ends.map(|(_, there)| there)
+    }
+
+    /// This end's address on that stream.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.ends.map(|(here, _)| here)
+    }
+
+    /// The reason with the peer's address, where that says something.
+    #[must_use]
+    pub fn explain(&self, reason: CloseReason) -> CloseReason {
+        reason.with_peer(self.peer_addr())
+    }
+}
+
+impl Deref for ConnectedQp {
+    type Target = QpControl;
+
+    fn deref(&self) -> &QpControl {
+        &self.control
+    }
+}
+
 /// What connecting a queue pair takes besides the two ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Wire<'a> {
@@ -95,6 +155,7 @@ pub struct Wire<'a> {
     /// READs and atomics in flight, of either end: some devices refuse 0.
     pub(crate) rd_atomic: u8,
     pub(crate) peer: &'a Parameters<'a>,
+    pub(crate) ends: Option<Ends>,
 }
 
 impl Wire<'_> {
@@ -110,6 +171,22 @@ impl Wire<'_> {
     /// # Errors
     /// [`ConnectError::Device`].
     pub fn connect(
+        &self,
+        control: QpControl,
+        local_psn: u32,
+        end: &Endpoint,
+    ) -> Result<ConnectedQp, ConnectError> {
+        self.join(&control, local_psn, end)?;
+        Ok(self.to_be_joined(control))
+    }
+
+    /// For a half that is made before its queue pair is [joined](Self::join).
+    pub(crate) fn to_be_joined(&self, control: QpControl) -> ConnectedQp {
+        ConnectedQp { control, ends: self.ends }
+    }
+
+    /// As [`connect`](Self::connect).
+    pub(crate) fn join(
         &self,
         qp: &QpControl,
         local_psn: u32,

@@ -81,7 +81,7 @@ fn assert_lost(error: RecvError) -> CloseReason {
     let RecvError::Peer { reason: CloseReason::PeerLost(error), .. } = error else {
         panic!("{error:?}")
     };
-    assert_eq!(error.status, WcStatus::RETRY_EXC);
+    assert_eq!(error.cause.status, WcStatus::RETRY_EXC);
     CloseReason::PeerLost(error)
 }
 
@@ -205,10 +205,10 @@ fn a_sender_that_waits_hears_of_a_dead_receiver() {
             scope.spawn(|| {
                 // Waits for credits that will not be granted.
                 let error = victim.send(b"one more").unwrap_err();
-                let SendError::Ended(CloseReason::PeerLost(cause)) = &error else {
+                let SendError::Ended(CloseReason::PeerLost(lost)) = &error else {
                     panic!("{error:?}");
                 };
-                assert_eq!(cause.status, WcStatus::RETRY_EXC);
+                assert_eq!(lost.cause.status, WcStatus::RETRY_EXC);
                 assert_eq!(victim.try_send(b"more").unwrap_err(), error);
                 assert_eq!(victim.wait_for_room(1).unwrap_err(), error);
             });

@@ -43,6 +43,7 @@ over_every_protocol!(
     messages_that_are_there_are_received_in_one_call,
     an_event_loop_of_ones_own_drives_both_halves,
     what_comes_while_a_sender_joins_wakes_an_event_loop,
+    a_message_that_is_held_stalls_no_others,
     an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only,
 );
 
@@ -79,13 +80,18 @@ over_every_protocol! {
 
 /// A protocol, and its settings here.
 trait Case: Protocol {
+    /// A message that the program holds stalls what comes a ring later: "Non-blocking" in docs/protocols/README.md.
+    const STALLS: bool = false;
+
     /// Without a keepalive, which would hide a lost wake-up.
     fn quiet() -> Self::Config;
 }
 
 macro_rules! case {
-    ($($protocol:ty => $module:ident),+) => {
+    ($($protocol:ty => $module:ident $(, $stalls:literal)?);+) => {
         $(impl Case for $protocol {
+            $(const STALLS: bool = $stalls;)?
+
             fn quiet() -> Self::Config {
                 rdma_conn::$module::Config { common: Common { keepalive: support::NEVER, ..support::common() }, ..Default::default()  }
             }
@@ -94,11 +100,11 @@ macro_rules! case {
 }
 
 case!(
-    SendRecv => send_recv,
-    BufferedRead => buffered_read,
-    BufferedWrite => buffered_write,
-    DirectRead => direct_read,
-    DirectWrite => direct_write,
+    SendRecv => send_recv;
+    BufferedRead => buffered_read, true;
+    BufferedWrite => buffered_write;
+    DirectRead => direct_read;
+    DirectWrite => direct_write;
     SharedWrite => shared_write
 );
 
@@ -283,6 +289,37 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
     });
     let none = left.receiver.recv_timeout(Duration::from_millis(1));
     assert_eq!(none.map(drop), Err(RecvError::TimedOut));
+}
+
+/// Ten times what the receiver has memory for passes the message, or the sender is out of room for good.
+fn a_message_that_is_held_stalls_no_others<P: Case>() {
+    /// Looks at both halves after which nothing more comes, where something would stall.
+    const LOOKS: u32 = 10_000;
+    let [one, other] = devices();
+    let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
+    left.sender.send(b"held").unwrap();
+    let held = right.receiver.recv().unwrap();
+    let message = vec![7; left.sender.max_message_bytes().min(16 << 10)];
+    let wanted = 10 * right.receiver.registered_bytes() / message.len() as u64;
+    let (mut sent, mut received, mut looks) = (0, 0, 0);
+    while received < wanted && !(P::STALLS && looks == LOOKS) {
+        looks += 1;
+        match left.sender.try_send(&message) {
+            Ok(_) => (sent, looks) = (sent + 1, 0),
+            Err(SendError::Full(_)) => {}
+            Err(e) => panic!("{e}"),
+        }
+        match right.receiver.try_recv() {
+            Ok(next) => {
+                assert!(*next == *message);
+                (received, looks) = (received + 1, 0);
+            }
+            Err(RecvError::Empty) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert_eq!(received < wanted, P::STALLS, "{received} of {sent}");
+    assert_eq!(&*held, b"held");
 }
 
 fn a_ticket_is_acknowledged_without_further_sends<P: Case>() {

@@ -135,7 +135,7 @@ fn a_message_without_a_credit_ends_the_peer() {
 fn a_message_longer_than_the_buffers_ends_the_peer() {
     let ended = bounded(|| told_to_a_receiver(Options::NONE, |raw| raw.send(&[7; 65])));
     let CloseReason::PeerLost(error) = ended else { panic!("{ended:?}") };
-    assert_eq!(error.status, too_long());
+    assert_eq!(error.cause.status, too_long());
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn a_message_to_a_sender_ends_every_waiting_sender() {
     );
     every_waiting_sender(
         |raw| raw.send(b"bytes"),
-        |ended| matches!(ended, CloseReason::PeerLost(e) if e.status == too_long()),
+        |ended| matches!(ended, CloseReason::PeerLost(e) if e.cause.status == too_long()),
     );
 }
 

@@ -30,6 +30,7 @@ over_every_protocol!(
     a_peer_that_is_killed_at_any_point_is_found_by_both_halves,
     a_close_fails_where_only_the_goodbye_is_lost,
     nothing_is_acknowledged_by_a_peer_that_was_reaped,
+    a_sender_that_waits_for_nothing_finds_that_its_peer_was_killed,
     a_stream_of_a_peer_that_is_killed_is_reset,
 );
 
@@ -169,6 +170,31 @@ fn nothing_is_acknowledged_by_a_peer_that_was_reaped<P: Protocol>() {
                 "configuration {number}: {lost:?}"
             );
         }
+    }
+}
+
+/// No call of the sender waits, and none asks for an acknowledgement.
+fn a_sender_that_waits_for_nothing_finds_that_its_peer_was_killed<P: Protocol>() {
+    let device = device();
+    if !device.crosses_processes() {
+        return; // as above
+    }
+    for (number, config) in configs::<P>().iter().enumerate() {
+        let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+        let mut peer = start_with::<P>(listener.local_addr(), 0, number);
+        let mut own = listener.next().unwrap().accept(&device, config).unwrap();
+        let address = own.sender.peer_addr();
+        assert!(address.is_some());
+        peer.kill();
+        let lost = loop {
+            match own.sender.try_send(&content(1, 0, 100)) {
+                Ok(_) | Err(SendError::Full(_)) => {}
+                Err(SendError::Ended(lost)) => break lost,
+                Err(e) => panic!("configuration {number}: {e:?}"),
+            }
+        };
+        let CloseReason::PeerLost(lost) = &lost else { panic!("configuration {number}: {lost:?}") };
+        assert_eq!(lost.peer, address);
     }
 }
 

@@ -180,7 +180,7 @@ fn a_receiver_that_never_looks_is_found_unready_once_a_try() {
                 }
             };
             let SendError::Ended(CloseReason::PeerLost(error)) = error else { panic!("{error:?}") };
-            assert_eq!(error.status, WcStatus::RNR_RETRY_EXC);
+            assert_eq!(error.cause.status, WcStatus::RNR_RETRY_EXC);
             let events = counters(&device).since(&before).rnr_events;
             assert_eq!(events, Some(u64::from(rnr_retry) + 1), "the first try, and the others");
         }

@@ -44,7 +44,7 @@ fn a_receiver_that_never_looks_ends_the_sender_with_the_reason() {
             }
         };
         let SendError::Ended(CloseReason::PeerLost(error)) = error else { panic!("{error:?}") };
-        assert_eq!(error.status, WcStatus::RNR_RETRY_EXC);
+        assert_eq!(error.cause.status, WcStatus::RNR_RETRY_EXC);
         if can_count(&device, "RNR events of an unready receiver") {
             assert!(rnr_since(&device, &before) > 0);
         }

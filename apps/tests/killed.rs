@@ -15,7 +15,7 @@ use support::modes::{MODES, Mode, UNCONTROLLED};
 use support::processes::{Running, connects_processes, is_of_the_kernel};
 
 /// What an end says of a peer that has gone without a word.
-const LOST: &[&str] = &["the peer was lost: queue pair"];
+const LOST: &[&str] = &[" was lost: it does not answer"];
 
 /// What is logged by an end that has received something, and by one that waits in vain.
 const UNDER_WAY: &str = "the first message has come";

@@ -285,6 +285,8 @@ impl Reason {
     pub const BUSY: Self = Self(4);
     /// Something failed here that is not the peer's concern.
     pub const INTERNAL: Self = Self(5);
+    /// The devices of the two ends do not reach each other.
+    pub const UNREACHABLE: Self = Self(6);
 }
 
 impl fmt::Display for Reason {
@@ -295,6 +297,7 @@ impl fmt::Display for Reason {
             Self::PARAMETERS => "parameters",
             Self::BUSY => "busy",
             Self::INTERNAL => "internal error",
+            Self::UNREACHABLE => "unreachable",
             Self(other) => return write!(f, "reason {other}"),
         })
     }

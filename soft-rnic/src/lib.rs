@@ -4,7 +4,8 @@
 //! [`table`] gives a table of verbs functions, as `verbs_sys::load` does; the
 //! objects that come out of it are the ABI's own structs, and the data path goes
 //! through `context->ops`. One device, `soft0`, is always listed: one port, active,
-//! Ethernet, MTU 4096, GID 0 = RoCE v2 for 127.0.0.1. Its queue pairs are reliable
+//! Ethernet, MTU 4096, GID 0 = RoCE v2 for a loopback address, which the devices of all
+//! processes have that it reaches, and no others. Its queue pairs are reliable
 //! connections, extended ones (XRC), unreliable ones, and datagrams, within the process and
 //! between those of the same user.
 //!

@@ -51,8 +51,6 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 /// Of the port, and so the longest datagram, in bytes.
 pub(crate) const MTU: u64 = 4_096;
-/// The port's GID table has one entry: RoCE v2, `::ffff:127.0.0.1`.
-pub(crate) const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 pub(crate) const PORT: u8 = 1;
 /// The default partition, full membership.
 pub(crate) const PKEY: u16 = 0xffff;

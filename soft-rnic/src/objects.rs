@@ -32,6 +32,7 @@ pub(crate) mod qp;
 pub(crate) mod qp_state;
 pub(crate) mod queue_memory;
 pub(crate) mod quiescence;
+pub(crate) mod reach;
 pub(crate) mod recv_ring;
 pub(crate) mod rereg;
 pub(crate) mod residency;

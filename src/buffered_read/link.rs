@@ -9,7 +9,7 @@ use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT, WAKE_AT};
 use conn_core::ring::{Record, Taken};
 use verbs_safe::{
     Armed, Claims, Completion, CompletionBatch, CompletionChannel, CompletionQueue, LandingRing,
-    PostRecvReason, QpControl, RecvQueue, RegionId, RemoteSpan, RingBytes, SendOp, SendQueue,
+    PostRecvReason, RecvQueue, RegionId, RemoteSpan, RingBytes, SendOp, SendQueue,
     SharedLandingRing, SharedRegion,
 };
 
@@ -20,6 +20,7 @@ use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
 use crate::ring::memory::remote;
 use crate::wait::shares_processor;
+use crate::wire::ConnectedQp;
 
 /// What a receiver writes: its head, how far it has read, and the checksum of both.
 pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
@@ -61,7 +62,7 @@ pub struct Link<R = LandingRing> {
     queue: SendQueue,
     /// For the wake-up that the sender is asked for.
     wake_ups: RecvQueue<()>,
-    control: QpControl,
+    control: ConnectedQp,
     cq: CompletionQueue,
     /// The channel that announces its completions.
     channel: Option<CompletionChannel>,
@@ -81,7 +82,7 @@ pub struct Link<R = LandingRing> {
 
 /// What the set-up hands over.
 pub(super) struct LinkParts<R = LandingRing> {
-    pub(super) control: QpControl,
+    pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
     pub(super) wake_ups: RecvQueue<()>,
     pub(super) cq: CompletionQueue,
@@ -178,6 +179,10 @@ impl<R: Landing> Link<R> {
             is_broken: false,
             work: Work::default(),
         }
+    }
+
+    pub(super) fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     pub(super) fn qp_num(&self) -> u32 {
@@ -444,7 +449,7 @@ fn take_completion(
         return lost;
     }
     if let Some(error) = completion.error() {
-        return Err(CloseReason::PeerLost(error));
+        return Err(CloseReason::from(error));
     }
     match reader.on_completion(|| checked::observe(tail, 0).map(|[tail]| tail)) {
         Ok(()) => Ok(()),
@@ -525,7 +530,7 @@ impl<R: Landing> Link<R> {
         let is_said = self.reader.state() == State::Ended;
         let reason = match reason {
             CloseReason::PeerLost(_) if is_said => CloseReason::Closed,
-            other => other,
+            other => self.control.explain(other),
         };
         self.ended.get_or_insert(reason);
     }

@@ -18,6 +18,7 @@ use crate::ring::turns::Turns;
 use crate::wait::{
     Deadline, Idle, POLL_SLEEP, SleepBackoff, Step, WaitStrategy, poll_after, shares_processor,
 };
+use crate::wire::ConnectedQp;
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
 
@@ -165,6 +166,10 @@ impl driven::Receiver for Receiver {
         let mut backoff = SleepBackoff::new();
         self.quiet = None;
         recv_until(self, idle, Receiver::try_recv, |me, time| me.sleep(time, &mut backoff))
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.links.iter().flatten().find(|link| link.peer == peer).map(|link| link.qp())
     }
 
     fn abandon(&mut self) {

@@ -13,9 +13,7 @@ use conn_core::buffered_read::wake::Waker;
 use conn_core::buffered_read::{Source, WordError, Words};
 use conn_core::ring::offer::HEAD_AT;
 use conn_core::ring::{Grant, ReserveError};
-use verbs_safe::{
-    CompletionBatch, CompletionQueue, QpControl, SendQueue, SharedRegion, SourceRing,
-};
+use verbs_safe::{CompletionBatch, CompletionQueue, SendQueue, SharedRegion, SourceRing};
 
 use super::Config;
 use crate::arm::{Arm, Arming};
@@ -26,6 +24,7 @@ use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence, poll_after};
+use crate::wire::ConnectedQp;
 
 pub use shared::SharedSender;
 
@@ -62,7 +61,7 @@ pub struct Sender {
     /// The same ring, once several threads fill it.
     shared: Option<SharedRegion>,
     block: Arc<ControlBlock>,
-    control: QpControl,
+    control: ConnectedQp,
     queue: SendQueue,
     cq: CompletionQueue,
     batch: CompletionBatch,
@@ -76,7 +75,7 @@ pub struct Sender {
 
 /// What the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) control: QpControl,
+    pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
     pub(super) cq: CompletionQueue,
     pub(super) ring: SourceRing,
@@ -368,7 +367,7 @@ impl Sender {
     }
 
     fn fail(&mut self, reason: CloseReason) -> SendError {
-        self.ended.get_or_insert(reason).clone().into()
+        self.ended.get_or_insert(self.control.explain(reason)).clone().into()
     }
 
     fn check_alive(&self) -> Result<(), SendError> {

@@ -86,8 +86,8 @@ impl NewHalf for NewSender {
 
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        wire.connect(&self.pair.control, self.psn, &peer.endpoint)?;
         let QueuePair { control, send, .. } = self.pair;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         Ok(Sender::new(SenderParts {
             control,
             queue: send,
@@ -199,7 +199,7 @@ impl setup::NewLink for NewLink {
         let tail = tail.map_err(|e| failed(&e))?;
         let tail_id = queue.attach(&tail).map_err(|e| failed(&e))?;
         let reader = Reader::new(offer.geometry, config.reader(&offer.geometry)).map_err(unfit)?;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let (cq, channel) = (self.cq, self.channel);
         let source = (offer.place, offer.bytes());
         Ok(Box::new(Link::new(LinkParts {

@@ -5,16 +5,14 @@ use conn_core::buffered_write::{PushedError, Update, WriteReceiver};
 use conn_core::ring::AdvertisedCursor;
 use conn_core::ring::offer::{HEAD_AT, Place};
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{
-    Completion, QpControl, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError,
-};
+use verbs_safe::{Completion, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError};
 
 use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::ring::memory::{ControlBlock, remote};
-use crate::wire::{PROBE, Tracker};
+use crate::wire::{ConnectedQp, PROBE, Tracker};
 
 /// Bytes of a head and a count.
 pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
@@ -23,7 +21,7 @@ pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
 #[derive(Debug)]
 pub struct Link {
     pub(super) peer: Peer,
-    control: QpControl,
+    control: ConnectedQp,
     queue: SendQueue,
     /// Receives for immediates; `None` where the tail is written.
     recv: Option<RecvQueue<()>>,
@@ -61,7 +59,7 @@ struct Tail {
 
 /// What the set-up hands over.
 pub(super) struct LinkParts {
-    pub(super) control: QpControl,
+    pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
     pub(super) recv: Option<RecvQueue<()>>,
     pub(super) tracker: Tracker,
@@ -96,6 +94,10 @@ impl Link {
             updates: 0,
             messages: 0,
         }
+    }
+
+    pub(super) fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     pub(super) fn qp_num(&self) -> u32 {
@@ -257,7 +259,7 @@ impl Link {
             // A completion of an earlier queue pair with the same number.
             Err(TakeError::Foreign(_)) => return false,
             Err(TakeError::Failed { error, .. }) => {
-                self.fail(CloseReason::PeerLost(error));
+                self.fail(CloseReason::from(error));
                 return true;
             }
             Err(_) => {
@@ -280,7 +282,7 @@ impl Link {
     fn retire(&mut self, completion: &Completion<'_>) -> bool {
         self.has_spoken = true;
         if let Some(error) = completion.error() {
-            self.fail(CloseReason::PeerLost(error));
+            self.fail(CloseReason::from(error));
             return true;
         }
         let retired = self.queue.retire(completion).ok();
@@ -304,7 +306,7 @@ impl Link {
         // A peer that has said goodbye need not take what is told to it then.
         self.ended = Some(match reason {
             CloseReason::PeerLost(_) if self.core.has_heard_goodbye() => CloseReason::Closed,
-            other => other,
+            other => self.control.explain(other),
         });
         // Otherwise our device would still answer the peer's probes.
         if let Err(e) = self.control.to_error() {

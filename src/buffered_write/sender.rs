@@ -14,8 +14,8 @@ use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
 use conn_core::wr::WrId;
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RegionId, RemoteSpan,
-    SendQueue, SharedRegion,
+    CompletionBatch, CompletionChannel, CompletionQueue, RegionId, RemoteSpan, SendQueue,
+    SharedRegion,
 };
 
 use super::Config;
@@ -26,7 +26,7 @@ use crate::keepalive::Watch;
 use crate::ring::memory::{ControlBlock, remote};
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence, poll_after};
-use crate::wire::Tracker;
+use crate::wire::{ConnectedQp, Tracker};
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct SenderStats {
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
-    control: QpControl,
+    control: ConnectedQp,
     queue: SendQueue,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
@@ -108,7 +108,7 @@ struct Reach {
 
 /// What the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) control: QpControl,
+    pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
     pub(super) cq: CompletionQueue,
     pub(super) channel: Option<CompletionChannel>,

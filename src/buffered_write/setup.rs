@@ -112,7 +112,7 @@ impl setup::NewSender for NewSender {
         let QueuePair { control, send: mut queue, .. } = self.pair;
         let attached = queue.attach(&staging);
         let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
         let config = self.config;
         Ok(Sender::new(SenderParts {
@@ -236,7 +236,7 @@ impl setup::NewLink for NewLink {
         let missing = || unfit("it has no place for our head");
         let peer_block = peer.terms.control.ok_or_else(missing)?;
         let QueuePair { control, send, recv } = self.pair;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let window = (self.config.window() > 0).then_some(self.config.window());
         Ok(Link::new(LinkParts {
             control,

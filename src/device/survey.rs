@@ -111,7 +111,7 @@ fn soft_obstacle() -> Option<Obstacle> {
     Some(obstacle(
         format!("soft0 does not reach other processes: {why}"),
         "let this process have memory files (memfd_create; of 64 MiB, see ulimit -f), abstract \
-         sockets, and /proc, as a user that is not 65534",
+         sockets, and /proc; in a user namespace, as a user that is not 65534",
     ))
 }
 

@@ -11,8 +11,8 @@ use conn_core::direct_read::{
 };
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    Completion, LoanId, QpControl, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue,
-    SharedRegion, WcError, WcStatus,
+    Completion, LoanId, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue, SharedRegion, WcError,
+    WcStatus,
 };
 
 use super::room::{Room, RoomKind};
@@ -21,11 +21,11 @@ use crate::doorbell;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
 use crate::wait::{Deadline, SILENT_DEVICE};
-use crate::wire::{PROBE, Tracker};
+use crate::wire::{ConnectedQp, PROBE, Tracker};
 
 /// What the set-up hands over.
 pub struct LinkParts {
-    pub(crate) control: QpControl,
+    pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
     /// Its own buffers for requests; `None` where they are shared.
     pub(crate) recv: Option<RecvQueue<()>>,
@@ -42,7 +42,7 @@ pub struct LinkParts {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: Peer,
-    pub(crate) control: QpControl,
+    pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
     pub(crate) recv: Option<RecvQueue<()>>,
     tracker: Tracker,
@@ -157,7 +157,7 @@ impl Link {
             // A sender that has said goodbye need not answer what is asked of it then.
             let reason = match reason {
                 CloseReason::PeerLost(_) if self.is_over() => CloseReason::Closed,
-                other => other,
+                other => self.control.explain(other),
             };
             tracing::debug!(peer = self.peer.0, error = %reason, "a sender's connection has ended");
             self.silence();
@@ -254,7 +254,7 @@ fn close_reason(error: WcError) -> CloseReason {
         WcStatus::LOC_PROT => {
             CloseReason::Device(format!("a READ had no memory to land in: {error}"))
         }
-        _ => CloseReason::PeerLost(error),
+        _ => CloseReason::from(error),
     }
 }
 

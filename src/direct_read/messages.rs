@@ -18,6 +18,7 @@ use crate::half::{FromPeer, RecvHalf, Room, SendHalf, check_within, driven};
 use crate::peer::Peer;
 use crate::ticket::Ticket;
 use crate::wait::Deadline;
+use crate::wire::ConnectedQp;
 
 impl Sender<Buffer> {
     /// A buffer for a message, if one is free or may still be made: as many as the window has.
@@ -164,6 +165,10 @@ impl driven::Sender for Sender<Buffer> {
 
     fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
         Sender::say_goodbye(self, deadline)
+    }
+
+    fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     fn abandon(&mut self) {
@@ -325,6 +330,10 @@ impl driven::Receiver for Receiver {
                 done => return done,
             }
         }
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.links.iter().find(|link| link.peer == peer).map(|link| &link.control)
     }
 
     fn abandon(&mut self) {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use conn_core::direct_read::{Offers, Place, ReadRequest, Refusal, SignalAt};
 use conn_core::wr::WrClass;
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, ProtectionDomain, QpControl, RecvQueue,
-    SendOp, SendQueue, SharedRegion,
+    CompletionBatch, CompletionChannel, CompletionQueue, ProtectionDomain, RecvQueue, SendOp,
+    SendQueue, SharedRegion,
 };
 
 use super::Config;
@@ -20,7 +20,7 @@ use crate::error::{CloseReason, Full, SendError, internal_error};
 use crate::keepalive::Watch;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence};
-use crate::wire::Tracker;
+use crate::wire::{ConnectedQp, Tracker};
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
@@ -66,7 +66,7 @@ struct OnOffer<B> {
 #[derive(Debug)]
 pub struct Sender<B: Offer = Buffer> {
     serial: u32,
-    control: QpControl,
+    pub(super) control: ConnectedQp,
     queue: SendQueue,
     /// Empty buffers for the receiver's notices.
     notices: RecvQueue<()>,
@@ -117,7 +117,7 @@ pub struct Sender<B: Offer = Buffer> {
 
 /// What the set-up hands over.
 pub(crate) struct SenderParts {
-    pub(crate) control: QpControl,
+    pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
     pub(crate) notices: RecvQueue<()>,
     pub(crate) cq: CompletionQueue,

@@ -146,7 +146,7 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
-        wire.connect(&control, self.psn, end)?;
+        let control = wire.connect(control, self.psn, end)?;
         let window = config.window.min(end.recv_depth);
         Ok(Sender::new(SenderParts {
             control,
@@ -291,7 +291,7 @@ impl setup::NewLink for NewLink {
         let QueuePair { control, send, recv } = self.pair;
         let rd_atomic = self.reads.min(terms.reads);
         let wire = Wire { rd_atomic, ..*wire };
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let depth = link_depth(config);
         let reads = reads_config(peer, config, wire.port, rd_atomic);
         let slots = vec![Slot::default(); reads.window as usize].into_boxed_slice();

@@ -8,6 +8,7 @@ use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
 use crate::receiving::Receiving;
 use crate::wait::Deadline;
+use crate::wire::ConnectedQp;
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +84,10 @@ impl driven::Receiver for Receiver {
 
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
         self.receiving.recv_until(deadline)
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.receiving.qp_of(peer)
     }
 
     fn abandon(&mut self) {

@@ -106,7 +106,7 @@ impl setup::NewSender for NewSender {
             || unfit(format!("it has {} buffers, here are {slot_count} allowed", layout.buffers()));
         let core = BufferSender::new(layout, slot_count).ok_or_else(too_many)?;
         let QueuePair { control, send, .. } = self.pair;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
         let posting = Posting::new(control, send, tracker);
@@ -220,7 +220,7 @@ impl setup::NewLink for NewLink {
         let too_few = || unfit(format!("it has {slots} slots for {} buffers", layout.buffers()));
         let core = BufferReceiver::new(layout, slots, found, storage).ok_or_else(too_few)?;
         let QueuePair { control, send, recv } = self.pair;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
         Ok(Link {
             posting: Posting::new(control, send, tracker),

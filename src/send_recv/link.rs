@@ -9,14 +9,14 @@ use conn_core::control::{Control, Taken};
 use conn_core::credit::CreditGrantor;
 use conn_core::wr::{WrClass, WrId};
 use host::plant::{Plant, is_planted};
-use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendOp, SendQueue};
+use verbs_safe::{Completion, CompletionBatch, RecvBuf, RecvRun, SendOp, SendQueue};
 
 use super::shared::SlotReturn;
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
-use crate::wire::{PROBE, Tracker};
+use crate::wire::{ConnectedQp, PROBE, Tracker};
 pub(crate) use buffers::{OwnBuffers, Source};
 
 /// The effect of a completion that brought no message.
@@ -71,7 +71,7 @@ enum Posted {
 
 #[derive(Debug)]
 pub struct Link {
-    qp: QpControl,
+    qp: ConnectedQp,
     queue: SendQueue,
     tracker: Tracker,
     /// `None` in the uncontrolled mode, and where credits are loans of a shared pool.
@@ -132,7 +132,7 @@ impl std::ops::Add for Work {
 }
 
 pub(crate) struct LinkParts {
-    pub(crate) qp: QpControl,
+    pub(crate) qp: ConnectedQp,
     pub(crate) queue: SendQueue,
     pub(crate) tracker: Tracker,
     pub(crate) grantor: Option<CreditGrantor>,
@@ -189,6 +189,10 @@ impl Link {
     /// Its place in the receiver.
     pub(crate) fn place(&self) -> u32 {
         self.place
+    }
+
+    pub(crate) fn qp(&self) -> &ConnectedQp {
+        &self.qp
     }
 
     /// Its peer's number, once it has joined the receiver.
@@ -425,7 +429,7 @@ impl Link {
             // Flushed or failed: nothing is outstanding any more.
             let _ = self.tracker.complete_failed(WrId(last));
             self.goodbye = Goodbye::None;
-            return self.fail(CloseReason::PeerLost(error));
+            return self.fail(CloseReason::from(error));
         }
         let retired = self.queue.retire(completion).ok();
         match retired.map(|count| self.tracker.complete(WrId(count))) {
@@ -441,7 +445,7 @@ impl Link {
         }
         self.book();
         self.leave_open(State::Dead);
-        self.error = Some(reason);
+        self.error = Some(self.qp.explain(reason));
         self.silence();
         Arrival::Failed
     }

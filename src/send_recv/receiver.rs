@@ -23,6 +23,7 @@ use crate::peer::Peer;
 use crate::wait::{
     Deadline, Idle, POLL_SLEEP, Silence, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
 };
+use crate::wire::ConnectedQp;
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -195,6 +196,10 @@ impl driven::Receiver for Receiver {
                 }
             }
         }
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.links.iter().find(|link| link.peer() == peer).map(Link::qp)
     }
 
     fn abandon(&mut self) {

@@ -13,8 +13,7 @@ use conn_core::loan::Borrower;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, InRun, QpControl, RecvQueue, SendOp,
-    SendQueue,
+    CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp, SendQueue,
 };
 
 use self::staged::{Controls, Packs};
@@ -25,7 +24,7 @@ use crate::half::{Room, SendHalf, check_within};
 use crate::keepalive::Watch;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::Silence;
-use crate::wire::Tracker;
+use crate::wire::{ConnectedQp, Tracker};
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,7 +60,7 @@ pub struct SenderStats {
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
-    control: QpControl,
+    control: ConnectedQp,
     queue: SendQueue,
     /// Zero-length buffers for the peer's credits.
     credits: RecvQueue<()>,
@@ -97,7 +96,7 @@ pub struct Sender {
 
 /// What the set-up hands over.
 pub(crate) struct SenderParts {
-    pub(crate) control: QpControl,
+    pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
     pub(crate) credits: RecvQueue<()>,
     pub(crate) cq: CompletionQueue,

@@ -92,11 +92,11 @@ impl NewHalf for NewSender {
 
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        wire.connect(&self.pair.control, self.psn, &peer.endpoint)?;
+        let QueuePair { control, send, recv } = self.pair;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         // Its credits may be loans.
         let lends = peer.options.contains(Options::LOANS);
         let (config, peer) = (&self.config, &peer.endpoint);
-        let QueuePair { control, send, recv } = self.pair;
         let credits =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let limit = peer.max_message.min(config.message_bytes);
@@ -226,7 +226,7 @@ impl setup::NewLink for NewLink {
             }
         };
         let link = Link::new(LinkParts {
-            qp: control.clone(),
+            qp: wire.to_be_joined(control.clone()),
             queue: send,
             tracker: tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4),
             grantor,
@@ -235,7 +235,7 @@ impl setup::NewLink for NewLink {
             place: self.place,
         });
         // Last: from here on, messages of the peer take buffers, which may be a pool's.
-        match wire.connect(&control, self.psn, end) {
+        match wire.join(&control, self.psn, end) {
             Ok(()) => Ok(link),
             Err(e) => {
                 NewLink::abandon(link, receiver);

@@ -102,7 +102,7 @@ impl setup::NewSender for NewSender {
         let QueuePair { control, mut send, .. } = self.pair;
         let landing = send.attach(&self.memory);
         let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
         let posting = Posting::new(control, send, tracker);
@@ -194,7 +194,7 @@ impl setup::NewLink for NewLink {
             return Err(unfit("it has no memory for our stop"));
         };
         let QueuePair { control, send, .. } = self.pair;
-        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let control = wire.connect(control, self.psn, &peer.endpoint)?;
         // From here on it may take tickets.
         receiver.receiving.shared.core.open(self.number);
         let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);

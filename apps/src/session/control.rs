@@ -109,7 +109,7 @@ fn may_be_theirs(failure: &Failure) -> bool {
     let by_sending = sender_ended(failure).is_some_and(|ended| match ended {
         CloseReason::Closed | CloseReason::PeerClosed { .. } => true,
         // A receiver that is there and falls behind is no mystery.
-        CloseReason::PeerLost(e) => e.status != WcStatus::RNR_RETRY_EXC,
+        CloseReason::PeerLost(e) => e.cause.status != WcStatus::RNR_RETRY_EXC,
         _ => false,
     });
     by_sending || matches!(receiver_ended(failure), Some(CloseReason::PeerLost(_)))

@@ -39,10 +39,10 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The address of a queue pair of this device, for a datagram that carries its key
+    /// The address of a queue pair of the device with this GID, for a datagram that carries its key
     /// by itself.
-    pub(crate) fn here(qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
-        Address { gid: limits::GID, qpn, traffic_class, hop_limit, ..Address::default() }
+    pub(crate) fn here(gid: Gid, qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
+        Address { gid, qpn, traffic_class, hop_limit, ..Address::default() }
     }
 
     /// The shared receive queue that a request over XRC names.

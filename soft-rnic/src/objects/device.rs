@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use host::sync::{Mutex, RwLock};
+use host::sync::{Mutex, OnceLock, RwLock};
 use verbs_sys::*;
 
 use crate::counters::{Counters, PacketCounters};
@@ -12,6 +12,7 @@ use crate::fabric::process::directory::INDEX_BITS;
 use crate::fabric::wire::state::Wire;
 use crate::objects::address::Gid;
 use crate::objects::mr_table::MrTable;
+use crate::objects::reach::{gid_of_device, gid_of_user};
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
@@ -131,6 +132,7 @@ impl Device {
             abi: abi(name),
             slack: [0; 8],
             guid: limits::GUID_BASE + ordinal,
+            gid: OnceLock::new(),
             qps: QpTable::default(),
             mrs: MrTable::default(),
             xrc: XrcTable::default(),
@@ -189,7 +191,13 @@ impl Device {
 
     /// Its GID.
     pub(crate) fn gid(&self) -> Gid {
-        self.wire().map_or(limits::GID, |wire| wire.gid)
+        if let Some(wire) = self.wire() {
+            return wire.gid;
+        }
+        *self.gid.get_or_init(|| {
+            let connects_processes = self.peers.as_ref().is_some_and(PeerProcesses::is_here);
+            if connects_processes { gid_of_user() } else { gid_of_device() }
+        })
     }
 
     /// Whether an interface has the address that its GID stands for.

@@ -64,6 +64,8 @@ pub(crate) struct Device {
     /// see whether the device is one of its own.
     pub(crate) slack: [u64; 8],
     pub(crate) guid: u64,
+    /// Of its port, once it was asked for; one on the network has its address.
+    pub(crate) gid: OnceLock<Gid>,
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,

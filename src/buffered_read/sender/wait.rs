@@ -10,7 +10,7 @@ use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::wait::{Deadline, Idle, SleepBackoff, Step};
-use crate::wire::PROBE;
+use crate::wire::{ConnectedQp, PROBE};
 
 impl driven::Sender for Sender {
     fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
@@ -37,6 +37,10 @@ impl driven::Sender for Sender {
     /// A message lies where the receiver reads it: there is nothing to gather.
     fn gather(&mut self, _on: bool) -> bool {
         false
+    }
+
+    fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     fn abandon(&mut self) {
@@ -169,7 +173,7 @@ impl Sender {
         if self.source.is_seen() {
             return Ok(()); // it has all, and may have gone
         }
-        Err(self.fail(CloseReason::PeerLost(error)))
+        Err(self.fail(CloseReason::from(error)))
     }
 }
 

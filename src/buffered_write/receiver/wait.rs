@@ -8,7 +8,9 @@ use crate::buffered_write::link::Link;
 use crate::error::{CloseReason, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::SILENT;
+use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, shares_processor};
+use crate::wire::ConnectedQp;
 
 impl Receiver {
     /// Looks between two pauses of a wait: a pause takes as long as a few looks.
@@ -88,6 +90,10 @@ impl driven::Receiver for Receiver {
 
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
         self.recv_with(deadline, Receiver::try_recv)
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.links.iter().flatten().find(|link| link.peer == peer).map(|link| link.qp())
     }
 
     fn abandon(&mut self) {

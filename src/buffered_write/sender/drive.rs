@@ -268,7 +268,7 @@ impl Sender {
         let mut failure = None;
         for completion in self.batch.drain() {
             let taken = match completion.error() {
-                Some(error) => Err(CloseReason::PeerLost(error)),
+                Some(error) => Err(CloseReason::from(error)),
                 None => match self.queue.retire(&completion) {
                     Ok(retired) => {
                         let known = self.tracker.complete(WrId(retired));
@@ -344,7 +344,7 @@ impl Sender {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
-        self.ended.get_or_insert(reason).clone().into()
+        self.ended.get_or_insert(self.control.explain(reason)).clone().into()
     }
 }
 

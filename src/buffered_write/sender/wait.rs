@@ -8,6 +8,7 @@ use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::wait::{Deadline, Idle, Step};
+use crate::wire::ConnectedQp;
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,10 @@ impl driven::Sender for Sender {
             let _ = self.push(false);
         }
         before
+    }
+
+    fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     fn abandon(&mut self) {

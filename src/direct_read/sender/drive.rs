@@ -73,7 +73,7 @@ impl<B: Offer> Sender<B> {
                 tracing::warn!(qp = self.qp_num(), error = %e, "a queue pair was not stopped");
             }
         }
-        self.ended.get_or_insert(reason).clone()
+        self.ended.get_or_insert(self.control.explain(reason)).clone()
     }
 }
 
@@ -123,7 +123,7 @@ impl<B: Offer> Sender<B> {
         let error = completion.error();
         let retired = self.queue.retire(&completion);
         if let Some(error) = error.filter(|_| retired.is_ok()) {
-            self.fail(CloseReason::PeerLost(error));
+            self.fail(CloseReason::from(error));
             return;
         }
         match retired {

@@ -105,7 +105,7 @@ impl Sender {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
-        self.ended.get_or_insert(reason).clone().into()
+        self.ended.get_or_insert(self.control.explain(reason)).clone().into()
     }
 }
 
@@ -134,7 +134,7 @@ impl Books<'_> {
 
     fn acknowledge(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
         if let Some(error) = completion.error() {
-            return Err(CloseReason::PeerLost(error));
+            return Err(CloseReason::from(error));
         }
         let violation = CloseReason::Protocol(ProtocolError::Completion);
         let retired = self.queue.retire(completion).map_err(|_| violation.clone())?;

@@ -12,7 +12,7 @@ use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::wait::{Deadline, Idle, Step};
-use crate::wire::PROBE;
+use crate::wire::{ConnectedQp, PROBE};
 
 impl driven::Sender for Sender {
     fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
@@ -67,6 +67,10 @@ impl driven::Sender for Sender {
         }
         self.open_run();
         before
+    }
+
+    fn qp(&self) -> &ConnectedQp {
+        &self.control
     }
 
     fn abandon(&mut self) {

@@ -89,7 +89,7 @@ fn descend<T>(mut rate: f64, mut run: impl FnMut(f64) -> Result<T>) -> Result<(f
 fn fell_behind(failure: &anyhow::Error) -> bool {
     matches!(
         failure.downcast_ref(),
-        Some(SendError::Ended(CloseReason::PeerLost(e))) if e.status == WcStatus::RNR_RETRY_EXC
+        Some(SendError::Ended(CloseReason::PeerLost(e))) if e.cause.status == WcStatus::RNR_RETRY_EXC
     )
 }
 
@@ -131,7 +131,7 @@ mod tests {
 
     fn lost(status: WcStatus) -> anyhow::Error {
         let cause = rdma_conn::verbs_safe::WcError { status, vendor_err: 0, qp_num: 1 };
-        anyhow::Error::from(SendError::Ended(CloseReason::PeerLost(cause))).context("what to do")
+        anyhow::Error::from(SendError::Ended(CloseReason::from(cause))).context("what to do")
     }
 
     #[test]

@@ -171,7 +171,7 @@ pub(crate) fn measure<K: Kind>(
 /// What to do about a failure that the command line can avoid.
 fn advise(failure: anyhow::Error) -> anyhow::Error {
     match sender_ended(&failure) {
-        Some(CloseReason::PeerLost(e)) if e.status == WcStatus::RNR_RETRY_EXC => failure
+        Some(CloseReason::PeerLost(e)) if e.cause.status == WcStatus::RNR_RETRY_EXC => failure
             .context("the receiver fell behind for longer than retries last; use credits, a lower --rate or a larger --recv-depth"),
         _ => failure,
     }

@@ -19,7 +19,7 @@ use verbs_sys::*;
 use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
 use crate::limits::{self, LONG};
-use crate::objects::address::Address;
+use crate::objects::address::{Address, Gid};
 use crate::objects::cq::CqWriter;
 use crate::objects::paging::Pages;
 use crate::objects::pending::Reply;
@@ -464,7 +464,8 @@ impl Side {
             return Some((Reply::Silence, 0));
         }
         let wqe = wqe(request);
-        let to = (transport == Transport::Ud).then(|| address(request));
+        let to = (transport == Transport::Ud)
+            .then(|| address(request, session.peer.pd.context.device.gid()));
         let Scratch { local, room, list } = scratch;
         let message = Message {
             wqe: &wqe,
@@ -613,9 +614,9 @@ fn wqe(request: &Request) -> Wqe {
     }
 }
 
-/// Where a datagram goes, and the key that it carries.
-fn address(request: &Request) -> (Address, u32) {
+/// The address of a datagram to the device with this GID, and the key that it carries.
+fn address(request: &Request, gid: Gid) -> (Address, u32) {
     let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
     let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
-    (Address::here(request.to, traffic_class, hop_limit), qkey)
+    (Address::here(gid, request.to, traffic_class, hop_limit), qkey)
 }

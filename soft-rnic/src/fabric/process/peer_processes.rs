@@ -90,6 +90,11 @@ impl PeerProcesses {
         here.as_ref().map_err(|missing| *missing)
     }
 
+    /// Whether other processes reach this one.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here().is_ok()
+    }
+
     /// What this process publishes, once it has claimed a slot.
     pub(crate) fn claimed(&self) -> Option<&Here> {
         self.here.get()?.as_ref().ok()

@@ -173,8 +173,10 @@ impl Here {
         if !is_event_counter(&doorbell) {
             return Err(("the directory /proc", Errno::NOENT));
         }
-        if is_overflow_user(&std::fs::read_to_string(OVERFLOW_UID).unwrap_or_default()) {
-            let what = "a user id of its own: it runs as the overflow user, run it as another one";
+        let [overflow, map] =
+            [OVERFLOW_UID, UID_MAP].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        if is_overflow_user(&overflow, &map) {
+            let what = "a user id of its own: it runs as the overflow user of a user namespace, run it as another one";
             return Err((what, Errno::ACCESS));
         }
         let claimed = listen_somewhere(names, anywhere).map_err(|e| ("abstract sockets", e))?;
@@ -221,10 +223,14 @@ impl Here {
 /// The number that stands for all users that are not mapped in this namespace.
 const OVERFLOW_UID: &str = "/proc/sys/kernel/overflowuid";
 
+/// The users that are mapped: their first number here, that in the namespace around it, and how many.
+const UID_MAP: &str = "/proc/self/uid_map";
+
 /// Whether this user has the number that stands for all unmapped users: then they cannot be
-/// told from it.
-fn is_overflow_user(overflow: &str) -> bool {
-    overflow.trim().parse() == Ok(geteuid().as_raw())
+/// told from it. Outside of user namespaces all are mapped.
+fn is_overflow_user(overflow: &str, map: &str) -> bool {
+    let all_are_mapped = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    !all_are_mapped && overflow.trim().parse() == Ok(geteuid().as_raw())
 }
 
 /// The first slot from there on of which both names are free: another process, or another user,

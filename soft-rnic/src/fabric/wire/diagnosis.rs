@@ -162,7 +162,7 @@ impl fmt::Display for Unreached {
             let between = if at == 0 { "" } else { "; or " };
             write!(f, "{between}{cause}")?;
         }
-        write!(f, "; next: `rdma-conn doctor {device} {peer}`")
+        write!(f, "; next: `rdma-conn doctor --device {device} --connect {peer}`")
     }
 }
 
@@ -215,7 +215,12 @@ mod tests {
             let text = unreached.to_string();
             let causes = text.strip_prefix("10.0.0.2 does not answer: ").unwrap();
             assert!(causes.starts_with(begins), "{text}");
-            assert!(text.ends_with("; next: `rdma-conn doctor roce:10.0.0.1 10.0.0.2`"), "{text}");
+            assert!(
+                text.ends_with(
+                    "; next: `rdma-conn doctor --device roce:10.0.0.1 --connect 10.0.0.2`"
+                ),
+                "{text}"
+            );
         };
         let all = Unreached {
             has_answered: true,

@@ -149,7 +149,7 @@ fn a_sender_that_has_gone_is_said_to_have_gone() {
     let untold = (0..1 << 20).find_map(|entry| receiving.reply(&Reply::Done { entry }).err());
     assert!(untold.unwrap().to_string().contains(SENDER_GONE));
     let lost = WcError { status: WcStatus::RETRY_EXC, vendor_err: 0, qp_num: 1 };
-    receiving.give_up_all(NotReadReason::Ended(CloseReason::PeerLost(lost)).into());
+    receiving.give_up_all(NotReadReason::Ended(CloseReason::from(lost)).into());
     let said = format!("{:#}", receiving.received.error.as_ref().unwrap());
     assert!(said.starts_with(SENDER_GONE), "{said}");
 }

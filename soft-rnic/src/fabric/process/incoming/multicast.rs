@@ -49,8 +49,8 @@ impl Side {
         if !is_sound || members.is_empty() {
             return false;
         }
-        let (here, qkey) = address(request);
-        let to = (Address { gid, qpn: MULTICAST_QPN, ..here }, qkey);
+        let (here, qkey) = address(request, gid);
+        let to = (Address { qpn: MULTICAST_QPN, ..here }, qkey);
         let Scratch { local, room, list } = scratch;
         let Gathered::There(local) = self.gather(request, local, list) else { return false };
         let message = Message {

@@ -226,6 +226,8 @@ fn a_slot_whose_marker_another_process_has_is_not_claimed() {
 #[test]
 fn the_user_that_unmapped_users_look_like_is_recognized() {
     let own = geteuid().as_raw();
-    assert!(is_overflow_user(&format!("{own}\n")));
-    assert!(!is_overflow_user(&format!("{}\n", own + 1)) && !is_overflow_user(""));
+    let (ours, some) = (format!("{own}\n"), "         0       1000          1\n");
+    assert!(is_overflow_user(&ours, some) && is_overflow_user(&ours, ""));
+    assert!(!is_overflow_user(&format!("{}\n", own + 1), some) && !is_overflow_user("", some));
+    assert!(!is_overflow_user(&ours, "         0          0 4294967295\n"), "all are mapped");
 }

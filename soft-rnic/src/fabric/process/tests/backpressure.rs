@@ -22,7 +22,7 @@ impl Datagrams {
         peer.met();
         let qp = connected_to(ibv_qp_type::IBV_QPT_UD, far(slot));
         let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
-        attr.grh.dgid.raw = crate::limits::GID;
+        attr.grh.dgid.raw = qp.pd.context.device.gid();
         // SAFETY: the domain is alive, and so are the attributes.
         let ah = unsafe { (crate::table().create_ah)((*qp.as_abi()).pd, &mut attr) };
         assert!(!ah.is_null());

@@ -74,7 +74,7 @@ impl Bound {
             (attr.dest_qp_num, attr.path_mtu) =
                 (to.unwrap_or((*self.qp[1]).qp_num), ibv_mtu::IBV_MTU_4096);
             (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
-            attr.ah_attr.grh.dgid.raw = crate::limits::GID;
+            attr.ah_attr.grh.dgid.raw = self.device.gid();
             let init = M::IBV_QP_PKEY_INDEX | M::IBV_QP_PORT | M::IBV_QP_ACCESS_FLAGS;
             let mut rtr = M::IBV_QP_AV | M::IBV_QP_PATH_MTU | M::IBV_QP_DEST_QPN | M::IBV_QP_RQ_PSN;
             let mut rts = M::IBV_QP_SQ_PSN;

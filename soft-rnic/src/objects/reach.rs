@@ -1,0 +1,52 @@
+//! GIDs of devices that reach no other machine: those that reach each other have the same one, so that two ends learn
+//! from their GIDs whether they can talk.
+
+use std::net::Ipv4Addr;
+
+use rustix::process::geteuid;
+
+use super::address::Gid;
+
+/// The GID of devices of the processes of this user, on this machine and in its network and PID namespaces.
+pub(crate) fn gid_of_user() -> Gid {
+    if host::is_in_world() {
+        // What happens in a world follows from its seed alone.
+        return gid_of(0);
+    }
+    let mut of = crc32fast::Hasher::new();
+    of.update(&std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+    for namespace in ["/proc/thread-self/ns/net", "/proc/self/ns/pid"] {
+        let inode = rustix::fs::stat(namespace).map_or(0, |stat| stat.st_ino);
+        of.update(&inode.to_le_bytes());
+    }
+    of.update(&geteuid().as_raw().to_le_bytes());
+    gid_of(of.finalize())
+}
+
+/// The GID of a device that other processes do not reach, and no other device of this one.
+pub(crate) fn gid_of_device() -> Gid {
+    let [number] = host::random::lasting();
+    gid_of(number as u32)
+}
+
+/// A loopback address, which no card has; of a quarter of them that few programs choose from, 127.64.0.0/10.
+fn gid_of(number: u32) -> Gid {
+    let [_, b, c, d] = number.to_be_bytes();
+    Ipv4Addr::new(127, 64 | b & 63, c, d).to_ipv6_mapped().octets()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_one_gid_and_each_device_of_its_own_another() {
+        let (user, device) = (gid_of_user(), gid_of_device());
+        assert_eq!(user, gid_of_user());
+        assert_ne!(device, gid_of_device());
+        for gid in [user, device, gid_of(0), gid_of(u32::MAX)] {
+            assert_eq!(gid[..13], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127]);
+            assert!((64..128).contains(&gid[13]));
+        }
+    }
+}
