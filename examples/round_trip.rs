@@ -2,6 +2,7 @@
 //! exact. `docs/originals.md` compares them with those of the thesis' code.
 //!
 //! ```text
+//! cargo run --release --example round_trip # all three
 //! cargo run --release --example round_trip -- buffered-read 16 10000
 //! valgrind --tool=callgrind --toggle-collect='round_trip::one_way' \
 //!     target/release/examples/round_trip buffered-read 16 10000
@@ -21,8 +22,18 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 fn main() -> Result {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let Requests { on_the_path, beside_it } = run(&arguments)?;
-    println!("requests of a round trip: {on_the_path} on the path, {beside_it} beside it");
+    let protocols = ["send-recv", "direct-read", "buffered-read"];
+    let runs = match arguments.is_empty() {
+        true => protocols.map(|protocol| vec![protocol]).to_vec(),
+        false => vec![arguments],
+    };
+    for run_of in runs {
+        let Requests { on_the_path, beside_it } = run(&run_of)?;
+        let protocol = run_of[0];
+        println!(
+            "{protocol}: requests of a round trip: {on_the_path} on the path, {beside_it} beside it"
+        );
+    }
     Ok(())
 }
 

@@ -95,6 +95,7 @@ mod index;
 pub mod io;
 mod keepalive;
 pub mod listener;
+pub mod messages;
 pub mod multicast;
 pub mod peer;
 mod posting;
@@ -131,8 +132,10 @@ pub use connection::{
 };
 pub use direct_read::DirectRead;
 pub use direct_write::DirectWrite;
+pub use error::{CloseReason, ConnectError, RecvError, SendError};
 pub use half::{Batch, FromPeer, RecvHalf, Room, SendHalf};
 pub use listener::{Incoming, Listener};
+pub use messages::Messages;
 pub use peer::Peer;
 pub use protocol::{Connection, Protocol};
 pub use send_recv::SendRecv;

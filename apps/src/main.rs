@@ -30,6 +30,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use rdma_conn::device;
+use tracing_subscriber::prelude::*;
 
 use cli::{Args, Command, points, usage};
 use cmd::{bench, copy, devices, multicast, pingpong, pipe, sweep};
@@ -50,14 +51,17 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(e) => return refuse(&e, &words),
     };
-    tracing_subscriber::fmt()
+    let wanted = match args.log_filter() {
+        Ok(wanted) => wanted,
+        Err(failure) => return report(&failure),
+    };
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_max_level(args.log_level())
         // It would be told on standard error, which is what has failed.
         .log_internal_errors(false)
-        .without_time()
-        .init();
+        .without_time();
+    tracing_subscriber::registry().with(log.with_filter(wanted)).init();
     if let Err(failure) = pinning::pin_process(args.common.cpu.as_ref()) {
         return report(&failure);
     }

@@ -3,6 +3,7 @@
 pub(crate) mod crowd;
 pub(crate) mod figures;
 mod latency;
+pub(crate) mod line;
 mod load;
 mod measured;
 mod quantiles;

@@ -45,7 +45,8 @@ fn doctor(args: &[&str]) -> (Vec<Value>, Option<i32>) {
 /// An end that answers.
 fn listening(device: &str) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
-    let mut running = Running::new(command.args(["doctor", device, "--listen", "--json"]));
+    let mut running =
+        Running::new(command.args(["doctor", "--device", device, "--listen", "--json"]));
     running.wait_for("listening on");
     running
 }
@@ -79,7 +80,7 @@ fn translate(at: &'static str, to: &'static str, drops: fn(u32, usize) -> bool) 
 
 #[test]
 fn a_machine_is_tested_without_a_peer() {
-    let (lines, status) = doctor(&["roce:127.31.4.1"]);
+    let (lines, status) = doctor(&["--device", "roce:127.31.4.1"]);
     assert_eq!(status, Some(0), "{lines:#?}");
     assert_line(&lines, "address", "ok", "127.31.4.1 is an address of lo");
     assert_line(&lines, "port", "ok", "is free");
@@ -88,7 +89,7 @@ fn a_machine_is_tested_without_a_peer() {
     for check in ["receive_room", "send_room"] {
         assert!(["ok", "warning"].contains(&line(&lines, check)["verdict"].as_str().unwrap()));
     }
-    let (lines, status) = doctor(&["roce:192.0.2.1"]);
+    let (lines, status) = doctor(&["--device", "roce:192.0.2.1"]);
     assert_eq!((status, lines.len()), (Some(1), 1));
     assert_line(&lines, "address", "failed", "no interface that is up has 192.0.2.1");
 }
@@ -96,7 +97,7 @@ fn a_machine_is_tested_without_a_peer() {
 #[test]
 fn the_process_that_has_the_port_is_named() {
     let _held = UdpSocket::bind("127.31.4.2:4791").unwrap();
-    let (lines, status) = doctor(&["roce:127.31.4.2"]);
+    let (lines, status) = doctor(&["--device", "roce:127.31.4.2"]);
     assert_eq!(status, Some(1));
     assert_line(&lines, "port", "failed", "127.31.4.2:4791");
     let remedy = line(&lines, "port")["remedy"].as_str().unwrap();
@@ -106,10 +107,10 @@ fn the_process_that_has_the_port_is_named() {
 #[test]
 fn a_port_that_processes_share_is_no_obstacle_but_to_tests_with_a_peer() {
     let held = Running::listener(&["bench", "--device", "roce:127.31.4.10"]);
-    let (lines, status) = doctor(&["roce:127.31.4.10"]);
+    let (lines, status) = doctor(&["--device", "roce:127.31.4.10"]);
     assert_eq!(status, Some(0), "{lines:#?}");
     assert_line(&lines, "port", "ok", "shares it with this user's processes");
-    let (lines, status) = doctor(&["roce:127.31.4.10", "127.31.4.11"]);
+    let (lines, status) = doctor(&["--device", "roce:127.31.4.10", "--connect", "127.31.4.11"]);
     assert_eq!(status, Some(1), "{lines:#?}");
     assert_line(&lines, "port", "failed", "rdma-conn (process");
     drop(held);
@@ -118,8 +119,12 @@ fn a_port_that_processes_share_is_no_obstacle_but_to_tests_with_a_peer() {
 #[test]
 fn a_path_that_is_sound_passes_all_tests_also_where_packets_are_lost() {
     let far = listening("roce:127.31.4.3,loss=0.05,seed=3");
-    let (near, status) =
-        doctor(&["roce:127.31.4.4,duplication=0.1,reordering=0.1", "roce:127.31.4.3"]);
+    let (near, status) = doctor(&[
+        "--device",
+        "roce:127.31.4.4,duplication=0.1,reordering=0.1",
+        "--connect",
+        "roce:127.31.4.3",
+    ]);
     assert_eq!(status, Some(0), "{near:#?}");
     assert_line(&near, "reach", "ok", "127.31.4.3 answers");
     assert_line(&near, "translation", "ok", "both ways");
@@ -139,7 +144,7 @@ fn translated_addresses_short_paths_and_lost_packets_are_found() {
     // A path of 1,100 bytes, which loses each 50th packet.
     translate("127.31.4.6", "127.31.4.5", |number, len| len > 1_100 || number % 50 == 0);
     let far = listening("roce:127.31.4.5");
-    let (near, status) = doctor(&["roce:127.31.4.7", "127.31.4.6"]);
+    let (near, status) = doctor(&["--device", "roce:127.31.4.7", "--connect", "127.31.4.6"]);
     assert_eq!(status, Some(1), "{near:#?}");
     assert_line(&near, "reach", "ok", "answers");
     assert_line(&near, "translation", "failed", "127.31.4.7:4791 come from 127.31.4.6:4791");
@@ -159,13 +164,13 @@ fn translated_addresses_short_paths_and_lost_packets_are_found() {
 
 #[test]
 fn a_peer_that_is_not_there_is_told_from_one_that_is_silent() {
-    let (lines, status) = doctor(&["roce:127.31.4.8", "127.31.4.9"]);
+    let (lines, status) = doctor(&["--device", "roce:127.31.4.8", "--connect", "127.31.4.9"]);
     assert_eq!(status, Some(1));
     assert_line(&lines, "reach", "failed", "nothing has UDP port 4791 at 127.31.4.9");
     let remedy = line(&lines, "reach")["remedy"].as_str().unwrap();
-    assert!(remedy.contains("`rdma-conn doctor roce:127.31.4.9 --listen`"), "{remedy}");
+    assert!(remedy.contains("`rdma-conn doctor --device roce:127.31.4.9 --listen`"), "{remedy}");
     let _silent = UdpSocket::bind("127.31.4.9:4791").unwrap();
-    let (lines, _) = doctor(&["roce:127.31.4.8", "127.31.4.9"]);
+    let (lines, _) = doctor(&["--device", "roce:127.31.4.8", "--connect", "127.31.4.9"]);
     assert_line(&lines, "reach", "failed", "127.31.4.9 does not answer");
     assert!(line(&lines, "reach")["remedy"].as_str().unwrap().contains("firewall"));
 }
@@ -174,8 +179,8 @@ fn a_peer_that_is_not_there_is_told_from_one_that_is_silent() {
 #[test]
 fn a_small_mtu_is_found_and_is_no_failure() {
     let script = "ip link set lo up mtu 1500 || exit 77
-        $COMMAND doctor roce:127.0.0.2 --listen --json >/dev/null & listener=$!
-        $COMMAND doctor roce:127.0.0.3 127.0.0.2 --json || exit 1
+        $COMMAND doctor --device roce:127.0.0.2 --listen --json >/dev/null & listener=$!
+        $COMMAND doctor --device roce:127.0.0.3 --connect 127.0.0.2 --json || exit 1
         wait $listener";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--net", "sh", "-c", script]);
@@ -201,10 +206,11 @@ fn a_small_mtu_is_found_and_is_no_failure() {
 #[test]
 fn other_devices_and_flags_are_refused() {
     for (args, says) in [
-        (&["doctor", "mlx5_0"][..], "doctor tests devices on the network"),
-        (&["doctor", "roce:here"], "\"here\" is no IP address"),
-        (&["doctor", "roce:127.31.4.1", "--cpu", "0"], "leave --cpu out"),
-        (&["doctor", "roce:127.31.4.1", "::1"], "family"),
+        (&["doctor", "--device", "mlx5_0"][..], "doctor tests devices on the network"),
+        (&["doctor", "--device", "roce:here"], "\"here\" is no IP address"),
+        (&["doctor"], "name the device to be tested"),
+        (&["doctor", "--device", "roce:127.31.4.1", "--cpu", "0"], "leave --cpu out"),
+        (&["doctor", "--device", "roce:127.31.4.1", "--connect", "::1"], "family"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_rdma-conn")).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");

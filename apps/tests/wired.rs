@@ -98,7 +98,7 @@ fn a_peer_that_does_not_answer_is_named_with_causes_and_the_next_step() {
     let connect = ["bench", "--device", "roce:127.31.0.2", "--connect", &address, "--size", "16"];
     let says = [
         "127.31.0.3 does not answer: nothing came from",
-        "`rdma-conn doctor roce:127.31.0.2 127.31.0.3`",
+        "`rdma-conn doctor --device roce:127.31.0.2 --connect 127.31.0.3`",
     ];
     Running::command(&connect).ended().assert_failed(1, &says);
     drop(listener);

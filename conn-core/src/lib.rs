@@ -69,6 +69,48 @@
 //! 4. When `grantor.due()` gives a credit: `tracker.plan(WrClass::Control)`, post it
 //!    as the immediate of an empty send, then `grantor.mark_granted(credit)`.
 //!
+//! Both, with memory in place of a queue pair:
+//!
+//! ```
+//! use conn_core::credit::{CreditGrantor, CreditWindow};
+//! use conn_core::pool::{PoolConfig, PoolCounts};
+//! use conn_core::wr::{SendTracker, SendTrackerConfig, WrClass};
+//!
+//! let mut window = CreditWindow::new(8)?;
+//! let mut tracker: SendTracker = SendTracker::new(SendTrackerConfig::default())?;
+//! let mut grantor = CreditGrantor::new(8, 4)?;
+//! let mut pool = PoolCounts::new(8, PoolConfig { repost_batch: 4 })?;
+//! pool.repost(8)?;
+//!
+//! let mut wire = std::collections::VecDeque::new();
+//! let mut received = 0;
+//! while received < 100 {
+//!     // The sender: as many messages as credits and its send queue permit.
+//!     while window.consume(1).is_ok() {
+//!         let request = tracker.plan(WrClass::Data)?;
+//!         wire.push_back("a message");
+//!         if request.signalled {
+//!             tracker.complete(request.id)?; // as its completion queue would say later
+//!         }
+//!     }
+//!     // The receiver: takes a message, frees its buffer, reposts buffers in batches, and grants.
+//!     while wire.pop_front().is_some() {
+//!         grantor.on_receive()?;
+//!         (pool.lend(1)?, pool.free(1)?);
+//!         received += 1;
+//!         if pool.due() {
+//!             grantor.on_reposted(pool.waiting())?;
+//!             pool.repost(pool.waiting())?;
+//!         }
+//!         if let Some(credit) = grantor.due() {
+//!             grantor.mark_granted(credit)?;
+//!             window.on_credit(credit)?; // the immediate of an empty SEND
+//!         }
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **The contract: tell a machine what happened once, in the order in which it
 //! happened, and do what it answers before you ask it again.**
 //!

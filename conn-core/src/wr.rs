@@ -51,6 +51,13 @@ pub struct SendTrackerConfig {
     pub signal_every: u32,
 }
 
+impl Default for SendTrackerConfig {
+    /// 128 requests, 4 of them for control only; every 32nd is signalled.
+    fn default() -> Self {
+        Self { depth: 128, control_slots: 4, signal_every: 32 }
+    }
+}
+
 /// A [`SendTrackerConfig`] that makes no queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

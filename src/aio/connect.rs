@@ -31,19 +31,22 @@ impl<P: Protocol> From<protocol::Connection<P>> for Connection<P> {
     }
 }
 
-/// As [`connect`](crate::connect()). The handshake is on a thread of the runtime for blocking
+/// As [`connect`](crate::connect()), to any address that `tokio::net::TcpStream::connect` takes. The handshake is on a thread of the runtime for blocking
 /// work; if the future is dropped, it goes on for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at
 /// most, and what it has connected is closed.
 ///
 /// # Errors
 /// [`ConnectError`].
 pub async fn connect<P: Protocol>(
-    address: impl ToSocketAddrs + Send + 'static,
+    address: impl tokio::net::ToSocketAddrs,
     device: &Device,
     config: &P::Config,
 ) -> Result<Connection<P>, ConnectError> {
+    let found = tokio::net::lookup_host(address).await;
+    let found = found.map_err(|error| ConnectError::System { what: "the peer's address", error });
+    let addresses: Vec<SocketAddr> = found?.collect();
     let (device, config) = (device.clone(), config.clone());
-    let connecting = move || connection::connect::<P>(address, &device, &config);
+    let connecting = move || connection::connect::<P>(&*addresses, &device, &config);
     Ok(Blocking::new(connecting).await.map_err(system)??.into())
 }
 

@@ -1,8 +1,14 @@
 //! The command line as a whole.
 
 use clap::{Parser, Subcommand};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::{Bench, Common, Copy, Doctor, Figures, Multicast, Pingpong, Pipe, Roced, Soft, Trace};
+
+use crate::outcome::{Failure, usage};
+
+/// The variable that asks for a log, as of all programs with `tracing`.
+const RUST_LOG: &str = "RUST_LOG";
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -35,13 +41,27 @@ fn long_version() -> &'static str {
 }
 
 impl Args {
-    pub(crate) fn log_level(&self) -> tracing::Level {
-        match self.common.verbose {
-            0 => tracing::Level::WARN,
-            1 => tracing::Level::INFO,
-            2 => tracing::Level::DEBUG,
-            _ => tracing::Level::TRACE,
+    /// The log that was asked for, by `-v` or else by `RUST_LOG`.
+    ///
+    /// # Errors
+    /// `RUST_LOG` says something else.
+    pub(crate) fn log_filter(&self) -> Result<Targets, Failure> {
+        let level = match self.common.verbose {
+            0 => LevelFilter::WARN,
+            1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        };
+        let asked = std::env::var(RUST_LOG).unwrap_or_default();
+        if self.common.verbose > 0 || asked.is_empty() {
+            return Ok(Targets::new().with_default(level));
         }
+        asked.parse().map_err(|_| {
+            usage(format!(
+                "{RUST_LOG}={asked}: it is a level (error, warn, info, debug, trace, off), or crates with levels \
+                 (rdma_conn=debug,warn)"
+            ))
+        })
     }
 }
 
@@ -65,18 +85,18 @@ pub(crate) enum Command {
     Devices,
     /// Test what a device on the network needs: here, and on the path to a peer
     #[command(
-        after_help = "Each line has a test, its result, and what to do. Without PEER: the address, UDP port 4791 and what has \
+        after_help = "Each line has a test, its result, and what to do. Without --connect: the address, UDP port 4791 and what has \
         it, the MTU and the path MTU that it permits, the buffers that the kernel grants sockets, and \
-        offloads. With PEER, at which `rdma-conn doctor roce:PEER --listen` runs, also: whether the peer \
+        offloads. With --connect PEER, where `rdma-conn doctor --device roce:PEER --listen` runs, also: whether the peer \
         answers, whether addresses are translated on the way (the peer reports where packets came from, and \
         whether their checksum fitted), the round trip of short packets, the longest packets that pass \
         unfragmented, the loss of 1,000 packets, and messages of a reliable connection between both devices. \
         The tests with PEER need UDP port 4791 only, and no other program on it.\n\n\
         Exit status: 1 if a test has failed. A warning is no failure.\n\n\
         Examples:\n  \
-        rdma-conn doctor roce:eth0\n  \
-        rdma-conn doctor roce:10.0.0.2 --listen      # one machine\n  \
-        rdma-conn doctor roce:10.0.0.1 10.0.0.2      # the other"
+        rdma-conn doctor --device roce:eth0\n  \
+        rdma-conn doctor --device roce:10.0.0.2 --listen                # one machine\n  \
+        rdma-conn doctor --device roce:10.0.0.1 --connect 10.0.0.2      # the other"
     )]
     Doctor(Doctor),
     /// Measure latency: half of a round trip, over message sizes

@@ -30,7 +30,7 @@ pub(crate) struct Common {
     /// Index in the port's GID table [default: the IPv4-mapped RoCE v2 GID]
     #[arg(long, global = true, value_name = "INDEX")]
     pub(crate) gid_index: Option<u32>,
-    /// Say more on standard error (-vv: still more)
+    /// Say more on standard error (-vv: still more); without it RUST_LOG says how much (info, rdma_conn=debug)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }

@@ -1,8 +1,12 @@
 //! The flags of `pingpong`.
 
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::common::{MEASURED, MOST};
+use super::common::{MEASURED, MOST, seconds};
+use crate::measure::EndOfLoad;
+
 use super::{ConnectionArgs, Ends, RawArgs, Rounds, values};
 
 #[derive(ClapArgs, Debug, Clone)]
@@ -15,6 +19,9 @@ pub(crate) struct Pingpong {
     /// Round trips for each size [default: 20000; with --compat: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub(crate) iterations: Option<u64>,
+    /// How long round trips of each size are measured, in seconds, in place of a number of them
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with_all = ["iterations", "op", "compat"])]
+    pub(crate) seconds: Option<Duration>,
     /// Be a peer of another program, one end of which listens and the other connects: its
     /// set-up, its messages, its defaults (size 4096, 1000 round trips, 500 receives, path
     /// MTU 1024, port 18515); give both ends the same, and the other one its GID index
@@ -67,5 +74,10 @@ impl Pingpong {
     /// Round trips for each size.
     pub(crate) fn trips(&self) -> u64 {
         self.iterations.unwrap_or(20_000)
+    }
+
+    /// When each size is done.
+    pub(crate) fn end(&self) -> EndOfLoad {
+        self.seconds.map_or(EndOfLoad::Messages(self.trips()), EndOfLoad::After)
     }
 }

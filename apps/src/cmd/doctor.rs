@@ -1,7 +1,7 @@
 //! `rdma-conn doctor`: tests what a device on the network needs, here and on the path to a peer.
 //!
 //! ```text
-//!   doctor roce:HERE THERE                     doctor roce:THERE --listen
+//!   doctor --device roce:HERE --connect THERE    doctor --device roce:THERE --listen
 //!     | echoes: short, of each path MTU, many ---> |
 //!     | <------ replies: where each came from ---- |   UDP port 4791 at both ends,
 //!     | join: queue pairs -----------------------> |   and nothing else
@@ -27,12 +27,15 @@ pub(crate) use report::Failed;
 use report::Report;
 
 pub(crate) fn run(common: &Common, options: &Doctor) -> Outcome {
-    if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
-        return Err(usage(format!(
-            "{flag}: doctor takes the device as its argument: leave {flag} out"
-        )));
+    let is_foreign = |flag: &&&str| !["--json", "--device"].contains(*flag);
+    if let Some(flag) = common.given().iter().find(is_foreign) {
+        return Err(usage(format!("{flag}: doctor measures nothing: leave {flag} out")));
     }
-    let name = &options.subject;
+    let Some(name) = &common.device else {
+        return Err(usage(
+            "doctor: name the device to be tested: --device roce:ADDRESS or --device roce:INTERFACE",
+        ));
+    };
     let Some(text) = name.strip_prefix("roce:") else {
         return Err(usage(format!(
             "{name}: doctor tests devices on the network, roce:ADDRESS or roce:INTERFACE: `rdma-conn devices` \
@@ -40,7 +43,7 @@ pub(crate) fn run(common: &Common, options: &Doctor) -> Outcome {
         )));
     };
     let roce: Roce = text.parse().map_err(as_usage)?;
-    let peer = options.peer.as_deref().map(|peer| address(peer, roce.ip)).transpose()?;
+    let peer = options.connect.as_deref().map(|peer| address(peer, roce.ip)).transpose()?;
     let mut report = Report::new(common.json);
     let here = local::check(&mut report, &roce, options.listen || peer.is_some())?;
     match (here, peer) {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use rdma_conn::device::Device;
 
 use crate::cli::{Common, Compat, Pingpong};
-use crate::measure::{Latency, rounds};
+use crate::measure::{EndOfLoad, Latency, rounds};
 use crate::outcome::Outcome;
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::results::Results;
@@ -83,9 +83,9 @@ impl Task<'_> {
         let labels: Vec<String> = sizes.iter().copied().map(label).collect();
         let rounds = rounds_of_size(options);
         let (done, ended) = rounds::in_turn(common.json, &labels, rounds, |at, round, _| {
-            let trips = rounds::share(options.trips(), round, rounds);
+            let end = options.end().of_round(round, rounds);
             let config = config::<K>(common, options, sizes[at]);
-            within_process::<K>(options, trips, device, &config, sizes[at])
+            within_process::<K>(options, end, device, &config, sizes[at])
         });
         let mut results = Results::new(common.json);
         for lines in done.into_iter().filter(|lines| !lines.is_empty()) {
@@ -106,14 +106,14 @@ fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Setting
 
 fn within_process<K: Kind>(
     options: &Pingpong,
-    trips: u64,
+    end: EndOfLoad,
     device: &Device,
     config: &K::Settings,
     size: u32,
 ) -> Result<Latency> {
     let before = device.counters().ok();
     let (mut near, mut far) = K::pair(device, config)?;
-    let (half_trips, work) = host::thread::scope(|scope| {
+    let (led, work) = host::thread::scope(|scope| {
         let follower = scope.spawn(move || {
             pinning::pin_thread(1);
             let followed =
@@ -122,13 +122,13 @@ fn within_process<K: Kind>(
             followed
         });
         pinning::pin_thread(0);
-        let half_trips = lead(&mut near, options, trips, size);
-        let led = near.work();
-        hang_up_first(near, half_trips.is_ok());
+        let led = lead(&mut near, options, end, size);
+        let work = near.work();
+        hang_up_first(near, led.is_ok());
         let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // What the follower has found is the cause of what the leader then saw.
         let followed = followed?;
-        Ok::<_, anyhow::Error>((half_trips?, led + followed))
+        Ok::<_, anyhow::Error>((led?, work + followed))
     })?;
-    Ok(line::<K>(options, trips, device, config, size, &Measured { half_trips, work, before }))
+    Ok(line::<K>(options, device, config, size, &Measured { led, work, before }))
 }

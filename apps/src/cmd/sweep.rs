@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::Parser;
 
 use crate::cli::points::{Point, Points};
-use crate::cli::{Args, Bench, Command, Rounds};
+use crate::cli::{Args, Bench, Command, Pingpong, Rounds};
 use crate::measure::rounds::{Spread, rounds_of, share, time_share};
 use crate::outcome::{Failure, Outcome, usage};
 use crate::progress;
@@ -102,7 +102,9 @@ fn limit(args: &Args, rounds: u32) -> u32 {
 fn whole(args: &Args) -> Option<(&'static str, u64)> {
     match &args.command {
         Command::Bench(options) => options.messages.map(|n| ("--messages", n)),
-        Command::Pingpong(options) => Some(("--iterations", options.trips())),
+        Command::Pingpong(options) if options.seconds.is_none() => {
+            Some(("--iterations", options.trips()))
+        }
         Command::Multicast(options) => options.messages.map(|n| ("--messages", n)),
         _ => None,
     }
@@ -117,6 +119,10 @@ fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
         }
         (None, Command::Bench(options)) => {
             let time = time_share(options.seconds.unwrap_or(Bench::SECONDS), rounds);
+            ("--seconds", time.as_secs_f64().max(0.01).to_string())
+        }
+        (None, Command::Pingpong(Pingpong { seconds: Some(seconds), .. })) => {
+            let time = time_share(*seconds, rounds);
             ("--seconds", time.as_secs_f64().max(0.01).to_string())
         }
         (None, _) => ("--rounds", "1".into()),

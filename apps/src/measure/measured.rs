@@ -78,7 +78,7 @@ impl std::ops::Add for Work {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) elapsed: Duration,

@@ -30,6 +30,20 @@ pub struct ReaderConfig {
     pub gather: u64,
 }
 
+impl Default for ReaderConfig {
+    /// Each free is told at once, or after 32 looks that find nothing new; READs as of [`FetchConfig`], ahead of what
+    /// is handed out.
+    fn default() -> Self {
+        Self {
+            head_threshold: 0,
+            fetch: FetchConfig::default(),
+            prefetch: true,
+            head_update_polls: 32,
+            gather: 0,
+        }
+    }
+}
+
 /// What is to be posted, in this order, with one doorbell. Each completes visibly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {

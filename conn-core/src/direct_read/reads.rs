@@ -23,6 +23,13 @@ pub struct ReadsConfig {
     pub gather: u32,
 }
 
+impl Default for ReadsConfig {
+    /// A window of 16 messages, each acknowledged by a SEND when it was read; 4 READs of up to 1 MiB in flight.
+    fn default() -> Self {
+        Self { window: 16, ack: AckMode::Send, reads: 4, max_read: 1 << 20, gather: 1 }
+    }
+}
+
 /// A configuration that cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

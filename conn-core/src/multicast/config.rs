@@ -75,6 +75,26 @@ pub struct Config {
     pub suspect_ns: u64,
 }
 
+impl Default for Config {
+    /// Rank 0 of three members, the one that sends: a window of 1000 messages of up to 1 KiB, a push for every
+    /// message, a deadline of 150 µs, a sign of life every 100 ms, and a suspicion after 5 s.
+    fn default() -> Self {
+        Self {
+            members: 3,
+            rank: Rank(0),
+            senders: Members::first(1),
+            window: 1000,
+            max_message: 1024,
+            capacity: Self::capacity_for(1000, 1024),
+            is_mirrored: false,
+            policy: Policy::Every(1),
+            deadline_ns: 150_000,
+            health_ns: 100_000_000,
+            suspect_ns: 5_000_000_000,
+        }
+    }
+}
+
 /// A group that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

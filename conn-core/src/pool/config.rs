@@ -13,6 +13,13 @@ pub struct PoolConfig {
     pub repost_batch: u32,
 }
 
+impl Default for PoolConfig {
+    /// 16 buffers at a time.
+    fn default() -> Self {
+        Self { repost_batch: 16 }
+    }
+}
+
 /// Storage or config that makes no pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -100,7 +100,7 @@ pub enum Taken {
 }
 
 /// When the head goes to the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerConfig {
     /// Freed bytes that are worth a write of the head. The sender gets it earlier when it
     /// might be waiting. 0 tells every free.

@@ -28,6 +28,13 @@ pub struct FetchConfig {
     pub reads: u32,
 }
 
+impl Default for FetchConfig {
+    /// 4 reads of up to 64 KiB.
+    fn default() -> Self {
+        Self { max_read_bytes: 64 << 10, reads: 4 }
+    }
+}
+
 /// A way of reading that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,5 +1,6 @@
 //! What a newcomer sees: the three presets over a few sizes, in about 20 s.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,59 +12,179 @@ use super::rounds::{config, in_rounds};
 use super::run::within_process;
 use crate::cli::{Bench, Common};
 use crate::measure::figures::{TakenAt, bytes, rate, size as shown};
-use crate::measure::{EndOfLoad, Load, Measured, Shape};
+use crate::measure::line::{Distance, line_ns};
+use crate::measure::rounds::in_turn;
+use crate::measure::{EndOfLoad, Load, Measured, Shape, Spread};
 use crate::outcome::Outcome;
-use crate::progress;
 use crate::settings::send_recv::PRESET;
 use crate::table::Table;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
 /// Twelve measurements and two more, with set-up: about 20 s.
 const EACH: Duration = Duration::from_millis(1300);
+/// Rounds of each, which go over all in turn: what disturbs the machine for a while disturbs no case alone.
+const ROUNDS: u32 = 5;
+/// Rounds that lie further apart, as a part of their median, are marked.
+const APART: f64 = 1.0 / 3.0;
+
+/// A round of a case, and how far apart the processors were before and after it.
+#[derive(Clone, Copy)]
+struct Sample {
+    measured: Measured,
+    line_ns: [Option<f64>; 2],
+}
+
+impl Sample {
+    /// The same before and after.
+    fn distance(&self) -> Option<Distance> {
+        let [before, after] = self.line_ns.map(|ns| ns.map(Distance::of));
+        before.filter(|_| before == after)
+    }
+}
 
 pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome {
-    let bar = progress::bar((SIZES.len() * Preset::ALL.len()) as u64 + 1, common.json);
-    let mut report = Report::new(common.json, TakenAt::Both);
-    let mut table =
-        Table::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
-    for size in SIZES {
-        let mut row = vec![shown(size.into())];
-        let mut last = None;
-        for preset in Preset::ALL {
-            bar.set_message(format!("{} at {size} B", preset.name()));
+    let cases: Vec<(u32, Preset)> =
+        SIZES.iter().flat_map(|size| Preset::ALL.map(|preset| (*size, preset))).collect();
+    let labels: Vec<String> =
+        cases.iter().map(|(size, preset)| format!("{} at {size} B", preset.name())).collect();
+    let rounds = options.rounds.rounds.unwrap_or(ROUNDS);
+    let (done, ended) = in_turn(common.json, &labels, rounds, |at, round, _| {
+        let (size, preset) = cases[at];
+        let config = config::<SendRecv>(common, &with_preset(options, preset), size);
+        let load = load(size, !options.no_verify).of_round(round, rounds);
+        let before = line_ns();
+        let measured = within_process::<SendRecv>(device, &config, Shape::ONE, &load)?;
+        Ok(Sample { measured, line_ns: [before, line_ns()] })
+    });
+    let rows = Rows::new(&done);
+    if common.json {
+        let mut report = Report::new(true, TakenAt::Both);
+        for (&(size, preset), measured) in cases.iter().zip(&rows.measured) {
+            let Some(measured) = measured else { continue };
             let options = with_preset(options, preset);
-            let load = load(size, !options.no_verify);
-            let measured = match measure(common, &options, device, &load) {
-                Ok(measured) => measured,
-                Err(ended) => {
-                    bar.finish_and_clear();
-                    if !common.json {
-                        table.add_row(row);
-                        say!("{table}");
-                    }
-                    return Err(ended);
-                }
-            };
-            if common.json {
-                let config = config::<SendRecv>(common, &options, size);
-                report.add(Case::new::<SendRecv>(device, &options, &config, &load), &measured)?;
-            }
-            row.push(format!("{}/s", rate(measured.messages_per_s())));
-            last = Some(measured);
-            bar.inc(1);
+            let (config, load) =
+                (config::<SendRecv>(common, &options, size), load(size, !options.no_verify));
+            let case = Case::new::<SendRecv>(device, &options, &config, &load);
+            report.add(case.with_line(rows.line_ns), measured)?;
         }
-        row.extend(
-            last.map(|m| format!("{}/s", bytes((m.messages_per_s() * f64::from(size)) as u64))),
-        );
-        table.add_row(row);
+        return ended.map_or(Ok(()), Err);
     }
-    bar.set_message("the cost of checking payloads");
+    let (table, notes) = rows.table();
+    if let Some(ended) = ended {
+        if rows.measured.iter().any(Option::is_some) {
+            say!("{table}{notes}");
+        }
+        return Err(ended);
+    }
     let cost = cost_of_checking(common, options, device)?;
-    bar.finish_and_clear();
-    if !common.json {
-        explain(device, &table.to_string(), &cost);
-    }
+    explain(device, &format!("{table}{notes}"), &cost);
     Ok(())
+}
+
+/// What the rounds have come to: those in which the processors were as far apart as in most of them.
+struct Rows {
+    /// Of each case; `None` where it has no result.
+    measured: Vec<Option<Measured>>,
+    /// The median of the rounds that count.
+    line_ns: Option<f64>,
+    /// Rounds that do not count.
+    left_out: usize,
+    /// All rounds of all cases.
+    all: usize,
+}
+
+impl Rows {
+    fn new(done: &[Vec<Sample>]) -> Rows {
+        let samples = || done.iter().flatten();
+        let of = |distance| samples().filter(|sample| sample.distance() == Some(distance)).count();
+        let (near, far) = (of(Distance::Near), of(Distance::Far));
+        let most = if near >= far { Distance::Near } else { Distance::Far };
+        // Where nothing is known, all rounds count.
+        let counts = |sample: &&Sample| near + far == 0 || sample.distance() == Some(most);
+        let measured = done.iter().map(|samples| {
+            let kept: Vec<Measured> = samples.iter().filter(counts).map(|s| s.measured).collect();
+            Measured::of_rounds(&kept).ok()
+        });
+        let lines: Vec<f64> =
+            samples().filter(counts).flat_map(|sample| sample.line_ns).flatten().collect();
+        Rows {
+            measured: measured.collect(),
+            line_ns: (!lines.is_empty()).then(|| Spread::of(lines).median),
+            left_out: samples().filter(|sample| !counts(sample)).count(),
+            all: samples().count(),
+        }
+    }
+
+    /// The table for people, and what is to be said of it.
+    fn table(&self) -> (Table, String) {
+        let mut table =
+            Table::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
+        let mut notes = String::new();
+        if let Some(ns) = self.line_ns {
+            let name = Distance::of(ns).name();
+            let _ = write!(
+                notes,
+                "\nA line of memory goes from one processor to the other in {ns:.0} ns ({name})."
+            );
+        }
+        if self.left_out > 0 {
+            let (left_out, all) = (self.left_out, self.all);
+            let _ = write!(
+                notes,
+                " {left_out} of {all} rounds do not count: the host had moved a processor, so that the distance was another."
+            );
+        }
+        for (size, row) in SIZES.iter().zip(self.measured.chunks(Preset::ALL.len())) {
+            let marks = marks(*size, row, self.line_ns);
+            let mut cells = vec![match marks.is_empty() {
+                true => shown((*size).into()),
+                false => format!("{} *", shown((*size).into())),
+            }];
+            cells.extend(row.iter().map(|measured| {
+                measured.map_or_else(String::new, |m| format!("{}/s", rate(m.messages_per_s())))
+            }));
+            let in_bytes = |m: &Measured| (m.messages_per_s() * f64::from(*size)) as u64;
+            cells.extend(
+                row.last().copied().flatten().map(|m| format!("{}/s", bytes(in_bytes(&m)))),
+            );
+            table.add_row(cells);
+            notes.extend(marks);
+        }
+        (table, notes)
+    }
+}
+
+/// What keeps a row from being taken at its word.
+fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<String> {
+    let size = shown(size.into());
+    let mut marks = Vec::new();
+    for (preset, measured) in Preset::ALL.iter().zip(row) {
+        let Some((_, Spread { median, min, max })) = measured.and_then(|m| m.rounds) else {
+            continue;
+        };
+        if max - min > median * APART {
+            marks.push(format!(
+                "\n* {size}, {}: its rounds lie far apart, {}/s to {}/s: something else ran on this machine.",
+                preset.name(),
+                rate(min),
+                rate(max)
+            ));
+        }
+    }
+    let of = |wanted| {
+        let at = Preset::ALL.iter().position(|preset| *preset == wanted)?;
+        row.get(at).copied().flatten().map(|m| m.messages_per_s())
+    };
+    if let (Some(sequential), Some(batched)) = (of(Preset::Sequential), of(Preset::Batched))
+        && batched < sequential
+    {
+        let apart = line_ns.map_or_else(String::new, |ns| format!(", over {ns:.0} ns each line"));
+        marks.push(format!(
+            "\n* {size}: batched is behind sequential: sequential uses one buffer again and again, which stays in a \
+             cache; the many of batched are fetched from the other processor{apart}."
+        ));
+    }
+    marks
 }
 
 fn with_preset(options: &Bench, preset: Preset) -> Bench {
@@ -146,6 +267,45 @@ fn legend() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sample(messages: u64, line_ns: [f64; 2]) -> Sample {
+        let elapsed = Duration::from_secs(1);
+        let measured = Measured { messages, elapsed, ..Measured::default() };
+        Sample { measured, line_ns: line_ns.map(Some) }
+    }
+
+    fn rows(of_each: impl Fn(usize) -> Vec<Sample>) -> Rows {
+        Rows::new(&(0..SIZES.len() * Preset::ALL.len()).map(of_each).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn rounds_of_two_distances_are_not_mixed() {
+        let [near, far] = [[40.0; 2], [170.0; 2]];
+        let moved = [40.0, 170.0];
+        let rows = rows(|at| {
+            vec![
+                sample(100, near),
+                sample(102, near),
+                sample(20 + at as u64, far),
+                sample(60, moved),
+            ]
+        });
+        assert!(rows.measured.iter().all(|m| m.is_some_and(|m| m.messages_per_s() == 101.0)));
+        assert_eq!((rows.left_out, rows.all), (24, 48));
+        assert_eq!(rows.line_ns, Some(40.0));
+        assert!(rows.table().1.contains("24 of 48 rounds do not count"));
+    }
+
+    #[test]
+    fn a_row_says_what_it_is_not_to_be_taken_for() {
+        let last = |at: usize| at % Preset::ALL.len() == Preset::ALL.len() - 1;
+        let quiet = rows(|at| vec![sample(if last(at) { 120 } else { 100 }, [40.0; 2]); 3]);
+        assert!(!quiet.table().1.contains('*'));
+        let behind = rows(|at| vec![sample(if last(at) { 80 } else { 100 }, [170.0; 2]); 3]);
+        assert_eq!(behind.table().1.matches("batched is behind sequential").count(), SIZES.len());
+        let apart = rows(|_| [100, 100, 60].map(|n| sample(n, [40.0; 2])).to_vec());
+        assert!(apart.table().1.contains("its rounds lie far apart"));
+    }
 
     #[test]
     fn the_legend_says_what_each_size_had() {

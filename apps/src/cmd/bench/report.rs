@@ -24,6 +24,7 @@ pub(crate) struct Case<'a> {
     preset: Option<Preset>,
     shape: Shape,
     load: &'a Load,
+    line_ns: Option<f64>,
 }
 
 /// One line of `--json`. A figure that was not measured is absent.
@@ -60,6 +61,9 @@ struct Line<'a> {
     sender_fairness: Option<f64>,
     #[serde(skip_serializing_if = "is_zero")]
     registered_bytes: u64,
+    /// From one processor to the other, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_ns: Option<f64>,
     #[serde(flatten)]
     machine: Machine,
     verified: bool,
@@ -118,7 +122,12 @@ impl<'a> Case<'a> {
         if let Some(crowd) = Crowd::asked(options) {
             crowd.describe(&mut settings, &mut title);
         }
-        Case { device, protocol: K::WORD, settings, title, preset, shape, load }
+        Case { device, protocol: K::WORD, settings, title, preset, shape, load, line_ns: None }
+    }
+
+    /// Measured while a line of memory took so long between the processors.
+    pub(crate) fn with_line(self, line_ns: Option<f64>) -> Case<'a> {
+        Case { line_ns, ..self }
     }
 
     /// What the connecting ends have asked for.
@@ -127,7 +136,7 @@ impl<'a> Case<'a> {
     }
 
     fn line(self, measured: &Measured) -> Line<'a> {
-        let Case { device, protocol, settings, preset, shape, load, .. } = self;
+        let Case { device, protocol, settings, preset, shape, load, line_ns, .. } = self;
         let per_s = measured.messages_per_s();
         let (rounds, rates) = measured.rounds.unwrap_or_else(|| (1, Spread::of([per_s])));
         let many_to_one = shape.receiving != Receivers::ThreadEach;
@@ -151,6 +160,7 @@ impl<'a> Case<'a> {
             receiver_processor_use: measured.receiver_processor_use(),
             sender_fairness: measured.fairness,
             registered_bytes: measured.registered_bytes,
+            line_ns,
             machine: Machine::here(),
             verified: load.verify,
         }

@@ -27,7 +27,7 @@ struct Heard {
 /// Serves one session.
 pub(super) fn serve(report: &mut Report, name: &str, here: Here) -> Result<()> {
     remark!(
-        "listening on {}: run `rdma-conn doctor DEVICE {}` at the other end",
+        "listening on {}: run `rdma-conn doctor --device DEVICE --connect {}` at the other end",
         name,
         here.port.local().ip()
     );

@@ -121,7 +121,7 @@ impl Prober {
                 return Ok(Some(came));
             }
         }
-        let start = format!("run `rdma-conn doctor roce:{peer} --listen` there");
+        let start = format!("run `rdma-conn doctor --device roce:{peer} --listen` there");
         let (found, remedy) = match refusal(self.here.port.local(), self.peer) {
             Some(ErrorKind::ConnectionRefused) => {
                 (format!("nothing has UDP port 4791 at {peer}"), start)

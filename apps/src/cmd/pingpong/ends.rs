@@ -37,17 +37,17 @@ pub(super) fn connect<K: Kind>(
     address: SocketAddr,
 ) -> SoFar {
     let (rounds, mut round) = (rounds_of_size(options), 0);
-    in_rounds(options, |trips| {
+    in_rounds(options, |end| {
         let part = part.of_round(round, rounds);
         round += 1;
-        connect_once::<K>((options, device, config), (size, trips), part, address)
+        connect_once::<K>((options, device, config), (size, end), part, address)
     })
 }
 
 /// Leads one round.
 fn connect_once<K: Kind>(
     (options, device, config): (&Pingpong, &Device, &K::Settings),
-    (size, trips): (u32, u64),
+    (size, end): (u32, EndOfLoad),
     part: Part,
     address: SocketAddr,
 ) -> Result<Latency> {
@@ -58,17 +58,17 @@ fn connect_once<K: Kind>(
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
     let mut wire = Channel::new(stream)?;
     pinning::pin_thread(0);
-    let led = lead(&mut near, options, trips, size).map(|half_trips| (half_trips, near.work()));
+    let led = lead(&mut near, options, end, size).map(|led| (led, near.work()));
     hang_up_first(near, led.is_ok());
-    let (half_trips, here) = led.map_err(|e| cause(e, [&mut wire]))?;
+    let (led, here) = led.map_err(|e| cause(e, [&mut wire]))?;
     let interrupted = signals::interrupted().map(|why| why.to_string());
-    wire.tell(&Control::Sent { messages: half_trips.len(), work: here, interrupted })?;
+    wire.tell(&Control::Sent { messages: led.half_trips.len(), work: here, interrupted })?;
     let there = match wire.hear()? {
         Control::Arrived { work, .. } => work,
         other => session::unexpected(other)?,
     };
-    let measured = Measured { half_trips, work: here + there, before };
-    let line = line::<K>(options, trips, device, config, size, &measured);
+    let measured = Measured { led, work: here + there, before };
+    let line = line::<K>(options, device, config, size, &measured);
     wire.tell(&Control::Latency(Box::new(line.clone())))?;
     Ok(line)
 }
@@ -76,7 +76,7 @@ fn connect_once<K: Kind>(
 /// What is sent.
 fn traffic<K: Kind>(options: &Pingpong, config: &K::Settings, size: u32) -> Traffic {
     Traffic {
-        end: Some(EndOfLoad::Messages(options.trips())),
+        end: Some(options.end()),
         rounds: rounds_of_size(options),
         ..Traffic::new::<K>(&options.connection, config, size, !options.no_verify)
     }
@@ -208,6 +208,7 @@ fn judge<K: Kind>(
     let mut asked = session::asked::<K>(&options.connection, size, options.no_verify);
     asked.extend(number("--rounds", options.rounds.rounds));
     asked.extend(options.iterations.map(|n| ("--iterations", n.to_string())));
+    asked.extend(options.seconds.map(|time| EndOfLoad::After(time).flag()));
     contradiction(&asked, &wanted.collect::<Vec<_>>()).map_or(Ok(()), Err)
 }
 

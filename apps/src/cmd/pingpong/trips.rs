@@ -1,6 +1,6 @@
 //! Round trips: one end leads, the other one follows, in as many rounds as were asked for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
@@ -8,7 +8,8 @@ use rdma_conn::device::{Counters, Device};
 
 use crate::cli::Pingpong;
 use crate::measure::{
-    HAS_COME, Latency, MEASURES, Machine, Payload, Quantiles, Work, planned_ns, rounds, since,
+    EndOfLoad, HAS_COME, Latency, MEASURES, Machine, Payload, Quantiles, Work, planned_ns, rounds,
+    since,
 };
 use crate::outcome::Failure;
 use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
@@ -21,22 +22,33 @@ const WARM_UP: u64 = 1000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Measured {
-    pub(super) half_trips: Histogram<u64>,
+    pub(super) led: Led,
     /// Of both ends.
     pub(super) work: Work,
     /// The device's counters at the start.
     pub(super) before: Option<Counters>,
 }
 
+/// What the end that leads has seen.
+pub(super) struct Led {
+    /// Of the round trips that count.
+    pub(super) half_trips: Histogram<u64>,
+    /// Round trips before those.
+    warm_up: u64,
+}
+
 /// Rounds of each size.
 pub(super) fn rounds_of_size(options: &Pingpong) -> u32 {
-    rounds::rounds_of(options.trips(), options.rounds.asked())
+    options.end().rounds(options.rounds.asked())
 }
 
 /// Measures in as many rounds as were asked for.
-pub(super) fn in_rounds(options: &Pingpong, mut one: impl FnMut(u64) -> Result<Latency>) -> SoFar {
+pub(super) fn in_rounds(
+    options: &Pingpong,
+    mut one: impl FnMut(EndOfLoad) -> Result<Latency>,
+) -> SoFar {
     let rounds = rounds_of_size(options);
-    let measure = |round| one(rounds::share(options.trips(), round, rounds));
+    let measure = |round| one(options.end().of_round(round, rounds));
     let (done, ended) = rounds::each(rounds, measure);
     let counts = rounds::count(&done, ended.as_ref());
     (counts.then(|| Latency::of_rounds(done)).and_then(Result::ok), ended)
@@ -66,17 +78,21 @@ pub(super) fn hang_up_first<K: Kind>(connection: Duplex<K>, is_well: bool) {
     }
 }
 
-pub(super) fn warm_up(trips: u64) -> u64 {
-    WARM_UP.min(trips / 10)
+/// Whether so many round trips since `start` are enough before the measured ones.
+fn is_warm(end: EndOfLoad, trips: u64, start: Instant) -> bool {
+    match end {
+        EndOfLoad::Messages(all) => trips >= WARM_UP.min(all / 10),
+        EndOfLoad::After(time) => trips >= WARM_UP || host::time::since(start) >= time / 10,
+    }
 }
 
 /// Sends, waits for the answer, and measures.
 pub(super) fn lead<K: Kind>(
     near: &mut Duplex<K>,
     options: &Pingpong,
-    trips: u64,
+    end: EndOfLoad,
     size: u32,
-) -> Result<Histogram<u64>> {
+) -> Result<Led> {
     let verify = !options.no_verify;
     let mut out = Payload::new(size as usize, 0);
     if verify {
@@ -85,14 +101,20 @@ pub(super) fn lead<K: Kind>(
     let mut back = Payload::new(size as usize, 0);
     let mut message = vec![0; size as usize];
     let mut half_trips = Histogram::new(3)?;
-    let warm_up = warm_up(trips);
-    for trip in 0..warm_up + trips {
-        // Once the warm-up is over, there is a result.
-        if signals::is_interrupted() && trip != warm_up {
-            break;
-        }
-        if trip == warm_up {
+    let (begin, mut warm_up, mut measured_from) = (host::time::now(), 0, None);
+    loop {
+        let begins = measured_from.is_none() && is_warm(end, warm_up, begin);
+        if begins {
+            measured_from = Some(host::time::now());
             tracing::info!("{MEASURES}");
+        }
+        let is_done = measured_from.is_some_and(|from| match end {
+            EndOfLoad::Messages(trips) => half_trips.len() == trips,
+            EndOfLoad::After(time) => !half_trips.is_empty() && host::time::since(from) >= time,
+        });
+        // Once the warm-up is over, there is a result.
+        if is_done || (signals::is_interrupted() && !begins) {
+            break;
         }
         if verify {
             out.fill(&mut message);
@@ -108,14 +130,15 @@ pub(super) fn lead<K: Kind>(
             if verify { back.check(answer) } else { Ok(()) }
         })?;
         let Some(round_trip) = round_trip else { return Err(without_answer(taken)) };
-        if trip >= warm_up {
-            half_trips.record(round_trip.as_nanos() as u64 / 2)?;
+        match measured_from {
+            Some(_) => half_trips.record(round_trip.as_nanos() as u64 / 2)?,
+            None => warm_up += 1,
         }
     }
     // A part of the warm-up is no result.
     match signals::interrupted().filter(|_| half_trips.is_empty()) {
         Some(interrupted) => Err(interrupted.into()),
-        None => Ok(half_trips),
+        None => Ok(Led { half_trips, warm_up }),
     }
 }
 
@@ -157,14 +180,13 @@ pub(super) fn follow<K: Kind>(
 
 pub(super) fn line<K: Kind>(
     options: &Pingpong,
-    trips: u64,
     device: &Device,
     config: &K::Settings,
     size: u32,
     measured: &Measured,
 ) -> Latency {
-    let Measured { half_trips: h, work, before } = measured;
-    let all = 2 * (h.len() + warm_up(trips));
+    let Measured { led: Led { half_trips: h, warm_up }, work, before } = measured;
+    let all = 2 * (h.len() + warm_up);
     let rnr_events = since(device, *before).and_then(|since| since.rnr_events);
     Latency {
         protocol: K::WORD.into(),
