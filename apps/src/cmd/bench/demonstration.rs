@@ -158,18 +158,17 @@ impl Rows {
 fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<String> {
     let size = shown(size.into());
     let mut marks = Vec::new();
-    for (preset, measured) in Preset::ALL.iter().zip(row) {
-        let Some((_, Spread { median, min, max })) = measured.and_then(|m| m.rounds) else {
-            continue;
-        };
-        if max - min > median * APART {
-            marks.push(format!(
-                "\n* {size}, {}: its rounds lie far apart, {}/s to {}/s: something else ran on this machine.",
-                preset.name(),
-                rate(min),
-                rate(max)
-            ));
-        }
+    let spreads = Preset::ALL.iter().zip(row).filter_map(|(preset, measured)| {
+        let (_, Spread { median, min, max }) = measured.as_ref()?.rounds?;
+        let is_wide = max - min > median * APART;
+        is_wide.then(|| format!("{} {} to {}/s", preset.name(), rate(min), rate(max)))
+    });
+    let spreads: Vec<String> = spreads.collect();
+    if !spreads.is_empty() {
+        marks.push(format!(
+            "\n* {size}: its rounds lie far apart, as where something else runs on this machine: {}.",
+            spreads.join(", ")
+        ));
     }
     let of = |wanted| {
         let at = Preset::ALL.iter().position(|preset| *preset == wanted)?;
@@ -180,8 +179,8 @@ fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<Strin
     {
         let apart = line_ns.map_or_else(String::new, |ns| format!(", over {ns:.0} ns each line"));
         marks.push(format!(
-            "\n* {size}: batched is behind sequential: sequential uses one buffer again and again, which stays in a \
-             cache; the many of batched are fetched from the other processor{apart}."
+            "\n* {size}: batched is behind sequential, whose one buffer stays in a cache: those of batched come from the \
+             other processor{apart}."
         ));
     }
     marks
