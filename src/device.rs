@@ -168,7 +168,7 @@ impl Device {
     /// Whether it speaks RoCE v2 over UDP, and reaches other machines.
     #[must_use]
     pub fn is_wired(&self) -> bool {
-        self.provider == Provider::Soft && self.name().starts_with(ROCE)
+        self.provider == Provider::Soft && soft_rnic::is_on_the_network(self.name())
     }
 
     /// Whether it reaches devices with its own GID only: those of other processes of this user, or none.

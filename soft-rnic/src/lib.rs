@@ -355,7 +355,7 @@ pub use counters::{Counters, PacketCounters};
 pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
 pub use fabric::wire::{ListError, Roce, RoceError};
 pub use fabric::wire::{Unreached, peer_unreached, report_peer_unreached};
-pub use objects::device::{counters, counters_of, packet_counters_of};
+pub use objects::device::{counters, counters_of, is_on_the_network, packet_counters_of};
 pub use schedule::distance::card::{CallCosts, call_costs};
 pub use schedule::distance::{card, distant};
 pub use schedule::network::faults::NetworkFaults;

@@ -354,8 +354,21 @@ pub fn counters() -> Counters {
 /// ```
 #[must_use]
 pub fn counters_of(name: &str) -> Option<Counters> {
-    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
-    device.map(|device| device.counters())
+    device_of(name).map(|device| device.counters())
+}
+
+fn device_of(name: &str) -> Option<Arc<Device>> {
+    DEVICES.lock().iter().find(|device| device.name() == name).cloned()
+}
+
+/// Whether the device of that name speaks RoCE v2 on a network.
+///
+/// ```
+/// assert!(!soft_rnic::is_on_the_network("soft0"));
+/// ```
+#[must_use]
+pub fn is_on_the_network(name: &str) -> bool {
+    device_of(name).is_some_and(|device| device.wire().is_some())
 }
 
 #[cfg(test)]
