@@ -2,7 +2,7 @@
 
 use super::experiment::{Axis, Experiment, Y};
 use super::plot::{Plot, PlotAxis, PlotLine, PlotPoint, Style};
-use super::report::{Figure, Series};
+use super::report::{Figure, Manifest, Series};
 use super::scale::digits;
 
 /// The names of two compared reports.
@@ -12,25 +12,30 @@ pub(super) struct Names<'a> {
     pub(super) b: &'a str,
 }
 
-/// The charts of a figure that was measured with `cores` cores.
-pub(super) fn of_one(figure: &Figure, cores: u32) -> Vec<Plot> {
+/// The charts of a figure of a report: with the papers' marks where the device takes a card's time.
+pub(super) fn of_one(figure: &Figure, manifest: &Manifest) -> Vec<Plot> {
     let experiment = &figure.experiment;
     let lines = |y: &Y| {
         let mut lines = measured(figure, y, Style::Measured, &|case| case.to_owned());
         lines.extend(predicted(figure, y));
-        lines.extend(papers(experiment, y));
+        lines.extend(papers(experiment, y).into_iter().filter(|_| manifest.takes_card_time()));
         lines
     };
-    experiment.y.iter().map(|y| plot(experiment, y, cores, lines(y))).collect()
+    experiment.y.iter().map(|y| plot(experiment, y, manifest.cores, lines(y))).collect()
 }
 
 /// The charts of a figure in two reports.
-pub(super) fn of_two(a: &Figure, b: &Figure, names: Names<'_>, cores: u32) -> Vec<Plot> {
-    let experiment = &a.experiment;
+pub(super) fn of_two(
+    (a, of_a): (&Figure, &Manifest),
+    (b, of_b): (&Figure, &Manifest),
+    names: Names<'_>,
+) -> Vec<Plot> {
+    let (experiment, cores) = (&a.experiment, of_a.cores.min(of_b.cores));
+    let compares = of_a.takes_card_time() || of_b.takes_card_time();
     let lines = |y: &Y| {
         let mut lines = measured(a, y, Style::Measured, &|case| format!("{case}, {}", names.a));
         lines.extend(measured(b, y, Style::Other, &|case| format!("{case}, {}", names.b)));
-        lines.extend(papers(experiment, y));
+        lines.extend(papers(experiment, y).into_iter().filter(|_| compares));
         lines
     };
     experiment.y.iter().map(|y| plot(experiment, y, cores, lines(y))).collect()

@@ -8,6 +8,8 @@ use super::scale::{digits, value_of_x};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Passed,
+    /// It holds, and is not half or more than twice what the paper has.
+    Weaker,
     Failed,
     /// A point that the expectation compares is missing.
     NotMeasured,
@@ -30,6 +32,7 @@ const MOST_MISSES: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
+    pub(crate) weaker: usize,
     pub(crate) failed: usize,
     pub(crate) not_measured: usize,
     /// The first of those that do not hold, in words.
@@ -47,6 +50,7 @@ impl Tally {
         for (figure, verdict) in all {
             match verdict.status {
                 Status::Passed => tally.passed += 1,
+                Status::Weaker => tally.weaker += 1,
                 Status::Failed => {
                     tally.failed += 1;
                     if tally.misses.len() < MOST_MISSES {
@@ -76,7 +80,11 @@ pub(crate) fn verdicts(figure: &Figure, device: &str, quick: bool) -> Vec<Verdic
 }
 
 /// The value found, and whether the expectation holds; `None` if points are missing.
-type Found = Option<(String, bool)>;
+type Found = Option<(String, Status)>;
+
+fn status(holds: bool) -> Status {
+    if holds { Status::Passed } else { Status::Failed }
+}
 
 fn verdict(figure: &Figure, expect: &Expect, quick: bool) -> Verdict {
     let found = match expect {
@@ -87,10 +95,7 @@ fn verdict(figure: &Figure, expect: &Expect, quick: bool) -> Verdict {
     let expected = expected(&figure.experiment, expect);
     match found {
         None => Verdict { expected, found: "not measured".into(), status: Status::NotMeasured },
-        Some((found, holds)) => {
-            let status = if holds { Status::Passed } else { Status::Failed };
-            Verdict { expected, found, status }
-        }
+        Some((found, status)) => Verdict { expected, found, status },
     }
 }
 
@@ -112,7 +117,8 @@ fn expected(experiment: &Experiment, expect: &Expect) -> String {
             };
             let bounds = [("at least", ratio.at_least), ("at most", ratio.at_most)];
             let bounds = bounds.iter().filter_map(|(word, n)| Some(format!("{word} {}", (*n)?)));
-            format!("{what}: {pair}: {}", bounds.collect::<Vec<_>>().join(", "))
+            let paper = ratio.paper.map_or_else(String::new, |n| format!(" (the paper: {n})"));
+            format!("{what}: {pair}: {}{paper}", bounds.collect::<Vec<_>>().join(", "))
         }
         Expect::Monotone(monotone) => {
             let way = if monotone.direction == Direction::Rising { "rises" } else { "falls" };
@@ -139,7 +145,10 @@ fn found_ratio(figure: &Figure, ratio: &Ratio) -> Found {
     }
     let holds = ratio.at_least.is_none_or(|least| found >= least)
         && ratio.at_most.is_none_or(|most| found <= most);
-    Some((digits(found), holds))
+    // A number is reproduced within a factor of two.
+    let is_near = ratio.paper.is_none_or(|paper| (0.5..=2.0).contains(&(found / paper)));
+    let status = if holds && !is_near { Status::Weaker } else { status(holds) };
+    Some((digits(found), status))
 }
 
 fn found_monotone(figure: &Figure, monotone: &Monotone, quick: bool) -> Found {
@@ -158,7 +167,7 @@ fn found_monotone(figure: &Figure, monotone: &Monotone, quick: bool) -> Found {
         0.0 => "no step back".into(),
         percent => format!("{} % back", digits(percent)),
     };
-    Some((found, worst <= monotone.tolerance_percent))
+    Some((found, status(worst <= monotone.tolerance_percent)))
 }
 
 fn found_plateau(figure: &Figure, plateau: &Plateau, quick: bool) -> Found {
@@ -172,7 +181,7 @@ fn found_plateau(figure: &Figure, plateau: &Plateau, quick: bool) -> Found {
     let (low, high) = (of(f64::min)?, of(f64::max)?);
     let apart = 100.0 * (high - low) / low.abs().max(f64::MIN_POSITIVE);
     let found = format!("within {} %", digits(apart));
-    Some((found, apart <= plateau.within_percent))
+    Some((found, status(apart <= plateau.within_percent)))
 }
 
 /// The medians of a case for x >= `from`; `None` unless there are two and none is missing.

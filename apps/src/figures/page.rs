@@ -24,7 +24,7 @@ pub(crate) const CHARTS: &str = "charts";
 pub(crate) fn charts(report: &Report) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = Vec::new();
     for figure in &report.figures {
-        let plots = of_one(figure, report.manifest.cores);
+        let plots = of_one(figure, &report.manifest);
         for (at, plot) in plots.iter().enumerate().filter(|(_, plot)| plot.has_results()) {
             let number = if at > 0 { format!("-{}", at + 1) } else { String::new() };
             let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
@@ -51,6 +51,7 @@ pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
     let body = html! {
         header {
             h1 { "RDMA connections on " (manifest.device) }
+            (parts::banners(manifest))
             (parts::manifest(manifest))
             p { (parts::tally(tally)) }
             p.data {
@@ -170,7 +171,7 @@ fn shown(figure: &Figure, manifest: &Manifest) -> Markup {
             (parts::heading(&figure.name, experiment))
             (parts::reasons(figure, None))
             @if figure.has_results() {
-                (parts::charts(&figure.name, &of_one(figure, manifest.cores)))
+                (parts::charts(&figure.name, &of_one(figure, manifest)))
                 @if figure.has_points() { (parts::verdicts(&verdicts)) (parts::model_errors(figure)) }
                 (parts::commands(experiment))
                 @if figure.has_points() { (parts::values(figure)) }
@@ -195,7 +196,7 @@ fn both(a: &Figure, b: &Figure, of_a: &Manifest, of_b: &Manifest) -> Markup {
                 p.reason { "The experiments of A and B are not the same." }
             }
             @if a.has_points() || b.has_points() {
-                (parts::charts(&a.name, &of_two(a, b, names, of_a.cores.min(of_b.cores))))
+                (parts::charts(&a.name, &of_two((a, of_a), (b, of_b), names)))
                 (parts::commands(experiment))
                 (parts::ratios(a, b))
             }

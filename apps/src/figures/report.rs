@@ -60,6 +60,14 @@ pub(crate) struct Manifest {
     pub(crate) command: String,
 }
 
+impl Manifest {
+    /// Whether the device takes a card's time: what papers have measured on cards compares with nothing else.
+    pub(crate) fn takes_card_time(&self) -> bool {
+        let is_software = ["soft", "roce", "rxe"].iter().any(|name| self.device.starts_with(name));
+        !is_software || self.device.starts_with("soft0@card")
+    }
+}
+
 /// An experiment and its results.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Figure {

@@ -60,6 +60,22 @@ fn a_ratio_holds_and_fails_when_it_is_reversed() {
 }
 
 #[test]
+fn a_ratio_that_is_far_from_the_papers_is_no_tick() {
+    let of = |paper| {
+        format!("ratio = {{ of = \"a\", to = \"b\", x = 8, at_least = 1, paper = {paper} }}")
+    };
+    assert_eq!(status(&of(4), UP, DOWN), Status::Passed);
+    assert_eq!(status(&of(7), UP, DOWN), Status::Passed);
+    assert_eq!(status(&of(9), UP, DOWN), Status::Weaker);
+    assert_eq!(
+        status(&of(1), UP, DOWN),
+        Status::Weaker,
+        "four times as much is no confirmation either"
+    );
+    assert_eq!(status(&of(9), DOWN, UP), Status::Failed);
+}
+
+#[test]
 fn a_ratio_of_two_points_of_a_case() {
     let of = |x, to_x| {
         format!("ratio = {{ of = \"a\", to = \"a\", x = {x}, to_x = {to_x}, at_least = 3 }}")

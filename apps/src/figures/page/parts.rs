@@ -20,6 +20,24 @@ pub(super) fn data(kind: &str, text: &str) -> String {
     format!("data:{kind};charset=utf-8,{}", utf8_percent_encode(text, IN_LINK))
 }
 
+/// What the figures of a run are not to be taken for.
+pub(super) fn banners(manifest: &Manifest) -> Markup {
+    html! {
+        @if manifest.quick {
+            p.reason {
+                b { "A quick run: " }
+                "few points and short rounds. It shows that everything runs, and shapes at best; leave --quick out for figures."
+            }
+        }
+        @if !manifest.takes_card_time() {
+            p.reason {
+                "This device is software: its times are not a card's, and the papers' marks are left out. \
+                 --device soft0@card=connectx5 takes a card's time."
+            }
+        }
+    }
+}
+
 /// The device, the machine, the build and the settings of a run.
 pub(super) fn manifest(manifest: &Manifest) -> Markup {
     let cores = match manifest.topology.is_empty() {
@@ -68,8 +86,11 @@ fn parameters(of: &Calibration) -> String {
 
 /// The number of expectations that hold, fail, or were not measured.
 pub(super) fn tally(tally: Tally) -> String {
-    let Tally { passed, failed, not_measured, .. } = tally;
-    format!("Expectations: {passed} hold, {failed} do not, {not_measured} were not measured.")
+    let Tally { passed, weaker, failed, not_measured, .. } = tally;
+    format!(
+        "Expectations: {passed} hold, {weaker} hold and are far from the paper's value, {failed} do not hold, \
+         {not_measured} were not measured."
+    )
 }
 
 pub(super) fn heading(name: &str, experiment: &Experiment) -> Markup {
@@ -112,6 +133,7 @@ pub(super) fn charts(name: &str, plots: &[Plot]) -> Markup {
 pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
     let shown = |status| match status {
         Status::Passed => ("passed", "✓", "holds"),
+        Status::Weaker => ("weaker", "≈", "holds, and is far from the paper's"),
         Status::Failed => ("failed", "✗", "does not hold"),
         Status::NotMeasured => ("open", "–", "not measured"),
         Status::Elsewhere => ("open", "–", "not of this device"),

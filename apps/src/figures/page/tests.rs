@@ -107,14 +107,38 @@ fn every_chart_is_a_file_within_a_folder() {
 }
 
 #[test]
+fn papers_have_marks_beside_a_cards_time_only() {
+    for (device, has_marks) in [
+        ("soft0", false),
+        ("roce:10.0.0.1", false),
+        ("rxe0", false),
+        ("soft0@card=connectx5", true),
+        ("mlx5_0", true),
+    ] {
+        let mut report = sample::report(1.0);
+        report.manifest.device = device.into();
+        let page = page(&report).unwrap();
+        assert_eq!(page.contains("class=\"mark paper"), has_marks, "{device}");
+        assert_eq!(page.contains("the papers' marks are left out"), !has_marks, "{device}");
+        assert!(!page.contains("A quick run"));
+        report.manifest.quick = true;
+        assert!(super::page(&report).unwrap().contains("A quick run"));
+    }
+}
+
+#[test]
 fn every_chart_is_readable() {
     let report = sample::report(1.0);
     let other = sample::report(3e-4);
     for (figure, other) in report.figures.iter().zip(&other.figures) {
-        for plot in chart::of_one(figure, 2) {
+        for plot in chart::of_one(figure, &report.manifest) {
             assert_readable(&plot);
         }
-        for plot in chart::of_two(figure, other, Names { a: "A", b: "B" }, 2) {
+        for plot in chart::of_two(
+            (figure, &report.manifest),
+            (other, &report.manifest),
+            Names { a: "A", b: "B" },
+        ) {
             assert_readable(&plot);
         }
     }
@@ -159,7 +183,7 @@ fn a_model_is_drawn_beside_what_was_measured() {
     report.figures[0].predicted.push(curve);
     let page = page(&report).unwrap();
     assert!(page.contains("predicted\"") && page.contains(">model</text>"));
-    chart::of_one(&report.figures[0], 2).iter().for_each(assert_readable);
+    chart::of_one(&report.figures[0], &report.manifest).iter().for_each(assert_readable);
 }
 
 #[test]
