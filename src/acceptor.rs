@@ -120,10 +120,11 @@ pub(crate) fn within_process<A: Send, B>(
     initiator: impl FnOnce(&mut UnixStream) -> Result<A, ConnectError> + Send,
     acceptor: impl FnOnce(UnixStream) -> Result<B, ConnectError>,
 ) -> Result<(A, B), ConnectError> {
-    let system = |error| ConnectError::System { what: "a socket pair", error };
-    let (mut near, far) = UnixStream::pair().map_err(system)?;
+    let system = |what| move |error| ConnectError::System { what, error };
+    let (mut near, far) = UnixStream::pair().map_err(system("a socket pair"))?;
     host::thread::scope(|scope| {
         let initiating = scope.spawn(move || initiator(&mut near));
+        let initiating = initiating.map_err(system("a thread for the other end"))?;
         let accepted = acceptor(far);
         let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (initiated, accepted) {

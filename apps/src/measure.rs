@@ -9,6 +9,7 @@ mod measured;
 mod quantiles;
 mod rates;
 pub(crate) mod rounds;
+mod threads;
 pub(crate) mod verify;
 
 pub(crate) use crowd::Crowd;
@@ -18,4 +19,5 @@ pub(crate) use measured::{Described, HAS_COME, MEASURES, Machine, Measured, Whol
 pub(crate) use quantiles::Quantiles;
 pub(crate) use rates::Rates;
 pub(crate) use rounds::Spread;
+pub(crate) use threads::{NO_THREAD, start_all};
 pub(crate) use verify::Payload;

@@ -90,7 +90,7 @@ pub(crate) fn has_bar() -> bool {
 fn meanwhile<T>(every: Duration, mut other: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     host::thread::scope(|scope| {
         let (working, is_over) = channel::<()>();
-        let others = scope.try_spawn(move || {
+        let others = scope.spawn(move || {
             while is_over.recv_timeout(every) == Err(RecvError::TimedOut) {
                 other();
             }

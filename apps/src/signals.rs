@@ -180,7 +180,10 @@ pub(crate) fn end_early() -> Result<()> {
             let line = format_args!("rdma-conn: {interrupted}; {why} {GRACE:?}");
             outcome::exit(interrupted.exit_status(), line);
         };
-        host::thread::spawn("grace", ends).expect("a thread");
+        // Without a thread for it, a second signal is not heard before the time is over.
+        if host::thread::spawn("grace", ends).is_err() {
+            ends();
+        }
     })
 }
 

@@ -15,31 +15,64 @@ pub use crate::world::sync::{
 #[derive(Debug)]
 pub struct Barrier {
     threads: usize,
-    /// Those that have come, and how often all had.
-    state: Mutex<(usize, u64)>,
+    state: Mutex<BarrierState>,
     passed: Condvar,
 }
+
+#[derive(Debug, Default)]
+struct BarrierState {
+    /// Threads that wait.
+    waiting: usize,
+    /// How often all have passed.
+    rounds: u64,
+    is_broken: bool,
+}
+
+/// A thread does not come to a [`Barrier`]: none passes it any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BrokenBarrier;
+
+impl std::fmt::Display for BrokenBarrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("another thread has not begun")
+    }
+}
+
+impl std::error::Error for BrokenBarrier {}
 
 impl Barrier {
     /// A barrier of `threads` threads.
     #[must_use]
     pub fn new(threads: usize) -> Barrier {
-        Barrier { threads, state: Mutex::new((0, 0)), passed: Condvar::new() }
+        Barrier { threads, state: Mutex::new(BarrierState::default()), passed: Condvar::new() }
     }
 
     /// Waits until all threads have come.
-    pub fn wait(&self) {
+    ///
+    /// # Errors
+    /// [`abort`](Self::abort) was called before all had come.
+    pub fn wait(&self) -> Result<(), BrokenBarrier> {
         let mut state = self.state.lock();
-        state.0 += 1;
-        if state.0 >= self.threads {
-            *state = (0, state.1 + 1);
+        state.waiting += 1;
+        if state.waiting >= self.threads && !state.is_broken {
+            (state.waiting, state.rounds) = (0, state.rounds + 1);
             self.passed.notify_all();
-            return;
+            return Ok(());
         }
-        let round = state.1;
-        while state.1 == round {
+        let round = state.rounds;
+        while state.rounds == round {
+            if state.is_broken {
+                return Err(BrokenBarrier);
+            }
             self.passed.wait(&mut state);
         }
+        Ok(())
+    }
+
+    /// Ends all waits, those to come as well: a thread that they are for could not be started.
+    pub fn abort(&self) {
+        self.state.lock().is_broken = true;
+        self.passed.notify_all();
     }
 }
 
@@ -82,15 +115,27 @@ mod tests {
         let (barrier, came) = (Barrier::new(3), AtomicU32::new(0));
         crate::thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| {
+                let passes = || {
                     for round in 1..=50 {
                         came.fetch_add(1, Ordering::Relaxed);
-                        barrier.wait();
+                        barrier.wait().unwrap();
                         assert_eq!(came.load(Ordering::Relaxed), 3 * round);
-                        barrier.wait();
+                        barrier.wait().unwrap();
                     }
-                });
+                };
+                scope.spawn(passes).unwrap();
             }
         });
+    }
+
+    #[test]
+    fn no_thread_waits_at_a_barrier_for_one_that_does_not_come() {
+        let barrier = Barrier::new(3);
+        crate::thread::scope(|scope| {
+            let waiting = [(); 2].map(|()| scope.spawn(|| barrier.wait()).unwrap());
+            barrier.abort();
+            assert!(waiting.into_iter().all(|thread| thread.join().unwrap() == Err(BrokenBarrier)));
+        });
+        assert_eq!(barrier.wait(), Err(BrokenBarrier), "it is the third one");
     }
 }

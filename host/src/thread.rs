@@ -191,20 +191,9 @@ impl<T> ScopedJoinHandle<'_, T> {
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a thread that may borrow what outlives the scope.
     ///
-    /// # Panics
-    /// The system has no thread left.
-    pub fn spawn<T: Send + 'scope>(
-        &self,
-        run: impl FnOnce() -> T + Send + 'scope,
-    ) -> ScopedJoinHandle<'scope, T> {
-        self.try_spawn(run).expect("a thread")
-    }
-
-    /// As [`spawn`](Self::spawn), where a system without threads is no reason to panic.
-    ///
     /// # Errors
     /// The system's: no thread is left.
-    pub fn try_spawn<T: Send + 'scope>(
+    pub fn spawn<T: Send + 'scope>(
         &self,
         run: impl FnOnce() -> T + Send + 'scope,
     ) -> io::Result<ScopedJoinHandle<'scope, T>> {

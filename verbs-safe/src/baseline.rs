@@ -97,6 +97,9 @@ pub enum RawLoopError {
     /// Set-up.
     #[error(transparent)]
     Connect(#[from] ModifyQpError),
+    /// There was no thread for the receiver.
+    #[error("no thread for the receiver: {0}")]
+    Thread(std::io::Error),
     /// A verb failed while it ran.
     #[error("{verb}: {errno}")]
     Verb {
@@ -202,6 +205,7 @@ impl RawLoop {
             let (reached, stop) = (&AtomicU64::new(receiver.received), &AtomicBool::new(false));
             host::thread::scope(|scope| {
                 let receiving = scope.spawn(move || receiver.until(received, reached, stop));
+                let receiving = receiving.map_err(RawLoopError::Thread)?;
                 let outcome = sender.until(sent, reached);
                 // Relaxed: nothing but the flag is handed over.
                 stop.store(outcome.is_err(), Ordering::Relaxed);

@@ -76,7 +76,7 @@ impl<P: Tuned> Meeting<P> {
                 has_ended.store(true, Ordering::Relaxed);
                 connected
             };
-            let dialing = far.run(|| scope.spawn(dial));
+            let dialing = far.run(|| scope.spawn(dial)).expect("a thread");
             let accepted = loop {
                 match listener.next_timeout(LOOK) {
                     Ok(Some(incoming)) => {

@@ -245,12 +245,13 @@ fn a_shared_sender_misses_its_receiver() {
         devices[PEER].kill();
         thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| {
+                let sends = || {
                     misses(|| match sender.try_send(b"eight in") {
                         Err(SendError::Ended(reason)) => Some(reason),
                         sent => sent.map(|_| None).expect("room"),
                     });
-                });
+                };
+                scope.spawn(sends).expect("a thread");
             }
         });
     });

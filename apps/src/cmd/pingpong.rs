@@ -6,11 +6,11 @@ mod trips;
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rdma_conn::device::Device;
 
 use crate::cli::{Common, Compat, Pingpong};
-use crate::measure::{EndOfLoad, Latency, rounds};
+use crate::measure::{EndOfLoad, Latency, NO_THREAD, rounds};
 use crate::outcome::Outcome;
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::results::Results;
@@ -121,6 +121,7 @@ fn within_process<K: Kind>(
             hang_up(far);
             followed
         });
+        let follower = follower.context(NO_THREAD)?;
         pinning::pin_thread(0);
         let led = lead(&mut near, options, end, size);
         let work = near.work();

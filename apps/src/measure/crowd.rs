@@ -5,7 +5,7 @@
 //! all messages, and the sum of a hash of their numbers, show that each has arrived once.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use host::sync::Barrier;
+use host::sync::{Barrier, BrokenBarrier};
 use host::thread::ScopedJoinHandle;
 use rdma_conn::BufferedRead;
 use rdma_conn::buffered_read::{Config, SharedReceiver, SharedSender};
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::cli::Bench;
 use crate::measure::verify::{self};
-use crate::measure::{Described, Load, Measured, Payload, Whole, Work, since};
+use crate::measure::{Described, Load, Measured, Payload, Whole, Work, since, start_all};
 use crate::outcome::{Outcome, usage};
 use crate::pinning;
 
@@ -119,9 +119,9 @@ pub(crate) fn measure(
                 receive_all(receiver, crowd.sending, load, barrier)
             })
         };
-        let receiving: Vec<_> = (0..crowd.receiving).map(receive).collect();
+        let (receiving, all) = start_all((0..crowd.receiving).map(receive), barrier);
         let start = host::time::now();
-        let sent = all_sent(sender, crowd.sending, load, barrier);
+        let sent = all.and_then(|()| all_sent(sender, crowd.sending, load, barrier));
         let elapsed = host::time::since(start);
         if sent.is_err() {
             receiver.clone().close();
@@ -129,7 +129,11 @@ pub(crate) fn measure(
         let received = receiving.into_iter().map(joined).collect::<Result<Vec<_>>>();
         (elapsed, sent, received)
     });
-    // What a receiver complains about is why senders were stopped.
+    // What a receiver complains about is why senders were stopped, if any thread has begun.
+    let sent = match received.as_ref().is_err_and(|e| e.is::<BrokenBarrier>()) {
+        true => Ok(sent?),
+        false => sent,
+    };
     let (received, sent) = (Tally::of(received?), sent?);
     let since = since(device, before);
     drop(transfers);
@@ -173,8 +177,9 @@ fn all_sent(sender: SharedSender, threads: u32, load: &Load, barrier: &Barrier) 
                 send_all(sender, thread, load, barrier)
             })
         };
-        let sending: Vec<_> = (0..threads).map(send).collect();
-        sending.into_iter().map(joined).collect::<Result<Vec<_>>>()
+        let (sending, all) = start_all((0..threads).map(send), barrier);
+        let sent = sending.into_iter().map(joined).collect::<Result<Vec<_>>>();
+        all.and(sent)
     });
     let closed = sender.close();
     let sent = Tally::of(sent?);
@@ -190,7 +195,7 @@ fn send_all(sender: &SharedSender, thread: u32, load: &Load, barrier: &Barrier) 
         payload.prepare();
         payload.seek(first);
     }
-    barrier.wait();
+    barrier.wait()?;
     let (start, stride) = (host::time::now(), load.stride());
     let (mut tally, mut last) = (Tally::default(), None);
     while load.end.goes_on(tally.count, start, stride) {
@@ -216,7 +221,7 @@ fn receive_all(
     // By sender: what may come next.
     let mut least = vec![0_u64; senders as usize];
     let (mut tally, mut failure) = (Tally::default(), None);
-    barrier.wait();
+    barrier.wait()?;
     let mut check = |message: &[u8]| -> Result<u64> {
         let number = message.first_chunk().map(|n| u64::from_le_bytes(*n));
         let number = number.context("a message without a number")?;

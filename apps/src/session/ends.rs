@@ -213,7 +213,7 @@ pub(crate) fn engaged<K: Kind, T>(
 ) -> T {
     let is_over = AtomicBool::new(false);
     host::thread::scope(|scope| {
-        scope.spawn(|| {
+        let refuse = || {
             while !is_over.load(Ordering::Relaxed) {
                 match next_peer::<K>(listener, command, GLANCE) {
                     Ok(pending) => pending.into_iter().for_each(|pending| pending.refuse(why)),
@@ -221,7 +221,10 @@ pub(crate) fn engaged<K: Kind, T>(
                     Err(e) => return tracing::warn!(error = %e, "no more connections are answered"),
                 }
             }
-        });
+        };
+        if let Err(e) = scope.spawn(refuse) {
+            tracing::warn!(error = %e, "no thread refuses the connections that come meanwhile");
+        }
         // Also when the work panics: the thread would be waited for.
         let _over = Over(&is_over);
         work()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::origin::Origin;
 use super::refusal::differs;
 use crate::cli::{ConnectionArgs, Rounds};
-use crate::limits::MOST_BUFFER_BYTES;
+use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
 use crate::measure::{EndOfLoad, Receivers, Shape};
 use crate::protocol::{self, Kind, OTHER_VERSION, Purpose, Room};
 use crate::settings::send_recv::PRESET;
@@ -166,6 +166,8 @@ impl Session {
             "{} measurements in {rounds} rounds",
             self.parts
         );
+        let sizes = self.parts / rounds;
+        ensure!(sizes <= MOST_SIZES, "{sizes} sizes: a session may have up to {MOST_SIZES}");
         let Traffic { size, ref terms, .. } = self.traffic;
         K::check_told(&protocol::told::<K>(size, terms)?, size)?;
         let shape = self.traffic.shape::<K>(self.senders, None);
@@ -388,7 +390,8 @@ mod tests {
             rounds: 3,
             ..session().traffic
         };
-        Session { traffic, ..session() }
+        let parts = 3 * MOST_SIZES;
+        Session { traffic, parts, part: parts - 1, ..session() }
     }
 
     #[test]
@@ -422,6 +425,7 @@ mod tests {
             Session { sender: 1024, ..fine() },
             Session { parts: 3, part: 3, ..fine() },
             Session { parts: 4, part: 3, ..fine() },
+            Session { parts: 3 * (MOST_SIZES + 1), ..fine() },
             with(Traffic { rounds: 0, ..fine().traffic }),
             window(0),
             window(u32::MAX),

@@ -16,7 +16,7 @@ use super::gather::{self, Host, Party};
 use super::rounds::config;
 use crate::cli::{Bench, Common};
 use crate::measure::figures::{bytes, counted_as, rate};
-use crate::measure::{Described, HAS_COME, Load, Machine, Work};
+use crate::measure::{Described, HAS_COME, Load, Machine, NO_THREAD, Work};
 use crate::outcome::{Outcome, usage};
 use crate::protocol::{Kind, Receiving, Sending, Taken};
 use crate::session::{self, Control, GLANCE, Traffic, cause};
@@ -131,7 +131,7 @@ fn within_process<K: Kind>(
     let mut far = K::new_receiver(device, config, 1, None)?;
     let near = K::join(&mut far, None, device, config)?;
     host::thread::scope(|scope| {
-        let receiving = scope.spawn(move || take(far, || Ok(())));
+        let receiving = scope.spawn(move || take(far, || Ok(()))).context(NO_THREAD)?;
         let sent = send(near, source, size, bar);
         let taken = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         sent?;

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use host::sync::Barrier;
+use host::sync::{Barrier, BrokenBarrier};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{CloseReason, ConnectError};
 use rdma_conn::verbs_safe::WcStatus;
 
 use crate::measure::{
-    HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since,
+    HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since, start_all,
 };
 use crate::protocol::{Kind, Receiving, Sending, Taken};
 use crate::session::sender_ended;
@@ -135,15 +135,16 @@ pub(crate) fn measure<K: Kind>(
                 together.watch(receive(group, load, together))
             })
         };
-        let sending: Vec<_> = senders.into_iter().enumerate().map(send).collect();
-        let receiving: Vec<_> = receivers.into_iter().enumerate().map(receive).collect();
-        together.barrier.wait();
-        begin();
-        sending
+        let sending = senders.into_iter().enumerate().map(send);
+        let threads = sending.chain(receivers.into_iter().enumerate().map(receive));
+        let (threads, all) = start_all(threads, &together.barrier);
+        if together.barrier.wait().is_ok() {
+            begin();
+        }
+        let sides = threads
             .into_iter()
-            .chain(receiving)
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Vec<Result<Side>>>()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        sides.chain(all.err().map(Err)).collect::<Vec<Result<Side>>>()
     });
     drop(pool);
     let since = since(device, before);
@@ -270,7 +271,9 @@ impl Side {
 
 /// Whether a thread failed only because its receiver did, or another thread.
 fn is_consequence(failure: &anyhow::Error) -> bool {
-    failure.is::<GivenUp>() || sender_ended(failure).is_some_and(CloseReason::is_close)
+    failure.is::<GivenUp>()
+        || failure.is::<BrokenBarrier>()
+        || sender_ended(failure).is_some_and(CloseReason::is_close)
 }
 
 fn send<K: Kind>(outlets: Vec<Outlet<K>>, load: &Load, together: &Together) -> Result<Side> {
@@ -296,7 +299,7 @@ fn send_all<S: Sending>(
         senders.iter_mut().for_each(|(_, payload)| payload.prepare());
     }
     let plain = vec![0x5a; load.size as usize];
-    together.barrier.wait();
+    together.barrier.wait()?;
     let start = host::time::now();
     let mut pacer = Pacer::new(load.rate, start);
     let mut turns = 0;
@@ -328,7 +331,7 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
     let alone = group.len() == 1;
     let mut open: Vec<Taker<K::RecvEnd>> =
         group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
-    together.barrier.wait();
+    together.barrier.wait()?;
     let start = host::time::now();
     let (received, sent, work) = (0, 0, Work::default());
     let mut side = Side { start, end: start, received, sent, work, busy: None };

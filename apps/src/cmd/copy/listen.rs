@@ -81,7 +81,7 @@ pub(super) fn listen(
             // Where no thread is left, the sender learns it.
             let guest = Arc::new(Mutex::new(Some((incoming, hand))));
             let (theirs, root) = (Arc::clone(&guest), &root);
-            let started = scope.try_spawn(move || {
+            let started = scope.spawn(move || {
                 let Some((incoming, hand)) = theirs.lock().take() else { return };
                 if let Err(e) = serve(common, options, device, config, root, (incoming, &hand)) {
                     complain(format_args!("{e:#}"));

@@ -17,7 +17,7 @@ use super::source;
 use super::tally::Onlooker;
 use crate::cli::{Common, Copy};
 use crate::measure::figures::{bytes, counted_as};
-use crate::outcome::{self, Outcome, usage};
+use crate::outcome::{self, Failure, Outcome, usage};
 use crate::signals::Interrupted;
 use crate::table::Table;
 use crate::{progress, signals};
@@ -130,7 +130,11 @@ fn send_to_all(
         let runners: Vec<_> = options.to.iter().map(|_| source.pieces.join()).collect();
         for (at, runner) in runners.into_iter().enumerate() {
             let send = &send;
-            scope.spawn(move || send(at, runner));
+            if let Err(e) = scope.spawn(move || send(at, runner)) {
+                let why = format!("no thread for the copy to {}", copies[at].peer);
+                let why = Stopped::Before(Failure::from(e).context(why));
+                sending.ended(at, ((Done::default(), Err(why)), Duration::ZERO));
+            }
         }
     });
 }

@@ -14,7 +14,7 @@ use super::rate;
 use super::report::{Counted, Latency, Line};
 use super::request::Until;
 use crate::cli::Op;
-use crate::measure::{Machine, Rates, since};
+use crate::measure::{Machine, NO_THREAD, Rates, since};
 use crate::{pinning, session, signals};
 
 /// Round trips before the measured ones: a tenth of them, and at most so many.
@@ -28,6 +28,7 @@ pub(super) fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Res
             pinning::pin_thread(1);
             follow(local, &mut far, |_| Ok(()))
         });
+        let follower = follower.context(NO_THREAD)?;
         pinning::pin_thread(0);
         let led = lead(local, plan, &mut near, until);
         let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

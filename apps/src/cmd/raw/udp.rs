@@ -19,7 +19,7 @@ use super::plan::Task;
 use super::report::{Latency, Line, Report};
 use super::request::{Request, Until};
 use crate::cli::Wait;
-use crate::measure::{Rates, rounds};
+use crate::measure::{NO_THREAD, Rates, rounds};
 use crate::outcome::{Outcome, usage};
 use crate::session::{self, GLANCE};
 use crate::{pinning, progress, signals};
@@ -84,6 +84,7 @@ impl Request<'_> {
                 pinning::pin_thread(1);
                 follow(&mut far, (here, here), spins, |_| Ok(()))
             });
+            let follower = follower.context(NO_THREAD)?;
             pinning::pin_thread(0);
             let led = self.lead_over(plan, until, near, (here, here));
             let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
