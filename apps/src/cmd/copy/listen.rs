@@ -13,7 +13,7 @@ use rdma_conn::send_recv::ConnectError;
 use super::ending::{Hand, Ongoing, Places, Underway};
 use super::place::Root;
 use super::receive::{self, Received};
-use super::report::{Counts, Named, complain, complain_of_each, line};
+use super::report::{Counts, Named, complain, line};
 use super::tally::Onlooker;
 use crate::cli::{Common, Copy};
 use crate::outcome::{self, Outcome, printable, usage};
@@ -129,7 +129,7 @@ fn end_at_a_signal(
 /// Says what has come of a copy that is interrupted.
 fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
-    let counts = Counts { tally, how: None, failed: tally.failed() };
+    let counts = Counts { tally, how: None };
     let line = line(device, peer.clone(), counts, host::time::since(*start), Some(why.to_string()));
     match serde_json::to_string(&line).ok().filter(|_| common.json) {
         Some(json) => say!("{json}"),
@@ -155,15 +155,14 @@ fn serve(
     hand.is_at_end();
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let written = received.written(tally);
-    let Received { not_mapped, failures, failed, finished, error, .. } = received;
-    let forgotten = failures - failed.len() as u64;
-    let failed = || failed.iter().map(|(name, why)| (name.clone(), &**why));
-    complain_of_each(&format!("{peer}: "), failed(), Named::of(common), forgotten);
-    let named = Named::of(common).list(failed());
-    let counts = Counts { tally, how: Some(finished.unwrap_or(written)), failed: failures };
+    let Received { not_mapped, failed, differing, finished, error, .. } = received;
+    let named = Named::of(common);
+    [&failed, &differing].iter().for_each(|noted| noted.complain(&format!("{peer}: "), named));
+    let counts = Counts { tally, how: Some(finished.unwrap_or(written)) };
     let text = error.as_ref().map(|e| format!("{e:#}"));
     let mut line = line(device, peer.clone(), counts, host::time::since(*start), text);
-    (line.not_mapped, line.failures) = (not_mapped, named);
+    line.not_mapped = not_mapped;
+    (line.failures, line.differences) = (named.list(failed.each()), named.list(differing.each()));
     if common.json {
         say!("{}", serde_json::to_string(&line)?);
     } else {
@@ -174,7 +173,9 @@ fn serve(
     }
     match (error, line.ok) {
         (Some(e), _) => Err(e.context(format!("the copy from {peer}"))),
-        (None, false) => Err(anyhow::anyhow!("the copy from {peer}: not everything has arrived")),
+        (None, false) => {
+            Err(anyhow::anyhow!("the copy from {peer}: not everything has arrived as it is there"))
+        }
         (None, true) => Ok(()),
     }
 }

@@ -1,16 +1,17 @@
 //! A file at a receiver, from its first piece until it has its name.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::FileRegion;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstat};
 use twox_hash::XxHash3_128;
 
-use super::place::{Found, Place};
+use super::place::{Claim, Found, Place, set_mode};
 use super::wire::{Hash, PIECE, hash, hash_of_hashes, pieces};
+use crate::outcome::Failure;
 
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;
@@ -27,6 +28,9 @@ pub(super) const WORTH_MAPPING: u64 = 64 << 10;
 pub(super) struct PartialFile {
     place: Place,
     file: File,
+    /// Of what is gathered; none while the file is here under its name, in its whole length: it is
+    /// kept, or replaced.
+    claim: Option<Claim>,
     /// The number of its file system.
     disk: u64,
     mode: u32,
@@ -37,8 +41,6 @@ pub(super) struct PartialFile {
     next: u64,
     /// Bytes of the pieces that were here before.
     had: u64,
-    /// The file is here under its name, in its whole length: it is kept, or replaced.
-    whole: bool,
 }
 
 impl PartialFile {
@@ -51,8 +53,12 @@ impl PartialFile {
         );
         let whole = found == Found::File(len);
         ensure!(whole || force || found == Found::Nothing, EXISTS);
-        let file = if whole { place.open()? } else { place.open_partial()? };
-        let (there, disk) = (file.metadata()?.len().min(len), file.metadata()?.dev());
+        let (file, claim) = match whole {
+            true => (place.open()?, None),
+            false => place.open_partial().map(|(file, claim)| (file, Some(claim)))?,
+        };
+        let stat = fstat(&file)?;
+        let (there, disk) = (u64::try_from(stat.st_size)?.min(len), stat.st_dev);
         // Only whole pieces are built upon, and the last one of a whole file. The last
         // [`BUFFERS`] pieces may have room in the file without having arrived.
         let had = (there / PIECE as u64).saturating_sub(BUFFERS as u64);
@@ -61,14 +67,18 @@ impl PartialFile {
         Ok(PartialFile {
             place,
             file,
+            claim,
             disk,
             mode,
             len,
             hashes,
             next: count,
             had: (count * PIECE as u64).min(len),
-            whole,
         })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.claim.is_none()
     }
 
     /// Where it gets its name.
@@ -90,10 +100,10 @@ impl PartialFile {
     /// Prepares for a piece that is about to be read.
     pub(super) fn expect(&mut self, piece: u64, force: bool) -> Result<()> {
         if piece == 0 {
-            ensure!(force || !self.whole, EXISTS);
+            ensure!(force || !self.is_whole(), EXISTS);
             self.restart()?;
         }
-        ensure!(!self.whole, "a piece of a file that is here");
+        ensure!(!self.is_whole(), "a piece of a file that is here");
         ensure!(piece == self.next, "a piece out of order");
         self.next += 1;
         Ok(())
@@ -141,38 +151,45 @@ impl PartialFile {
 
     /// Drops what was here, and begins with the first piece.
     fn restart(&mut self) -> Result<()> {
-        if self.whole {
-            self.file = self.place.open_partial()?;
-            self.whole = false;
+        if self.is_whole() {
+            let (file, claim) = self.place.open_partial()?;
+            (self.file, self.claim) = (file, Some(claim));
         }
         self.hashes.clear();
         (self.next, self.had) = (0, 0);
-        Ok(self.file.set_len(0)?)
+        self.cut_to(0)
+    }
+
+    /// Gives it a length, if it has another one.
+    fn cut_to(&self, len: u64) -> Result<()> {
+        if u64::try_from(fstat(&self.file)?.st_size)? != len {
+            self.file.set_len(len).with_context(|| format!("cutting it to {len} bytes"))?;
+        }
+        Ok(())
     }
 
     /// Removes what was gathered; a file that was here before stays.
     pub(super) fn abandon(&self) {
-        if !self.whole {
+        if !self.is_whole() {
             self.place.abandon(&self.file);
         }
     }
 
-    /// Verifies the file, and gives it its name; returns how many of its bytes were here before.
-    /// After an error, the caller decides whether what was gathered stays.
-    pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<u64> {
-        if self.len == 0 && !self.whole {
+    /// Verifies the file, and gives it its name; returns how many of its bytes were here before, and
+    /// why it has another mode, if it has. After an error, the caller decides whether what was
+    /// gathered stays.
+    pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<(u64, Option<Failure>)> {
+        if self.len == 0 && !self.is_whole() {
             self.hashes.clear();
         }
         let complete = self.hashes.len() as u64 == pieces(self.len);
         let is_right = complete && hash_of_hashes(&self.hashes) == expected;
         ensure!(is_right, "its checksum is another one");
-        if self.whole {
-            rustix::fs::fchmod(&self.file, rustix::fs::Mode::from_raw_mode(self.mode & 0o777))?;
-            return Ok(self.had);
+        if self.is_whole() {
+            return Ok((self.had, set_mode(&self.file, self.mode).err()));
         }
-        self.file.set_len(self.len)?;
-        self.place.finish(&self.file, self.mode, force)?;
-        Ok(self.had)
+        self.cut_to(self.len)?;
+        Ok((self.had, self.place.finish(&self.file, self.mode, force)?))
     }
 }
 

@@ -2,23 +2,29 @@
 //!
 //! A path is followed one name at a time, from directory to directory, and never through a
 //! symbolic link: whatever else happens to the tree meanwhile, it does not lead out of it.
+//!
+//! File systems lack services that others have: locks, a rename that replaces nothing, modes. Where
+//! one is missing, the copy goes another way, or goes without; it is no reason to lose what has come.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
+use host::sync::Mutex;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, mkdirat, openat,
-    readlinkat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fchmod, flock, fstat, linkat,
+    mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::wire::hash;
-use crate::outcome::usage;
+use crate::outcome::{Failure, usage};
 
 /// The directory that everything goes into.
 #[derive(Debug)]
@@ -48,8 +54,37 @@ pub(super) enum Found {
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
+/// What the user has to see to where there are no locks.
+const ONE_AT_A_TIME: &str = "let one process at a time copy to it";
+
 /// What has failed where a directory takes nothing new.
 const MAKING: &str = "making it at the receiver";
+
+/// Why a second copy of the same file fails.
+const BUSY: &str = "another copy is writing it";
+
+/// The files that this process gathers, by their file systems and numbers. Locks keep the copies of other
+/// processes away, where there are locks; this one keeps apart its own.
+static GATHERED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// A file that no other copy of this process gathers, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Claim((u64, u64));
+
+impl Claim {
+    fn on(file: &File) -> Result<Claim> {
+        let stat = fstat(file)?;
+        let number = (stat.st_dev, stat.st_ino);
+        ensure!(GATHERED.lock().insert(number), BUSY);
+        Ok(Claim(number))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        GATHERED.lock().remove(&self.0);
+    }
+}
 
 /// How the name of a file ends that is being gathered.
 const PARTIAL: &str = ".rdma-conn-part";
@@ -102,7 +137,12 @@ impl Root {
     fn probe(&self, path: &Path) -> Result<()> {
         let name = format!(".{}{PARTIAL}", std::process::id());
         match mkdirat(&self.directory, &*name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => Ok(unlinkat(&self.directory, &*name, AtFlags::REMOVEDIR)?),
+            Ok(()) => {
+                if let Err(e) = unlinkat(&self.directory, &*name, AtFlags::REMOVEDIR) {
+                    remark!("nothing can be removed in {} ({e}), as {name}", path.display());
+                }
+                Ok(())
+            }
             // Made by a process of the same number, on another host say: so it can be written to.
             Err(Errno::EXIST) => Ok(()),
             Err(e) if let Some(remedy) = hopeless(e) => {
@@ -120,7 +160,14 @@ impl Root {
 
     /// Waits until all that its file system has is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(&self.directory).context("writing to the disk")
+        match rustix::fs::syncfs(&self.directory) {
+            // All file systems, then: slower, and no less.
+            Err(e) if is_not_offered(e) => {
+                rustix::fs::sync();
+                Ok(())
+            }
+            synced => synced.context("writing to the disk"),
+        }
     }
 
     /// Whether a place is in its own file system, and not in one that is mounted below it.
@@ -148,13 +195,23 @@ impl Root {
     }
 }
 
-/// What to do where nothing can be written at all, if that is why something has failed.
-pub(super) fn remedy(failure: &anyhow::Error) -> Option<&'static str> {
+/// What the system has refused, if that is why something has failed.
+pub(super) fn system_error(failure: &Failure) -> Option<Errno> {
     let errno = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Errno>() {
         Some(errno) => Some(*errno),
         None => Errno::from_io_error(error.downcast_ref()?),
     };
-    failure.chain().find_map(errno).and_then(remedy_for)
+    failure.chain().find_map(errno)
+}
+
+/// Whether a file system does not have a call, or this process may not call it.
+fn is_not_offered(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM)
+}
+
+/// What to do where nothing can be written at all, if that is why something has failed.
+pub(super) fn remedy(failure: &Failure) -> Option<&'static str> {
+    system_error(failure).and_then(remedy_for)
 }
 
 fn remedy_for(errno: Errno) -> Option<&'static str> {
@@ -175,6 +232,19 @@ fn hopeless(errno: Errno) -> Option<&'static str> {
     }
 }
 
+/// Gives a file or a directory its mode.
+///
+/// # Errors
+/// It has another one, and why.
+pub(super) fn set_mode(fd: impl AsFd, mode: u32) -> Result<()> {
+    let mode = mode & 0o777;
+    let set = fchmod(&fd, Mode::from_raw_mode(mode));
+    let has = fstat(&fd).context("looking at its mode")?.st_mode & 0o777;
+    let why = set.map_or_else(|e| e.to_string(), |()| "its file system decides".into());
+    ensure!(has == mode, "its mode is {has:03o}, and not {mode:03o}: {why}");
+    Ok(())
+}
+
 impl Place {
     pub(super) fn found(&self) -> Result<Found> {
         let stat = match statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -193,7 +263,13 @@ impl Place {
     /// Makes a directory that is ours to fill, whatever its mode will be.
     pub(super) fn make_directory(&self) -> Result<()> {
         match self.found()? {
-            Found::Directory => Ok(()),
+            Found::Directory => {
+                // If it stays closed, what is made in it says so.
+                if let Err(e) = self.open_to_owner() {
+                    tracing::info!(error = %e, "a directory may be closed");
+                }
+                Ok(())
+            }
             Found::Nothing => {
                 let made = mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700));
                 made.context(MAKING)
@@ -202,10 +278,16 @@ impl Place {
         }
     }
 
+    /// Lets the owner of a directory fill it, until it gets its mode.
+    fn open_to_owner(&self) -> rustix::io::Result<()> {
+        let fd = openat(&self.directory, &*self.name, DIRECTORY, Mode::empty())?;
+        let (mode, owner) = (Mode::from_raw_mode(fstat(&fd)?.st_mode), Mode::RWXU);
+        if mode.contains(owner) { Ok(()) } else { fchmod(&fd, mode | owner) }
+    }
+
     /// Gives a directory its mode.
     pub(super) fn set_directory_mode(&self, mode: u32) -> Result<()> {
-        let fd = openat(&self.directory, &*self.name, DIRECTORY, Mode::empty())?;
-        Ok(rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode & 0o777))?)
+        set_mode(openat(&self.directory, &*self.name, DIRECTORY, Mode::empty())?, mode)
     }
 
     /// Makes a symbolic link; one that is there already may be the same.
@@ -238,7 +320,18 @@ impl Place {
     }
 
     /// The file in which it is gathered, with what an earlier copy has left there.
-    pub(super) fn open_partial(&self) -> Result<File> {
+    pub(super) fn open_partial(&self) -> Result<(File, Claim)> {
+        let (file, claim) = self.open_or_make_partial()?;
+        if fstat(&file)?.st_nlink <= 1 {
+            return Ok((file, claim));
+        }
+        // An earlier copy has given it its final name, and ended before it took this one away.
+        drop((file, claim));
+        unlinkat(&self.directory, self.partial_name(), AtFlags::empty())?;
+        self.open_or_make_partial()
+    }
+
+    fn open_or_make_partial(&self) -> Result<(File, Claim)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         let fd = openat(&self.directory, self.partial_name(), flags, mode).context(MAKING)?;
@@ -246,13 +339,20 @@ impl Place {
             FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::RegularFile,
             "what it would be gathered in is no file"
         );
-        let locked = flock(&fd, FlockOperation::NonBlockingLockExclusive);
-        locked.context("another copy is writing it")?;
+        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Err(e @ Errno::WOULDBLOCK) => return Err(e).context(BUSY),
+            Err(e) => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| remark!("the file system has no locks ({e}): {ONE_AT_A_TIME}"));
+            }
+            Ok(()) => {}
+        }
         let file = File::from(fd);
+        let claim = Claim::on(&file)?;
         // The copy that had it before may have finished it, or given it up, before we had the lock.
         // From now on the name is ours: only the holder of the lock renames or removes it.
         ensure!(self.gathers_in(&file)?, "another copy has just finished it");
-        Ok(file)
+        Ok((file, claim))
     }
 
     /// Whether the name under which it is gathered is that of this file.
@@ -266,25 +366,54 @@ impl Place {
     }
 
     /// Gives what was gathered its mode and its final name, which nothing else has, or
-    /// (`force`) had.
-    pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<()> {
-        rustix::fs::fchmod(file.as_fd(), Mode::from_raw_mode(mode & 0o777))?;
+    /// (`force`) had. Returns why it has another mode, if it has.
+    pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<Option<Failure>> {
+        let mode = set_mode(file, mode).err();
         ensure!(self.gathers_in(file)?, "what was gathered has been taken away");
-        let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        let (from, to) = (self.partial_name(), &*self.name);
-        match renameat_with(&self.directory, from, &self.directory, to, flags) {
-            Err(Errno::EXIST) => bail!("there is something of this name: --force replaces it"),
-            other => Ok(other?),
+        match self.name_finally(force) {
+            Err(e @ Errno::EXIST) => {
+                Err(e).context("there is something of this name: --force replaces it")
+            }
+            named => Ok(named.map(|()| mode)?),
+        }
+    }
+
+    fn name_finally(&self, force: bool) -> rustix::io::Result<()> {
+        let (directory, from, to) = (&self.directory, self.partial_name(), &*self.name);
+        if force {
+            return renameat(directory, &*from, directory, to);
+        }
+        match renameat_with(directory, &*from, directory, to, RenameFlags::NOREPLACE) {
+            Err(e) if is_not_offered(e) => {}
+            renamed => return renamed,
+        }
+        // By a second name, which replaces nothing either.
+        match linkat(directory, &*from, directory, to, AtFlags::empty()) {
+            Ok(()) => {
+                self.remove_partial();
+                return Ok(());
+            }
+            Err(Errno::EXIST) => return Err(Errno::EXIST),
+            Err(_) => {}
+        }
+        // What gets this name between these two calls is replaced: such a file system has no better way.
+        match statat(directory, to, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => renameat(directory, &*from, directory, to),
+            found => Err(found.err().unwrap_or(Errno::EXIST)),
         }
     }
 
     /// Removes what was gathered in `file`.
     pub(super) fn abandon(&self, file: &File) {
-        let removed = self.gathers_in(file).and_then(|is_named| match is_named {
-            true => Ok(unlinkat(&self.directory, self.partial_name(), AtFlags::empty())?),
-            false => Ok(()),
-        });
-        if let Err(e) = removed {
+        match self.gathers_in(file) {
+            Ok(true) => self.remove_partial(),
+            Ok(false) => {}
+            Err(e) => tracing::warn!(error = %e, "a part of a file is not looked at"),
+        }
+    }
+
+    fn remove_partial(&self) {
+        if let Err(e) = unlinkat(&self.directory, self.partial_name(), AtFlags::empty()) {
             tracing::warn!(error = %e, "a part of a file was not removed");
         }
     }
@@ -380,7 +509,7 @@ mod tests {
         let place = Root::open(&scratch.0).unwrap().place(b"file").unwrap();
         let path = scratch.0.join("file");
         let gather = |bytes: &[u8], force| {
-            let file = place.open_partial()?;
+            let (file, _claim) = place.open_partial()?;
             file.set_len(0)?;
             std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0)?;
             place.finish(&file, 0o640, force)
@@ -390,8 +519,11 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"one");
         gather(b"two", true).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
-        let gathered = place.open_partial().unwrap();
+        let (gathered, _claim) = place.open_partial().unwrap();
         assert!(place.open_partial().is_err(), "two copies gather it");
+        // Locks or not.
+        flock(&gathered, FlockOperation::Unlock).unwrap();
+        assert!(place.open_partial().unwrap_err().to_string().contains(BUSY));
         // A partial file that was renamed meanwhile is neither finished nor removed by its name.
         let (name, aside) = (scratch.0.join(place.partial_name()), scratch.0.join("aside"));
         std::fs::rename(&name, &aside).unwrap();
@@ -403,5 +535,32 @@ mod tests {
         std::fs::rename(&aside, &name).unwrap();
         place.abandon(&gathered);
         assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+    }
+
+    /// As a copy leaves it that ends between a link and the removal of the first name.
+    #[test]
+    fn what_has_its_final_name_is_not_gathered_in() {
+        let scratch = Scratch::new("copy-linked");
+        let place = Root::open(&scratch.0).unwrap().place(b"file").unwrap();
+        let (path, partial) = (scratch.0.join("file"), scratch.0.join(place.partial_name()));
+        std::fs::write(&path, b"whole").unwrap();
+        std::fs::hard_link(&path, &partial).unwrap();
+        let (file, _claim) = place.open_partial().unwrap();
+        file.set_len(0).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+        assert!(place.finish(&file, 0o600, false).is_err(), "the name is taken");
+    }
+
+    #[test]
+    fn a_closed_directory_is_open_to_its_owner_until_it_gets_its_mode() {
+        let scratch = Scratch::new("copy-closed");
+        let place = Root::open(&scratch.0).unwrap().place(b"closed").unwrap();
+        place.make_directory().unwrap();
+        let mode = || statat(&place.directory, "closed", AtFlags::empty()).unwrap().st_mode & 0o777;
+        place.set_directory_mode(0o555).unwrap();
+        assert_eq!(mode(), 0o555);
+        place.make_directory().unwrap();
+        assert_eq!(mode(), 0o755, "a user other than root makes nothing in it");
+        place.set_directory_mode(0o555).unwrap();
     }
 }

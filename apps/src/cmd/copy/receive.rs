@@ -16,7 +16,8 @@ use rdma_conn::{OfferedMessage, ZeroCopyRecv};
 
 use super::ending::{Hand, last_word};
 use super::partial_file::{BUFFERS, PartialFile, WORTH_MAPPING};
-use super::place::{Place, Root, remedy};
+use super::place::{Place, Root, remedy, system_error};
+use super::report::Noted;
 use super::tally::Tally;
 use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
@@ -37,9 +38,6 @@ const SENDER_GONE: &str = "the sender has gone";
 /// How long the sender may take to read why this end gives up.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// The most failed entries whose names are kept.
-const FAILED: usize = 1000;
-
 /// What came of a copy.
 #[derive(Debug, Default)]
 pub(super) struct Received {
@@ -47,9 +45,10 @@ pub(super) struct Received {
     /// of a size that is worth it have not.
     pub(super) mapped: u64,
     pub(super) not_mapped: Option<String>,
-    /// How many entries have failed, and the first of them, with the reasons.
-    pub(super) failures: u64,
-    pub(super) failed: Vec<(String, String)>,
+    /// Entries that have failed, with the reasons.
+    pub(super) failed: Noted,
+    /// Entries that are here, and not in all as they are at the sender.
+    pub(super) differing: Noted,
     /// Set when the sender has said that this is all, and everything was written.
     pub(super) finished: Option<Finished>,
     /// Why the copy has ended before that.
@@ -184,9 +183,9 @@ struct Receiving<'a> {
     buffers: Vec<Buffer>,
     steps: VecDeque<Step>,
     files: HashMap<u32, PartialFile>,
-    /// Modes of directories, by their paths, which they get at the end: they have to be
-    /// filled before. No descriptor is kept: there may be more of them than descriptors.
-    modes: BTreeMap<Vec<u8>, u32>,
+    /// Modes of directories, by their paths, which they get at the end, and their entries: they have to
+    /// be filled before. No descriptor is kept: there may be more of them than descriptors.
+    modes: BTreeMap<Vec<u8>, (u32, u32)>,
     /// Entries that were begun, in order, and the names of those that have not ended.
     begun: u32,
     names: HashMap<u32, String>,
@@ -428,8 +427,9 @@ impl<'a> Receiving<'a> {
     fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
         if let Some(file) = self.files.remove(&entry) {
             self.check_others(entry, file.place(), why)?;
-            // Where there is no room, what has come stays: the same command goes on from there.
-            if remedy(why).is_none() {
+            // What the system refuses makes no byte of it wrong: what has come stays, and the same command
+            // goes on from there.
+            if system_error(why).is_none() {
                 file.abandon();
             }
         }
@@ -478,7 +478,7 @@ impl<'a> Receiving<'a> {
         let begun = self.root.place(name).and_then(|place| match what {
             What::Directory => {
                 place.make_directory()?;
-                self.modes.insert(name.to_vec(), mode);
+                self.modes.insert(name.to_vec(), (mode, entry));
                 Ok(None)
             }
             What::Link => place.make_link(target, self.force).map(|()| None),
@@ -503,9 +503,12 @@ impl<'a> Receiving<'a> {
     fn end(&mut self, entry: u32, hash: Hash) -> Result<()> {
         let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
         match file.end(hash, self.force) {
-            Ok(had) => {
+            Ok((had, other_mode)) => {
                 self.files.remove(&entry);
                 self.tally.has(had);
+                if let (Some(why), Some(name)) = (other_mode, self.names.get(&entry).cloned()) {
+                    self.differs(entry, &name, &why)?;
+                }
                 self.done(entry)
             }
             Err(e) => self.give_up(entry, &e),
@@ -514,11 +517,10 @@ impl<'a> Receiving<'a> {
 
     fn finish(&mut self) -> Result<()> {
         // A directory gets its mode after those inside of it: it may be closed to us then.
-        for (name, mode) in std::mem::take(&mut self.modes).iter().rev() {
+        for (name, (mode, entry)) in std::mem::take(&mut self.modes).iter().rev() {
             let set = self.root.place(name).and_then(|place| place.set_directory_mode(*mode));
-            if let Err(e) = set {
-                let name = String::from_utf8_lossy(name);
-                tracing::warn!(%name, error = %e, "a directory has not got its mode");
+            if let Err(why) = set {
+                self.differs(*entry, &String::from_utf8_lossy(name), &why)?;
             }
         }
         if self.syncs {
@@ -541,12 +543,18 @@ impl<'a> Receiving<'a> {
         // Each entry counts as failed once.
         let Some(name) = self.names.remove(&entry) else { return Ok(()) };
         tracing::info!(name, why, "not copied");
-        self.received.failures += 1;
         self.tally.fails();
-        if self.received.failed.len() < FAILED {
-            self.received.failed.push((name, why.clone()));
-        }
+        self.received.failed.add(name, why.clone());
         self.reply(&Reply::Failed { entry, why })
+    }
+
+    /// An entry is here, but for what its file system does not take of it.
+    fn differs(&mut self, entry: u32, name: &str, why: &Failure) -> Result<()> {
+        let why = format!("{why:#}");
+        tracing::info!(name, why, "not in all as at the sender");
+        self.tally.differs();
+        self.received.differing.add(name.to_owned(), why.clone());
+        self.reply(&Reply::Differs { entry, why })
     }
 
     fn reply(&mut self, reply: &Reply) -> Result<()> {

@@ -40,6 +40,10 @@ pub(super) struct Line<'a> {
     /// What has failed, as far as it is named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) failures: Vec<NotCopied>,
+    /// Entries that are there, and are not in all as they are at the sender; and why, as far as they are named.
+    differing: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) differences: Vec<NotCopied>,
     /// At the sender: entries that were not reached before an early end.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<u64>,
@@ -54,7 +58,7 @@ pub(super) struct Line<'a> {
     error: Option<String>,
 }
 
-/// An entry that could not be copied.
+/// An entry that could not be copied, or not in all.
 #[derive(Serialize, Debug, Clone, PartialEq, Eq)]
 pub(super) struct NotCopied {
     path: String,
@@ -99,6 +103,35 @@ impl Named {
         let most = if self == Named::All { usize::MAX } else { Named::MOST };
         let named = failed.map(|(path, why)| NotCopied { path, why: why.to_owned() });
         named.take(most).collect()
+    }
+}
+
+/// Entries that something is to be said of, and what.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    pub(super) count: u64,
+    /// The first of them.
+    pub(super) first: Vec<(String, String)>,
+}
+
+impl Noted {
+    /// The most that are kept by name.
+    pub(super) const MOST: usize = 1000;
+
+    pub(super) fn add(&mut self, name: String, why: String) {
+        self.count += 1;
+        if self.first.len() < Noted::MOST {
+            self.first.push((name, why));
+        }
+    }
+
+    pub(super) fn each(&self) -> impl Iterator<Item = (String, &str)> {
+        self.first.iter().map(|(name, why)| (name.clone(), &**why))
+    }
+
+    /// Says it of each.
+    pub(super) fn complain(&self, whose: &str, named: Named) {
+        complain_of_each(whose, self.each(), named, self.count - self.first.len() as u64);
     }
 }
 
@@ -155,7 +188,6 @@ pub(super) struct Counts<'a> {
     pub(super) tally: &'a Tally,
     /// How it was written, if that is known.
     pub(super) how: Option<Finished>,
-    pub(super) failed: u64,
 }
 
 pub(super) fn line<'a>(
@@ -166,7 +198,8 @@ pub(super) fn line<'a>(
     error: Option<String>,
 ) -> Line<'a> {
     let seconds = time.as_secs_f64();
-    let Counts { tally, how, failed } = counts;
+    let Counts { tally, how } = counts;
+    let (failed, differing) = (tally.failed(), tally.differing());
     Line {
         protocol: "direct-read",
         device: device.name(),
@@ -182,10 +215,12 @@ pub(super) fn line<'a>(
         not_mapped: None,
         failed,
         failures: Vec::new(),
+        differing,
+        differences: Vec::new(),
         missing: None,
         left_out: None,
         cpu: pinning::listed(),
-        ok: error.is_none() && failed == 0,
+        ok: error.is_none() && failed == 0 && differing == 0,
         error,
     }
 }
@@ -216,13 +251,17 @@ impl Line<'_> {
 
     /// For people at the receiver.
     pub(super) fn says(&self) -> String {
-        let Line { peer, entries, destination, failed, seconds, .. } = self;
+        let Line { peer, entries, destination, failed, differing, seconds, .. } = self;
         let (moved, had) = (bytes(self.bytes), bytes(self.bytes_present));
         let entries = counted_as(*entries, "entry", "entries");
         let early = if self.error.is_none() { "" } else { ", and no more" };
+        let differ = match differing {
+            0 => String::new(),
+            n => format!(", {n} not as at the sender"),
+        };
         format!(
             "{peer}: {entries}, {moved} read ({destination}) in {seconds:.1} s, \
-             {had} present, {failed} failed{early}"
+             {had} present, {failed} failed{differ}{early}"
         )
     }
 }
@@ -252,8 +291,9 @@ mod tests {
         let (device, tally) = (rdma_conn::device::soft().unwrap(), Tally::default());
         tally.moves(40_000);
         tally.done();
+        (0..2).for_each(|_| tally.fails());
         let of = |error: Option<&str>, all| {
-            let counts = Counts { tally: &tally, how: None, failed: 2 };
+            let counts = Counts { tally: &tally, how: None };
             let error = error.map(Into::into);
             let mut line = line(&device, "x".into(), counts, Duration::from_secs(1), error);
             line.count_at_sender(all, 0);
@@ -277,5 +317,16 @@ mod tests {
         let of = |error| of(error, 7);
         let says = of(Some("it has gone")).says();
         assert!(says.ends_with("2 failed, and no more"), "{says}");
+    }
+
+    #[test]
+    fn what_differs_is_there_and_no_success() {
+        let (device, tally) = (rdma_conn::device::soft().unwrap(), Tally::default());
+        tally.done();
+        tally.differs();
+        let counts = Counts { tally: &tally, how: None };
+        let line = line(&device, "x".into(), counts, Duration::from_secs(1), None);
+        assert_eq!((line.entries, line.differing, line.ok), (1, 1, false));
+        assert!(line.says().ends_with("0 failed, 1 not as at the sender"), "{}", line.says());
     }
 }

@@ -1,5 +1,6 @@
 //! The sending end: one thread a receiver, none of which waits for another for long.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +32,7 @@ use crate::session::{Origin, dial, explain, notice_death, sender_ended};
 pub(super) const AHEAD: usize = 64;
 /// The longest line of a reply.
 const MOST_LINE: usize = 1 << 16;
-/// Replies that are kept until the sender takes them. Each message has one at most, and
+/// Replies that are kept until the sender takes them. Each message but the last has two at most, and
 /// no more messages are under way than the window and the receiver's steps.
 const REPLIES: usize = 256;
 /// How long the sender waits for a reply until it checks whether the receiver lives.
@@ -61,6 +62,8 @@ pub(super) struct Done {
     pub(super) failed: Vec<(usize, String)>,
     /// What this end cannot read, and why.
     pub(super) unreadable: Vec<(usize, String)>,
+    /// What is there, and not in all as it is here; and why.
+    pub(super) differing: BTreeMap<usize, String>,
 }
 
 /// Why a receiver has not been sent everything.
@@ -179,6 +182,7 @@ struct Copying<'a> {
     /// For messages that are words only.
     empty: FrozenBuffer,
     known: Vec<Option<Known>>,
+    differing: BTreeMap<usize, String>,
     finished: Option<Finished>,
     /// Why the receiver does not go on, as it says.
     given_up: Option<String>,
@@ -207,7 +211,19 @@ impl<'a> Copying<'a> {
         let (replies, empty) = prepared.with_context(|| format!("the copy to {to}"))?;
         let known = vec![None; source.entries.len()];
         let (finished, given_up, tally) = (None, None, &ongoing.tally);
-        Ok(Copying { source, sender, replies, empty, known, finished, given_up, tally, bar })
+        let differing = BTreeMap::new();
+        Ok(Copying {
+            source,
+            sender,
+            replies,
+            empty,
+            known,
+            differing,
+            finished,
+            given_up,
+            tally,
+            bar,
+        })
     }
 
     fn run(&mut self, runner: Runner<'_>) -> Result<()> {
@@ -246,7 +262,8 @@ impl<'a> Copying<'a> {
 
     /// The result until now.
     fn done(&self) -> Done {
-        let mut done = Done { finished: self.finished, ..Done::default() };
+        let differing = self.differing.clone();
+        let mut done = Done { finished: self.finished, differing, ..Done::default() };
         for (at, known) in self.known.iter().enumerate() {
             match known {
                 Some(Known::Failed(why)) => done.failed.push((at, why.clone())),
@@ -414,6 +431,14 @@ impl<'a> Copying<'a> {
             Reply::Have { entry, pieces, hash } => (entry, Known::Have { pieces, hash }),
             Reply::Done { entry } => (entry, Known::Done),
             Reply::Failed { entry, why } => (entry, Known::Failed(why)),
+            Reply::Differs { entry, why } => {
+                let at = entry as usize;
+                ensure!(at < self.known.len(), "a reply about nothing");
+                if self.differing.insert(at, why).is_none() {
+                    self.tally.differs();
+                }
+                return Ok(());
+            }
             Reply::Finished(finished) => {
                 self.finished = Some(finished);
                 return Ok(());

@@ -61,7 +61,7 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
         (0, n) => Err(anyhow::anyhow!("left out: {n}; all else is there")),
         (n, _) => {
             let all = counted_as(options.to.len() as u64, "receiver", "receivers");
-            Err(anyhow::anyhow!("something is missing at {n} of {all}"))
+            Err(anyhow::anyhow!("something is missing, or not as it is here, at {n} of {all}"))
         }
     }
 }
@@ -158,16 +158,18 @@ impl Told {
             .iter()
             .flat_map(|one| one.end.0.unreadable.iter().map(|(at, why)| (*at, &**why)))
             .collect();
-        let paths = |(at, why): (usize, _)| (entries[at].path.display().to_string(), why);
-        complain_of_each("", unreadable.into_iter().map(paths), named, 0);
+        let path = |at: usize| entries[at].path.display().to_string();
+        let name = |at: usize| String::from_utf8_lossy(&entries[at].name).into_owned();
+        let unreadable = unreadable.into_iter().map(|(at, why)| (path(at), why));
+        complain_of_each("", unreadable, named, 0);
         let mut bad = 0;
         let mut table = Table::new(1, &TABLE);
         for ToOne { ongoing, end: (done, end), time } in sent {
             let Ongoing { peer: to, tally, .. } = &**ongoing;
-            let names = done.failed.iter().map(|(at, why)| {
-                (String::from_utf8_lossy(&entries[*at].name).into_owned(), &**why)
-            });
-            complain_of_each(&format!("{to}: "), names, named, 0);
+            let failed = done.failed.iter().map(|(at, why)| (name(*at), &**why));
+            complain_of_each(&format!("{to}: "), failed, named, 0);
+            let differing = done.differing.iter().map(|(at, why)| (name(*at), &**why));
+            complain_of_each(&format!("{to}: "), differing, named, 0);
             match end {
                 Ok(()) => {}
                 // It is said of all together.
@@ -179,15 +181,15 @@ impl Told {
                 Ok(()) => None,
                 Err(Stopped::Before(error) | Stopped::During(error)) => Some(format!("{error:#}")),
             };
-            let failed = tally.failed();
-            bad += u32::from(error.is_some() || failed > 0);
-            let counts = Counts { tally, how: done.finished, failed };
+            let is_whole = error.is_none() && tally.failed() + tally.differing() == 0;
+            bad += u32::from(!is_whole);
+            let counts = Counts { tally, how: done.finished };
             let mut line = line(device, to.clone(), counts, *time, error);
             line.count_at_sender(entries.len() as u64, *left_out);
             let failures = done.failed.iter().chain(&done.unreadable);
-            let failures =
-                failures.map(|(at, why)| (entries[*at].path.display().to_string(), &**why));
-            line.failures = named.list(failures);
+            line.failures = named.list(failures.map(|(at, why)| (path(*at), &**why)));
+            let differences = done.differing.iter().map(|(at, why)| (path(*at), &**why));
+            line.differences = named.list(differences);
             match common.json {
                 true => say!("{}", serde_json::to_string(&line)?),
                 false => table.add_row(line.row(entries.len() as u64)),

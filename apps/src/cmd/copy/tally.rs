@@ -13,6 +13,7 @@ pub(super) struct Tally {
     had: AtomicU64,
     entries: AtomicU64,
     failed: AtomicU64,
+    differing: AtomicU64,
 }
 
 impl Tally {
@@ -36,8 +37,17 @@ impl Tally {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// One more entry is there, and is not as it is at the sender.
+    pub(super) fn differs(&self) {
+        self.differing.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn differing(&self) -> u64 {
+        self.differing.load(Ordering::Relaxed)
     }
 
     pub(super) fn moved(&self) -> u64 {

@@ -20,7 +20,7 @@ use twox_hash::XxHash3_128;
 
 /// The beginning of the sender's application data in the handshake; behind it, where the sender
 /// runs ([`Origin`](crate::session::Origin)).
-pub(super) const GREETING: &str = "rdma-conn copy 6 ";
+pub(super) const GREETING: &str = "rdma-conn copy 7 ";
 /// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
 /// a time stays in a processor's cache, and ext4 takes 1 MiB at half the speed. Each piece is
 /// mapped and registered for itself where it lands in its file.
@@ -151,6 +151,8 @@ pub(super) enum Reply {
     Done { entry: u32 },
     /// It could not be copied, and why.
     Failed { entry: u32, why: String },
+    /// It is here, but for what the receiver's file system does not take of it.
+    Differs { entry: u32, why: String },
     /// That was all.
     Finished(Finished),
     /// Nothing more will be received, and why.

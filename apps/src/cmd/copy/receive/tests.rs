@@ -168,7 +168,7 @@ fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
     let why = receiving.piece(0, 0, hash(&bytes), &bytes).unwrap_err();
     assert!(why.to_string().contains("writing file: No space left"), "{why:#}");
     receiving.give_up_all(why);
-    assert_eq!(receiving.received.failures, 0, "each entry would say the same");
+    assert_eq!(receiving.received.failed.count, 0, "each entry would say the same");
     only_file(&scratch.path);
     let mut said = String::new();
     answers.read_line(&mut said).unwrap();
@@ -191,7 +191,7 @@ fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
     }
     receiving.give_up(0, &Failure::from(Errno::NOSPC).context("writing")).unwrap();
     receiving.give_up(1, &anyhow!("its checksum is another one")).unwrap();
-    let failed = receiving.received.failed.iter().map(|(name, why)| (&**name, &**why));
+    let failed = receiving.received.failed.first.iter().map(|(name, why)| (&**name, &**why));
     let full = "writing: No space left on device (os error 28)";
     let other = "its checksum is another one";
     assert_eq!(failed.collect::<Vec<_>>(), [("0", full), ("1", other)]);
@@ -274,10 +274,11 @@ fn entries_come_in_order_and_fail_once() {
     begin(0).unwrap();
     assert!(begin(0).is_err(), "twice");
     receiving.step(Step::Word(Word::Abandon { entry: 0 })).unwrap();
-    assert_eq!((receiving.received.failures, receiving.received.failed.len()), (1, 1));
-    for entry in 1..=FAILED as u32 {
+    let count = |failed: &Noted| (failed.count, failed.first.len());
+    assert_eq!(count(&receiving.received.failed), (1, 1));
+    for entry in 1..=Noted::MOST as u32 {
         receiving.begin(entry, What::Directory, 0o700, 0, b"..", b"").unwrap();
     }
-    let Received { failures, failed, .. } = &receiving.received;
-    assert_eq!((*failures, failed.len(), receiving.names.len()), (FAILED as u64 + 1, FAILED, 0));
+    let failed = count(&receiving.received.failed);
+    assert_eq!((failed, receiving.names.len()), ((Noted::MOST as u64 + 1, Noted::MOST), 0));
 }
