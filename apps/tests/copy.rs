@@ -508,6 +508,24 @@ fn what_is_left_out_is_counted_and_is_no_success() {
     assert!(receiving.ended().status.success());
 }
 
+/// Such files have no bytes by their metadata, and some to read.
+#[test]
+fn a_file_of_the_kernel_does_not_arrive_empty() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-known"), Tree::new("copy-unknown"));
+    fs::write(source.0.join("file"), b"bytes").unwrap();
+    let (receiving, to) = receiver(&copy, &["--once"]);
+    let sent = Running::command(&["copy", "--to", &to, "/proc/version", source.text()]).ended();
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    let says = |line: &String| line.contains("/proc/version: it has not the length");
+    assert!(sent.err.iter().any(says), "{sent:?}");
+    assert_eq!(receiving.ended().status.code(), Some(1));
+    assert_eq!(fs::read_dir(&copy.0).unwrap().count(), 1, "something is left of it");
+    assert_same(&source.0, &copy.0.join(source.0.file_name().unwrap()));
+}
+
 #[test]
 fn a_refused_connection_is_not_the_one_copy_and_the_output_names_both() {
     if !connects_processes() {

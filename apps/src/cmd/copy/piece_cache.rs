@@ -11,7 +11,7 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Buffer, BufferConfig, FrozenBuffer};
 
 use super::pace::{At, Pace, Wait};
-use super::source::Entry;
+use super::source::{Entry, OTHER_LENGTH};
 use super::wire::{Hash, PIECE, hash};
 
 /// The longest that the others wait for a receiver that makes no progress.
@@ -27,10 +27,6 @@ pub(super) struct Piece {
 
 /// A piece, or why its file cannot be copied.
 pub(super) type Found = std::result::Result<Piece, String>;
-
-/// Why a file is not copied that is not what it was.
-pub(super) const CHANGED: &str =
-    "it has changed while it was copied: the same command copies it as it is then";
 
 /// Pieces that were read, and are kept for those that have yet to get them.
 #[derive(Debug)]
@@ -92,7 +88,9 @@ impl Pieces {
             Err(e) => {
                 self.cache().free.push(buffer);
                 return Ok(Err(match e.kind() {
-                    std::io::ErrorKind::UnexpectedEof => CHANGED.into(),
+                    std::io::ErrorKind::UnexpectedEof => {
+                        entry.fault(file).ok().flatten().unwrap_or(OTHER_LENGTH).into()
+                    }
                     _ => format!("it cannot be read: {e}"),
                 }));
             }

@@ -17,7 +17,7 @@ use rdma_conn::verbs_safe::BufferConfig;
 use rustix::fs::OFlags;
 
 use super::ending::Ongoing;
-use super::piece_cache::{CHANGED, Pieces, Runner};
+use super::piece_cache::{Pieces, Runner};
 use super::source::Entry;
 use super::tally::Tally;
 use super::wire::{
@@ -349,10 +349,10 @@ impl<'a> Copying<'a> {
             self.tally.moves(found.len as u64);
             self.bar.inc(found.len as u64);
         }
-        match entry.is_unchanged(&file) {
-            Ok(true) => self.say(&Word::End { entry: at as u32, hash: hash_of_hashes(&hashes) }),
-            Ok(false) => self.abandon(at, CHANGED.into()),
-            Err(e) => self.abandon(at, format!("it cannot be looked at: {e}")),
+        match entry.fault(&file) {
+            Ok(None) => self.say(&Word::End { entry: at as u32, hash: hash_of_hashes(&hashes) }),
+            Ok(Some(why)) => self.abandon(at, why.into()),
+            Err(e) => self.abandon(at, format!("it cannot be read to its end: {e}")),
         }
     }
 

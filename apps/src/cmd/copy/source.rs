@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,14 @@ use anyhow::{Context, Result, bail};
 use super::place::is_partial_name;
 use super::wire::What;
 use crate::outcome::usage;
+
+/// Why a file is not copied that is not what it was.
+pub(super) const CHANGED: &str =
+    "it has changed while it was copied: the same command copies it as it is then";
+
+/// Why a file is not copied that ends elsewhere.
+pub(super) const OTHER_LENGTH: &str = "it has not the length that its metadata tell, as a file of the kernel: write it to \
+     another file first, or send it by `rdma-conn pipe`";
 
 /// Something to be copied.
 #[derive(Debug)]
@@ -42,10 +50,14 @@ impl Stamp {
 }
 
 impl Entry {
-    /// Whether this is the file that was found, with what it had then. Receivers may read it at
-    /// different times: all of them get the same, or none.
-    pub(super) fn is_unchanged(&self, file: &File) -> std::io::Result<bool> {
-        Ok(Stamp::of(&file.metadata()?) == self.stamp)
+    /// Why a file that was read as far as it was found is not kept: it is another one by now, or goes
+    /// on. Receivers may read it at different times: all of them get the same, or none.
+    pub(super) fn fault(&self, file: &File) -> std::io::Result<Option<&'static str>> {
+        if Stamp::of(&file.metadata()?) != self.stamp {
+            return Ok(Some(CHANGED));
+        }
+        let goes_on = file.read_at(&mut [0], self.len)? > 0;
+        Ok(goes_on.then_some(OTHER_LENGTH))
     }
 }
 
@@ -120,7 +132,13 @@ fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
         () if kind.is_dir() => (What::Directory, 0, Vec::new()),
         () if kind.is_file() => (What::File, metadata.len(), Vec::new()),
         () if kind.is_symlink() => {
-            let target = std::fs::read_link(path)?.as_os_str().as_bytes().to_vec();
+            let target = std::fs::read_link(path)?;
+            let named = path.parent().map_or(target.clone(), |parent| parent.join(&target));
+            // As `/dev/fd/63` of a shell's `<(…)`.
+            if std::fs::symlink_metadata(named).is_err() && std::fs::metadata(path).is_ok() {
+                bail!("a link to what has no name, as a pipe: `rdma-conn pipe` sends its bytes");
+            }
+            let target = target.into_os_string().into_encoded_bytes();
             (What::Link, target.len() as u64, target)
         }
         () => bail!("neither a file nor a directory nor a symbolic link"),
@@ -131,7 +149,22 @@ fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
+
+    #[test]
+    fn what_has_no_length_beforehand_is_not_taken_for_empty() {
+        let path = PathBuf::from("/proc/version");
+        let entry = tree(std::slice::from_ref(&path)).unwrap().entries.pop().unwrap();
+        assert_eq!(entry.len, 0, "the kernel tells it now");
+        assert_eq!(entry.fault(&File::open(path).unwrap()).unwrap(), Some(OTHER_LENGTH));
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
+        let Tree { entries, left_out } = tree(&[path]).unwrap();
+        assert!(entries.is_empty(), "{entries:?}");
+        assert!(left_out[0].1.to_string().contains("rdma-conn pipe"), "{left_out:?}");
+    }
 
     #[test]
     fn a_link_is_itself_and_what_cannot_be_copied_keeps_nothing_else() {
