@@ -1,5 +1,6 @@
 //! The receiving end of one copy.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -33,6 +34,9 @@ const STEPS: usize = 64;
 /// Files that are gathered at a time, each of which has a descriptor or two. A sender
 /// begins [`AHEAD`](super::send::AHEAD) of them ahead.
 const FILES: usize = 2 * super::send::AHEAD;
+/// Directories that wait for their modes. More of them are not open at a time: a sender sends all that is in a
+/// directory before the next one.
+const DIRECTORIES: usize = 4096;
 
 const SENDER_GONE: &str = "the sender has gone";
 /// How long the sender may take to read why this end gives up.
@@ -166,6 +170,20 @@ impl Landing {
     }
 }
 
+/// Modes of directories, and their entries, by path.
+type Modes = BTreeMap<Vec<u8>, (u32, u32)>;
+
+/// The directories that something of this name is in.
+fn parents(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    (0..name.len()).filter(move |at| name[*at] == b'/').map(move |at| &name[..at])
+}
+
+/// The modes of those directories that are `open`, and the others'.
+fn part<'a>(modes: Modes, open: impl Iterator<Item = &'a [u8]>) -> (Modes, Modes) {
+    let open: HashSet<&[u8]> = open.collect();
+    modes.into_iter().partition(|(name, _)| open.contains(&**name))
+}
+
 struct Receiving<'a> {
     receiver: Receiver,
     device: &'a Device,
@@ -183,12 +201,12 @@ struct Receiving<'a> {
     buffers: Vec<Buffer>,
     steps: VecDeque<Step>,
     files: HashMap<u32, PartialFile>,
-    /// Modes of directories, by their paths, which they get at the end, and their entries: they have to
-    /// be filled before. No descriptor is kept: there may be more of them than descriptors.
-    modes: BTreeMap<Vec<u8>, (u32, u32)>,
+    /// Directories that get their modes when they are filled, [`DIRECTORIES`] at most. No descriptor is
+    /// kept: there may be more of them than descriptors.
+    modes: Modes,
     /// Entries that were begun, in order, and the names of those that have not ended.
     begun: u32,
-    names: HashMap<u32, String>,
+    names: HashMap<u32, Vec<u8>>,
     hand: &'a Hand,
     tally: &'a Tally,
     received: Received,
@@ -416,7 +434,7 @@ impl<'a> Receiving<'a> {
         if !matches!(ended, CloseReason::Device(_)) {
             return error.into();
         }
-        let name = self.names.get(&entry).map_or("a file", String::as_str);
+        let name = self.name(entry);
         Failure::from(error).context(format!(
             "writing to {name} itself (if it was truncated, or its disk is full: run the \
              copy again, which goes on from there; with --buffers only that file fails)"
@@ -444,8 +462,12 @@ impl<'a> Receiving<'a> {
         if !self.root.is_on_disk_of(place) {
             return Ok(());
         }
-        let name = self.names.get(&entry).map_or("a file", String::as_str);
-        bail!("writing {name}: {why:#}: {remedy}")
+        bail!("writing {}: {why:#}: {remedy}", self.name(entry))
+    }
+
+    /// The name of an entry that has not ended.
+    fn name(&self, entry: u32) -> Cow<'_, str> {
+        self.names.get(&entry).map_or("a file".into(), |name| String::from_utf8_lossy(name))
     }
 
     /// Gives up all that is missing, and tells the sender why.
@@ -459,6 +481,8 @@ impl<'a> Receiving<'a> {
         // A sender that does not read gets only this much time, not the patience of a reply.
         self.patience = LAST_WORD;
         frame::give_up(&why, |why| self.reply(&Reply::GivenUp { why }));
+        // Those that were there had one before. What is not said here, the next copy says.
+        drop(set_modes(self.root, std::mem::take(&mut self.modes)));
         self.received.error = Some(why);
     }
 
@@ -474,11 +498,11 @@ impl<'a> Receiving<'a> {
         ensure!(self.files.len() < FILES, "more than {FILES} files at a time");
         ensure!(entry == self.begun, "an entry out of order");
         self.begun += 1;
-        self.names.insert(entry, String::from_utf8_lossy(name).into_owned());
+        self.names.insert(entry, name.to_vec());
         let begun = self.root.place(name).and_then(|place| match what {
             What::Directory => {
                 place.make_directory()?;
-                self.modes.insert(name.to_vec(), (mode, entry));
+                self.keep_mode(entry, name, mode)?;
                 Ok(None)
             }
             What::Link => place.make_link(target, self.force).map(|()| None),
@@ -506,8 +530,8 @@ impl<'a> Receiving<'a> {
             Ok((had, other_mode)) => {
                 self.files.remove(&entry);
                 self.tally.has(had);
-                if let (Some(why), Some(name)) = (other_mode, self.names.get(&entry).cloned()) {
-                    self.differs(entry, &name, &why)?;
+                if let Some(why) = other_mode {
+                    self.differs(entry, self.name(entry).into_owned(), &why)?;
                 }
                 self.done(entry)
             }
@@ -515,14 +539,30 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    fn finish(&mut self) -> Result<()> {
-        // A directory gets its mode after those inside of it: it may be closed to us then.
-        for (name, (mode, entry)) in std::mem::take(&mut self.modes).iter().rev() {
-            let set = self.root.place(name).and_then(|place| place.set_directory_mode(*mode));
-            if let Err(why) = set {
-                self.differs(*entry, &String::from_utf8_lossy(name), &why)?;
-            }
+    /// Keeps the mode of a directory until the end, or, where there are many, until all is there that is
+    /// in it.
+    fn keep_mode(&mut self, entry: u32, name: &[u8], mode: u32) -> Result<()> {
+        if self.modes.len() >= DIRECTORIES {
+            let modes = std::mem::take(&mut self.modes);
+            let (open, filled) = part(modes, self.names.values().flat_map(|name| parents(name)));
+            self.modes = open;
+            self.set_modes(filled)?;
         }
+        ensure!(self.modes.len() < DIRECTORIES, "{DIRECTORIES} directories are open already");
+        self.modes.insert(name.to_vec(), (mode, entry));
+        Ok(())
+    }
+
+    fn set_modes(&mut self, modes: Modes) -> Result<()> {
+        for (name, entry, why) in set_modes(self.root, modes) {
+            self.differs(entry, String::from_utf8_lossy(&name).into_owned(), &why)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let modes = std::mem::take(&mut self.modes);
+        self.set_modes(modes)?;
         if self.syncs {
             self.root.sync()?;
         }
@@ -542,6 +582,7 @@ impl<'a> Receiving<'a> {
     fn fail(&mut self, entry: u32, why: String) -> Result<()> {
         // Each entry counts as failed once.
         let Some(name) = self.names.remove(&entry) else { return Ok(()) };
+        let name = String::from_utf8_lossy(&name).into_owned();
         tracing::info!(name, why, "not copied");
         self.tally.fails();
         self.received.failed.add(name, why.clone());
@@ -549,11 +590,11 @@ impl<'a> Receiving<'a> {
     }
 
     /// An entry is here, but for what its file system does not take of it.
-    fn differs(&mut self, entry: u32, name: &str, why: &Failure) -> Result<()> {
+    fn differs(&mut self, entry: u32, name: String, why: &Failure) -> Result<()> {
         let why = format!("{why:#}");
         tracing::info!(name, why, "not in all as at the sender");
         self.tally.differs();
-        self.received.differing.add(name.to_owned(), why.clone());
+        self.received.differing.add(name, why.clone());
         self.reply(&Reply::Differs { entry, why })
     }
 
@@ -564,6 +605,16 @@ impl<'a> Receiving<'a> {
             false => Failure::from(e).context(SENDER_GONE),
         })
     }
+}
+
+/// Gives directories their modes, the deepest first: one may be closed to us then. Returns those that have
+/// other ones, by name and entry, and why.
+fn set_modes(root: &Root, modes: Modes) -> Vec<(Vec<u8>, u32, Failure)> {
+    let set = |name: &[u8], mode| root.place(name)?.set_directory_mode(mode);
+    let each = |(name, (mode, entry)): (Vec<u8>, (u32, u32))| {
+        set(&name, mode).err().map(|why| (name, entry, why))
+    };
+    modes.into_iter().rev().filter_map(each).collect()
 }
 
 #[cfg(test)]

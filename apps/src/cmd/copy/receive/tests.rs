@@ -3,7 +3,7 @@ use rdma_conn::ZeroCopySend;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -222,6 +222,32 @@ fn files_are_not_begun_without_end() {
     };
     (0..FILES as u32).for_each(|entry| begin(entry).unwrap());
     assert!(begin(FILES as u32).unwrap_err().to_string().contains("at a time"));
+}
+
+/// Directories are many, and a receiver keeps the modes of those only that something may still come into.
+#[test]
+fn modes_of_directories_are_not_kept_without_end() {
+    let scratch = Scratch::new("copy-broad");
+    let (_sender, mut receiving) = scratch.ends();
+    let mut answers = scratch.listener.accept().unwrap().0;
+    std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+    let directory = |at: u32| if at == 0 { "all".to_owned() } else { format!("all/{at}") };
+    for at in 0..=2 * DIRECTORIES as u32 {
+        let name = directory(at);
+        receiving.begin(at, What::Directory, 0o550, 0, name.as_bytes(), b"").unwrap();
+        assert!(receiving.modes.len() <= DIRECTORIES, "at {at}");
+    }
+    let mode = |at| {
+        let path = scratch.path.join(directory(at));
+        std::fs::metadata(path).unwrap().mode() & 0o777
+    };
+    assert_eq!((mode(1), mode(0)), (0o550, 0o700), "the first one, and the open one");
+    receiving.syncs = false;
+    receiving.finish().unwrap();
+    assert_eq!((mode(0), mode(2 * DIRECTORIES as u32)), (0o550, 0o550));
+    assert_eq!(receiving.received.differing.count, 0);
+    let open = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(scratch.path.join("all"), open).unwrap();
 }
 
 /// A file that cannot be mapped is one that was opened for writing only.
