@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use host::channel::{RecvError, channel};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::outcome::{Failure, Outcome, printable};
 
@@ -61,6 +61,26 @@ pub(crate) fn bytes(bytes: u64, json: bool) -> ProgressBar {
     let template = "{spinner} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} ({eta} left)";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
+    }
+    bar
+}
+
+/// A bar of `bytes`, with their rate, and of what they are bytes of: `count` says how far that has come, at each
+/// look, as many small files are few bytes.
+pub(crate) fn counted(
+    bytes: u64,
+    json: bool,
+    count: impl Fn() -> String + Send + Sync + Clone + 'static,
+) -> ProgressBar {
+    let bar = bar(bytes, json);
+    let template =
+        "{spinner} [{bar:30}] {bytes}/{total_bytes}, {count}, {binary_bytes_per_sec} ({eta} left)";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        let write = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            // A bar that was not drawn is drawn again.
+            let _ = out.write_str(&count());
+        };
+        bar.set_style(style.with_key("count", write));
     }
     bar
 }

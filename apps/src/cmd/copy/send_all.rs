@@ -14,7 +14,7 @@ use super::piece_cache::Pieces;
 use super::report::{Counts, GOES_ON, Named, TABLE, complain, complain_of_each, line};
 use super::send::{self, Done, Source, Stopped};
 use super::source;
-use super::tally::Onlooker;
+use super::tally::{self, Onlooker};
 use crate::cli::{Common, Copy};
 use crate::measure::figures::{bytes, counted_as};
 use crate::outcome::{self, Failure, Outcome, usage};
@@ -41,11 +41,13 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
         let count = counted_as(entries.len() as u64, "entry", "entries");
         remark!("sending {count}, {}", bytes(total));
     }
-    let bar = progress::bytes(total * options.to.len() as u64, common.json);
-    let told =
-        Told { common: common.clone(), device: device.clone(), entries: entries.into(), left_out };
     let copies = options.to.iter().map(|to| Arc::new(Ongoing::new(to.to_string())));
     let copies: Vec<_> = copies.collect();
+    let (of, all) = (copies.clone(), (entries.len() * copies.len()) as u64);
+    let count = move || tally::ended(of.iter().map(|copy| &copy.tally), all);
+    let bar = progress::counted(total * options.to.len() as u64, common.json, count);
+    let told =
+        Told { common: common.clone(), device: device.clone(), entries: entries.into(), left_out };
     let sending = Arc::new(Sending::new(copies.iter().cloned()));
     report_at_a_signal(&told, &sending, &bar)?;
     let pieces = Pieces::new(device);

@@ -63,6 +63,12 @@ impl Tally {
     }
 }
 
+/// How many entries have come to their ends at all receivers, of `all`.
+pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> String {
+    let ended: u64 = tallies.map(|tally| tally.entries() + tally.failed()).sum();
+    format!("{ended} of {}", counted_as(all, "entry", "entries"))
+}
+
 /// Reports a tally now and then.
 #[derive(Debug)]
 pub(super) struct Onlooker<'a> {
@@ -118,5 +124,15 @@ mod tests {
         let line = sender.line();
         assert!(line.starts_with("here: 20.0 kB of 30.0 kB, 1 of 3 entries, "), "{line}");
         assert!(sender.line().ends_with(", 0 B/s"), "nothing has come since");
+    }
+
+    #[test]
+    fn a_bar_counts_entries_of_all_receivers_whether_they_have_failed_or_not() {
+        let tallies = [Tally::default(), Tally::default()];
+        assert_eq!(ended(tallies.iter(), 1), "0 of 1 entry");
+        tallies[0].done();
+        tallies[1].fails();
+        tallies[1].moves(5);
+        assert_eq!(ended(tallies.iter(), 6), "2 of 6 entries");
     }
 }
