@@ -508,6 +508,40 @@ fn what_is_left_out_is_counted_and_is_no_success() {
     assert!(receiving.ended().status.success());
 }
 
+/// What a directory's mode keeps from its owner, too, a copy does all the same, and root is no other user here.
+#[test]
+fn a_second_copy_fills_a_directory_that_nothing_may_be_made_in() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-closed"), Tree::new("copy-closed-there"));
+    let closed = source.0.join("closed");
+    fs::create_dir(&closed).unwrap();
+    let there = copy.0.join(source.0.file_name().unwrap());
+    for name in ["first", "second"] {
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(closed.join(name), name).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+        let program = env!("CARGO_BIN_EXE_rdma-conn");
+        let mut command = Command::new(program);
+        if rustix::process::geteuid().is_root() {
+            command = Command::new("setpriv");
+            let without = "--bounding-set=-dac_override,-dac_read_search";
+            command.args(["--inh-caps=-all", without, program]);
+        }
+        command.args(["--device", &support::device(), "copy", "--into", copy.text(), "--once"]);
+        command.args(["--listen", "127.0.0.1:0"]);
+        let (receiving, to) = Running::listening(Running::new(&mut command));
+        let sent = sender(&source, &[&to.to_string()]).ended();
+        assert!(sent.status.success(), "{sent:?}");
+        assert!(receiving.ended().status.success());
+        assert_same(&source.0, &there);
+    }
+    for tree in [&closed, &there.join("closed")] {
+        fs::set_permissions(tree, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
 /// Such files have no bytes by their metadata, and some to read.
 #[test]
 fn a_file_of_the_kernel_does_not_arrive_empty() {

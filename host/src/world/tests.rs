@@ -190,7 +190,8 @@ fn scoped_threads_end_in_the_scope() {
     let (_, sum) = reports(3, || {
         let numbers = [1, 2, 3];
         thread::scope(|scope| {
-            let parts: Vec<_> = numbers.iter().map(|n| scope.spawn(move || 10 * n).unwrap()).collect();
+            let parts: Vec<_> =
+                numbers.iter().map(|n| scope.spawn(move || 10 * n).unwrap()).collect();
             scope.spawn(|| time::sleep(MINUTE)).unwrap();
             parts.into_iter().map(|part| part.join().unwrap()).sum::<i32>()
         })

@@ -299,12 +299,20 @@ impl Place {
             {
                 return Ok(());
             }
-            Found::Link | Found::File(_) if force => {
-                unlinkat(&self.directory, &*self.name, AtFlags::empty())?;
-            }
+            Found::Link | Found::File(_) if force => return self.replace_by_link(target),
             _ => bail!("there is something of this name: --force replaces files and links"),
         }
         symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name).context(MAKING)
+    }
+
+    /// Replaces what is there in one step: where that fails, it stays.
+    fn replace_by_link(&self, target: &[u8]) -> Result<()> {
+        let (directory, partial) = (&self.directory, self.partial_name());
+        // Of a copy that was interrupted.
+        let _ = unlinkat(directory, &*partial, AtFlags::empty());
+        symlinkat(OsStr::from_bytes(target), directory, &*partial).context(MAKING)?;
+        let named = renameat(directory, &*partial, directory, &*self.name);
+        Ok(named.inspect_err(|_| self.remove_partial())?)
     }
 
     /// The file that is there under its final name, to be compared.

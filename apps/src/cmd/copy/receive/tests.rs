@@ -1,3 +1,5 @@
+mod refused;
+
 use rdma_conn::Common;
 use rdma_conn::ZeroCopySend;
 use std::fs::File;
