@@ -170,7 +170,8 @@ impl Told {
             let Ongoing { peer: to, tally, .. } = &**ongoing;
             let failed = done.failed.iter().map(|(at, why)| (name(*at), &**why));
             complain_of_each(&format!("{to}: "), failed, named, 0);
-            let differing = done.differing.iter().map(|(at, why)| (name(*at), &**why));
+            // What is in a directory comes before it: each is named.
+            let differing = done.differing.iter().rev().map(|(at, why)| (name(*at), &**why));
             complain_of_each(&format!("{to}: "), differing, named, 0);
             match end {
                 Ok(()) => {}
