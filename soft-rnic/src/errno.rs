@@ -1,39 +1,51 @@
-//! How verbs report failure: a positive errno, or a null pointer and `errno`.
+//! Failures of verbs: a positive errno, or a null pointer, -1 or a negative errno; all of them set `errno`.
+//!
+//! Within the crate a failure is an [`Errno`]. Only the functions here make a verb's result of one, so that none is
+//! returned without being set.
 
 use core::ffi::c_int;
 
-pub(crate) use libc::{
-    EAGAIN, EBUSY, EFAULT, EINVAL, ENODATA, ENODEV, ENOENT, ENOMEM, EOPNOTSUPP, EPERM,
-};
+use rustix::io::Errno;
 
-/// What a function that returns an errno gives: 0 or the error.
+pub(crate) const EAGAIN: Errno = Errno::AGAIN;
+pub(crate) const EBUSY: Errno = Errno::BUSY;
+pub(crate) const EFAULT: Errno = Errno::FAULT;
+pub(crate) const EINVAL: Errno = Errno::INVAL;
+pub(crate) const ENODATA: Errno = Errno::NODATA;
+pub(crate) const ENODEV: Errno = Errno::NODEV;
+pub(crate) const ENOENT: Errno = Errno::NOENT;
+pub(crate) const ENOMEM: Errno = Errno::NOMEM;
+pub(crate) const EOPNOTSUPP: Errno = Errno::OPNOTSUPP;
+pub(crate) const EPERM: Errno = Errno::PERM;
+
+/// The result of a verb that returns an errno: 0 or the error.
 #[inline]
-pub(crate) fn code(result: Result<(), c_int>) -> c_int {
-    result.err().unwrap_or(0)
+pub(crate) fn code(result: Result<(), Errno>) -> c_int {
+    result.map_or_else(set, |()| 0)
 }
 
-/// What a function that returns a pointer gives: the object, or null and `errno`.
-pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
+/// The result of a verb that returns a pointer: the object or NULL.
+pub(crate) fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(|error| {
         set(error);
         core::ptr::null_mut()
     })
 }
 
-/// What a function that returns -1 with `errno` gives.
-pub(crate) fn minus_one(result: Result<(), c_int>) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(error) => {
-            set(error);
-            -1
-        }
-    }
+/// The result of a verb that returns -1.
+pub(crate) fn minus_one(result: Result<(), Errno>) -> c_int {
+    -c_int::from(code(result) != 0)
+}
+
+/// The result of a verb that returns a number, or a negative errno.
+#[inline]
+pub(crate) fn count(result: Result<u32, Errno>) -> c_int {
+    result.map_or_else(|error| -set(error), |n| n as c_int)
 }
 
 /// Memory for an object or a request: where a world is short of it, `ENOMEM`.
 #[inline(always)]
-pub(crate) fn memory() -> Result<(), c_int> {
+pub(crate) fn memory() -> Result<(), Errno> {
     if host::is_short() { Err(ENOMEM) } else { Ok(()) }
 }
 
@@ -42,7 +54,7 @@ pub(crate) fn memory() -> Result<(), c_int> {
 /// # Safety
 /// `bad_wr` can be written.
 #[inline(always)]
-pub(crate) unsafe fn memory_of_post<T>(wr: *mut T, bad_wr: *mut *mut T) -> Result<(), c_int> {
+pub(crate) unsafe fn memory_of_post<T>(wr: *mut T, bad_wr: *mut *mut T) -> Result<(), Errno> {
     if host::is_post_short() {
         // SAFETY: the caller has checked `bad_wr` against NULL; the verb's contract lets it be written.
         unsafe { bad_wr.write(wr) };
@@ -51,8 +63,11 @@ pub(crate) unsafe fn memory_of_post<T>(wr: *mut T, bad_wr: *mut *mut T) -> Resul
     Ok(())
 }
 
-/// Sets the calling thread's `errno`.
-pub(crate) fn set(error: c_int) {
+/// Sets the calling thread's `errno`; returns it.
+#[cold]
+pub(crate) fn set(error: Errno) -> c_int {
+    let raw = error.raw_os_error();
     // SAFETY: the location is the calling thread's own, valid for its life.
-    unsafe { *libc::__errno_location() = error };
+    unsafe { *libc::__errno_location() = raw };
+    raw
 }

@@ -45,9 +45,8 @@ impl<T> State<T> {
 }
 
 impl<T> EventQueue<T> {
-    pub(crate) fn new() -> Result<EventQueue<T>, c_int> {
-        let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)
-            .map_err(rustix::io::Errno::raw_os_error)?;
+    pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
+        let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)?;
         let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
         Ok(EventQueue { fd, shown: None, state })
     }
@@ -55,17 +54,13 @@ impl<T> EventQueue<T> {
     /// A queue whose descriptor another descriptor can make readable, too (see
     /// [`set`](Self::set)): it then reports input from a sender that cannot append an
     /// event itself, and [`take_or`](Self::take_or) has to look for it.
-    pub(crate) fn extensible() -> Result<EventQueue<T>, c_int> {
-        let with = || {
-            let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let fd = eventfd(0, flags)?;
-            let shown = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            epoll::add(&shown, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-            Ok((fd, Arc::new(shown)))
-        };
-        let (fd, shown) = with().map_err(|error: Errno| error.raw_os_error())?;
+    pub(crate) fn extensible() -> Result<EventQueue<T>, Errno> {
+        let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(0, flags)?;
+        let shown = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&shown, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
-        Ok(EventQueue { fd, shown: Some(shown), state })
+        Ok(EventQueue { fd, shown: Some(Arc::new(shown)), state })
     }
 
     /// The set that callers see as the descriptor, if it can be extended.
@@ -107,7 +102,7 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event, as the descriptor's flags say: blocking or not.
     /// `on_take` runs before another thread can remove the event's object.
-    pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, c_int> {
+    pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, Errno> {
         loop {
             // A read would say so, too, but is a system call.
             if self.shown.is_some() && self.state.lock().has_no_token() {
@@ -115,7 +110,7 @@ impl<T> EventQueue<T> {
             }
             let mut token = [0_u8; 8];
             host::fd::before_read(&self.fd);
-            rustix::io::read(&self.fd, &mut token).map_err(rustix::io::Errno::raw_os_error)?;
+            rustix::io::read(&self.fd, &mut token)?;
             let mut state = self.state.lock();
             if let Some(event) = state.queue.pop_front() {
                 on_take(&event);
@@ -132,7 +127,7 @@ impl<T> EventQueue<T> {
         &self,
         on_take: impl Fn(&T),
         look: impl Fn(bool) -> Option<W>,
-    ) -> Result<T, c_int> {
+    ) -> Result<T, Errno> {
         if self.shown.is_none() {
             return self.take(on_take);
         }
@@ -152,7 +147,7 @@ impl<T> EventQueue<T> {
                 Some(other) => poll(&mut [own, PollFd::new(other, PollFlags::IN)], None),
                 None => poll(&mut [own], None),
             };
-            woken.map_err(Errno::raw_os_error)?;
+            woken?;
         }
     }
 

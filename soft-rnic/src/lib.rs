@@ -307,7 +307,7 @@
 //!
 //! | case | here | rxe |
 //! |---|---|---|
-//! | post that fails | a positive errno, and the request | sends: negative where the library refuses; no request is named where the kernel does |
+//! | post that fails | a positive errno, `errno`, and the request | sends: negative where the library refuses; no request is named where the kernel does |
 //! | slot of an unsignalled request | free when a later completion was polled | free when it is acknowledged |
 //! | receive posted in ERR | flushed at once | flushed when ERR is entered again: the post does not reach the kernel |
 //! | region with an address of its own | any | at the same place in its page, as the kernel asks |

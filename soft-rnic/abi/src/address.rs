@@ -121,13 +121,13 @@ pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
     const NO_VLAN: u16 = 0xffff;
     // SAFETY: the caller's address.
     let (Some(attr), false) = (unsafe { attr.as_ref() }, eth_mac.is_null()) else {
-        return -libc::EINVAL;
+        return -super::set_errno(libc::EINVAL);
     };
     // SAFETY: the caller's context, and room for the address and the number; the members of the
     // union are bytes.
     unsafe {
         if gids::find(context, attr.port_num, attr.grh.dgid.raw).is_err() {
-            return -libc::EHOSTUNREACH;
+            return -super::set_errno(libc::EHOSTUNREACH);
         }
         eth_mac.write_bytes(0, ETHERNET_LL_SIZE as usize);
         if let Some(vid) = vid.as_mut() {

@@ -102,7 +102,7 @@ forward_optional! {
     query_gid_ex(
         context: *mut ibv_context, port_num: u32, index: u32, entry: *mut ibv_gid_entry,
         flags: u32, entry_size: usize
-    ) -> c_int, else libc::EOPNOTSUPP;
+    ) -> c_int, else super::unsupported::code();
     query_qp_data_in_order(
         qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32
     ) -> c_int, else 0;

@@ -38,7 +38,7 @@ unsafe fn gid(context: *mut ibv_context, port_num: u8, index: u32) -> Result<ibv
     }
 }
 
-/// `_ibv_query_gid_table`: the entries of all ports; how many, or a negative errno.
+/// `_ibv_query_gid_table`: the entries of all ports; how many, or a negative errno, which is set as well.
 pub(crate) unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     entry_size: usize,
 ) -> isize {
     if context.is_null() || flags != 0 || entry_size < size_of::<ibv_gid_entry>() {
-        return -(libc::EINVAL as isize);
+        return -(super::set_errno(libc::EINVAL) as isize);
     }
     let mut found = 0;
     for port_num in 1..=u8::MAX {
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
         let Ok(attr) = (unsafe { port(context, port_num) }) else { break };
         for index in 0..u32::try_from(attr.gid_tbl_len).unwrap_or(0) {
             if found == max_entries || entries.is_null() {
-                return -(libc::EINVAL as isize);
+                return -(super::set_errno(libc::EINVAL) as isize);
             }
             // SAFETY: the caller's array has room for `max_entries` of `entry_size` bytes.
             let error = unsafe {

@@ -36,10 +36,11 @@ mod unsupported;
 
 use core::ffi::c_int;
 
-/// Sets the calling thread's `errno`.
-fn set_errno(error: c_int) {
+/// Sets the calling thread's `errno`; returns it.
+fn set_errno(error: c_int) -> c_int {
     // SAFETY: the location is the calling thread's own, valid for its life.
     unsafe { *libc::__errno_location() = error };
+    error
 }
 
 /// What a function that returns -1 with `errno` gives.

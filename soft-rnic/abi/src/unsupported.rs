@@ -7,8 +7,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 /// Stands for functions that return an errno.
 pub(crate) extern "C" fn code() -> c_int {
-    super::set_errno(libc::EOPNOTSUPP);
-    libc::EOPNOTSUPP
+    super::set_errno(libc::EOPNOTSUPP)
 }
 
 /// Stands for functions that return a count, or a negative value.

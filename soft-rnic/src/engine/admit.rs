@@ -1,8 +1,8 @@
 //! What a send queue takes.
 
-use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -15,7 +15,7 @@ use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, len_of};
 
 /// What is checked of a request: its operation, whether it has an immediate, and its list.
-type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), c_int>;
+type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), Errno>;
 
 /// Checks that the send queue can take a request; one that posts queue ([`Op::of_rare`]) is
 /// `EINVAL`. (The request

@@ -111,9 +111,10 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: NULL, or a queue pair of ours.
-    let Some((qp, mut batch)) = (unsafe { started(qp) }) else { return errno::EINVAL };
-    // SAFETY: the list lies in the batch, which is the caller's until this returns.
-    errno::code(batch.link().and_then(|list| unsafe { post::post_whole(qp, list) }))
+    errno::code(unsafe { started(qp) }.ok_or(errno::EINVAL).and_then(|(qp, mut batch)| {
+        // SAFETY: the list lies in the batch, which is the caller's until this returns.
+        batch.link().and_then(|list| unsafe { post::post_whole(qp, list) })
+    }))
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
@@ -33,14 +34,26 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    errno::code(unsafe { send(qp, wr, bad_wr) })
+}
+
+/// [`post_send`], for other verbs.
+///
+/// # Safety
+/// That of the verb.
+#[inline(always)]
+pub(crate) unsafe fn send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> Result<(), Errno> {
     // SAFETY: NULL, or a queue pair of ours.
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
-        return errno::EINVAL;
+        return Err(errno::EINVAL);
     };
     // SAFETY: `bad_wr` is not NULL.
-    if let Err(error) = unsafe { errno::memory_of_post(wr, bad_wr) } {
-        return error;
-    }
+    unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
     unsafe {
         if is_queued(&qp) {
@@ -61,14 +74,23 @@ pub(crate) unsafe extern "C" fn post_send_queued(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    errno::code(unsafe { send_queued(qp, wr, bad_wr) })
+}
+
+/// # Safety
+/// That of the verb.
+unsafe fn send_queued(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> Result<(), Errno> {
     // SAFETY: NULL, or a queue pair of ours.
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
-        return errno::EINVAL;
+        return Err(errno::EINVAL);
     };
     // SAFETY: `bad_wr` is not NULL.
-    if let Err(error) = unsafe { errno::memory_of_post(wr, bad_wr) } {
-        return error;
-    }
+    unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
     unsafe { post_queued(qp, None, wr, bad_wr) }
 }
@@ -89,7 +111,7 @@ fn is_queued(qp: &Qp) -> bool {
 ///
 /// # Safety
 /// `wr` heads a list of valid requests.
-pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Result<(), c_int> {
+pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Result<(), Errno> {
     if wr.is_null() {
         return Ok(());
     }
@@ -103,14 +125,13 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
     // SAFETY: as above.
-    let error = unsafe {
+    unsafe {
         match sq.remote.is_some() {
             _ if is_queued => post_queued(qp, Some(sq), wr, &mut bad),
             true => post_remote(qp, sq, wr, &mut bad),
             false => post_loopback(qp, sq, wr, &mut bad),
         }
-    };
-    if error == 0 { Ok(()) } else { Err(error) }
+    }
 }
 
 /// Whether a list has requests that are queued ([`Op::of_rare`]), if the send queue takes each request of it, and
@@ -122,7 +143,7 @@ unsafe fn takes_all(
     qp: &Qp,
     requester: &Requester,
     mut wr: *mut ibv_send_wr,
-) -> Result<bool, c_int> {
+) -> Result<bool, Errno> {
     if qp.state().refuses_sends() {
         return Err(errno::EINVAL);
     }
@@ -146,22 +167,19 @@ unsafe fn takes_all(
 }
 
 /// The request that was not posted, and why.
-type Posted = Result<(), (c_int, *mut ibv_send_wr)>;
+type Posted = Result<(), (Errno, *mut ibv_send_wr)>;
 
 /// What a post returns.
 ///
 /// # Safety
 /// `bad_wr` can be written.
 #[inline(always)]
-unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    result.map_or_else(
-        |(error, bad)| {
-            // SAFETY: the caller's promise.
-            unsafe { bad_wr.write(bad) };
-            error
-        },
-        |()| 0,
-    )
+unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Errno> {
+    result.map_err(|(error, bad)| {
+        // SAFETY: the caller's promise.
+        unsafe { bad_wr.write(bad) };
+        error
+    })
 }
 
 /// [`posted`] of a list that was executed while it was posted. Rare requests are not
@@ -175,9 +193,9 @@ unsafe fn posted_or_queued(
     qp: InArc<'_, Qp>,
     result: Posted,
     bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
+) -> Result<(), Errno> {
     match result {
-        Ok(()) => 0,
+        Ok(()) => Ok(()),
         // SAFETY: the caller's promise.
         Err((error, bad)) => unsafe { queue_or_refuse(qp, (error, bad), bad_wr) },
     }
@@ -189,9 +207,9 @@ unsafe fn posted_or_queued(
 #[inline(never)]
 unsafe fn queue_or_refuse(
     qp: InArc<'_, Qp>,
-    (error, bad): (c_int, *mut ibv_send_wr),
+    (error, bad): (Errno, *mut ibv_send_wr),
     bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
+) -> Result<(), Errno> {
     // SAFETY: the caller's promise: it is a request of its list.
     unsafe {
         if error == errno::EINVAL && Op::of_rare((*bad).opcode).is_some() {
@@ -199,7 +217,7 @@ unsafe fn queue_or_refuse(
         }
         bad_wr.write(bad);
     }
-    error
+    Err(error)
 }
 
 /// Posts the requests of a list to a peer in this process, and executes them at once.
@@ -215,7 +233,7 @@ unsafe fn post_loopback(
     mut sq: Guard<'_, Sq>,
     mut wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
+) -> Result<(), Errno> {
     qp.resolve_peer(&mut sq);
     let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
     let (mut link, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
@@ -246,11 +264,13 @@ unsafe fn post_remote(
     mut sq: Guard<'_, Sq>,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
+) -> Result<(), Errno> {
     // SAFETY: the caller's list.
     let wr = unsafe { tx_fast_path::send_fast(&qp, &mut sq, wr) };
     let Sq { requester, pending, remote, counters, scratch, .. } = &mut *sq;
-    let Some(remote) = remote.as_deref_mut().filter(|_| !wr.is_null()) else { return 0 };
+    let Some(remote) = remote.as_deref_mut().filter(|_| !wr.is_null()) else {
+        return Ok(());
+    };
     let mut execution = Execution::new();
     let mut parts = SqParts { requester, counters, scratch };
     let result = remote.hold(&qp, |link: &mut RemoteLink<'_, false>| {
@@ -340,7 +360,7 @@ unsafe fn post_queued<'a>(
     held: Option<Guard<'a, Sq>>,
     mut wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
+) -> Result<(), Errno> {
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
     let device = &qp.pd.context.device;
     let card = if device.is_synchronous() { None } else { device.card() };
@@ -376,7 +396,7 @@ unsafe fn post_queued<'a>(
 ///
 /// # Safety
 /// The request is valid.
-unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Result<(), c_int> {
+unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Result<(), Errno> {
     if qp.state().refuses_sends() {
         return Err(errno::EINVAL);
     }
@@ -436,7 +456,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { receive::<false>(qp, wr, bad_wr) }
+    errno::code(unsafe { receive::<false>(qp, wr, bad_wr) })
 }
 
 /// [`post_recv`] of a process that is traced or checked.
@@ -446,7 +466,7 @@ pub(crate) unsafe extern "C" fn post_recv_watched(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { receive::<true>(qp, wr, bad_wr) }
+    errno::code(unsafe { receive::<true>(qp, wr, bad_wr) })
 }
 
 /// # Safety
@@ -456,15 +476,13 @@ unsafe fn receive<const WATCHED: bool>(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
+) -> Result<(), Errno> {
     // SAFETY: NULL, or a queue pair of ours.
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
-        return errno::EINVAL;
+        return Err(errno::EINVAL);
     };
     // SAFETY: `bad_wr` is not NULL.
-    if let Err(error) = unsafe { errno::memory_of_post(wr, bad_wr) } {
-        return error;
-    }
+    unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
     let _charged = unsafe { Charged::of(&qp.pd.context.device, wr) };
     let (result, state) = {
@@ -473,7 +491,7 @@ unsafe fn receive<const WATCHED: bool>(
         if qp.srq.is_some() || matches!(state, State::Reset | State::Destroyed) {
             // SAFETY: the caller's place for a pointer.
             unsafe { bad_wr.write(wr) };
-            return errno::EINVAL;
+            return Err(errno::EINVAL);
         }
         // SAFETY: the caller's list.
         let result = unsafe {
@@ -494,7 +512,7 @@ unsafe fn receive<const WATCHED: bool>(
     if state == State::Err {
         flush_late(&qp);
     }
-    errno::code(result)
+    result
 }
 
 /// Requests that were posted to an erroneous queue pair come back at once.

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
+use rustix::io::Errno;
 use verbs_sys::ib_uverbs_advise_mr_advice as Advice;
 use verbs_sys::*;
 
@@ -54,7 +55,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 }
 
 /// Where a piece of an on-demand region is.
-fn find(mrs: &MrTable, pd: u32, sge: &ibv_sge, is_written: bool) -> Result<u64, c_int> {
+fn find(mrs: &MrTable, pd: u32, sge: &ibv_sge, is_written: bool) -> Result<u64, Errno> {
     let _look = quiescence::look();
     let slot = mrs.slot(sge.lkey).ok_or(errno::ENOENT)?;
     // Acquire: the rest was written before the key.

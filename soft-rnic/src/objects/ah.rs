@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -17,7 +18,7 @@ impl Address {
     ///
     /// # Safety
     /// The request's address handle is NULL or a live one of ours.
-    pub(crate) unsafe fn new(wr: &ibv_send_wr) -> Result<Address, c_int> {
+    pub(crate) unsafe fn new(wr: &ibv_send_wr) -> Result<Address, Errno> {
         // SAFETY: a datagram's request has this member of the union.
         let to = unsafe { wr.wr.ud };
         // SAFETY: the caller's promise.
@@ -37,7 +38,7 @@ struct Ah {
 impl Ah {
     /// # Safety
     /// `ah` is NULL or a live address handle of ours.
-    unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, c_int> {
+    unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
         // SAFETY: the caller's promise.
         unsafe { ah.cast::<Ah>().as_ref() }.ok_or(errno::EINVAL)
     }

@@ -6,6 +6,7 @@
 
 use core::ffi::c_int;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -18,8 +19,8 @@ pub(crate) struct Batch {
     requests: Vec<Built>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
-    /// The first thing that was wrong, or 0.
-    error: c_int,
+    /// The first thing that was wrong.
+    error: Option<Errno>,
 }
 
 /// A request, and where its data are in the batch.
@@ -54,14 +55,12 @@ impl Batch {
         self.requests.clear();
         self.sges.clear();
         self.inline.clear();
-        self.error = 0;
+        self.error = None;
     }
 
     /// Something cannot be done: nothing of the batch will be posted.
-    pub(crate) fn fail(&mut self, error: c_int) {
-        if self.error == 0 {
-            self.error = error;
-        }
+    pub(crate) fn fail(&mut self, error: Errno) {
+        self.error.get_or_insert(error);
     }
 
     /// Adds a request, whose operation is `op` among those of the creation.
@@ -70,17 +69,17 @@ impl Batch {
             self.fail(errno::EOPNOTSUPP);
         } else if self.requests.len() >= most as usize {
             self.fail(errno::ENOMEM);
-        } else if self.error == 0 {
+        } else if self.error.is_none() {
             self.requests.push(Built { wr, data: None });
         }
     }
 
     /// The request that was added last.
     fn last(&mut self) -> Option<&mut Built> {
-        if self.error == 0 && self.requests.is_empty() {
-            self.error = errno::EINVAL;
+        if self.requests.is_empty() {
+            self.fail(errno::EINVAL);
         }
-        if self.error == 0 { self.requests.last_mut() } else { None }
+        if self.error.is_none() { self.requests.last_mut() } else { None }
     }
 
     /// Where the last request goes.
@@ -133,9 +132,9 @@ impl Batch {
     }
 
     /// The list of requests, NULL for none; it points into the batch.
-    pub(crate) fn link(&mut self) -> Result<*mut ibv_send_wr, c_int> {
-        if self.error != 0 {
-            return Err(self.error);
+    pub(crate) fn link(&mut self) -> Result<*mut ibv_send_wr, Errno> {
+        if let Some(error) = self.error {
+            return Err(error);
         }
         let (sges, bytes) = (self.sges.as_mut_ptr(), self.inline.as_mut_ptr());
         let mut next = core::ptr::null_mut();

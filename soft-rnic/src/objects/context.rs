@@ -1,9 +1,9 @@
 //! Contexts: what callers know an open device by.
 
-use core::ffi::c_int;
 use core::mem::offset_of;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -33,7 +33,7 @@ impl Context {
     /// `context` is NULL or an open context of ours.
     pub(crate) unsafe fn from_abi<'a>(
         context: *mut ibv_context,
-    ) -> Result<InArc<'a, Context>, c_int> {
+    ) -> Result<InArc<'a, Context>, Errno> {
         if context.is_null() {
             return Err(errno::EINVAL);
         }

@@ -43,6 +43,7 @@ use std::sync::{Arc, Weak};
 
 use host::plant::{Plant, is_planted};
 use host::sync::Mutex;
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
@@ -163,7 +164,7 @@ impl Cq {
     /// # Safety
     /// `cq` is NULL or a live completion queue of ours.
     #[inline]
-    pub(crate) unsafe fn from_abi<'a>(cq: *mut ibv_cq) -> Result<InArc<'a, Cq>, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(cq: *mut ibv_cq) -> Result<InArc<'a, Cq>, Errno> {
         // SAFETY: the caller's promise; every completion queue lives in an Arc.
         unsafe { InArc::new(cq.cast::<Cq>()) }.ok_or(errno::EINVAL)
     }

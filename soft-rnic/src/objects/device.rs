@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use host::sync::{Mutex, OnceLock, RwLock};
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::counters::{Counters, PacketCounters};
@@ -41,12 +42,12 @@ impl Kind {
 }
 
 /// Counts one more, unless there are `limit` already.
-pub(crate) fn admit(count: &AtomicUsize, limit: usize) -> Result<(), c_int> {
+pub(crate) fn admit(count: &AtomicUsize, limit: usize) -> Result<(), Errno> {
     admit_many(count, 1, limit)
 }
 
 /// Counts `more`, unless there are more than `limit` then.
-pub(crate) fn admit_many(count: &AtomicUsize, more: usize, limit: usize) -> Result<(), c_int> {
+pub(crate) fn admit_many(count: &AtomicUsize, more: usize, limit: usize) -> Result<(), Errno> {
     // Relaxed: the count guards no memory.
     count
         .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
@@ -73,7 +74,7 @@ impl QpTable {
         &self,
         base: u32,
         make: impl FnOnce(u32) -> Arc<Qp>,
-    ) -> Result<Arc<Qp>, c_int> {
+    ) -> Result<Arc<Qp>, Errno> {
         let number = self.reserve(base)?;
         // Without a lock: it may wait for a disk on which there is a trace.
         let qp = make(number);
@@ -83,7 +84,7 @@ impl QpTable {
         Ok(qp)
     }
 
-    fn reserve(&self, base: u32) -> Result<u32, c_int> {
+    fn reserve(&self, base: u32) -> Result<u32, Errno> {
         let mut reserved = self.reserved.lock();
         let table = self.by_number.read();
         if table.len() + reserved.len() >= limits::MAX_QP {

@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::device::admit_many;
@@ -37,13 +38,13 @@ unsafe impl Sync for Dm {}
 impl Dm {
     /// # Safety
     /// `dm` is NULL or live device memory of ours.
-    pub(crate) unsafe fn from_abi<'a>(dm: *mut ibv_dm) -> Result<InArc<'a, Dm>, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(dm: *mut ibv_dm) -> Result<InArc<'a, Dm>, Errno> {
         // SAFETY: the caller's promise; each lives in an Arc.
         unsafe { InArc::new(dm.cast::<Dm>()) }.ok_or(errno::EINVAL)
     }
 
     /// `length` bytes, which are zero, aligned to `align`, a power of two.
-    pub(crate) fn new(context: Arc<Context>, length: u64, align: usize) -> Result<Arc<Dm>, c_int> {
+    pub(crate) fn new(context: Arc<Context>, length: u64, align: usize) -> Result<Arc<Dm>, Errno> {
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
         let rounded =
             usize::try_from(length).ok().and_then(|len| len.checked_next_multiple_of(PIECE));
@@ -75,14 +76,14 @@ impl Dm {
     }
 
     /// Frees the memory: `EBUSY` while there are regions of it, `ENOENT` if that is done.
-    pub(crate) fn end(&self) -> Result<(), c_int> {
+    pub(crate) fn end(&self) -> Result<(), Errno> {
         self.memory.regions.end()?;
         self.context.handles.dms.remove(self.abi.handle);
         Ok(())
     }
 
     /// The address of what a copy of the program reads or writes: of whole words, as with cards.
-    fn words(&self, offset: u64, length: usize) -> Result<*mut u8, c_int> {
+    fn words(&self, offset: u64, length: usize) -> Result<*mut u8, Errno> {
         if !offset.is_multiple_of(WORD) || !(length as u64).is_multiple_of(WORD) {
             return Err(errno::EINVAL);
         }

@@ -5,13 +5,13 @@
 //! more, and the others can only be given back (`ibv_unimport_pd`, …). That it has ended is known by
 //! what its structs share: its [`Users`], or its [`Registration`].
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use host::sync::{Mutex, MutexGuard};
+use rustix::io::Errno;
 
 use crate::errno;
 use crate::objects::dm_memory::DmMemory;
@@ -151,7 +151,7 @@ impl Registration {
 
     /// Begins a change. As in the kernel, `EBUSY` while there is another one, which may wait for
     /// other processes, and `ENOENT` when the region was deregistered.
-    pub(crate) fn change(&self) -> Result<Change<'_>, c_int> {
+    pub(crate) fn change(&self) -> Result<Change<'_>, Errno> {
         let users = self.users.try_lock().ok_or(errno::EBUSY)?;
         if users.is_none() {
             return Err(errno::ENOENT);

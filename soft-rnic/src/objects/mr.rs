@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -50,7 +51,7 @@ impl Region {
 
 impl MrTable {
     /// Takes a slot and fills it; the key is valid from then on.
-    fn insert(&self, region: &Region, peers: Option<&PeerProcesses>) -> Result<u32, c_int> {
+    fn insert(&self, region: &Region, peers: Option<&PeerProcesses>) -> Result<u32, Errno> {
         self.insert_for(region.pd, region, peers)
     }
 
@@ -60,7 +61,7 @@ impl MrTable {
         owner: u32,
         region: &Region,
         peers: Option<&PeerProcesses>,
-    ) -> Result<u32, c_int> {
+    ) -> Result<u32, Errno> {
         let mut free = self.free.lock();
         let (key, slot) = self.take(&mut free)?;
         slot.owner.store(owner, Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl MrTable {
         &self,
         change: &Change<'_>,
         peers: Option<&PeerProcesses>,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         let free = self.free.lock();
         if free.mws.are_bound_to(self.keys.index(change.key())) {
             return Err(errno::EINVAL);
@@ -184,7 +185,7 @@ impl Pd {
     ///
     /// # Safety
     /// `pd` is NULL or a protection domain's struct of ours.
-    pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
         // SAFETY: the caller's promise.
         let pd = unsafe { Pd::of_struct(pd) }?;
         if pd.users.has_ended() { Err(errno::ENOENT) } else { Ok(pd) }
@@ -194,7 +195,7 @@ impl Pd {
     ///
     /// # Safety
     /// As there.
-    pub(crate) unsafe fn of_struct<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
+    pub(crate) unsafe fn of_struct<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
         // SAFETY: the caller's promise; every domain lives in an Arc.
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
     }
@@ -229,7 +230,7 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
 ///
 /// # Safety
 /// The struct is used no more, if that succeeds.
-pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), c_int> {
+pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), Errno> {
     pd.users.end()?;
     pd.context.handles.pds.remove(pd.id);
     pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
@@ -279,7 +280,7 @@ pub(crate) fn register(
     region: &Region,
     addr: *mut c_void,
     memory: Option<Arc<DmMemory>>,
-) -> Result<*mut ibv_mr, c_int> {
+) -> Result<*mut ibv_mr, Errno> {
     errno::memory()?;
     let device = &pd.context.device;
     let in_domain = pd.users.join()?;
@@ -301,7 +302,7 @@ pub(crate) fn register(
 }
 
 /// The access bits that count: `EINVAL` for those that do not go together.
-pub(crate) fn permitted(access: u32) -> Result<u32, c_int> {
+pub(crate) fn permitted(access: u32) -> Result<u32, Errno> {
     let access = access & !ACCESS_OPTIONAL_RANGE;
     let remote_writes = access & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
     if access & !KNOWN != 0 || (remote_writes && access & LOCAL_WRITE == 0) {
@@ -318,7 +319,7 @@ pub(crate) fn validate(
     length: usize,
     iova: u64,
     access: u32,
-) -> Result<u32, c_int> {
+) -> Result<u32, Errno> {
     let access = permitted(access)?;
     let is_for_reads = access & (LOCAL_WRITE | REMOTE | MW_BIND) == LOCAL_WRITE;
     let may_be = || on_demand::is_supported() || is_for_reads && on_demand::can_copy();
@@ -367,17 +368,16 @@ fn is_mapped(addr: *mut c_void, length: usize) -> bool {
 /// registered again, or deregistered, through one.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
-    let Some(object) = (unsafe { mr.cast::<Mr>().as_ref() }) else { return errno::EINVAL };
-    if let Err(error) = object.deregister() {
-        return error;
-    }
-    // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
-    drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
-    0
+    errno::code(unsafe { mr.cast::<Mr>().as_ref() }.ok_or(errno::EINVAL).and_then(|object| {
+        object.deregister()?;
+        // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
+        drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
+        Ok(())
+    }))
 }
 
 impl Mr {
-    fn deregister(&self) -> Result<(), c_int> {
+    fn deregister(&self) -> Result<(), Errno> {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
         let region = context.device.mrs.slot(key).map(|slot| Region::of(&slot.published()));
@@ -399,7 +399,7 @@ impl Mr {
 
 impl Device {
     /// Makes a region's key invalid, and waits for what goes on under it.
-    fn end_key(&self, change: &Change<'_>) -> Result<(), c_int> {
+    fn end_key(&self, change: &Change<'_>) -> Result<(), Errno> {
         let peers = self.peers.as_ref();
         self.mrs.invalidate(change, peers)?;
         // A process that was stopped in the middle of an access keeps the memory.

@@ -13,13 +13,13 @@
 //!
 //! [`Device::quiesce`]: crate::objects::state::Device::quiesce
 
-use core::ffi::c_int;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use host::sync::OnceLock;
 use std::collections::VecDeque;
 
 use host::sync::Mutex;
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::fabric::process::directory::{PublishedMw, PublishedRegion};
@@ -226,7 +226,7 @@ impl MrTable {
     }
 
     /// Takes a slot; a new key of it is not valid until it is put there.
-    pub(crate) fn take(&self, free: &mut FreeSlots) -> Result<(u32, &Slot), c_int> {
+    pub(crate) fn take(&self, free: &mut FreeSlots) -> Result<(u32, &Slot), Errno> {
         let index = free.take().ok_or(errno::ENOMEM)?;
         let chunk = self.chunks[index as usize / CHUNK]
             .get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());

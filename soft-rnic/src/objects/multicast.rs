@@ -4,8 +4,9 @@
 //! once. RoCE has no LIDs: messages name a group by its GID alone, and a queue pair is a member as
 //! long as it is attached with any LID.
 
-use core::ffi::c_int;
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use crate::fabric::process::directory::GroupBit;
 use crate::objects::address::{Gid, is_multicast};
@@ -15,7 +16,7 @@ use crate::{errno, limits};
 
 impl Groups {
     /// Attaches a queue pair; false, and nothing changes, if it is attached already.
-    fn attach(&mut self, qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, c_int> {
+    fn attach(&mut self, qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, Errno> {
         let attached = self.attached.get(&qp.num).map_or(&[][..], Vec::as_slice);
         if attached.contains(&(gid, lid)) {
             return Ok(false);
@@ -31,7 +32,7 @@ impl Groups {
     }
 
     /// Makes a queue pair a member, which it is not.
-    fn join(&mut self, qp: &Arc<Qp>, gid: Gid) -> Result<(), c_int> {
+    fn join(&mut self, qp: &Arc<Qp>, gid: Gid) -> Result<(), Errno> {
         let members = self.members.get(&gid).map_or(&[][..], |members| &members[..]);
         let is_new = members.is_empty();
         if members.len() >= limits::MAX_MCAST_QP_ATTACH
@@ -45,7 +46,7 @@ impl Groups {
     }
 
     /// Ends an attachment; `EINVAL` if there is none.
-    fn detach(&mut self, qpn: u32, gid: Gid, lid: u16) -> Result<(), c_int> {
+    fn detach(&mut self, qpn: u32, gid: Gid, lid: u16) -> Result<(), Errno> {
         let attached = self.attached.get_mut(&qpn).ok_or(errno::EINVAL)?;
         let at = attached.iter().position(|known| *known == (gid, lid)).ok_or(errno::EINVAL)?;
         attached.swap_remove(at);
@@ -96,13 +97,13 @@ impl Device {
 
 impl Qp {
     /// Whether its transport, and the address, are those of multicast groups.
-    pub(crate) fn can_attach_to(&self, gid: &Gid) -> Result<(), c_int> {
+    pub(crate) fn can_attach_to(&self, gid: &Gid) -> Result<(), Errno> {
         let is_group = is_multicast(gid) && self.transport == Transport::Ud;
         if is_group { Ok(()) } else { Err(errno::EINVAL) }
     }
 
     /// Attaches it to a multicast group; false if it is. The errors are the kernel's.
-    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, c_int> {
+    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, Errno> {
         self.can_attach_to(&gid)?;
         let device = &self.pd.context.device;
         let mut groups = device.groups.write();
@@ -116,7 +117,7 @@ impl Qp {
     }
 
     /// Ends an attachment.
-    pub(crate) fn detach_from_group(&self, gid: Gid, lid: u16) -> Result<(), c_int> {
+    pub(crate) fn detach_from_group(&self, gid: Gid, lid: u16) -> Result<(), Errno> {
         let device = &self.pd.context.device;
         let mut groups = device.groups.write();
         groups.detach(self.num, gid, lid)?;

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -35,7 +36,7 @@ impl Mw {
     ///
     /// # Safety
     /// `mw` is NULL or a live window of ours.
-    pub(crate) unsafe fn from_abi<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, Errno> {
         // SAFETY: the caller's promise.
         unsafe { mw.cast::<Mw>().as_ref() }.ok_or(errno::EINVAL)
     }

@@ -7,7 +7,7 @@
 //! other processes are looked at, and not waited for: a process takes as long as it likes.
 //! (`objects::quiescence` says what other ends wait for.)
 
-use core::ffi::c_int;
+use rustix::io::Errno;
 
 use crate::errno;
 use crate::fabric::process::directory::slot_of;
@@ -40,7 +40,7 @@ impl Device {
     }
 
     /// Waits for that, as long as for a deregistration: `EBUSY` if a process stays in the memory.
-    pub(crate) fn settle(&self, ending: &Ending) -> Result<(), c_int> {
+    pub(crate) fn settle(&self, ending: &Ending) -> Result<(), Errno> {
         let (began, mut insiders) = (host::time::now(), None);
         while !self.try_settle(ending, &mut insiders) {
             if host::time::since(began) > INSIDE {

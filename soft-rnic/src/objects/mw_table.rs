@@ -4,8 +4,9 @@
 //! Everything here happens under the table's lock, which no other one is taken under; whether
 //! accesses are over is looked at without it (`objects::mw_settle`).
 
-use core::ffi::c_int;
 use core::sync::atomic::{Ordering, fence};
+
+use rustix::io::Errno;
 
 use crate::errno;
 use crate::objects::keys::TAG;
@@ -55,7 +56,7 @@ pub(crate) struct NewMw {
 
 impl MrTable {
     /// Takes a slot for a window, which is free.
-    pub(crate) fn add_mw(&self, pd: u32, is_type_2: bool) -> Result<NewMw, c_int> {
+    pub(crate) fn add_mw(&self, pd: u32, is_type_2: bool) -> Result<NewMw, Errno> {
         let mut free = self.free.lock();
         let (key, slot) = self.take(&mut free)?;
         let index = self.keys.index(key);
@@ -198,7 +199,7 @@ impl MrTable {
     }
 
     /// Gives the slot of a free window back; `EBUSY` if it was bound again.
-    pub(crate) fn remove_mw(&self, index: u32) -> Result<(), c_int> {
+    pub(crate) fn remove_mw(&self, index: u32) -> Result<(), Errno> {
         let mut free = self.free.lock();
         if !free.mws.remove(index) {
             return Err(errno::EBUSY);

@@ -5,7 +5,6 @@
 //! long as a message may be, so that a piece of any message lies in either, whatever its address
 //! says; no copy has to know that it is one.
 
-use core::ffi::c_int;
 use host::sync::OnceLock;
 
 use host::sync::Mutex;
@@ -34,7 +33,7 @@ static MEMORY: OnceLock<NullMemory> = OnceLock::new();
 
 impl NullMemory {
     /// Maps it, unless it is mapped: what fails now may succeed the next time.
-    pub(crate) fn get() -> Result<&'static NullMemory, c_int> {
+    pub(crate) fn get() -> Result<&'static NullMemory, Errno> {
         static MAPS: Mutex<()> = Mutex::new(());
         let _maps = MAPS.lock();
         if MEMORY.get().is_none() {

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -38,7 +39,7 @@ impl Qp {
     /// # Safety
     /// `qp` is NULL or a live queue pair of ours.
     #[inline]
-    pub(crate) unsafe fn from_abi<'a>(qp: *mut ibv_qp) -> Result<InArc<'a, Qp>, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(qp: *mut ibv_qp) -> Result<InArc<'a, Qp>, Errno> {
         // SAFETY: the caller's promise; every queue pair lives in an Arc.
         unsafe { InArc::new(qp.cast::<Qp>()) }.ok_or(errno::EINVAL)
     }
@@ -256,7 +257,7 @@ impl Qp {
     /// Empties both queues and forgets the connection; completions that were not polled
     /// are removed, too. Both locks are held. The error, `EBUSY`, says that the peer's
     /// process is inside this one's memory, and does not leave.
-    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), c_int> {
+    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), Errno> {
         let parted = sq.part(self);
         let device = &self.pd.context.device;
         // Both locks are held: nothing of this process goes on under their keys.
@@ -325,7 +326,7 @@ pub(crate) unsafe fn create(
     pd: &Arc<Pd>,
     attr: &mut ibv_qp_init_attr,
     extras: Extras,
-) -> Result<*mut ibv_qp, c_int> {
+) -> Result<*mut ibv_qp, Errno> {
     errno::memory()?;
     let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
     if transport == Transport::XrcRecv {
@@ -389,7 +390,7 @@ pub(crate) unsafe fn create(
 }
 
 /// Makes a queue pair that messages reach; its domain counts it already.
-pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, c_int> {
+pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, Errno> {
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
     let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, user)))?;
@@ -418,7 +419,7 @@ pub(crate) struct Parts {
 /// Capabilities for a request: queues are powers of two, lists have at least one
 /// entry, inline data come in cache lines; a shared receive queue leaves none of
 /// one's own.
-fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
+fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, Errno> {
     let over = cap.max_send_wr > limits::MAX_QP_WR
         || cap.max_send_sge > limits::MAX_SGE
         || cap.max_inline_data > limits::MAX_INLINE
@@ -527,12 +528,16 @@ impl Qp {
 
 pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: NULL, or a queue pair that the caller gives back.
-    let object = match unsafe { Qp::from_abi(qp) } {
-        Ok(object) => object.keep(),
-        Err(error) => return error,
-    };
+    errno::code(unsafe { destroy(qp) })
+}
+
+/// # Safety
+/// That of the verb.
+unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Qp::from_abi(qp) }?.keep();
     if object.is_attached() {
-        return errno::EBUSY;
+        return Err(errno::EBUSY);
     }
     crate::fabric::wire::progress::settle(object.real());
     if object.target.is_some() {
@@ -557,7 +562,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     object.pd.context.gone(Object::QueuePair, object.num.into());
     // SAFETY: takes back the reference of `create_qp`.
     unsafe { Arc::decrement_strong_count(qp.cast::<Qp>()) };
-    0
+    Ok(())
 }
 
 impl Qp {

@@ -6,11 +6,12 @@
 //! as long as other threads know it, but none of them looks into a queue any more: a queue pair is
 //! destroyed under both of its locks, and the other queues have no users then.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -60,7 +61,7 @@ impl Lender {
     }
 
     /// Memory for so many values; none if the device is to have its own.
-    fn lend<T>(&self, len: usize) -> Result<Option<NonNull<T>>, c_int> {
+    fn lend<T>(&self, len: usize) -> Result<Option<NonNull<T>>, Errno> {
         let size = len.checked_mul(size_of::<T>()).ok_or(errno::ENOMEM)?;
         let Lender { pd, allocators, resource } = *self;
         // SAFETY: the program's function, with what its manual page says.
@@ -118,7 +119,7 @@ impl<T> QueueMemory<T> {
         len: usize,
         lender: Option<Lender>,
         value: impl Fn() -> T,
-    ) -> Result<QueueMemory<T>, c_int> {
+    ) -> Result<QueueMemory<T>, Errno> {
         let lender = lender.filter(|_| len > 0);
         let lent = lender.map(|lender| lender.lend::<T>(len)).transpose()?.flatten();
         let (Some(lender), Some(first)) = (lender, lent) else {

@@ -27,9 +27,8 @@
 //! the slot in the table of keys to another key, and waits for everything that may still read that slot,
 //! wrong requests and the looks at their buffers included.
 
-use core::ffi::c_int;
-
 use host::sync::{RwLock, RwLockReadGuard};
+use rustix::io::Errno;
 
 use crate::objects::state::{Device, PeerProcesses};
 
@@ -50,7 +49,7 @@ fn end_looks() {
 impl Device {
     /// Waits until nothing goes on under keys of regions that were made invalid before; `EBUSY` if
     /// another process stays in their memory.
-    pub(crate) fn end_accesses(&self) -> Result<(), c_int> {
+    pub(crate) fn end_accesses(&self) -> Result<(), Errno> {
         self.quiesce();
         self.peers.as_ref().map_or(Ok(()), PeerProcesses::wait_outside)
     }
@@ -85,6 +84,7 @@ impl Device {
 mod tests {
     use super::*;
     use crate::objects::state::Kind;
+    use core::ffi::c_int;
     use verbs_sys::*;
 
     /// What a verb returns that has to wait until a look is over.

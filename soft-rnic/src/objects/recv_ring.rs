@@ -7,9 +7,9 @@
 //!
 //! `head <= tail <= head + capacity`, as counters that wrap at 2^32.
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::io::Errno;
 use verbs_sys::{ibv_recv_wr, ibv_sge};
 
 use crate::lock::{Lock, Padded};
@@ -81,7 +81,7 @@ impl RecvRing {
         capacity: u32,
         max_sge: u32,
         lender: Option<Lender>,
-    ) -> Result<RecvRing, c_int> {
+    ) -> Result<RecvRing, Errno> {
         let empty =
             || core::cell::UnsafeCell::new(RecvSlot { wr_id: 0, num_sge: 0, first: NO_SGE });
         let more = capacity as usize * (max_sge.max(1) as usize - 1);
@@ -123,7 +123,7 @@ impl RecvRing {
         poster: &mut Poster,
         wr: *mut ibv_recv_wr,
         bad_wr: *mut *mut ibv_recv_wr,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.post_noted(poster, wr, bad_wr, |_, _| ()) }
     }
@@ -140,7 +140,7 @@ impl RecvRing {
         mut wr: *mut ibv_recv_wr,
         bad_wr: *mut *mut ibv_recv_wr,
         mut note: impl FnMut(u32, &ibv_recv_wr),
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         let mut result = Ok(());
         while !wr.is_null() {
             // SAFETY: a request of the caller's list.
@@ -163,7 +163,7 @@ impl RecvRing {
     /// # Safety
     /// The request's scatter list can be read.
     #[inline]
-    unsafe fn post_one(&self, poster: &mut Poster, wr: &ibv_recv_wr) -> Result<(), c_int> {
+    unsafe fn post_one(&self, poster: &mut Poster, wr: &ibv_recv_wr) -> Result<(), Errno> {
         let num_sge = wr.num_sge as u32;
         if num_sge > self.max_sge || (num_sge > 0 && wr.sg_list.is_null()) {
             return Err(errno::EINVAL);

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -21,11 +22,11 @@ const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
 enum Failed {
     /// The region is as it was, or as another call makes it: the arguments do not go together, or
     /// there is such a call.
-    Input(c_int),
+    Input(Errno),
     /// The region is as it was: the new memory cannot be had.
-    NewMemory(c_int),
+    NewMemory(Errno),
     /// The region can only be deregistered, or was.
-    Command(c_int),
+    Command(Errno),
 }
 
 /// `ibv_rereg_mr`: what goes on meanwhile finds the region as it was, or as it becomes, or none,
@@ -278,12 +279,12 @@ mod tests {
                 let met = collide(&device, qp, key, [0, 1].map(|i| (calls[i], structs[i])));
                 let was_deregistered = matches!(calls[0], Dereg);
                 assert_eq!(is_valid(&device, key), [!was_deregistered; 2], "{calls:?}: {met:?}");
-                assert_eq!(met, [0, errno::EBUSY], "{calls:?}");
+                assert_eq!(met, [0, libc::EBUSY], "{calls:?}");
                 let left = if was_deregistered { again } else { mr } as usize;
                 if !was_deregistered {
                     assert_eq!(call(Dereg, again as usize), 0);
                 }
-                assert_eq!([Rereg, Dereg].map(|which| call(which, left)), [errno::ENOENT; 2]);
+                assert_eq!([Rereg, Dereg].map(|which| call(which, left)), [libc::ENOENT; 2]);
                 assert_eq!(is_valid(&device, key), [false; 2], "{calls:?}");
                 unimport_mr(left as *mut ibv_mr);
             }

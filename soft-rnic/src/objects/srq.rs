@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -25,7 +26,7 @@ impl Srq {
     /// # Safety
     /// `srq` is NULL or a live shared receive queue of ours.
     #[inline]
-    pub(crate) unsafe fn from_abi<'a>(srq: *mut ibv_srq) -> Result<InArc<'a, Srq>, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(srq: *mut ibv_srq) -> Result<InArc<'a, Srq>, Errno> {
         // SAFETY: the caller's promise; every one lives in an Arc.
         unsafe { InArc::new(srq.cast::<Srq>()) }.ok_or(errno::EINVAL)
     }
@@ -84,7 +85,7 @@ fn create(
     pd: &Arc<Pd>,
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
-) -> Result<*mut ibv_srq, c_int> {
+) -> Result<*mut ibv_srq, Errno> {
     errno::memory()?;
     let granted = grant(attr)?;
     let in_domain = pd.users.join()?;
@@ -98,7 +99,7 @@ fn create(
 }
 
 /// What a queue has for what was asked for.
-fn grant(attr: &ibv_srq_attr) -> Result<ibv_srq_attr, c_int> {
+fn grant(attr: &ibv_srq_attr) -> Result<ibv_srq_attr, Errno> {
     if attr.max_wr > limits::MAX_SRQ_WR || attr.max_sge > limits::MAX_SGE {
         return Err(errno::EINVAL);
     }
@@ -116,7 +117,7 @@ fn create_xrc(
     xrc: XrcSrq,
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
-) -> Result<*mut ibv_srq, c_int> {
+) -> Result<*mut ibv_srq, Errno> {
     let granted = grant(attr)?;
     let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;
@@ -198,7 +199,7 @@ fn next_num() -> u32 {
     (NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff).max(1)
 }
 
-fn ring_of(pd: &Pd, attr: &ibv_srq_attr) -> Result<RecvRing, c_int> {
+fn ring_of(pd: &Pd, attr: &ibv_srq_attr) -> Result<RecvRing, Errno> {
     RecvRing::new(attr.max_wr, attr.max_sge, pd.lender(Resource::Srq))
 }
 

@@ -3,11 +3,12 @@
 //! One is in an XRC domain, and whoever has opened the domain can open it, too: each gets a handle
 //! with a context of its own, all handles get its events, and it goes with the last of them.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use host::sync::Mutex;
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -38,7 +39,7 @@ fn parts(
     context: &Arc<Context>,
     xrcd: &Arc<Xrcd>,
     opened: Option<Arc<Qp>>,
-) -> Result<Parts, c_int> {
+) -> Result<Parts, Errno> {
     let transport = Transport::XrcRecv;
     // A ring has one slot at least.
     let room = ibv_qp_cap { max_send_wr: 1, max_send_sge: 1, ..NO_QUEUES };
@@ -67,7 +68,7 @@ pub(crate) fn create(
     context: &Arc<Context>,
     xrcd: &Arc<Xrcd>,
     user: *mut c_void,
-) -> Result<*mut ibv_qp, c_int> {
+) -> Result<*mut ibv_qp, Errno> {
     let in_domain = xrcd.pd.users.join()?;
     let qp = enter(parts(context, xrcd, None)?, user)?;
     in_domain.keep();
@@ -86,7 +87,7 @@ fn new_handle(
     xrcd: &Arc<Xrcd>,
     qp: &Arc<Qp>,
     user: *mut c_void,
-) -> Result<Arc<Qp>, c_int> {
+) -> Result<Arc<Qp>, Errno> {
     let parts = parts(context, xrcd, Some(Arc::clone(qp)))?;
     let handle = Arc::new(Qp::new(parts, qp.num, user));
     xrcd.users.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +126,7 @@ fn open(
     xrcd: &Arc<Xrcd>,
     num: u32,
     user: *mut c_void,
-) -> Result<*mut ibv_qp, c_int> {
+) -> Result<*mut ibv_qp, Errno> {
     let device = &xrcd.context().device;
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
     let Some(qp) = device.qps.get(num) else {

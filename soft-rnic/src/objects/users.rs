@@ -4,8 +4,9 @@
 //! only without users. Both are one exchange of the same word, so that no user comes after the end,
 //! through whichever struct.
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::io::Errno;
 
 use crate::errno;
 
@@ -23,7 +24,7 @@ pub(crate) struct NewUser<'u>(&'u Users);
 
 impl Users {
     /// Counts one more; `ENOENT` if the object has ended.
-    pub(crate) fn join(&self) -> Result<NewUser<'_>, c_int> {
+    pub(crate) fn join(&self) -> Result<NewUser<'_>, Errno> {
         // Relaxed: the count guards no memory until it is 0.
         let joined = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
             users.checked_add(1).filter(|users| *users != ENDED)
@@ -38,7 +39,7 @@ impl Users {
     }
 
     /// The object ends: `EBUSY` while it has users, and `ENOENT` if it has ended before.
-    pub(crate) fn end(&self) -> Result<(), c_int> {
+    pub(crate) fn end(&self) -> Result<(), Errno> {
         // Acquire: the other side of `leave`.
         match self.0.compare_exchange(0, ENDED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(()),

@@ -28,7 +28,7 @@ impl Xrcd {
     ///
     /// # Safety
     /// `xrcd` is NULL or a live XRC domain of ours.
-    pub(crate) unsafe fn from_abi<'a>(xrcd: *mut ibv_xrcd) -> Result<InArc<'a, Xrcd>, c_int> {
+    pub(crate) unsafe fn from_abi<'a>(xrcd: *mut ibv_xrcd) -> Result<InArc<'a, Xrcd>, Errno> {
         // SAFETY: the caller's promise; every one lives in an Arc.
         unsafe { InArc::new(xrcd.cast::<Xrcd>()) }.ok_or(errno::EINVAL)
     }
@@ -60,9 +60,9 @@ impl XrcDomain {
 
 impl XrcTable {
     /// The domain that a descriptor's file names; the errors are the kernel's.
-    fn domain_of(&self, fd: c_int, flags: c_int) -> Result<Arc<XrcDomain>, c_int> {
+    fn domain_of(&self, fd: c_int, flags: c_int) -> Result<Arc<XrcDomain>, Errno> {
         let file = keep_inode(fd)?;
-        let stat = fstat(&file).map_err(Errno::raw_os_error)?;
+        let stat = fstat(&file)?;
         let mut by_file = self.by_file.lock();
         by_file.retain(|_, domain| domain.strong_count() > 0);
         let slot = by_file.entry((stat.st_dev, stat.st_ino));
@@ -91,7 +91,7 @@ impl XrcTable {
         &self,
         next: impl Fn() -> u32,
         make: impl FnOnce(u32) -> Arc<Srq>,
-    ) -> Result<Arc<Srq>, c_int> {
+    ) -> Result<Arc<Srq>, Errno> {
         let mut srqs = self.srqs.write();
         if srqs.len() >= limits::MAX_XRC_SRQ {
             return Err(errno::ENOMEM);
@@ -111,12 +111,10 @@ impl XrcTable {
 
 /// A descriptor that keeps the inode of the program's. (A copy of that would release the program's
 /// locks on the file when it is closed.)
-fn keep_inode(fd: c_int) -> Result<OwnedFd, c_int> {
+fn keep_inode(fd: c_int) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{fd}");
-    open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
-        Errno::NOENT => libc::EBADF,
-        error => error.raw_os_error(),
-    })
+    open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
 }
 
 pub(crate) unsafe extern "C" fn open_xrcd(
@@ -136,7 +134,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         let device = &context.device;
         let domain = match attr.fd {
             -1 => XrcDomain::new(None),
-            fd if fd < 0 => return Err(libc::EBADF),
+            fd if fd < 0 => return Err(Errno::BADF),
             fd => device.xrc.domain_of(fd, attr.oflags)?,
         };
         admit(&device.population.xrcds, limits::MAX_XRCD)?;

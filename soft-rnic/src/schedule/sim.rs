@@ -12,9 +12,10 @@
 
 pub(crate) mod state;
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use crate::counters::Counters;
 use crate::deferred_work::DeferredWork;
@@ -147,7 +148,7 @@ pub(crate) fn steps_before_poll(device: &Arc<Device>) {
 pub(crate) fn steps_before_event<T>(
     device: &Arc<Device>,
     events: &EventQueue<T>,
-) -> Result<(), c_int> {
+) -> Result<(), Errno> {
     if device.sim().is_some() && events.is_nonblocking() {
         steps_before_poll(device);
         return Ok(());

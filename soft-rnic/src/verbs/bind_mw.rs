@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::engine::post;
@@ -25,7 +26,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
 
 /// # Safety
 /// The pointers are NULL or live objects of ours, and of the caller.
-unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Result<(), c_int> {
+unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let (object, bind) = unsafe { (Mw::from_abi(mw)?, bind.as_ref().ok_or(errno::EINVAL)?) };
     let bind_info = bind.bind_info;
@@ -38,10 +39,8 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) ->
     wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
     wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info };
     // SAFETY: the caller's promise; the request is this one.
-    match unsafe { post::post_send(qp, &mut wr, &mut core::ptr::null_mut()) } {
-        0 => object.set_key(rkey),
-        error => return Err(error),
-    }
+    unsafe { post::send(qp, &mut wr, &mut core::ptr::null_mut()) }?;
+    object.set_key(rkey);
     Ok(())
 }
 
@@ -49,7 +48,7 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) ->
 ///
 /// # Safety
 /// The region is NULL or one of ours.
-unsafe fn check(mw: &Mw, info: &ibv_mw_bind_info) -> Result<(), c_int> {
+unsafe fn check(mw: &Mw, info: &ibv_mw_bind_info) -> Result<(), Errno> {
     if mw.is_type_2 || info.mw_access_flags & ZERO_BASED != 0 {
         return Err(errno::EINVAL);
     }

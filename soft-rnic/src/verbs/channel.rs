@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -18,7 +19,7 @@ impl Channel {
     /// `channel` is NULL or a live channel of ours.
     pub(crate) unsafe fn from_abi<'a>(
         channel: *mut ibv_comp_channel,
-    ) -> Result<Option<InArc<'a, Channel>>, c_int> {
+    ) -> Result<Option<InArc<'a, Channel>>, Errno> {
         // SAFETY: the caller's promise; every channel lives in an Arc.
         Ok(unsafe { InArc::new(channel.cast::<Channel>()) })
     }
@@ -49,20 +50,20 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 
 pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: NULL, or a channel that the caller gives back.
-    let Ok(Some(object)) = (unsafe { Channel::from_abi(channel) }) else {
-        return errno::EINVAL;
-    };
-    if object.users.load(Ordering::Acquire) != 0 {
-        return errno::EBUSY;
-    }
-    if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {
-        peers.waits_no_more(set);
-    }
-    object.context.users.fetch_sub(1, Ordering::Release);
-    object.check_gone();
-    // SAFETY: takes back the reference of `create_comp_channel`.
-    unsafe { Arc::decrement_strong_count(channel.cast::<Channel>()) };
-    0
+    errno::code(unsafe { Channel::from_abi(channel) }.and_then(|object| {
+        let object = object.ok_or(errno::EINVAL)?;
+        if object.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {
+            peers.waits_no_more(set);
+        }
+        object.context.users.fetch_sub(1, Ordering::Release);
+        object.check_gone();
+        // SAFETY: takes back the reference of `create_comp_channel`.
+        unsafe { Arc::decrement_strong_count(channel.cast::<Channel>()) };
+        Ok(())
+    }))
 }
 
 pub(crate) unsafe extern "C" fn get_cq_event(

@@ -26,8 +26,8 @@ use crate::{errno, limits};
 use super::{bind_mw, cq, cq_ex, domain, qp_ex};
 
 impl Context {
-    fn open(device: Arc<Device>) -> Result<Arc<Context>, c_int> {
-        let command = command_file(device.name()).map_err(Errno::raw_os_error)?;
+    fn open(device: Arc<Device>) -> Result<Arc<Context>, Errno> {
+        let command = command_file(device.name())?;
         let handles = Handles::of(file_id(&command)?);
         Ok(Context::of(device, EventQueue::new()?, command, handles))
     }
@@ -126,8 +126,8 @@ fn command_file(device: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// What identifies the file of a descriptor.
-pub(super) fn file_id(file: impl AsFd) -> Result<FileId, c_int> {
-    let stat = fstat(file).map_err(Errno::raw_os_error)?;
+pub(super) fn file_id(file: impl AsFd) -> Result<FileId, Errno> {
+    let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
@@ -166,12 +166,12 @@ pub(crate) unsafe extern "C" fn query_device(
     attr: *mut ibv_device_attr,
 ) -> c_int {
     // SAFETY: NULL, or a context of ours and a struct to fill.
-    let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
-        return errno::EINVAL;
-    };
-    // SAFETY: as above.
-    unsafe { attr.write(attributes(&context.device)) };
-    0
+    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
+        *attr = attributes(&context.device);
+        Ok(())
+    }))
 }
 
 /// What `ibv_query_device` says of a device: on the network there are fewer groups, and no XRC.
@@ -194,18 +194,25 @@ unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    // SAFETY: NULL, or a context of ours.
-    let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
-        return errno::EINVAL;
-    };
-    // SAFETY: NULL, or the caller's.
-    let asks_more = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
-    if asks_more || attr_size < size_of::<ibv_device_attr>() {
-        return errno::EINVAL;
-    }
+    // SAFETY: NULL, or a context of ours and the caller's structs.
+    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        let asks_more = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
+        if attr.is_null() || asks_more || attr_size < size_of::<ibv_device_attr>() {
+            return Err(errno::EINVAL);
+        }
+        let full = extended_attributes(&context.device);
+        // SAFETY: the caller's struct has `attr_size` bytes.
+        unsafe { write_bounded(&full, attr.cast(), attr_size) };
+        Ok(())
+    }))
+}
+
+/// What `ibv_query_device_ex` says of a device.
+fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
     // SAFETY: zero is a valid value of every field.
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
-    full.orig_attr = attributes(&context.device);
+    full.orig_attr = attributes(device);
     // The first 32 are those of the older call.
     full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | limits::ATOMIC_WRITE;
     // What is left 0 the device does not have: on-demand paging for all uses, segmentation, work
@@ -219,12 +226,10 @@ unsafe extern "C" fn query_device_ex(
         max_cq_period: limits::MAX_CQ_PERIOD_US,
     };
     (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
-    if context.device.wire().is_some() {
+    if device.wire().is_some() {
         full.xrc_odp_caps = 0;
     }
-    // SAFETY: the caller's struct has `attr_size` bytes.
-    unsafe { write_bounded(&full, attr.cast(), attr_size) };
-    0
+    full
 }
 
 /// The exported function: its callers may know a shorter struct of 48 bytes.
@@ -245,12 +250,18 @@ unsafe extern "C" fn query_port_ex(
     len: usize,
 ) -> c_int {
     // SAFETY: NULL, or a context of ours.
-    let (Ok(object), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
-        return errno::EINVAL;
-    };
-    if port_num != limits::PORT {
-        return errno::EINVAL;
-    }
+    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
+        if attr.is_null() || port_num != limits::PORT {
+            return Err(errno::EINVAL);
+        }
+        // SAFETY: the caller's struct has `len` bytes.
+        unsafe { write_bounded(&port_attributes(&context), attr.cast(), len) };
+        Ok(())
+    }))
+}
+
+/// What `ibv_query_port` says of the port.
+fn port_attributes(object: &Context) -> ibv_port_attr {
     // Relaxed: a statistic.
     let violations = object.device.qkey_violations.load(Ordering::Relaxed);
     // Relaxed: a flag that guards no memory.
@@ -258,13 +269,10 @@ unsafe extern "C" fn query_port_ex(
     let of_wire = object.device.wire().map(|wire| &wire.port_state);
     let is_down = is_down || of_wire.is_some_and(PortState::is_down);
     let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr(is_down) };
-    let port = match of_wire {
+    match of_wire {
         Some(state) => ibv_port_attr { active_mtu: ibv_mtu(state.mtu_code()), ..port },
         None => port,
-    };
-    // SAFETY: the caller's struct has `len` bytes.
-    unsafe { write_bounded(&port, attr.cast(), len) };
-    0
+    }
 }
 
 /// Writes as much of `value` as the caller has room for, and zeroes behind it.
@@ -316,26 +324,26 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
 ) -> c_int {
     let is_short = entry_size < size_of::<ibv_gid_entry>();
     // SAFETY: NULL, or a context of ours.
-    let Ok(object) = (unsafe { Context::from_abi(context) }) else { return errno::EINVAL };
-    if entry.is_null() || flags != 0 || is_short {
-        return errno::EINVAL;
-    }
-    if port_num != u32::from(limits::PORT) || index != 0 {
-        return errno::EINVAL;
-    }
-    if !object.device.has_gid() {
-        return errno::ENODATA;
-    }
-    let value = ibv_gid_entry {
-        gid: ibv_gid { raw: object.device.gid() },
-        gid_index: 0,
-        port_num,
-        gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
-        ndev_ifindex: loopback(),
-    };
-    // SAFETY: the caller's struct has `entry_size` bytes.
-    unsafe { write_bounded(&value, entry.cast(), entry_size) };
-    0
+    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
+        let is_there = port_num == u32::from(limits::PORT) && index == 0;
+        if entry.is_null() || flags != 0 || is_short || !is_there {
+            return Err(errno::EINVAL);
+        }
+        let device = &context.device;
+        if !device.has_gid() {
+            return Err(errno::ENODATA);
+        }
+        let value = ibv_gid_entry {
+            gid: ibv_gid { raw: device.gid() },
+            gid_index: 0,
+            port_num,
+            gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
+            ndev_ifindex: loopback(),
+        };
+        // SAFETY: the caller's struct has `entry_size` bytes.
+        unsafe { write_bounded(&value, entry.cast(), entry_size) };
+        Ok(())
+    }))
 }
 
 pub(crate) unsafe extern "C" fn query_pkey(

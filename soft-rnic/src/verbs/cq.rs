@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use host::plant::{Plant, is_planted};
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::device::admit;
@@ -39,7 +40,7 @@ pub(super) unsafe fn create(
     user: (*mut c_void, *mut ibv_comp_channel),
     comp_vector: c_int,
     extended: Option<Extended>,
-) -> Result<*mut ibv_cq, c_int> {
+) -> Result<*mut ibv_cq, Errno> {
     errno::memory()?;
     // SAFETY: the caller's promise.
     let channel = unsafe { Channel::from_abi(user.1) }?;
@@ -69,7 +70,7 @@ pub(super) unsafe fn create(
 const WIRED_CQE: u32 = 16;
 
 /// Slots for `cqe` entries.
-fn ring_len(device: &Device, cqe: c_int) -> Result<u32, c_int> {
+fn ring_len(device: &Device, cqe: c_int) -> Result<u32, Errno> {
     let least = if device.wire().is_some() { WIRED_CQE } else { 1 };
     match u32::try_from(cqe) {
         Ok(cqe @ 1..=limits::MAX_CQE) => Ok(cqe.next_power_of_two().max(least)),
@@ -119,26 +120,32 @@ pub(crate) unsafe extern "C" fn poll_cq(
     num_entries: c_int,
     wc: *mut ibv_wc,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    errno::count(unsafe { poll(cq, num_entries, wc) })
+}
+
+/// # Safety
+/// That of the verb.
+#[inline(always)]
+unsafe fn poll(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> Result<u32, Errno> {
     if num_entries <= 0 || wc.is_null() {
-        return if num_entries == 0 { 0 } else { -errno::EINVAL };
+        return if num_entries == 0 { Ok(0) } else { Err(errno::EINVAL) };
     }
     host::point();
     // SAFETY: NULL, or a completion queue of ours.
-    let Ok(cq) = (unsafe { Cq::from_abi(cq) }) else {
-        return -errno::EINVAL;
-    };
+    let cq = unsafe { Cq::from_abi(cq) }?;
     if !cq.is_plain {
         // SAFETY: as below.
-        return unsafe { poll_other(&cq, num_entries, wc) };
+        return unsafe { poll_other(&cq, num_entries as u32, wc) };
     } else if !cq.has_entry() {
         crate::fabric::process::peer_processes::look_around(&cq.context.device);
     }
     // SAFETY: the caller's array has room for `num_entries`.
     let n = unsafe { cq.poll(wc, num_entries as u32) };
     if n == 0 && cq.dead.load(Ordering::Relaxed) {
-        return -errno::EINVAL;
+        return Err(errno::EINVAL);
     }
-    n as c_int
+    Ok(n)
 }
 
 /// [`poll_cq`] of a device that does something first, or of completions with times: an `ibv_wc`
@@ -147,16 +154,16 @@ pub(crate) unsafe extern "C" fn poll_cq(
 /// # Safety
 /// `wc` has room for `num_entries`.
 #[cold]
-unsafe fn poll_other(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+unsafe fn poll_other(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<u32, Errno> {
     // SAFETY: the caller's promise.
-    let n = unsafe { take(cq, num_entries, wc) };
+    let n = unsafe { take(cq, num_entries, wc) }?;
     if cq.has_times() {
-        for i in 0..n.max(0) as usize {
+        for i in 0..n as usize {
             // SAFETY: one of the completions that were written.
             unsafe { wc.add(i).cast::<u64>().add(5).write_unaligned(0) };
         }
     }
-    n
+    Ok(n)
 }
 
 /// Takes completions as they are in the queue, with their times; does before what the device has
@@ -165,7 +172,7 @@ unsafe fn poll_other(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
 /// # Safety
 /// As [`poll_other`].
 #[cold]
-pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<u32, Errno> {
     let device = &cq.context.device;
     let card = if device.is_synchronous() { None } else { device.card() };
     let card = card.map(|card| (card, host::time::now()));
@@ -178,7 +185,7 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
         crate::fabric::process::peer_processes::look_around(device);
     }
     // SAFETY: the caller's promise.
-    let n = unsafe { cq.poll(wc, num_entries as u32) };
+    let n = unsafe { cq.poll(wc, num_entries) };
     if cq.trace.is_some() || cq.check.is_some() {
         // SAFETY: `n` completions were written there.
         unsafe { watch_poll(cq, wc, n) };
@@ -187,9 +194,9 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
         charge(start, card.poll(n));
     }
     if n == 0 && cq.dead.load(Ordering::Relaxed) {
-        return -errno::EINVAL;
+        return Err(errno::EINVAL);
     }
-    n as c_int
+    Ok(n)
 }
 
 /// Traces and checks what a poll has taken.

@@ -13,6 +13,7 @@
 use core::ffi::c_int;
 use core::mem::ManuallyDrop;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::lock::Lock;
@@ -93,27 +94,26 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     // SAFETY: NULL, or a queue of ours and the caller's attributes.
     let (object, attr) = unsafe { (extended(cq), attr.as_ref()) };
     let (Some((object, extended)), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (object, attr) else {
-        return errno::EINVAL;
+        return errno::code(Err(errno::EINVAL));
     };
     let mut entry = extended.entry.lock();
     // SAFETY: the queue is the caller's.
-    let result = unsafe { take(cq, object, &mut entry) };
-    if result == 0 {
+    errno::code(unsafe { take(cq, object, &mut entry) }.map(|()| {
         // Kept for this thread until `end_poll`.
         core::mem::forget(entry);
-    }
-    result
+    }))
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: NULL, or a queue of ours.
-    let Some((object, extended)) = (unsafe { extended(cq) }) else { return errno::EINVAL };
-    // SAFETY: the caller has started to poll.
-    let Some(entry) = (unsafe { extended.entry.resume() }) else { return errno::EINVAL };
-    // It stays kept.
-    let mut entry = ManuallyDrop::new(entry);
-    // SAFETY: the queue is the caller's.
-    unsafe { take(cq, object, &mut entry) }
+    errno::code(unsafe { extended(cq) }.ok_or(errno::EINVAL).and_then(|(object, extended)| {
+        // SAFETY: the caller has started to poll.
+        let entry = unsafe { extended.entry.resume() }.ok_or(errno::EINVAL)?;
+        // It stays kept.
+        let mut entry = ManuallyDrop::new(entry);
+        // SAFETY: the queue is the caller's.
+        unsafe { take(cq, object, &mut entry) }
+    }))
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
@@ -125,20 +125,18 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 ///
 /// # Safety
 /// `cq` is the ABI's struct of `object`, and its `entry` is the caller's.
-unsafe fn take(cq: *mut ibv_cq_ex, object: &Cq, entry: &mut [u64; 6]) -> c_int {
+unsafe fn take(cq: *mut ibv_cq_ex, object: &Cq, entry: &mut [u64; 6]) -> Result<(), Errno> {
     // SAFETY: room for one completion, of as many bytes.
-    match unsafe { super::cq::take(object, 1, core::ptr::from_mut(entry).cast()) } {
-        0 => libc::ENOENT,
-        1 => {
-            // SAFETY: the program reads these only while it polls.
-            unsafe {
-                (*cq).wr_id = entry[0];
-                (*cq).status = ibv_wc_status(low(entry[1]));
-            }
-            0
-        }
-        error => -error,
+    let n = unsafe { super::cq::take(object, 1, core::ptr::from_mut(entry).cast()) }?;
+    if n == 0 {
+        return Err(errno::ENOENT);
     }
+    // SAFETY: the program reads these only while it polls.
+    unsafe {
+        (*cq).wr_id = entry[0];
+        (*cq).status = ibv_wc_status(low(entry[1]));
+    }
+    Ok(())
 }
 
 /// The queue and what it has as an extended one.
@@ -234,7 +232,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
 ) -> c_int {
     // SAFETY: NULL, or the caller's struct.
     let (Some(values), false) = (unsafe { values.as_mut() }, context.is_null()) else {
-        return errno::EINVAL;
+        return errno::code(Err(errno::EINVAL));
     };
     values.comp_mask &= ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
     if values.comp_mask != 0 {

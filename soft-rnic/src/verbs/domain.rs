@@ -14,6 +14,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -59,14 +60,15 @@ pub(crate) unsafe extern "C" fn alloc_td(
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: NULL, or a thread domain that the caller gives back.
-    let Some(object) = (unsafe { Td::from_abi(td) }) else { return errno::EINVAL };
-    if object.users.load(Ordering::Acquire) != 0 {
-        return errno::EBUSY;
-    }
-    object.context.gone(Object::ThreadDomain, 0);
-    // SAFETY: takes back the reference of `alloc_td`.
-    unsafe { Arc::decrement_strong_count(td.cast::<Td>()) };
-    0
+    errno::code(unsafe { Td::from_abi(td) }.ok_or(errno::EINVAL).and_then(|object| {
+        if object.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        object.context.gone(Object::ThreadDomain, 0);
+        // SAFETY: takes back the reference of `alloc_td`.
+        unsafe { Arc::decrement_strong_count(td.cast::<Td>()) };
+        Ok(())
+    }))
 }
 
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
@@ -92,7 +94,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     }))
 }
 
-fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, c_int> {
+fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, Errno> {
     if attr.comp_mask & ALLOCATORS == 0 {
         return Ok(None);
     }
@@ -103,7 +105,7 @@ fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, 
 }
 
 /// As in rdma-core, the struct has the context and the handle of the domain that it stands for.
-fn parent(parent: Parent) -> Result<*mut ibv_pd, c_int> {
+fn parent(parent: Parent) -> Result<*mut ibv_pd, Errno> {
     let Parent { pd, td, .. } = &parent;
     let (context, id) = (Arc::clone(&pd.context), pd.id);
     let in_domain = pd.users.join()?;
@@ -123,7 +125,7 @@ fn parent(parent: Parent) -> Result<*mut ibv_pd, c_int> {
 ///
 /// # Safety
 /// `pd` is NULL or a live domain of ours.
-pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Result<Arc<Pd>, c_int> {
+pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Result<Arc<Pd>, Errno> {
     // SAFETY: the caller's promise.
     let object = unsafe { Pd::from_abi(pd) }?;
     let is_parent = object.parent.is_some() && object.context.shares(context);

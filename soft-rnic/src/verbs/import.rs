@@ -38,7 +38,7 @@ pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
 
 /// # Safety
 /// As [`import_device`].
-unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, c_int> {
+unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, Errno> {
     if cmd_fd < 0 {
         return Err(errno::EINVAL);
     }
@@ -49,7 +49,7 @@ unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, c_int> {
     let events = EventQueue::new()?;
     let command = match Command::is_in_use(cmd_fd, &handles) {
         // It is no duplicate: the context that has it closes it.
-        true => fcntl_dupfd_cloexec(named, 0).map_err(Errno::raw_os_error)?,
+        true => fcntl_dupfd_cloexec(named, 0)?,
         // SAFETY: the caller's promise; nothing fails from here on.
         false => unsafe { OwnedFd::from_raw_fd(cmd_fd) },
     };
@@ -57,13 +57,13 @@ unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, c_int> {
 }
 
 /// The device that a command descriptor's file names.
-fn named_device(file: impl AsFd) -> Result<Arc<Device>, c_int> {
+fn named_device(file: impl AsFd) -> Result<Arc<Device>, Errno> {
     // Only a file of memory has seals: nothing else is read.
     if fcntl_get_seals(&file) != Ok(SEALS) {
         return Err(errno::EINVAL);
     }
     let mut text = [0; 128];
-    let len = pread(&file, &mut text, 0).map_err(Errno::raw_os_error)?;
+    let len = pread(&file, &mut text, 0)?;
     let words = core::str::from_utf8(&text[..len]).ok().and_then(|text| {
         let mut words = text.strip_suffix('\n')?.rsplitn(3, ' ');
         let (_nth, process) = (words.next()?.parse::<u64>().ok()?, words.next()?);

@@ -17,6 +17,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
@@ -176,7 +177,7 @@ impl Qp {
         attr: &ibv_qp_attr,
         mask: u32,
         deferred: &mut DeferredWork,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         let mut sq = self.sq.lock();
         let mut responder = self.responder.lock();
         let from = self.state();
@@ -324,7 +325,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     // SAFETY: NULL, or a queue pair of ours.
     let (Ok(object), false) = (unsafe { Qp::from_abi(qp) }, attr.is_null() || init.is_null())
     else {
-        return errno::EINVAL;
+        return errno::code(Err(errno::EINVAL));
     };
     // SAFETY: the caller's places; the ABI's struct of a live queue pair.
     unsafe {

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
@@ -17,14 +18,14 @@ use crate::objects::state::Qp;
 unsafe fn arguments<'a>(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
-) -> Result<(InArc<'a, Qp>, Gid), c_int> {
+) -> Result<(InArc<'a, Qp>, Gid), Errno> {
     // SAFETY: the caller's promise; bytes, whichever member was written.
     unsafe { Ok((Qp::from_abi(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
 }
 
 /// Others that take part are met before they learn of the group: they may send to it when it is
 /// attached, and where they cannot be met, nothing changes.
-fn attach(qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), c_int> {
+fn attach(qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), Errno> {
     qp.can_attach_to(&gid)?;
     qp.pd.context.device.take_part()?;
     qp.attach_to_group(gid, lid).map(drop)

@@ -1,7 +1,6 @@
 //! Queue pairs with the newer send interface.
 
-use core::ffi::c_int;
-
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::engine::new_send;
@@ -36,7 +35,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 unsafe fn create(
     context: *mut ibv_context,
     attr: &mut ibv_qp_init_attr_ex,
-) -> Result<*mut ibv_qp, c_int> {
+) -> Result<*mut ibv_qp, Errno> {
     if attr.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
         // SAFETY: the caller's promise.
         return unsafe { create_target(context, attr) };
@@ -84,7 +83,7 @@ unsafe fn create(
 
 /// Whether a queue pair with these flags does not get its own multicast messages; the errors are
 /// the kernel's.
-fn blocks_own_multicast(transport: Transport, flags: u32) -> Result<bool, c_int> {
+fn blocks_own_multicast(transport: Transport, flags: u32) -> Result<bool, Errno> {
     match flags {
         0 => Ok(false),
         _ if transport != Transport::Ud => Err(errno::EINVAL),
@@ -101,7 +100,7 @@ fn blocks_own_multicast(transport: Transport, flags: u32) -> Result<bool, c_int>
 unsafe fn create_target(
     context: *mut ibv_context,
     attr: &mut ibv_qp_init_attr_ex,
-) -> Result<*mut ibv_qp, c_int> {
+) -> Result<*mut ibv_qp, Errno> {
     if attr.comp_mask & !(PD | XRCD) != 0 {
         return Err(errno::EOPNOTSUPP);
     }

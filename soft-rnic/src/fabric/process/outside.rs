@@ -1,9 +1,10 @@
 //! Waiting until other processes have left this one's memory, and looking whether they have.
 
-use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use crate::errno;
 
@@ -17,7 +18,7 @@ pub(crate) const INSIDE: Duration =
 pub(crate) fn wait_for<'a>(
     pair: &Pair,
     words: impl Iterator<Item = &'a core::sync::atomic::AtomicU32>,
-) -> Result<(), c_int> {
+) -> Result<(), Errno> {
     let mut since = None;
     // The other side of the barrier in `QpEntry::enter`.
     let is_seen = barrier::heavy();

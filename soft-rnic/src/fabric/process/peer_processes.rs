@@ -1,6 +1,5 @@
 //! What a device knows of other processes: how it meets them, and how it parts with them.
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use host::sync::OnceLock;
 use std::sync::Arc;
@@ -188,7 +187,7 @@ impl PeerProcesses {
 
     /// Waits until every process that was inside this one's memory before the call has left;
     /// `EBUSY` if one stays.
-    pub(crate) fn wait_outside(&self) -> Result<(), c_int> {
+    pub(crate) fn wait_outside(&self) -> Result<(), Errno> {
         self.all_pairs().iter().try_for_each(|pair| {
             let reads = core::iter::once(&*pair.incoming.reads);
             wait_for(pair, pair.theirs.insides().chain(reads))
@@ -269,7 +268,7 @@ pub(super) fn depart(departed: &mut Vec<Arc<Pair>>, pair: &Arc<Pair>) {
 impl Device {
     /// Meets the process of a foreign queue pair; whether it is there and has been met.
     /// No lock of a queue may be held.
-    pub(crate) fn meet(self: &Arc<Device>, slot: u32) -> Result<bool, c_int> {
+    pub(crate) fn meet(self: &Arc<Device>, slot: u32) -> Result<bool, Errno> {
         let is_met = self.meet_by(slot, Rendezvous::introduce)?;
         if is_met.is_none()
             && let Some(peers) = &self.peers
@@ -281,7 +280,7 @@ impl Device {
 
     /// [`meet`](Self::meet), of a process that the program does not connect to; `EMFILE` if those
     /// have as many descriptors as they may.
-    pub(super) fn meet_unasked(self: &Arc<Device>, slot: u32) -> Result<bool, c_int> {
+    pub(super) fn meet_unasked(self: &Arc<Device>, slot: u32) -> Result<bool, Errno> {
         let is_met = self.meet_by(slot, |rendezvous, here, slot, pairs| {
             rendezvous.introduce_unasked(here, slot, pairs, most_unasked())
         })?;
@@ -293,7 +292,7 @@ impl Device {
         self: &Arc<Device>,
         slot: u32,
         introduce: impl FnOnce(&mut Rendezvous, &Here, u32, &Pairs) -> Result<bool, Errno>,
-    ) -> Result<Option<bool>, c_int> {
+    ) -> Result<Option<bool>, Errno> {
         let Some(peers) = &self.peers else { return Ok(Some(false)) };
         let here = peers.here().map_err(|_| errno::EOPNOTSUPP)?;
         #[cfg(feature = "simulation")]
@@ -311,9 +310,9 @@ impl Device {
                 return Ok(Some(true));
             }
             // It may answer at once.
-            self.start_progress_thread().map_err(Errno::raw_os_error)?;
+            self.start_progress_thread()?;
             let introduced = introduce(&mut rendezvous, here, slot, &peers.pairs.read());
-            introduced.map_err(Errno::raw_os_error)?
+            introduced?
         };
         if !is_there {
             return Ok(None);
@@ -477,14 +476,14 @@ impl Qp {
     }
 
     /// Meets the process that a transition names, if it names one.
-    pub(crate) fn meet_for(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), c_int> {
+    pub(crate) fn meet_for(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let device = &self.pd.context.device;
         let Some(peers) = &device.peers else { return Ok(()) };
         let to_rtr = mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
             && attr.qp_state == ibv_qp_state::IBV_QPS_RTR;
         if to_rtr && self.transport == Transport::Ud {
             // Any process may send to it.
-            return device.start_progress_thread().map_err(Errno::raw_os_error);
+            return device.start_progress_thread();
         }
         // SAFETY: bytes, whichever member was written.
         let gid = unsafe { attr.ah_attr.grh.dgid.raw };

@@ -17,10 +17,10 @@
 pub(crate) mod state;
 pub(crate) mod tx_fast_path;
 
-use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
@@ -619,7 +619,7 @@ impl Remote {
 impl Sq {
     /// The queue pair lets its peer go, and waits until no thread of the peer's process is inside
     /// this one's memory for it; `EBUSY` if one stays.
-    pub(crate) fn part(&mut self, qp: &Qp) -> Result<(), c_int> {
+    pub(crate) fn part(&mut self, qp: &Qp) -> Result<(), Errno> {
         let peers = qp.pd.context.device.peers.as_ref();
         let (Some(remote), Some(peers)) = (self.remote.take(), peers) else {
             return Ok(());

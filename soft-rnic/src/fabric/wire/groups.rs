@@ -9,7 +9,6 @@
 //!
 //! A child of fork shares the sockets, and what they have joined, with its parent: it changes neither.
 
-use core::ffi::c_int;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -68,12 +67,9 @@ impl GroupSockets {
 }
 
 /// The error of a verb.
-fn code(errno: Errno) -> c_int {
-    match errno {
-        // The system's limit of memberships.
-        Errno::NOBUFS => errno::ENOMEM,
-        errno => errno.raw_os_error(),
-    }
+fn of_verb(error: Errno) -> Errno {
+    // The system's limit of memberships.
+    if error == Errno::NOBUFS { errno::ENOMEM } else { error }
 }
 
 /// What names a socket among those that are ready: its descriptor, which it keeps as long as it is one of
@@ -84,7 +80,7 @@ fn key(port: &Port) -> EventData {
 
 impl Wire {
     /// Joins a group, unless this process has. `changing` is held.
-    fn join(&self, gid: &Gid) -> Result<(), c_int> {
+    fn join(&self, gid: &Gid) -> Result<(), Errno> {
         let (has, joined) = {
             let groups = &self.rx.lock().groups;
             (groups.has(gid), groups.all.len())
@@ -95,7 +91,7 @@ impl Wire {
         if joined >= limits::MAX_WIRE_GROUPS {
             return Err(errno::ENOMEM);
         }
-        let port = self.socket_for(gid).map_err(code)?;
+        let port = self.socket_for(gid).map_err(of_verb)?;
         self.rx.lock().groups.all.push(GroupSocket { gid: *gid, port, dropped: 0, late: None });
         Ok(())
     }
@@ -186,7 +182,7 @@ impl Qp {
         wire: &Wire,
         gid: Gid,
         lid: u16,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         self.can_attach_to(&gid)?;
         if wire.is_inherited() {
             return Err(errno::EPERM);
@@ -202,7 +198,7 @@ impl Qp {
 
     /// Ends an attachment to a group of the network. In a child of fork that is an attachment of the child's
     /// copy: the membership is its parent's.
-    pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), c_int> {
+    pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), Errno> {
         if wire.is_inherited() {
             return self.detach_from_group(gid, lid);
         }

@@ -8,8 +8,9 @@
 //! completions as `count` says have come, the first one of which is what it was armed for, or until the
 //! period is over that begins with that one. Of what comes while no event is armed nothing is counted.
 
-use core::ffi::c_int;
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use crate::errno;
 use crate::limits;
@@ -25,7 +26,7 @@ impl Moderation {
 impl Cq {
     /// From now on events are held back; one that is held back already fires. Nothing changes if the
     /// device cannot hold them back for so long.
-    pub(crate) fn moderate(self: &Arc<Cq>, count: u16, period_us: u16) -> Result<(), c_int> {
+    pub(crate) fn moderate(self: &Arc<Cq>, count: u16, period_us: u16) -> Result<(), Errno> {
         if count > limits::MAX_CQ_COUNT || period_us > limits::MAX_CQ_PERIOD_US {
             return Err(errno::EINVAL);
         }

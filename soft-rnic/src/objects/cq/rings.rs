@@ -9,6 +9,8 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::io::Errno;
+
 use crate::errno;
 use crate::objects::queue_memory::{Lender, QueueMemory};
 use crate::objects::state::{Cq, Extended, Ring, Slot};
@@ -29,7 +31,7 @@ impl Slot {
 
 impl Ring {
     /// A ring of so many slots; `lender` has their memory, if there is one.
-    pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, c_int> {
+    pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, Errno> {
         Ok(Ring { slots: QueueMemory::new(len as usize, lender, Slot::empty)? })
     }
 
@@ -101,7 +103,7 @@ impl Cq {
     }
 
     /// Replaces the ring by one of `len` slots.
-    pub(crate) fn resize(&self, len: u32) -> Result<(), c_int> {
+    pub(crate) fn resize(&self, len: u32) -> Result<(), Errno> {
         // Without a lock, as is the end of the one that is replaced: it may be the program's
         // functions that find the memory, and take it back.
         let new = Ring::new(len, self.extended.as_ref().and_then(Extended::lender))?;
@@ -111,7 +113,7 @@ impl Cq {
 
     /// Puts a ring where completions are from now on; the one that nobody looks at any more. It is
     /// dropped, and nothing has changed, if what is in the queue has no room there (`EINVAL`).
-    fn replace(&self, new: Box<Ring>) -> Result<Option<Box<Ring>>, c_int> {
+    fn replace(&self, new: Box<Ring>) -> Result<Option<Box<Ring>>, Errno> {
         // What is returned, or was given, outlives the locks.
         let _consumer = self.consumer.lock();
         let mut producer = self.producer.lock();

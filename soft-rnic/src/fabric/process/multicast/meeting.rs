@@ -6,7 +6,6 @@
 //! goes on, other messages wait for its end at the heads of their queues, and no thread does: it may
 //! be the one that holds the meeting, and lets them go on.
 
-use core::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ impl Device {
     /// Takes part in multicast groups: all other processes that do are met, as far as they answer
     /// in time; the error is that of one that could not be introduced to. It waits for a thread that
     /// is at it: no lock of a queue may be held, and no other thread may rely on this one.
-    pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), c_int> {
+    pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), Errno> {
         let Some(peers) = &self.peers else { return Ok(()) };
         if !peers.participation.begin() {
             return Ok(());
@@ -49,7 +48,7 @@ impl Device {
         self: &Arc<Device>,
         peers: &PeerProcesses,
         deferred: &mut DeferredWork,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         let met = {
             // Messages and attachments wait for this thread: what waits for another process's memory
             // is left to others.
@@ -69,13 +68,13 @@ impl Device {
     }
 
     /// Meets those that have a marker. All are introduced to before any is waited for.
-    fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), c_int> {
+    fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), Errno> {
         // Where there are no others, members are of this process.
         let Ok(here) = peers.here() else { return Ok(()) };
         // Others may call at once.
-        self.start_progress_thread().map_err(Errno::raw_os_error)?;
-        here.marker.show().map_err(Errno::raw_os_error)?;
-        let mut unmet = marked(peers).map_err(Errno::raw_os_error)?;
+        self.start_progress_thread()?;
+        here.marker.show()?;
+        let mut unmet = marked(peers)?;
         let mut refused = None;
         let end = host::time::now() + TIMEOUT;
         loop {

@@ -169,7 +169,7 @@ fn a_child_of_fork_leaves_the_groups_to_its_parent() {
         if child == 0 {
             // SAFETY: a child that waits for ever ends, too.
             unsafe { libc::alarm(20) };
-            let refused = member.attach_on_wire(wire, gid(3), 0) == Err(libc::EPERM);
+            let refused = member.attach_on_wire(wire, gid(3), 0) == Err(crate::errno::EPERM);
             let detached = member.detach_on_wire(wire, gid(1), 0) == Ok(());
             groups.members[1].leave_groups();
             settle(member);
