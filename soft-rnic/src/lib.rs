@@ -309,6 +309,7 @@
 //! |---|---|---|
 //! | post that fails | a positive errno, `errno`, and the request | sends: negative where the library refuses; no request is named where the kernel does |
 //! | slot of an unsignalled request | free when a later completion was polled | free when it is acknowledged |
+//! | receives of a shared queue | their buffers are in the queue's domain | in that of the queue pair |
 //! | receive posted in ERR | flushed at once | flushed when ERR is entered again: the post does not reach the kernel |
 //! | region with an address of its own | any | at the same place in its page, as the kernel asks |
 //! | `QP_ACCESS_ERR`, `QP_REQ_ERR` at a responder | raised | not raised |

@@ -366,7 +366,7 @@ pub(crate) unsafe fn create(
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
     // Nothing can be posted to the receive queue of an end of XRC.
     let capacity = if only_sends { 0 } else { cap.max_recv_wr.max(1) };
-    let rq = RecvRing::new(capacity, cap.max_recv_sge, pd.lender(Resource::Qp))?;
+    let rq = RecvRing::new(pd.id, (capacity, cap.max_recv_sge), pd.lender(Resource::Qp))?;
     let (context, target) = (Arc::clone(context), None);
     let parts = Parts {
         context,

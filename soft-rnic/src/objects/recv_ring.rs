@@ -45,6 +45,9 @@ const _: () = assert!(size_of::<RecvSlot>() == 32);
 /// disjoint parts of it: `tail ..` the posting side, `head .. tail` the other.
 #[derive(Debug)]
 pub(crate) struct RecvRing {
+    /// The domain that the buffers of all requests are in: the queue's own, whichever queue pair
+    /// takes them.
+    pd: u32,
     slots: QueueMemory<core::cell::UnsafeCell<RecvSlot>>,
     /// `max_sge - 1` entries a slot.
     more: Box<[core::cell::UnsafeCell<ibv_sge>]>,
@@ -75,17 +78,18 @@ pub(crate) struct Consumer {
 }
 
 impl RecvRing {
-    /// A ring for `capacity` requests (a power of two) of `max_sge` entries; `lender` has the memory
-    /// of the requests, if there is one.
+    /// A ring for `capacity` requests (a power of two) of `max_sge` entries, with buffers in the domain
+    /// `pd`; `lender` has the memory of the requests, if there is one.
     pub(crate) fn new(
-        capacity: u32,
-        max_sge: u32,
+        pd: u32,
+        (capacity, max_sge): (u32, u32),
         lender: Option<Lender>,
     ) -> Result<RecvRing, Errno> {
         let empty =
             || core::cell::UnsafeCell::new(RecvSlot { wr_id: 0, num_sge: 0, first: NO_SGE });
         let more = capacity as usize * (max_sge.max(1) as usize - 1);
         Ok(RecvRing {
+            pd,
             slots: QueueMemory::new(capacity as usize, lender, empty)?,
             more: (0..more).map(|_| core::cell::UnsafeCell::new(NO_SGE)).collect(),
             max_sge,
@@ -111,6 +115,12 @@ impl RecvRing {
 
     pub(crate) fn max_sge(&self) -> u32 {
         self.max_sge
+    }
+
+    /// The domain of the requests' buffers.
+    #[inline]
+    pub(crate) fn pd(&self) -> u32 {
+        self.pd
     }
 
     /// Posts a list; `*bad_wr` is the first request that was not posted.
@@ -302,6 +312,12 @@ impl RecvRequest<'_> {
     #[inline]
     pub(crate) fn wr_id(&self) -> u64 {
         self.slot.wr_id
+    }
+
+    /// The domain of its buffers.
+    #[inline]
+    pub(crate) fn pd(&self) -> u32 {
+        self.ring.pd
     }
 
     #[inline]

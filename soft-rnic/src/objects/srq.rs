@@ -200,7 +200,7 @@ fn next_num() -> u32 {
 }
 
 fn ring_of(pd: &Pd, attr: &ibv_srq_attr) -> Result<RecvRing, Errno> {
-    RecvRing::new(attr.max_wr, attr.max_sge, pd.lender(Resource::Srq))
+    RecvRing::new(pd.id, (attr.max_wr, attr.max_sge), pd.lender(Resource::Srq))
 }
 
 fn new(

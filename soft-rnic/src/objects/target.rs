@@ -49,7 +49,7 @@ fn parts(
         cap: NO_QUEUES,
         sig_all: false,
         pending: Pending::new(&room, transport).ok_or(errno::ENOMEM)?,
-        rq: RecvRing::new(0, 0, None)?,
+        rq: RecvRing::new(xrcd.pd.id, (0, 0), None)?,
         pd: Arc::clone(&xrcd.pd),
         send_cq: Arc::clone(&xrcd.cq),
         recv_cq: Arc::clone(&xrcd.cq),

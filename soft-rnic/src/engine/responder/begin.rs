@@ -110,7 +110,7 @@ impl<'d> Delivery<'d, '_> {
             None => {
                 let front = peer.rq.front(&mut self.responder.consumer);
                 let request = front.ok_or(Refusal::NotReady)?;
-                let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
+                let (wr_id, fits) = self.fit(&request, with_data);
                 if self.takes(fits, None)? {
                     peer.rq.pop(&mut self.responder.consumer);
                     if peer.is_watched {
@@ -122,7 +122,7 @@ impl<'d> Delivery<'d, '_> {
             Some(srq) => {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
-                let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
+                let (wr_id, fits) = self.fit(&request, with_data);
                 if self.takes(fits, None)? {
                     srq.ring.pop(&mut taker.consumer);
                     if peer.is_watched {
@@ -154,12 +154,11 @@ impl<'d> Delivery<'d, '_> {
         }
     }
 
-    /// Whether the message fits into a receive request's buffers, which are in this domain.
+    /// Whether the message fits into a receive request's buffers.
     #[inline(always)]
     pub(super) fn fit(
         &mut self,
         request: &RecvRequest<'_>,
-        pd: u32,
         with_data: bool,
     ) -> (u64, Result<(), Unfit>) {
         let (wr_id, len) = (request.wr_id(), self.len());
@@ -170,7 +169,7 @@ impl<'d> Delivery<'d, '_> {
             self.check_short(request);
             return (wr_id, Err(TOO_LONG));
         }
-        let mrs = &self.peer.pd.context.device.mrs;
+        let (mrs, pd) = (&self.peer.pd.context.device.mrs, request.pd());
         let checked = if request.num_sge() == 1 {
             resolve_one(mrs, pd, request.sge(0), len, LOCAL_WRITE, &mut self.room)
         } else {
@@ -179,7 +178,7 @@ impl<'d> Delivery<'d, '_> {
         };
         let fits = match checked {
             Some(()) => Ok(()),
-            None => self.fit_on_demand(request, pd),
+            None => self.fit_on_demand(request),
         };
         if self.message.wqe.invalidates {
             return (wr_id, self.fit_to_invalidate(fits));

@@ -180,14 +180,10 @@ impl<'d> Delivery<'d, '_> {
     /// so that nothing is left to be placed.
     #[cold]
     #[inline(never)]
-    pub(super) fn fit_on_demand(
-        &mut self,
-        request: &RecvRequest<'_>,
-        pd: u32,
-    ) -> Result<(), Unfit> {
+    pub(super) fn fit_on_demand(&mut self, request: &RecvRequest<'_>) -> Result<(), Unfit> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
-        let found = resolve_any(mrs, pd, list, len, LOCAL_WRITE, &mut self.room);
+        let found = resolve_any(mrs, request.pd(), list, len, LOCAL_WRITE, &mut self.room);
         found.ok_or(NOT_OURS)?;
         match presence(self.message.pages, self.room.as_slice(), true) {
             Presence::There => {}

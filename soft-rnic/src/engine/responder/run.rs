@@ -71,9 +71,8 @@ impl<'r, 'm> Run<'r, 'm> {
         if len > buffer.length {
             return None;
         }
-        let pd = &self.peer.pd;
-        let mrs = &pd.context.device.mrs;
-        Some((wr_id, self.buffers.at(mrs, pd.id, &buffer, len, LOCAL_WRITE)?))
+        let (mrs, pd) = (&self.peer.pd.context.device.mrs, self.ring.pd());
+        Some((wr_id, self.buffers.at(mrs, pd, &buffer, len, LOCAL_WRITE)?))
     }
 
     /// The message lies there.

@@ -72,7 +72,7 @@ impl<'d> Delivery<'d, '_> {
     pub(super) fn take_from(&mut self, srq: &Arc<Srq>, with_data: bool) -> Result<u64, Refusal> {
         let mut taker = srq.taker.lock();
         let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
-        let (wr_id, fits) = self.fit(&request, srq.pd.id, with_data);
+        let (wr_id, fits) = self.fit(&request, with_data);
         if self.takes(fits, Some(srq))? {
             srq.ring.pop(&mut taker.consumer);
             if let Some(trace) = &srq.trace {

@@ -391,6 +391,8 @@ impl KeptReads {
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) wr_id: u64,
+    /// The domain of its buffers.
+    pub(crate) pd: u32,
     pub(crate) sges: Vec<ibv_sge>,
 }
 

@@ -131,7 +131,7 @@ impl Here<'_, '_> {
         payload: &[u8],
     ) -> Result<(), AccessError> {
         let Some(taken) = &*self.taken else { return Err(Refusal::Access.into()) };
-        let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
+        let (mrs, pd) = (&self.qp.pd.context.device.mrs, taken.pd);
         let mut spans = self.room.start();
         let list = taken.sges.iter().copied();
         resolve_any(mrs, pd, list, end, LOCAL_WRITE, &mut spans).ok_or(Refusal::Access)?;
@@ -188,7 +188,7 @@ impl Here<'_, '_> {
 fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
     let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
-    Some((Taken { wr_id: request.wr_id(), sges }, room))
+    Some((Taken { wr_id: request.wr_id(), pd: request.pd(), sges }, room))
 }
 
 fn op_of(access: Access) -> Op {
@@ -240,7 +240,7 @@ impl Target for Here<'_, '_> {
             self.check_filled();
         }
         let Some(taken) = &*self.taken else { return Err(Refusal::Access.into()) };
-        let (mrs, pd) = (&self.qp.pd.context.device.mrs, self.qp.pd.id);
+        let (mrs, pd) = (&self.qp.pd.context.device.mrs, taken.pd);
         let before = self.before();
         let end = u64::from(before) + u64::from(offset) + payload.len() as u64;
         let mut spans = self.room.start();
