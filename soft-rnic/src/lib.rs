@@ -182,6 +182,8 @@
 //!
 //! # XRC
 //!
+//! Devices on the network have none: they do not say `IBV_DEVICE_XRC`, and each call is `EOPNOTSUPP`.
+//!
 //! Each request of an extended reliable connection names a shared receive queue at the other end,
 //! by its number: a message takes its receive request there and completes at that queue's
 //! completion queue, with the receiving queue pair's number; and the memory that any request names
@@ -309,6 +311,7 @@
 //! |---|---|---|
 //! | post that fails | a positive errno, `errno`, and the request | sends: negative where the library refuses; no request is named where the kernel does |
 //! | slot of an unsignalled request | free when a later completion was polled | free when it is acknowledged |
+//! | request with `IBV_SEND_IP_CSUM` | refused: no capability says so | taken |
 //! | receives of a shared queue | their buffers are in the queue's domain | in that of the queue pair |
 //! | receive posted in ERR | flushed at once | flushed when ERR is entered again: the post does not reach the kernel |
 //! | region with an address of its own | any | at the same place in its page, as the kernel asks |

@@ -63,24 +63,26 @@ const VENDOR_ID: u32 = (GUID_BASE >> 40) as u32;
 /// The kernel's `IB_UVERBS_DEVICE_ATOMIC_WRITE`, which the headers of rdma-core 44 do not have.
 pub(crate) const ATOMIC_WRITE: u64 = 1 << 40;
 
+/// `device_cap_flags` of a device that lacks nothing.
+pub(crate) const CAPABILITIES: u32 = ibv_device_cap_flags::IBV_DEVICE_SYS_IMAGE_GUID.0
+    | ibv_device_cap_flags::IBV_DEVICE_RC_RNR_NAK_GEN.0
+    | ibv_device_cap_flags::IBV_DEVICE_BAD_QKEY_CNTR.0
+    | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD.0
+    | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0
+    | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0
+    | ibv_device_cap_flags::IBV_DEVICE_XRC.0;
+
 /// A limit as the structs of the ABI want it; all of them fit.
 const fn int(limit: usize) -> core::ffi::c_int {
     limit as core::ffi::c_int
 }
 
 /// `ibv_query_device`'s answer.
-pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
+pub(crate) fn device_attr(guid: u64, device_cap_flags: u32) -> ibv_device_attr {
     let mut fw_ver = [0; 64];
     for (to, from) in fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
         *to = from as core::ffi::c_char;
     }
-    let flags = ibv_device_cap_flags::IBV_DEVICE_SYS_IMAGE_GUID
-        | ibv_device_cap_flags::IBV_DEVICE_RC_RNR_NAK_GEN
-        | ibv_device_cap_flags::IBV_DEVICE_BAD_QKEY_CNTR
-        | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD
-        | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW
-        | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B
-        | ibv_device_cap_flags::IBV_DEVICE_XRC;
     ibv_device_attr {
         fw_ver,
         node_guid: guid.to_be(),
@@ -92,7 +94,7 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         hw_ver: 0,
         max_qp: int(MAX_QP),
         max_qp_wr: int(MAX_QP_WR as usize),
-        device_cap_flags: flags.0,
+        device_cap_flags,
         max_sge: int(MAX_SGE as usize),
         max_sge_rd: int(MAX_SGE as usize),
         max_cq: int(MAX_CQ),

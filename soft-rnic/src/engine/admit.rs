@@ -12,7 +12,7 @@ use crate::objects::pending::Requester;
 use crate::objects::qp_state::Transport;
 use crate::objects::span::Span;
 use crate::objects::state::Qp;
-use crate::objects::wqe::{Op, len_of};
+use crate::objects::wqe::{Op, asks_for_checksums, len_of};
 
 /// What is checked of a request: its operation, whether it has an immediate, and its list.
 type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), Errno>;
@@ -71,7 +71,7 @@ unsafe fn admit_as<'a>(
     let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
     let n = wr.num_sge as u32;
     let is_list = n <= qp.cap.max_send_sge && (n == 0 || !wr.sg_list.is_null());
-    if !is_list || (inline && op.is_response()) {
+    if !is_list || (inline && op.is_response()) || asks_for_checksums(wr) {
         return Err(errno::EINVAL);
     }
     let sges = if n == 0 {

@@ -201,6 +201,19 @@ impl Device {
         })
     }
 
+    /// What it says that it has (`device_cap_flags`).
+    pub(crate) fn capabilities(&self) -> u32 {
+        let xrc = ibv_device_cap_flags::IBV_DEVICE_XRC.0;
+        limits::CAPABILITIES & if self.wire().is_some() { !xrc } else { !0 }
+    }
+
+    /// `EOPNOTSUPP` for what it does not say that it has: each verb that makes an object of a
+    /// capability asks here.
+    pub(crate) fn offers(&self, capability: ibv_device_cap_flags) -> Result<(), Errno> {
+        let is_there = self.capabilities() & capability.0 != 0;
+        if is_there { Ok(()) } else { Err(errno::EOPNOTSUPP) }
+    }
+
     /// Whether an interface has the address that its GID stands for.
     pub(crate) fn has_gid(&self) -> bool {
         self.wire().is_none_or(|wire| wire.port_state.has_gid())

@@ -329,13 +329,12 @@ pub(crate) unsafe fn create(
 ) -> Result<*mut ibv_qp, Errno> {
     errno::memory()?;
     let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
+    if matches!(transport, Transport::XrcSend | Transport::XrcRecv) {
+        pd.context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
+    }
     if transport == Transport::XrcRecv {
         // It is in an XRC domain, and in no other.
         return Err(errno::EINVAL);
-    }
-    let is_xrc = matches!(transport, Transport::XrcSend | Transport::XrcRecv);
-    if pd.context.device.wire().is_some() && is_xrc {
-        return Err(errno::EOPNOTSUPP);
     }
     let only_sends = transport == Transport::XrcSend;
     // SAFETY: the caller's promise.

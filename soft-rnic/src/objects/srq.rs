@@ -154,7 +154,10 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         let has = match attr.srq_type {
             ibv_srq_type::IBV_SRQT_BASIC => 0,
             _ if !has_type => 0,
-            ibv_srq_type::IBV_SRQT_XRC => XRC,
+            ibv_srq_type::IBV_SRQT_XRC => {
+                context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
+                XRC
+            }
             _ => return Err(errno::EOPNOTSUPP),
         };
         if attr.comp_mask & !(PD | TYPE | has) != 0 {

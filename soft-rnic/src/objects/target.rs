@@ -101,6 +101,7 @@ pub(crate) unsafe extern "C" fn open_qp(
 ) -> *mut ibv_qp {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if attr.comp_mask & !(NEEDED | CONTEXT) != 0 {

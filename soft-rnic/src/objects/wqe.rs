@@ -220,6 +220,12 @@ impl Wqe {
     }
 }
 
+/// Whether a request asks for checksums of IP (`IBV_SEND_IP_CSUM`), which no device here has.
+#[inline(always)]
+pub(crate) fn asks_for_checksums(request: &ibv_send_wr) -> bool {
+    request.send_flags & ibv_send_flags::IBV_SEND_IP_CSUM.0 != 0
+}
+
 /// The piece of memory of a plain message: a SEND of at least one byte, and not of
 /// so many that others should not wait for the copy.
 ///
@@ -227,7 +233,8 @@ impl Wqe {
 /// The request is valid.
 #[inline(always)]
 pub(crate) unsafe fn plain(request: &ibv_send_wr) -> Option<&ibv_sge> {
-    if request.opcode != ibv_wr_opcode::IBV_WR_SEND || request.num_sge != 1 {
+    let is_send = request.opcode == ibv_wr_opcode::IBV_WR_SEND && request.num_sge == 1;
+    if !is_send || asks_for_checksums(request) {
         return None;
     }
     // SAFETY: NULL, or a list of one entry.

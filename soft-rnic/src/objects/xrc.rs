@@ -123,6 +123,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 ) -> *mut ibv_xrcd {
     // SAFETY: NULL, or a context of ours and the caller's attributes.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if attr.comp_mask & !(FD | OFLAGS) != 0 {

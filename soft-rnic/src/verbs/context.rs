@@ -174,14 +174,13 @@ pub(crate) unsafe extern "C" fn query_device(
     }))
 }
 
-/// What `ibv_query_device` says of a device: on the network there are fewer groups, and no XRC.
+/// What `ibv_query_device` says of a device: on the network there are fewer groups.
 fn attributes(device: &Device) -> ibv_device_attr {
-    let all = limits::device_attr(device.guid);
+    let all = limits::device_attr(device.guid, device.capabilities());
     if device.wire().is_none() {
         return all;
     }
     ibv_device_attr {
-        device_cap_flags: all.device_cap_flags & !ibv_device_cap_flags::IBV_DEVICE_XRC.0,
         max_mcast_grp: limits::MAX_WIRE_GROUPS as c_int,
         max_total_mcast_qp_attach: limits::MAX_WIRE_GROUPS as c_int * all.max_mcast_qp_attach,
         ..all
@@ -226,7 +225,7 @@ fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
         max_cq_period: limits::MAX_CQ_PERIOD_US,
     };
     (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
-    if device.wire().is_some() {
+    if device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC).is_err() {
         full.xrc_odp_caps = 0;
     }
     full

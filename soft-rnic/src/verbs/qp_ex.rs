@@ -101,6 +101,9 @@ unsafe fn create_target(
     context: *mut ibv_context,
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: the caller's promise.
+    let context = unsafe { Context::from_abi(context) }?;
+    context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
     if attr.comp_mask & !(PD | XRCD) != 0 {
         return Err(errno::EOPNOTSUPP);
     }
@@ -108,7 +111,7 @@ unsafe fn create_target(
         return Err(errno::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let (context, xrcd) = unsafe { (Context::from_abi(context)?, Xrcd::from_abi(attr.xrcd)?) };
+    let xrcd = unsafe { Xrcd::from_abi(attr.xrcd) }?;
     if !xrcd.context().shares(&context) {
         return Err(errno::EINVAL);
     }
