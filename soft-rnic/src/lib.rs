@@ -314,6 +314,7 @@
 //! | request with `IBV_SEND_IP_CSUM` | refused: no capability says so | taken |
 //! | receives of a shared queue | their buffers are in the queue's domain | in that of the queue pair |
 //! | receive posted in ERR | flushed at once | flushed when ERR is entered again: the post does not reach the kernel |
+//! | region of no bytes | registered | only if it does not begin at the start of a page |
 //! | region with an address of its own | any | at the same place in its page, as the kernel asks |
 //! | `QP_ACCESS_ERR`, `QP_REQ_ERR` at a responder | raised | not raised |
 //! | completions of a destroyed queue pair | go with it | stay |

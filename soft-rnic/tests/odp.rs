@@ -76,7 +76,6 @@ fn addresses_without_memory_can_be_registered_on_demand_only() {
         ((0, usize::MAX), LOCAL),
         ((0, usize::MAX), 0),
         ((4096, usize::MAX), LOCAL | ON_DEMAND),
-        ((all.0, 0), LOCAL | ON_DEMAND),
         ((all.0, PAGE), 2 | ON_DEMAND),
     ] {
         let error = register(&net, refused, access).err();

@@ -94,7 +94,8 @@ impl Context {
         let checker = self.checker.as_deref()?;
         let start = region.addr as usize;
         let is_exposed = region.access & (REMOTE_WRITE | REMOTE_ATOMIC | MW_BIND) != 0;
-        is_exposed.then(|| (checker, (start, start.saturating_add(region.length as usize))))
+        (is_exposed && region.length > 0)
+            .then(|| (checker, (start, start.saturating_add(region.length as usize))))
     }
 
     fn id(self: &Arc<Context>) -> u64 {

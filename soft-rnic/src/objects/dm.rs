@@ -46,7 +46,8 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     }))
 }
 
-/// `ibv_reg_dm_mr`: a region whose addresses begin at 0, which is `dm_offset` of the memory.
+/// `ibv_reg_dm_mr`: a region whose addresses begin at 0, which is `dm_offset` of the memory. It may
+/// have no bytes.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -59,7 +60,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         // SAFETY: NULL, or memory of ours.
         let dm = unsafe { Dm::from_abi(dm) }?;
         let access = permitted(access)?;
-        let at = dm.memory.at(dm_offset, length).filter(|_| length != 0).ok_or(errno::EINVAL)?;
+        let at = dm.memory.at(dm_offset, length).ok_or(errno::EINVAL)?;
         let ours = Arc::ptr_eq(&pd.context.device, &dm.context.device);
         if access & (ZERO_BASED | ON_DEMAND | MW_BIND) != ZERO_BASED || !ours {
             return Err(errno::EINVAL);

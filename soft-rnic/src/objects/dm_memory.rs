@@ -48,7 +48,7 @@ impl DmMemory {
     /// The address of a piece, if it lies in here.
     pub(crate) fn at(&self, offset: u64, length: usize) -> Option<*mut u8> {
         let end = offset.checked_add(length as u64)?;
-        // SAFETY: the offset is within the memory.
+        // SAFETY: the offset is within the memory, or at its end.
         (end <= self.length).then(|| unsafe { self.memory.as_ptr().add(offset as usize) })
     }
 }

@@ -313,7 +313,8 @@ pub(crate) fn permitted(access: u32) -> Result<u32, Errno> {
 
 /// The access bits that count, or why the region cannot be registered: `EINVAL`
 /// for bits that do not go together, `EOPNOTSUPP` for on-demand paging where the system does not
-/// let it be, `EFAULT` for addresses without memory, which an on-demand region may have.
+/// let it be, `EFAULT` for addresses without memory, which an on-demand region may have. One of no
+/// bytes can be anywhere.
 pub(crate) fn validate(
     addr: *mut c_void,
     length: usize,
@@ -328,10 +329,10 @@ pub(crate) fn validate(
     }
     // The longest region is an implicit one, which begins at 0 and has all addresses.
     let end = (addr as u64).checked_add(length as u64);
-    if length == 0 || end.is_none() || iova.checked_add(length as u64).is_none() {
+    if end.is_none() || iova.checked_add(length as u64).is_none() {
         return Err(errno::EINVAL);
     }
-    if access & ON_DEMAND != 0 {
+    if length == 0 || access & ON_DEMAND != 0 {
         return Ok(access);
     }
     let is_read_only = || access & LOCAL_WRITE != 0 && is_read_only(addr, length);
