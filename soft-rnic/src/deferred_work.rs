@@ -120,6 +120,21 @@ impl DeferredWork {
 mod tests {
     use super::*;
     use crate::testing::queue_pair;
+    use verbs_sys::ibv_event_type;
+
+    /// Between the two steps of `die`, for which no lock is held here.
+    #[test]
+    fn a_queue_pair_that_was_destroyed_raises_no_event() {
+        // SAFETY: the queue pair is alive until it is destroyed.
+        let qp = unsafe {
+            let abi = queue_pair();
+            let qp = Qp::from_abi(abi).unwrap().keep();
+            assert_eq!((crate::table().destroy_qp)(abi), 0);
+            qp
+        };
+        qp.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
+        assert!(qp.context.events.is_empty());
+    }
 
     #[test]
     fn what_waits_for_other_processes_comes_after_all_else() {

@@ -3,13 +3,16 @@
 //! The descriptor is an eventfd that counts like a semaphore: one token for each
 //! event of the queue. Taking an event reads a token first, so that blocking,
 //! `O_NONBLOCK` and interruption are the kernel's, and then the queue's front.
-//! Events of a destroyed object leave the queue; their tokens stay behind as
-//! *stale* ones, which the next push uses up, or a reader swallows.
+//! Events of a destroyed object leave the queue, and their tokens the descriptor. Where a reader has
+//! such a token already, it is *stale*: the reader drops it when it gets the lock, or the next push
+//! uses it up. (Before Linux 5.8 a descriptor that blocks keeps stale tokens: the kernel has no read
+//! that does not wait.)
 //!
 //! Invariant: tokens = events in the queue + stale tokens - readers that have a
-//! token and not yet the lock.
+//! token and not yet the lock; and without such readers no token is stale.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -17,7 +20,7 @@ use core::ffi::c_int;
 use host::fd::poll;
 use host::sync::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::errno;
 
@@ -75,7 +78,16 @@ impl<T> EventQueue<T> {
 
     /// Appends an event and wakes a reader.
     pub(crate) fn push(&self, event: T) {
+        self.push_if(event, || true);
+    }
+
+    /// [`push`](Self::push), unless the event's object is gone. It is asked for under the lock: an
+    /// object that says so before it [removes](Self::remove) its events has none afterwards.
+    pub(crate) fn push_if(&self, event: T, is_alive: impl FnOnce() -> bool) {
         let mut state = self.state.lock();
+        if !is_alive() {
+            return;
+        }
         state.queue.push_back(event);
         if state.stale > 0 {
             state.stale -= 1;
@@ -173,6 +185,20 @@ impl<T> EventQueue<T> {
         let before = state.queue.len();
         state.queue.retain(|event| !is_of_object(event));
         state.stale += before - state.queue.len();
+        self.drain(&mut state);
+    }
+
+    /// Takes stale tokens out of the descriptor, as far as no reader has them.
+    fn drain(&self, state: &mut State<T>) {
+        let mut token = [0_u8; 8];
+        let mut read = || {
+            let room = &mut [IoSliceMut::new(&mut token)];
+            // No offset: the descriptor has none.
+            preadv2(&self.fd, room, u64::MAX, ReadWriteFlags::NOWAIT).is_ok()
+        };
+        while state.stale > 0 && read() {
+            state.stale -= 1;
+        }
     }
 }
 
@@ -227,7 +253,78 @@ mod tests {
         }
         assert_eq!([(); 3].map(|()| queue.take(|_| {})), [Ok(1), Ok(6), Ok(8)]);
         assert!(queue.is_empty());
+        assert!(!has_input(&queue));
+    }
+
+    fn has_input(queue: &EventQueue<u32>) -> bool {
         let mut input = [PollFd::new(&queue.fd, PollFlags::IN)];
-        assert_eq!(host::fd::poll_at_once(&mut input), Ok(0));
+        host::fd::poll_at_once(&mut input) == Ok(1)
+    }
+
+    fn is_odd(event: &u32) -> bool {
+        !event.is_multiple_of(2)
+    }
+
+    #[test]
+    fn a_token_goes_with_its_event() {
+        for queue in [EventQueue::new(), EventQueue::extensible()].map(Result::unwrap) {
+            for events in [&[1][..], &[1, 3], &[1, 2, 3], &[2, 1]] {
+                events.iter().for_each(|event| queue.push(*event));
+                queue.remove(is_odd);
+                assert_eq!(has_input(&queue), events.contains(&2), "{events:?}");
+                if events.contains(&2) {
+                    assert_eq!(queue.take(|_| {}), Ok(2));
+                }
+                assert!(!has_input(&queue), "{events:?}");
+            }
+            queue.push_if(1, || false);
+            assert!(queue.is_empty() && !has_input(&queue));
+        }
+    }
+
+    /// Threads that take, append and withdraw, in an order that a seed decides: each event that stays
+    /// wakes one that takes it, and in the end the descriptor has no input.
+    #[cfg(feature = "simulation")]
+    #[test]
+    fn a_token_goes_with_its_event_in_any_order() {
+        use core::sync::atomic::{AtomicU32, Ordering};
+        use host::world::{Limits, Nature, run};
+        const TAKERS: u32 = 2;
+        /// It ends a thread that takes events.
+        const END: u32 = 0;
+        fn taker(queue: &EventQueue<u32>, left: &AtomicU32) {
+            loop {
+                match queue.take_or(|_| {}, |_| None::<OwnedFd>).unwrap() {
+                    END => return,
+                    event if is_odd(&event) => {}
+                    // Relaxed: a count that guards no memory.
+                    _ if left.fetch_sub(1, Ordering::Relaxed) > 1 => {}
+                    _ => (0..TAKERS).for_each(|_| queue.push(END)),
+                }
+            }
+        }
+        let program = |queue: EventQueue<u32>| {
+            let shared = Arc::new((queue, AtomicU32::new(4)));
+            let mut threads = Vec::new();
+            for _ in 0..TAKERS {
+                let shared = Arc::clone(&shared);
+                let take = move || taker(&shared.0, &shared.1);
+                threads.push(host::thread::spawn("taker", take).unwrap());
+            }
+            let withdraws = Arc::clone(&shared);
+            let withdraw = move || (0..6).for_each(|_| withdraws.0.remove(is_odd));
+            threads.push(host::thread::spawn("withdrawer", withdraw).unwrap());
+            (1..=8).for_each(|event| shared.0.push(event));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            shared.0.remove(is_odd);
+            assert!(shared.0.is_empty() && !has_input(&shared.0));
+        };
+        for seed in 0..400 {
+            for make in [EventQueue::new, EventQueue::extensible] {
+                let in_world = move || program(make().unwrap());
+                let (_, ended) = run(seed, Nature::default(), Limits::default(), in_world);
+                ended.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+            }
+        }
     }
 }

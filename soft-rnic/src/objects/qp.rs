@@ -107,8 +107,9 @@ impl Qp {
         if let Some(target) = &self.target {
             return target.raise(event_type);
         }
-        let element = Element::Qp(Arc::clone(self));
-        self.context.events.push(AsyncEvent { element, event_type });
+        let event = AsyncEvent { element: Element::Qp(Arc::clone(self)), event_type };
+        // The thread that raises it may hold no lock of a queue pair that is destroyed meanwhile.
+        self.context.events.push_if(event, || self.state() != State::Destroyed);
     }
 
     /// Goes to the error state for a reason of the device's own.
