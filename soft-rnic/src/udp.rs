@@ -42,6 +42,7 @@ pub use addresses::{LocalAddress, address_of, local_addresses};
 pub use capture::{CAPTURE, Capture, Captured, write_captures};
 pub use holders::{PortHolder, port_holders};
 pub use inbox::{BATCH, Datagram, FEW, Inbox, Merged};
+pub(crate) use interface::index as interface_index;
 pub(crate) use network_watch::NetworkWatch;
 pub use outbox::{Marks, OUTBOX, Outbox};
 pub use port::{Port, PortError};

@@ -80,6 +80,14 @@ impl Pair {
     }
 }
 
+/// The interface that a device's GID is of.
+fn interface_of(net: &Net) -> u32 {
+    let mut entry = ibv_gid_entry::default();
+    // SAFETY: the context is open.
+    assert_eq!(unsafe { ibv_query_gid_ex(&net.v, net.ctx, 1, 0, &mut entry) }, Some(0));
+    entry.ndev_ifindex
+}
+
 /// What runs in a network namespace of its own.
 fn have_the_interface_made_anew() {
     // SAFETY: it waits for no event for ever.
@@ -94,6 +102,9 @@ fn have_the_interface_made_anew() {
     make_interface();
     nets().for_each(|net| wait_for(net, ibv_event_type::IBV_EVENT_PORT_ACTIVE));
     pairs.iter().for_each(|pair| pair.exchange(2));
+    // SAFETY: a text that ends with zero.
+    let index = unsafe { libc::if_nametoindex(c"rdma0".as_ptr()) };
+    assert!(index != 0 && nets().all(|net| interface_of(net) == index));
     pairs.into_iter().for_each(Pair::close);
 }
 

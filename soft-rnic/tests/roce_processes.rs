@@ -58,8 +58,8 @@ fn place_of(number: u32) -> u32 {
     number >> INDEX_BITS
 }
 
-/// What another process does, on the device TEXT: `echo TEXT`, `sink TEXT PEER`, `datagram TEXT`, or
-/// `fails TEXT`, where the device is not to be had.
+/// What another process does, on the device TEXT: `echo TEXT`, `sink TEXT PEER`, `datagram TEXT`,
+/// `answer TEXT`, or `fails TEXT`, where the device is not to be had.
 #[test]
 fn the_other_process() {
     let Some(role) = role() else { return };
@@ -67,6 +67,7 @@ fn the_other_process() {
         ["echo", text] => echo(text),
         ["sink", text, peer] => sink(text, peer),
         ["datagram", text] => datagram(text),
+        ["answer", text] => answer(text),
         ["fails", text] => {
             let error = text.parse::<soft_rnic::Roce>().unwrap().list().unwrap_err();
             say(&error.to_string());
@@ -98,6 +99,34 @@ fn datagram(text: &str) {
     came.extend((0..1_000).flat_map(|_| end.net.poll_now(end.cq)));
     let came: Vec<_> = came.into_iter().map(|wc| (wc.len, wc.src_qp)).collect();
     say(&format!("{came:?}"));
+}
+
+/// Answers a datagram to the address that its header names, and says from where to where that was.
+fn answer(text: &str) {
+    let end = end_on(text, UD);
+    assert_eq!(post_recv(end.qp, 9, &mut [end.local(0, 0, 140)]), 0);
+    end.net.connect(end.qp, 0, config());
+    say(&end.say());
+    let came = end.net.poll(end.cq, 1)[0];
+    let [from, to] = addresses(&end);
+    say(&format!("{from} {to}"));
+    let mut attr = end.net.ah_attr();
+    attr.grh.dgid = ibv_gid { raw: from.to_ipv6_mapped().octets() };
+    let ah = end.net.ah_in(end.net.pd, attr);
+    let mut data = [end.local(0, 40, 100)];
+    let mut wr = datagram_wr(1, &mut data, SIGNALED, (ah, came.src_qp, QKEY));
+    assert_eq!(post_send(end.qp, &mut wr), 0);
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    // It stays as long as the test.
+    while hear().is_some() {}
+}
+
+/// The addresses of the sender and of the receiver in the header of a datagram that has come.
+fn addresses(end: &End) -> [std::net::Ipv4Addr; 2] {
+    [32, 36].map(|at| {
+        let octets: [u8; 4] = end.shared.bytes[at..at + 4].try_into().unwrap();
+        octets.into()
+    })
 }
 
 /// Takes a stream of messages, each of which has its number; all have to come, in order.
@@ -250,6 +279,29 @@ fn datagrams_reach_other_processes_of_the_address_by_memory_unless_the_network_i
         end.net.destroy_ah(ah);
         end.close();
     }
+}
+
+/// A server answers to the address in the header, which is the device's at both ends.
+#[test]
+fn the_header_of_another_processs_datagram_names_the_address() {
+    let text = &at(128);
+    let mut other = Other::start("the_other_process", &format!("answer {text}"));
+    let end = end_on(text, UD);
+    let far = Far::parse(&other.hear());
+    end.net.connect(end.qp, 0, config());
+    assert_eq!(post_recv(end.qp, 8, &mut [end.local(0, 0, 140)]), 0);
+    let ah = end.net.ah();
+    let mut from = [end.local(1, 0, 100)];
+    let mut wr = datagram_wr(1, &mut from, SIGNALED, (ah, far.num, QKEY));
+    assert_eq!(post_send(end.qp, &mut wr), 0);
+    assert_eq!(other.hear(), format!("{text} {text}"));
+    let mut all = end.net.poll(end.cq, 2);
+    all.sort_by_key(|wc| wc.id);
+    assert_eq!([(1, "SUCCESS"), (8, "SUCCESS")], [0, 1].map(|i| (all[i].id, all[i].status)));
+    assert_eq!((all[1].len, all[1].src_qp), (140, far.num));
+    assert_eq!(addresses(&end).map(|address| address.to_string()), [text.as_str(); 2]);
+    end.net.destroy_ah(ah);
+    end.close();
 }
 
 /// The first process has bound the sockets; it is killed while all three of them are sent to.

@@ -13,7 +13,6 @@ use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
-use crate::limits;
 use crate::objects::address::Address;
 use crate::objects::pending::{Outcome, Reply, Requester, Wait};
 use crate::objects::qp_state::State;
@@ -163,7 +162,7 @@ impl Qp {
         if request.wqe.op != Op::Send || to.pd != self.pd.id {
             return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }
-        if len > limits::MTU {
+        if len > self.pd.context.device.mtu() {
             return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
         }
         self.local(requester, request, len, room)

@@ -39,8 +39,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The address of a queue pair of the device with this GID, for a datagram that carries its key
-    /// by itself.
+    /// The address of a queue pair of a device with this GID, or of a group, for a datagram that carries
+    /// its key by itself.
     pub(crate) fn here(gid: Gid, qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
         Address { gid, qpn, traffic_class, hop_limit, ..Address::default() }
     }

@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 
 use host::sync::{Mutex, OnceLock, RwLock};
@@ -10,7 +11,7 @@ use verbs_sys::*;
 
 use crate::counters::{Counters, PacketCounters};
 use crate::fabric::process::directory::INDEX_BITS;
-use crate::fabric::wire::state::Wire;
+use crate::fabric::wire::state::{Wire, ip_of};
 use crate::objects::address::Gid;
 use crate::objects::mr_table::MrTable;
 use crate::objects::reach::{gid_of_device, gid_of_user};
@@ -18,6 +19,7 @@ use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
 use crate::schedule::network::faults::Network;
+use crate::udp::interface_index;
 use crate::{errno, limits};
 
 /// The device that is always there.
@@ -190,7 +192,7 @@ impl Device {
         self.wire().is_none_or(|wire| !wire.loops)
     }
 
-    /// Its GID.
+    /// Its GID, the only entry of the port's table.
     pub(crate) fn gid(&self) -> Gid {
         if let Some(wire) = self.wire() {
             return wire.gid;
@@ -199,6 +201,17 @@ impl Device {
             let connects_processes = self.peers.as_ref().is_some_and(PeerProcesses::is_here);
             if connects_processes { gid_of_user() } else { gid_of_device() }
         })
+    }
+
+    /// Bytes of the longest datagram.
+    pub(crate) fn mtu(&self) -> u64 {
+        self.wire().map_or(limits::MTU, |wire| wire.port_state.mtu().into())
+    }
+
+    /// The number of the interface that has the address that its GID stands for, or 0.
+    pub(crate) fn interface(&self) -> u32 {
+        let address = self.wire().map_or(Ipv4Addr::LOCALHOST.into(), |wire| ip_of(&wire.gid));
+        interface_index(address).unwrap_or(0)
     }
 
     /// What it says that it has (`device_cap_flags`).

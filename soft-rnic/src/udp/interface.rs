@@ -60,7 +60,7 @@ pub(super) fn mtu(socket: impl AsFd, ip: IpAddr) -> Result<usize, Errno> {
 }
 
 /// The number of the interface with this address.
-pub(super) fn index(ip: IpAddr) -> Result<u32, Errno> {
+pub(crate) fn index(ip: IpAddr) -> Result<u32, Errno> {
     index_of(&with_address(ip)?.name)
 }
 

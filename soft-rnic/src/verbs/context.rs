@@ -307,12 +307,6 @@ pub(crate) unsafe extern "C" fn query_gid(
     0
 }
 
-/// The number of the interface that has the GID's address, or 0.
-fn loopback() -> u32 {
-    // SAFETY: a text that ends with zero.
-    unsafe { libc::if_nametoindex(c"lo".as_ptr()) }
-}
-
 pub(crate) unsafe extern "C" fn query_gid_ex(
     context: *mut ibv_context,
     port_num: u32,
@@ -337,7 +331,7 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
             gid_index: 0,
             port_num,
             gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
-            ndev_ifindex: loopback(),
+            ndev_ifindex: device.interface(),
         };
         // SAFETY: the caller's struct has `entry_size` bytes.
         unsafe { write_bounded(&value, entry.cast(), entry_size) };

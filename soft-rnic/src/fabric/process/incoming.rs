@@ -459,13 +459,13 @@ impl Side {
         if matches!(reading, Some(None)) {
             return Some((Reply::Silence, 0));
         }
-        let longest = if transport == Transport::Ud { limits::MTU } else { limits::MAX_MESSAGE };
+        let device = &session.peer.pd.context.device;
+        let longest = if transport == Transport::Ud { device.mtu() } else { limits::MAX_MESSAGE };
         if u64::from(request.len) > longest {
             return Some((Reply::Silence, 0));
         }
         let wqe = wqe(request);
-        let to = (transport == Transport::Ud)
-            .then(|| address(request, session.peer.pd.context.device.gid()));
+        let to = (transport == Transport::Ud).then(|| address(request, device.gid()));
         let Scratch { local, room, list } = scratch;
         let message = Message {
             wqe: &wqe,
@@ -614,7 +614,7 @@ fn wqe(request: &Request) -> Wqe {
     }
 }
 
-/// The address of a datagram to the device with this GID, and the key that it carries.
+/// Where a datagram goes, at the device or group of this GID, and the key that it carries.
 fn address(request: &Request, gid: Gid) -> (Address, u32) {
     let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
     let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();

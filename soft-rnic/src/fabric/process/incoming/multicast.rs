@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering;
 use crate::deferred_work::DeferredWork;
 use crate::engine::multicast::deliver_to_all;
 use crate::engine::responder::Message;
-use crate::limits;
 use crate::objects::address::{Address, MULTICAST_QPN};
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
@@ -43,14 +42,14 @@ impl Side {
         // No process of this version writes another one.
         let is_sound = slot_of(request.from) == self.pair.slot
             && request.location == PayloadLocation::Data
-            && u64::from(request.len) <= limits::MTU;
+            && u64::from(request.len) <= device.mtu();
         let gid = request.group();
         let members = device.members(&gid);
         if !is_sound || members.is_empty() {
             return false;
         }
-        let (here, qkey) = address(request, gid);
-        let to = (Address { qpn: MULTICAST_QPN, ..here }, qkey);
+        let (to, qkey) = address(request, gid);
+        let to = (Address { qpn: MULTICAST_QPN, ..to }, qkey);
         let Scratch { local, room, list } = scratch;
         let Gathered::There(local) = self.gather(request, local, list) else { return false };
         let message = Message {
