@@ -133,6 +133,12 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { guard: Some(guard), lock: self }
     }
 
+    /// Takes the lock, with others that read, if no thread has it alone.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let guard = Some(self.0.try_read()?);
+        Some(RwLockReadGuard { guard, lock: self })
+    }
+
     /// Waits for the lock and takes it alone.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let guard = acquire(address(self), || self.0.try_write(), || self.0.write());

@@ -5,6 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_sys::*;
 
@@ -21,17 +22,29 @@ macro_rules! forward {
 /// The address of a device that speaks RoCE v2 and is to be listed.
 const ROCE: &str = "RDMA_CONN_ROCE";
 
+/// Lists the device that the environment names, if it names one.
+fn list_roce() {
+    let Ok(text) = std::env::var(ROCE) else { return };
+    let roce: Result<soft_rnic::Roce, _> = text.parse();
+    let listed = roce.map_err(|e| e.to_string());
+    soft_rnic::report_peer_unreached();
+    if let Err(reason) = listed.and_then(|roce| roce.list().map_err(|e| e.to_string())) {
+        eprintln!("{ROCE}: {reason}");
+    }
+}
+
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    static ROCE_DEVICE: Once = Once::new();
-    ROCE_DEVICE.call_once(|| {
-        let Ok(text) = std::env::var(ROCE) else { return };
-        let roce: Result<soft_rnic::Roce, _> = text.parse();
-        let listed = roce.map_err(|e| e.to_string());
-        soft_rnic::report_peer_unreached();
-        if let Err(reason) = listed.and_then(|roce| roce.list().map_err(|e| e.to_string())) {
-            eprintln!("{ROCE}: {reason}");
-        }
+    static FIRST: Once = Once::new();
+    static PROCESS: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    FIRST.call_once(|| {
+        PROCESS.store(process, Ordering::Relaxed);
+        list_roce();
     });
+    // Relaxed: a child of fork, which has none of its parent's devices, has one thread.
+    if PROCESS.swap(process, Ordering::Relaxed) != process {
+        list_roce();
+    }
     // SAFETY: the table's function has the contract of this one.
     unsafe { (soft_rnic::table().get_device_list)(num_devices) }
 }

@@ -27,11 +27,24 @@ impl Context {
         Arc::ptr_eq(&self.handles, &other.handles)
     }
 
-    /// The object behind a caller's pointer.
+    /// The object behind a caller's pointer; `EPERM` if it is of a parent of this process.
     ///
     /// # Safety
     /// `context` is NULL or an open context of ours.
     pub(crate) unsafe fn from_abi<'a>(
+        context: *mut ibv_context,
+    ) -> Result<InArc<'a, Context>, Errno> {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Context::of_struct(context) }?;
+        context.device.is_ours()?;
+        Ok(context)
+    }
+
+    /// As [`from_abi`](Self::from_abi), also of a parent's.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn of_struct<'a>(
         context: *mut ibv_context,
     ) -> Result<InArc<'a, Context>, Errno> {
         if context.is_null() {

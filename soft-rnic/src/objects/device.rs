@@ -1,11 +1,12 @@
 //! Devices: what they are called, what exists on them, and how they are listed.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::net::Ipv4Addr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, Once};
 
-use host::sync::{Mutex, OnceLock, RwLock};
+use host::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use rustix::io::Errno;
 use verbs_sys::*;
 
@@ -15,6 +16,7 @@ use crate::fabric::wire::state::{Wire, ip_of};
 use crate::objects::address::Gid;
 use crate::objects::mr_table::MrTable;
 use crate::objects::reach::{gid_of_device, gid_of_user};
+use crate::objects::qp_state::State;
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
@@ -136,6 +138,7 @@ impl Device {
             slack: [0; 8],
             guid: limits::GUID_BASE + ordinal,
             gid: OnceLock::new(),
+            process: std::process::id(),
             qps: QpTable::default(),
             mrs: MrTable::default(),
             xrc: XrcTable::default(),
@@ -152,6 +155,11 @@ impl Device {
             peers,
             kind,
         })
+    }
+
+    /// `EPERM` in a child of fork, which has devices of its own.
+    pub(crate) fn is_ours(&self) -> Result<(), Errno> {
+        if self.process == std::process::id() { Ok(()) } else { Err(errno::EPERM) }
     }
 
     /// Whether what is posted is executed inside the post.
@@ -313,9 +321,69 @@ fn abi(name: &str) -> ibv_device {
     }
 }
 
-/// The devices that can be listed.
-pub(crate) static DEVICES: LazyLock<Mutex<Vec<Arc<Device>>>> =
-    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, Kind::Synchronous)]));
+/// The devices that can be listed, and the process that they are of. A child of fork begins anew; the
+/// devices of its parent stay as they are, as the child has objects of them.
+pub(crate) struct DeviceList(Mutex<(u32, Vec<Arc<Device>>)>);
+
+/// The list, while its lock is held.
+pub(crate) struct Listed<'l>(MutexGuard<'l, (u32, Vec<Arc<Device>>)>);
+
+pub(crate) static DEVICES: DeviceList = DeviceList(Mutex::new((0, Vec::new())));
+
+impl DeviceList {
+    pub(crate) fn lock(&self) -> Listed<'_> {
+        let mut list = self.0.lock();
+        let process = std::process::id();
+        if list.0 != process {
+            let own = vec![Device::new(DEFAULT_NAME, 0, Kind::Synchronous)];
+            core::mem::forget(core::mem::replace(&mut *list, (process, own)));
+            static NOTICES: Once = Once::new();
+            // Without memory for the handler, what a child posts is lost.
+            // SAFETY: the handler takes locks that are free, or none, and stores integers.
+            NOTICES
+                .call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
+        }
+        Listed(list)
+    }
+}
+
+impl Deref for Listed<'_> {
+    type Target = Vec<Arc<Device>>;
+
+    fn deref(&self) -> &Vec<Arc<Device>> {
+        &self.0.1
+    }
+}
+
+impl DerefMut for Listed<'_> {
+    fn deref_mut(&mut self) -> &mut Vec<Arc<Device>> {
+        &mut self.0.1
+    }
+}
+
+/// The device that this process has in the place of one, which may be of its parent.
+pub(crate) fn of_this_process(device: &Arc<Device>) -> Result<Arc<Device>, Errno> {
+    if device.is_ours().is_ok() {
+        return Ok(Arc::clone(device));
+    }
+    let own = DEVICES.lock().iter().find(|own| own.name() == device.name()).cloned();
+    own.ok_or(errno::ENODEV)
+}
+
+/// In a child of fork: its parent's queue pairs take no requests, and their completion queues no
+/// polls. What a thread of the parent had locked stays as it is.
+extern "C" fn in_the_child() {
+    let Some(list) = DEVICES.0.try_lock() else { return };
+    for device in &list.1 {
+        let Some(qps) = device.qps.by_number.try_read() else { continue };
+        for qp in qps.values() {
+            // Relaxed: the child has one thread.
+            qp.state.store(State::Destroyed as u8, Ordering::Relaxed);
+            qp.send_cq.dead.store(true, Ordering::Relaxed);
+            qp.recv_cq.dead.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 /// The device that is always there.
 pub(crate) fn default_device() -> Arc<Device> {

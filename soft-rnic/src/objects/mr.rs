@@ -181,17 +181,19 @@ impl Mr {
 }
 
 impl Pd {
-    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct.
+    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct, and
+    /// `EPERM` if it is of a parent of this process.
     ///
     /// # Safety
     /// `pd` is NULL or a protection domain's struct of ours.
     pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
         // SAFETY: the caller's promise.
         let pd = unsafe { Pd::of_struct(pd) }?;
+        pd.context.device.is_ours()?;
         if pd.users.has_ended() { Err(errno::ENOENT) } else { Ok(pd) }
     }
 
-    /// As [`from_abi`](Self::from_abi), of a domain that may have ended.
+    /// As [`from_abi`](Self::from_abi), of a domain that may have ended, or be a parent's.
     ///
     /// # Safety
     /// As there.

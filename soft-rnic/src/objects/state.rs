@@ -66,6 +66,8 @@ pub(crate) struct Device {
     pub(crate) guid: u64,
     /// Of its port, once it was asked for; one on the network has its address.
     pub(crate) gid: OnceLock<Gid>,
+    /// The process that it is of. A child of fork finds it, and cannot use it.
+    pub(crate) process: u32,
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,

@@ -79,7 +79,8 @@ pub(crate) unsafe extern "C" fn get_cq_event(
         return errno::minus_one(Err(errno::EINVAL));
     }
     let device = &channel.context.device;
-    let event = crate::schedule::sim::steps_before_event(device, &channel.events).and_then(|()| {
+    let event = device.is_ours().and_then(|()| {
+        crate::schedule::sim::steps_before_event(device, &channel.events)?;
         let set = channel.events.set();
         let look = |blocks: bool| {
             crate::fabric::process::progress_thread::before_waiting(device, set, || blocks);

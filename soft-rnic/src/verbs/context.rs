@@ -14,6 +14,7 @@ use crate::engine::post;
 use crate::event::EventQueue;
 use crate::fabric::wire::port_state::PortState;
 use crate::faults::injector::injector;
+use crate::objects::device::of_this_process;
 use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Device};
@@ -133,10 +134,9 @@ pub(super) fn file_id(file: impl AsFd) -> Result<FileId, Errno> {
 
 pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: NULL, or a device of ours, which lives in an Arc that the list holds.
-    let Some(device) = (unsafe { InArc::new(device.cast::<Device>()) }) else {
-        return errno::pointer(Err(errno::EINVAL));
-    };
-    errno::pointer(Context::open(device.keep()).map(give))
+    let device = unsafe { InArc::new(device.cast::<Device>()) }.ok_or(errno::EINVAL);
+    let opened = device.and_then(|device| Context::open(of_this_process(&device)?));
+    errno::pointer(opened.map(give))
 }
 
 /// Gives the program a new context, opened or imported.
@@ -154,7 +154,7 @@ pub(super) fn give(context: Arc<Context>) -> *mut ibv_context {
 /// and descriptors they need, and which goes with the last of them.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: NULL, or a context that the caller gives back.
-    errno::code(unsafe { Context::from_abi(context) }.map(|context| {
+    errno::code(unsafe { Context::of_struct(context) }.map(|context| {
         context.closed();
         // SAFETY: takes back the reference of `open_device`.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context)) };

@@ -159,6 +159,9 @@ pub(crate) unsafe extern "C" fn modify_qp(
         let to = (mask & STATE != 0).then_some(attr.qp_state);
         if matches!(to, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
             progress::settle(real);
+        } else {
+            // A child of fork may put away what its parent has made.
+            real.pd.context.device.is_ours()?;
         }
         real.modify(attr, mask, &mut deferred)?;
         if to == Some(ibv_qp_state::IBV_QPS_RESET) {
