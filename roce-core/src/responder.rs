@@ -56,6 +56,15 @@ use crate::headers::{NakCode, RnrTimer};
 use crate::lengths::{ATOMIC_WRITE, PATH_MTUS};
 use crate::message::Message;
 use crate::psn::Psn;
+use crate::requester::MAX_WINDOW;
+
+/// Packets before and after the expected one that may be answered although they are not expected: as many as a
+/// requester of ours has under way. A random number is within it once in 128 times.
+///
+/// Other requesters may have more under way, or go further by a long READ. If all that they send behind a loss is
+/// beyond it, they get no NAK and repeat after their timeout. READs and atomics that are remembered are answered
+/// again at any distance.
+pub const PSN_WINDOW: u32 = MAX_WINDOW;
 
 /// The attributes of the queue pair that the responder obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Whether a request packet is the expected one.
 
 use super::{
-    AccessError, Due, Outcome, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
+    AccessError, Due, Outcome, PSN_WINDOW, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
 };
 use crate::headers::Headers;
 use crate::message::permits;
@@ -47,7 +47,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         match headers.bth.psn.since(self.expected_psn()) {
             0 => self.on_expected(headers, payload, target),
             behind if behind < 0 => self.on_repeated(headers, behind.unsigned_abs().into()),
-            _ => self.on_gap(),
+            ahead => self.on_gap(ahead.unsigned_abs()),
         }
     }
 
@@ -62,14 +62,15 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
                 self.refuse(Refusal::Invalid, self.expected, ReceiveFault::Flushed, target);
                 Outcome::Failed(Refusal::Invalid)
             }
-            ahead if ahead > 0 => self.on_gap(),
+            ahead if ahead > 0 => self.on_gap(ahead.unsigned_abs()),
             _ => Outcome::Dropped,
         }
     }
 
-    /// One NAK for a gap, however many packets come behind it.
-    fn on_gap(&mut self) -> Outcome {
-        if !self.is_gap_reported {
+    /// A packet of `ahead` after the expected one. There is one NAK for a gap, however many packets come behind
+    /// it, and none for a number that no requester reaches.
+    fn on_gap(&mut self, ahead: u32) -> Outcome {
+        if !self.is_gap_reported && ahead <= PSN_WINDOW {
             self.is_gap_reported = true;
             self.due = Due::SequenceNak;
         }

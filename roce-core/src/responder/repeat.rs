@@ -1,7 +1,7 @@
 //! Requests that were executed before.
 
 use super::slots::{Answer, Remembered};
-use super::{Due, Outcome, Responder, ResponseSlot};
+use super::{Due, Outcome, PSN_WINDOW, Responder, ResponseSlot};
 use crate::headers::{Headers, Reth};
 use crate::opcode::{Opcode, Transport};
 use crate::request::packets;
@@ -20,11 +20,13 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             reth.is_some_and(|reth| self.repeat_read(position, &reth))
         } else if opcode.has_response() {
             self.repeat_atomic(position, opcode)
-        } else {
+        } else if behind <= PSN_WINDOW.into() {
             if self.due == Due::Nothing {
                 self.due = Due::Ack;
             }
             true
+        } else {
+            false
         };
         if is_remembered { Outcome::Duplicate } else { Outcome::Dropped }
     }
@@ -72,10 +74,10 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if self.has_failed || opcode.is_read_request() || !is_again {
             return None;
         }
-        if !opcode.has_response() {
-            return Some(self.acknowledge_plain());
-        }
         let behind = self.expected_psn().since(headers.bth.psn).unsigned_abs();
+        if !opcode.has_response() {
+            return (behind <= PSN_WINDOW).then(|| self.acknowledge_plain());
+        }
         let position = self.expected - u64::from(behind);
         let answered = *self.slots.find(position)?;
         let again = Remembered { next: position, ..answered };

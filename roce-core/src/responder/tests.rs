@@ -150,6 +150,54 @@ fn a_gap_is_reported_once() {
     assert_eq!(end.host.done.len(), 2);
 }
 
+/// The next packet and `PSN_WINDOW` of those on each side of it, of 2^24 numbers, are answered.
+#[test]
+fn a_number_that_no_requester_reaches_is_not_answered() {
+    const AHEAD: u32 = PSN_WINDOW;
+    let is_malformed_answered = |number| {
+        let mut end = End::new();
+        end.responder.on_malformed(Psn::new(FIRST).wrapping_add(number), &mut end.host);
+        end.responder.has_response()
+    };
+    for (number, is_answered) in
+        [(1, true), (AHEAD, true), (AHEAD + 1, false), (1 << 22, false), ((1 << 23) - 1, false)]
+    {
+        let mut end = End::new();
+        assert_eq!(end.take(only(number), &[1]), Outcome::OutOfSequence);
+        assert_eq!(!end.answers().is_empty(), is_answered, "{number} ahead");
+        assert_eq!(is_malformed_answered(number), is_answered, "malformed, {number} ahead");
+        // A forged number does not hide a real gap.
+        assert_eq!(end.take(only(2), &[1]), Outcome::OutOfSequence);
+        assert_eq!(end.answers().is_empty(), is_answered, "behind {number} ahead");
+    }
+    // As after a million packets.
+    let mut end = End::new();
+    end.responder.expected += 1 << 20;
+    let before = |behind: u32| only((1 << 20) - behind);
+    for (behind, outcome) in [
+        (1, Outcome::Duplicate),
+        (PSN_WINDOW, Outcome::Duplicate),
+        (PSN_WINDOW + 1, Outcome::Dropped),
+        (1 << 20, Outcome::Dropped),
+    ] {
+        assert_eq!(end.take(before(behind), &[1]), outcome, "{behind} behind");
+        let is_answered = outcome == Outcome::Duplicate;
+        assert_eq!(end.answers().len(), usize::from(is_answered), "{behind} behind");
+        let late = end.responder.answer_late(&before(behind));
+        assert_eq!(late.is_some(), is_answered, "{behind} behind, late");
+    }
+}
+
+#[test]
+fn a_read_that_is_remembered_is_answered_again_at_any_distance() {
+    let mut end = End::new();
+    end.take(read(0, 0, 1), &[]);
+    end.answers();
+    end.responder.expected += u64::from(PSN_WINDOW);
+    assert_eq!(end.take(read(0, 0, 1), &[]), Outcome::Duplicate);
+    assert_eq!(end.answers().len(), 1);
+}
+
 #[test]
 fn a_nak_that_was_not_sent_is_dropped_when_the_packet_comes() {
     let mut end = End::new();
