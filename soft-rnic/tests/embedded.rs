@@ -143,8 +143,14 @@ fn the_list_of_devices_names_them() {
 #[test]
 fn a_handle_needs_the_global_route_of_a_port_and_a_gid_that_exist() {
     let net = Net::on(soft_rnic::table(), "soft0");
-    let bad: [fn(&mut ibv_ah_attr); 4] =
-        [|a| a.is_global = 0, |a| a.port_num = 2, |a| a.port_num = 0, |a| a.grh.sgid_index = 1];
+    let bad: [fn(&mut ibv_ah_attr); 6] = [
+        |a| a.is_global = 0,
+        |a| a.port_num = 2,
+        |a| a.port_num = 0,
+        |a| a.grh.sgid_index = 1,
+        |a| a.grh.dgid.raw = [0; 16],
+        |a| a.grh.dgid.raw = std::net::Ipv4Addr::BROADCAST.to_ipv6_mapped().octets(),
+    ];
     for spoil in bad {
         let mut attr = net.ah_attr();
         spoil(&mut attr);
@@ -158,6 +164,29 @@ fn a_handle_needs_the_global_route_of_a_port_and_a_gid_that_exist() {
         assert!((net.v.create_ah)(core::ptr::null_mut(), &mut net.ah_attr()).is_null());
         assert_eq!((net.v.destroy_ah)(core::ptr::null_mut()), libc::EINVAL);
     }
+    net.close();
+}
+
+#[test]
+fn a_connection_has_one_port_as_its_peer() {
+    let mapped = |ip: [u8; 4]| std::net::Ipv4Addr::from(ip).to_ipv6_mapped().octets();
+    let net = Net::on(soft_rnic::table(), "soft0");
+    let cq = net.cq(16);
+    // None, all, and groups.
+    let bad = [[0; 16], mapped([0; 4]), mapped([255; 4]), mapped([224, 0, 0, 1]), [0xff; 16]];
+    for kind in [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC] {
+        let qp = net.qp_of(kind, cq);
+        let (init, mut rtr, _) = net.steps_of(kind, 9, Config::default());
+        assert_eq!(net.modify(qp, init.0, init.1), 0);
+        for gid in bad {
+            rtr.0.ah_attr.grh.dgid.raw = gid;
+            assert_eq!(net.modify(qp, rtr.0, rtr.1), libc::EINVAL, "{gid:?}");
+        }
+        rtr.0.ah_attr.grh.dgid = net.gid;
+        assert_eq!(net.modify(qp, rtr.0, rtr.1), 0);
+        net.destroy_qp(qp);
+    }
+    net.destroy_cq(cq);
     net.close();
 }
 

@@ -1,6 +1,6 @@
 //! Addresses: of datagrams, and what requests over XRC name.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use verbs_sys::*;
 
@@ -68,7 +68,51 @@ impl Address {
     }
 }
 
-/// Whether an address can be used on the port: RoCE needs the global route.
+/// Whether an address vector can be used on the port: RoCE needs the global route, to the address of a port or
+/// group.
 pub(crate) fn is_route(ah: &ibv_ah_attr) -> bool {
-    ah.is_global != 0 && ah.grh.sgid_index == 0 && ah.port_num == limits::PORT
+    // SAFETY: bytes, whichever member was written.
+    let gid = unsafe { ah.grh.dgid.raw };
+    let is_here = ah.grh.sgid_index == 0 && ah.port_num == limits::PORT;
+    ah.is_global != 0 && is_here && (may_be_port(&gid) || is_multicast(&gid))
+}
+
+/// [`is_route`], to one port: a connection has one peer.
+pub(crate) fn is_route_to_port(ah: &ibv_ah_attr) -> bool {
+    // SAFETY: bytes, whichever member was written.
+    is_route(ah) && may_be_port(unsafe { &ah.grh.dgid.raw })
+}
+
+/// Whether one port can have this GID. (The broadcast address of a subnet looks like any other one: packets to it are
+/// refused by the kernel, because the sockets do not have `SO_BROADCAST`.)
+fn may_be_port(gid: &Gid) -> bool {
+    let address = Ipv6Addr::from(*gid);
+    let is_none = |v4: Ipv4Addr| v4.is_unspecified() || v4.is_broadcast();
+    !is_multicast(gid) && !address.is_unspecified() && !address.to_ipv4_mapped().is_some_and(is_none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unicast_addresses_are_ports() {
+        for (text, is_port, is_group) in [
+            ("::ffff:127.0.0.1", true, false),
+            ("2001:db8::1", true, false),
+            ("fe80::1", true, false),
+            ("::", false, false),
+            ("::ffff:0.0.0.0", false, false),
+            ("::ffff:255.255.255.255", false, false),
+            ("::ffff:224.0.0.1", false, true),
+            ("::ffff:239.255.255.255", false, true),
+            ("ff02::1", false, true),
+            ("ff0e::ffff:224.0.0.1", false, true),
+        ] {
+            let mut ah = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+            ah.grh.dgid.raw = text.parse::<Ipv6Addr>().unwrap().octets();
+            assert_eq!(is_route_to_port(&ah), is_port, "{text}");
+            assert_eq!(is_route(&ah), is_port || is_group, "{text}");
+        }
+    }
 }

@@ -44,8 +44,7 @@ impl Ah {
     }
 }
 
-/// Creates a handle for any GID. The destination need not exist: datagrams to one that
-/// does not are dropped.
+/// Creates a handle for the GID of a port or group. It need not exist: datagrams to one that does not are dropped.
 pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {

@@ -22,7 +22,7 @@ use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::fabric::wire::progress;
-use crate::objects::address::{Gid, is_route};
+use crate::objects::address::{Gid, is_route_to_port};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
 use crate::{errno, limits};
@@ -126,7 +126,7 @@ fn are_valid(attr: &ibv_qp_attr, mask: u32) -> bool {
     // the three remote ones.
     let bad = (has(PKEY) && attr.pkey_index != 0)
         || (has(PORT) && attr.port_num != limits::PORT)
-        || (has(AV) && !is_route(&attr.ah_attr))
+        || (has(AV) && !is_route_to_port(&attr.ah_attr))
         || (has(MTU) && !(1..=5).contains(&attr.path_mtu.0))
         || (has(DEST_QPN) && attr.dest_qp_num > 0x00ff_ffff)
         || (has(TIMEOUT) && attr.timeout > 31)
