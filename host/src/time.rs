@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The time now. In a world, reading the clock takes virtual time, so that a thread that polls until a
@@ -23,13 +24,16 @@ pub fn since(then: Instant) -> Duration {
     now().saturating_duration_since(then)
 }
 
-/// Lets this thread sleep for `time`.
+/// Lets this thread sleep for `time`. Unlike the standard library's, this is no cancellation point (`pthread_cancel`).
 pub fn sleep(time: Duration) {
     #[cfg(feature = "world")]
     if crate::world::here(|here| here.sleep(time)).is_some() {
         return;
     }
-    std::thread::sleep(time);
+    let mut left = crate::fd::timespec(time);
+    while let NanosleepRelativeResult::Interrupted(rest) = nanosleep(&left) {
+        left = rest;
+    }
 }
 
 /// Nanoseconds of the monotonic clock, which all processes share.

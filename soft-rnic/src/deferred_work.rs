@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::cancellation::Uncancelled;
 use crate::objects::mws::Ending;
 use crate::objects::state::{Cq, Qp};
 
@@ -98,6 +99,7 @@ impl DeferredWork {
 
     #[cold]
     fn run_all(mut self) {
+        let _uncancelled = Uncancelled::new();
         while let Some(item) = self.0.as_mut().and_then(|items| next(items)) {
             match item {
                 WorkItem::Flush(qp) => qp.flush(&mut self),

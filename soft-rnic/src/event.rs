@@ -1,26 +1,21 @@
 //! Events: a queue behind a descriptor that poll and epoll accept.
 //!
 //! The descriptor is an eventfd that counts like a semaphore: one token for each
-//! event of the queue. Taking an event reads a token first, so that blocking,
-//! `O_NONBLOCK` and interruption are the kernel's, and then the queue's front.
-//! Events of a destroyed object leave the queue, and their tokens the descriptor. Where a reader has
-//! such a token already, it is *stale*: the reader drops it when it gets the lock, or the next push
-//! uses it up. (Before Linux 5.8 a descriptor that blocks keeps stale tokens: the kernel has no read
-//! that does not wait.)
+//! event of the queue, which is written and read under the lock under which the event
+//! comes and goes. A reader that finds none waits until the descriptor is readable, and
+//! looks again. Events of a destroyed object leave the queue, and their tokens with them.
 //!
-//! Invariant: tokens = events in the queue + stale tokens - readers that have a
-//! token and not yet the lock; and without such readers no token is stale.
+//! Invariant, under the lock: tokens = events in the queue, unless the program has read some.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use core::ffi::c_int;
-use host::fd::poll;
+use host::fd::{poll, poll_at_once};
 use host::sync::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use crate::errno;
 
@@ -31,27 +26,13 @@ pub(crate) struct EventQueue<T> {
     /// What callers see instead, where something else has to wake them, too: a set of
     /// both. The eventfd itself then never blocks.
     shown: Option<Arc<OwnedFd>>,
-    state: Mutex<State<T>>,
-}
-
-#[derive(Debug)]
-struct State<T> {
-    queue: VecDeque<T>,
-    stale: usize,
-}
-
-impl<T> State<T> {
-    /// Whether all tokens have been read.
-    fn has_no_token(&self) -> bool {
-        self.queue.is_empty() && self.stale == 0
-    }
+    queue: Mutex<VecDeque<T>>,
 }
 
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
         let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)?;
-        let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
-        Ok(EventQueue { fd, shown: None, state })
+        Ok(EventQueue { fd, shown: None, queue: Mutex::default() })
     }
 
     /// A queue whose descriptor another descriptor can make readable, too (see
@@ -62,8 +43,7 @@ impl<T> EventQueue<T> {
         let fd = eventfd(0, flags)?;
         let shown = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&shown, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
-        Ok(EventQueue { fd, shown: Some(Arc::new(shown)), state })
+        Ok(EventQueue { fd, shown: Some(Arc::new(shown)), queue: Mutex::default() })
     }
 
     /// The set that callers see as the descriptor, if it can be extended.
@@ -84,15 +64,14 @@ impl<T> EventQueue<T> {
     /// [`push`](Self::push), unless the event's object is gone. It is asked for under the lock: an
     /// object that says so before it [removes](Self::remove) its events has none afterwards.
     pub(crate) fn push_if(&self, event: T, is_alive: impl FnOnce() -> bool) {
-        let mut state = self.state.lock();
-        if !is_alive() {
-            return;
+        let mut queue = self.queue.lock();
+        if is_alive() {
+            self.append(&mut queue, event);
         }
-        state.queue.push_back(event);
-        if state.stale > 0 {
-            state.stale -= 1;
-            return;
-        }
+    }
+
+    fn append(&self, queue: &mut VecDeque<T>, event: T) {
+        queue.push_back(event);
         // A token is lost only if the counter is at 2^64 - 2: then there is no
         // reader, and the queue has the event all the same.
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
@@ -100,35 +79,46 @@ impl<T> EventQueue<T> {
 
     /// [`push`](Self::push) of one of those events of which at most so many wait: the oldest of them makes room.
     pub(crate) fn push_latest(&self, event: T, most: usize, is_one: impl Fn(&T) -> bool) {
-        let mut state = self.state.lock();
-        let waiting = state.queue.iter().filter(|event| is_one(event)).count();
+        let mut queue = self.queue.lock();
+        let waiting = queue.iter().filter(|event| is_one(event)).count();
         if waiting >= most
-            && let Some(oldest) = state.queue.iter().position(is_one)
+            && let Some(oldest) = queue.iter().position(is_one)
         {
-            state.queue.remove(oldest);
-            state.stale += 1;
+            queue.remove(oldest);
+            self.read_token();
         }
-        drop(state);
-        self.push(event);
+        self.append(&mut queue, event);
     }
 
     /// Takes the oldest event, as the descriptor's flags say: blocking or not.
     /// `on_take` runs before another thread can remove the event's object.
-    pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, Errno> {
+    pub(crate) fn take(&self, on_take: impl Fn(&T)) -> Result<T, Errno> {
         loop {
-            // A read would say so, too, but is a system call.
-            if self.shown.is_some() && self.state.lock().has_no_token() {
-                return Err(errno::EAGAIN);
-            }
-            let mut token = [0_u8; 8];
-            host::fd::before_read(&self.fd);
-            rustix::io::read(&self.fd, &mut token)?;
-            let mut state = self.state.lock();
-            if let Some(event) = state.queue.pop_front() {
-                on_take(&event);
+            if let Some(event) = self.try_take(&on_take) {
                 return Ok(event);
             }
-            state.stale = state.stale.saturating_sub(1);
+            if self.shown.is_some() || self.is_nonblocking() {
+                return Err(errno::EAGAIN);
+            }
+            poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None)?;
+        }
+    }
+
+    /// Takes the oldest event if there is one, and never waits.
+    pub(crate) fn try_take(&self, on_take: impl FnOnce(&T)) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let event = queue.pop_front()?;
+        self.read_token();
+        on_take(&event);
+        Some(event)
+    }
+
+    /// Reads a token; the lock is held.
+    fn read_token(&self) {
+        let mut own = [PollFd::new(&self.fd, PollFlags::IN)];
+        // A descriptor that the program sees it may have read, and a read would wait then.
+        if self.shown.is_some() || poll_at_once(&mut own) == Ok(1) {
+            let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
         }
     }
 
@@ -171,34 +161,20 @@ impl<T> EventQueue<T> {
 
     /// Whether no event waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state.lock().queue.is_empty()
+        self.queue.lock().is_empty()
     }
 
     /// How many events wait.
     pub(crate) fn len(&self) -> usize {
-        self.state.lock().queue.len()
+        self.queue.lock().len()
     }
 
     /// Removes the events of an object that is about to go.
     pub(crate) fn remove(&self, is_of_object: impl Fn(&T) -> bool) {
-        let mut state = self.state.lock();
-        let before = state.queue.len();
-        state.queue.retain(|event| !is_of_object(event));
-        state.stale += before - state.queue.len();
-        self.drain(&mut state);
-    }
-
-    /// Takes stale tokens out of the descriptor, as far as no reader has them.
-    fn drain(&self, state: &mut State<T>) {
-        let mut token = [0_u8; 8];
-        let mut read = || {
-            let room = &mut [IoSliceMut::new(&mut token)];
-            // No offset: the descriptor has none.
-            preadv2(&self.fd, room, u64::MAX, ReadWriteFlags::NOWAIT).is_ok()
-        };
-        while state.stale > 0 && read() {
-            state.stale -= 1;
-        }
+        let mut queue = self.queue.lock();
+        let before = queue.len();
+        queue.retain(|event| !is_of_object(event));
+        (queue.len()..before).for_each(|_| self.read_token());
     }
 }
 
@@ -258,7 +234,22 @@ mod tests {
 
     fn has_input(queue: &EventQueue<u32>) -> bool {
         let mut input = [PollFd::new(&queue.fd, PollFlags::IN)];
-        host::fd::poll_at_once(&mut input) == Ok(1)
+        poll_at_once(&mut input) == Ok(1)
+    }
+
+    #[test]
+    fn an_attempt_does_not_wait_for_a_token_that_the_program_has_read() {
+        let queue = EventQueue::new().unwrap();
+        assert_eq!(queue.try_take(|_: &u32| ()), None);
+        queue.push(1);
+        queue.push(2);
+        rustix::io::read(&queue.fd, &mut [0_u8; 8]).unwrap();
+        assert_eq!([(); 3].map(|()| queue.try_take(|_| ())), [Some(1), Some(2), None]);
+        queue.push(3);
+        queue.remove(|_| true);
+        assert_eq!(queue.try_take(|_| ()), None);
+        queue.push(4);
+        assert_eq!(queue.take(|_| ()), Ok(4));
     }
 
     fn is_odd(event: &u32) -> bool {

@@ -134,6 +134,7 @@
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
 //! | [`faults`] | what strikes the requests of a process that is to meet faults |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
+//! | `cancellation` | threads of the program that are cancelled (`pthread_cancel`) |
 //! | [`check`] | what a program does wrong with its buffers, queues and objects, if that is asked for |
 //!
 //! # Unreliable transports
@@ -334,6 +335,7 @@ compile_error!(
      assembly, of which there is none for this processor yet (see `copy.rs`)"
 );
 
+mod cancellation;
 pub mod check;
 mod clock;
 mod copy;
@@ -356,6 +358,7 @@ pub mod trace;
 pub mod udp;
 mod verbs;
 
+pub use cancellation::{Uncancelled, WAITS};
 pub use counters::{Counters, PacketCounters};
 pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
 pub use fabric::wire::{ListError, Roce, RoceError};
@@ -371,6 +374,8 @@ pub use schedule::sim::state::Faults;
 pub use schedule::world::{WorldDevice, WorldKind, WorldMachine};
 #[cfg(feature = "simulation")]
 pub use udp::{NetworkNature, WorldNetwork};
+pub use verbs::asynchronous::try_get_async_event;
+pub use verbs::channel::try_get_cq_event;
 pub use verbs::import::{
     import_device, import_dm, import_mr, import_pd, unimport_dm, unimport_mr, unimport_pd,
 };

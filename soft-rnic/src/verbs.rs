@@ -1,8 +1,8 @@
 //! The table: which function is which verb.
 
-mod asynchronous;
+pub(crate) mod asynchronous;
 mod bind_mw;
-mod channel;
+pub(crate) mod channel;
 mod context;
 mod cq;
 mod cq_ex;
@@ -10,6 +10,7 @@ mod domain;
 pub(crate) mod import;
 pub(crate) mod modify_qp;
 mod multicast;
+mod ops;
 pub(crate) mod qp_ex;
 
 use verbs_sys::{Table, Verbs};

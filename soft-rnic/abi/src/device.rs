@@ -1,20 +1,33 @@
 //! What the device does: each function is that of `soft_rnic`'s table.
 //!
 //! A function that the table gains is added to `forward!`, and takes the place of `unsupported` in
-//! `exports`.
+//! `exports`. The waits for events ([`events`](crate::events)) are cancellation points, and no other function is.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use soft_rnic::Uncancelled;
 use verbs_sys::*;
 
 /// Functions that call the table's of the same name, with the same arguments.
 macro_rules! forward {
     ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => { $(
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+            let _uncancelled = Uncancelled::new();
             // SAFETY: the table's function has the contract of this one.
             unsafe { (soft_rnic::table().$name)($($arg),*) }
+        }
+    )* };
+}
+
+/// Functions that call the one of the same name that `soft_rnic` has besides its table.
+macro_rules! forward_besides {
+    ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => { $(
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+            let _uncancelled = Uncancelled::new();
+            // SAFETY: the function has the contract of this one.
+            unsafe { soft_rnic::$name($($arg),*) }
         }
     )* };
 }
@@ -36,6 +49,7 @@ fn list_roce() {
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     static FIRST: Once = Once::new();
     static PROCESS: AtomicU32 = AtomicU32::new(0);
+    let _uncancelled = Uncancelled::new();
     let process = std::process::id();
     FIRST.call_once(|| {
         PROCESS.store(process, Ordering::Relaxed);
@@ -55,7 +69,6 @@ forward! {
     get_device_guid(device: *mut ibv_device) -> __be64;
     open_device(device: *mut ibv_device) -> *mut ibv_context;
     close_device(context: *mut ibv_context) -> c_int;
-    get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
     ack_async_event(event: *mut ibv_async_event);
     query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
     // Writes 48 bytes: callers of the symbol may know that shorter struct. The others come through
@@ -75,9 +88,6 @@ forward! {
     ) -> *mut ibv_cq;
     resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;
     destroy_cq(cq: *mut ibv_cq) -> c_int;
-    get_cq_event(
-        channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
-    ) -> c_int;
     ack_cq_events(cq: *mut ibv_cq, nevents: u32);
     create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
     modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
@@ -99,6 +109,7 @@ forward! {
 macro_rules! forward_optional {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, else $without:expr;)*) => { $(
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            let _uncancelled = Uncancelled::new();
             match soft_rnic::table().$name {
                 // SAFETY: the table's function has the contract of this one.
                 Some(function) => unsafe { function($($arg),*) },
@@ -125,10 +136,16 @@ forward_optional! {
     ) -> c_int, else super::unsupported::code();
 }
 
-pub(crate) use soft_rnic::{
-    import_device, import_dm, import_mr, import_pd, qp_to_qp_ex, unimport_dm, unimport_mr,
-    unimport_pd,
-};
+forward_besides! {
+    import_device(cmd_fd: c_int) -> *mut ibv_context;
+    import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm;
+    import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr;
+    import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd;
+    qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex;
+    unimport_dm(dm: *mut ibv_dm);
+    unimport_mr(mr: *mut ibv_mr);
+    unimport_pd(pd: *mut ibv_pd);
+}
 
 pub(crate) unsafe extern "C" fn reg_mr_iova(
     pd: *mut ibv_pd,

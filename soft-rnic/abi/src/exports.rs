@@ -6,7 +6,7 @@
 
 use core::arch::global_asm;
 
-use crate::{address, device, fork, gids, kernel_structs, names, rate, sysfs, unsupported};
+use crate::{address, device, events, fork, gids, kernel_structs, names, rate, sysfs, unsupported};
 
 macro_rules! export {
     ($($version:literal { $($symbol:literal => $function:path;)* })*) => { $($(
@@ -59,8 +59,8 @@ export! {
         "ibv_event_type_str" => names::event_type_str;
         "ibv_fork_init" => fork::fork_init;
         "ibv_free_device_list" => device::free_device_list;
-        "ibv_get_async_event" => device::get_async_event;
-        "ibv_get_cq_event" => device::get_cq_event;
+        "ibv_get_async_event" => events::get_async_event;
+        "ibv_get_cq_event" => events::get_cq_event;
         "ibv_get_device_guid" => device::get_device_guid;
         "ibv_get_device_list" => device::get_device_list;
         "ibv_get_device_name" => device::get_device_name;

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `exports` | which function is which symbol, and of which version |
 //! | `device` | what `soft_rnic` does: more functions of the device are added here |
+//! | `events` | the waits for events |
 //! | `gids`, `address`, `rate`, `names`, `kernel_structs`, `fork`, `sysfs` | what libibverbs does without a device, or by asking one |
 //! | `unsupported` | what is for providers of rdma-core, or not offered |
 //!
@@ -25,6 +26,7 @@
 
 mod address;
 mod device;
+mod events;
 mod exports;
 mod fork;
 mod gids;

@@ -18,6 +18,7 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
+    let _uncancelled = soft_rnic::Uncancelled::new();
     if dir.is_null() || file.is_null() || buf.is_null() {
         return super::minus_one(libc::EINVAL);
     }

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use host::sync::Mutex;
 
+use crate::cancellation::Uncancelled;
+
 use super::record::{Mark, RECORD, Record};
 
 /// Lines of a kind; those beyond are only counted.
@@ -142,6 +144,7 @@ pub(crate) fn number(n: u64, one: &str) -> String {
 
 /// Writes one line, whole.
 pub(crate) fn write(text: &str) {
+    let _uncancelled = Uncancelled::new();
     let line = format!("rdma-conn check {}: {text}\n", std::process::id());
     // Standard error may be closed.
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -5,12 +5,16 @@
 //! kernel needs its memory; between a look and the access that follows at once, a peer can do nothing
 //! for that.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
 
+use rustix::fs::{Mode, OFlags};
+
 /// The kernel's table of this process's pages: eight bytes each.
-static PAGES: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/pagemap").ok());
+static PAGES: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    rustix::fs::open("/proc/self/pagemap", flags, Mode::empty()).ok()
+});
 
 const ENTRY: usize = size_of::<u64>();
 /// Entries that are read at once.
@@ -27,7 +31,11 @@ pub(crate) fn are_present(addr: usize, len: usize, is_written: bool) -> Option<b
         let mut entries = [0; AT_ONCE * ENTRY];
         let n = AT_ONCE.min(end - next);
         let entries = &mut entries[..n * ENTRY];
-        PAGES.as_ref()?.read_exact_at(entries, (next * ENTRY) as u64).ok()?;
+        // (That of the standard library is a cancellation point.)
+        let read = rustix::io::pread(PAGES.as_ref()?, &mut *entries, (next * ENTRY) as u64);
+        if read != Ok(entries.len()) {
+            return None;
+        }
         let (entries, _) = entries.as_chunks();
         if !entries.iter().all(|entry| is_there(u64::from_ne_bytes(*entry), is_written)) {
             return Some(false);

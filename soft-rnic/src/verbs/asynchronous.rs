@@ -4,8 +4,10 @@ use core::ffi::c_int;
 
 use verbs_sys::*;
 
+use crate::cancellation::Uncancelled;
 use crate::event::Acks;
-use crate::objects::state::{Context, Cq, Element, Qp, Srq};
+use crate::objects::in_arc::InArc;
+use crate::objects::state::{AsyncEvent, Context, Cq, Element, Qp, Srq};
 use crate::{errno, limits};
 
 impl Element {
@@ -34,21 +36,68 @@ pub(crate) unsafe extern "C" fn get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: NULL, or a context of ours.
-    errno::minus_one(unsafe { Context::from_abi(context) }.and_then(|context| {
-        if event.is_null() {
-            return Err(errno::EINVAL);
-        }
+    errno::minus_one(unsafe { asked(context, event) }.and_then(|context| {
         crate::schedule::sim::steps_before_event(&context.device, &context.events)?;
-        let taken = context.events.take(|e| {
-            if let Some(acks) = e.element.acks() {
-                acks.got();
-            }
-        })?;
-        let element = taken.element.as_abi();
+        let taken = context.events.take(got)?;
         // SAFETY: the caller's place for one event.
-        unsafe { event.write(ibv_async_event { element, event_type: taken.event_type }) };
+        unsafe { event.write(taken.as_abi()) };
         Ok(())
     }))
+}
+
+/// `ibv_get_async_event` without its wait: [`WAITS`](crate::WAITS) if the caller is to wait for input of the descriptor
+/// that is written to `fd`, and to call it again then. It is no cancellation point.
+///
+/// # Safety
+/// `context` is NULL or open; `event` is NULL or writable, and `fd` is writable.
+pub unsafe extern "C" fn try_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+    fd: *mut c_int,
+) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    let mut waits = false;
+    // SAFETY: the caller's promise.
+    let result = unsafe { asked(context, event) }.and_then(|context| {
+        match context.events.try_take(got) {
+            // SAFETY: the caller's place for one event.
+            Some(taken) => unsafe { event.write(taken.as_abi()) },
+            None if context.events.is_nonblocking() => return Err(errno::EAGAIN),
+            None => {
+                waits = true;
+                // SAFETY: the caller's place.
+                unsafe { fd.write(context.events.raw_fd()) };
+            }
+        }
+        Ok(())
+    });
+    if waits { crate::WAITS } else { errno::minus_one(result) }
+}
+
+/// The context of a call that asks for an event.
+///
+/// # Safety
+/// `context` is NULL or an open context of ours.
+unsafe fn asked<'a>(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> Result<InArc<'a, Context>, c_int> {
+    // SAFETY: the caller's promise.
+    let context = unsafe { Context::from_abi(context) }?;
+    if event.is_null() { Err(errno::EINVAL) } else { Ok(context) }
+}
+
+/// An event is handed out: its object waits for the acknowledgement.
+fn got(event: &AsyncEvent) {
+    if let Some(acks) = event.element.acks() {
+        acks.got();
+    }
+}
+
+impl AsyncEvent {
+    fn as_abi(&self) -> ibv_async_event {
+        ibv_async_event { element: self.element.as_abi(), event_type: self.event_type }
+    }
 }
 
 pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::cancellation::Uncancelled;
 use crate::errno;
 use crate::event::EventQueue;
+use crate::fabric::process::progress_thread::{before_waiting, watch_doorbell};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Channel, Context, Cq};
 
@@ -72,33 +74,85 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: NULL, or a channel of ours.
-    let Ok(Some(channel)) = (unsafe { Channel::from_abi(channel) }) else {
-        return errno::minus_one(Err(errno::EINVAL));
-    };
-    if cq.is_null() || cq_context.is_null() {
-        return errno::minus_one(Err(errno::EINVAL));
-    }
-    let device = &channel.context.device;
-    let event = device.is_ours().and_then(|()| {
+    errno::minus_one(unsafe { asked(channel, cq, cq_context) }.and_then(|channel| {
+        let device = &channel.context.device;
         crate::schedule::sim::steps_before_event(device, &channel.events)?;
         let set = channel.events.set();
         let look = |blocks: bool| {
-            crate::fabric::process::progress_thread::before_waiting(device, set, || blocks);
-            blocks
-                .then(|| crate::fabric::process::progress_thread::watch_doorbell(device))
-                .flatten()
+            before_waiting(device, set, || blocks);
+            blocks.then(|| watch_doorbell(device)).flatten()
         };
-        channel.events.take_or(|cq| cq.channel_acks.got(), look)
-    });
-    errno::minus_one(event.map(|event| {
-        let abi = event.as_abi();
-        // SAFETY: the caller's places; the queue cannot be destroyed before the
-        // event is acknowledged.
-        unsafe {
-            cq.write(abi);
-            cq_context.write((*abi).cq_context);
-        }
+        let event = channel.events.take_or(|cq| cq.channel_acks.got(), look)?;
+        // SAFETY: the caller's places.
+        unsafe { write_event(&event, cq, cq_context) };
+        Ok(())
     }))
+}
+
+/// `ibv_get_cq_event` without its wait: [`WAITS`](crate::WAITS) if the caller is to wait for input of the descriptor
+/// that is written to `fd`, and to call it again then. It is no cancellation point.
+///
+/// # Safety
+/// `channel` is NULL or alive; `cq` and `cq_context` are NULL or writable, and `fd` is writable.
+pub unsafe extern "C" fn try_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+    fd: *mut c_int,
+) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    let mut waits = false;
+    // SAFETY: the caller's promise.
+    let result = unsafe { asked(channel, cq, cq_context) }.and_then(|channel| {
+        let take = || channel.events.try_take(|cq| cq.channel_acks.got());
+        let event = take().or_else(|| {
+            // The descriptor is to be readable as well when another process has sent something.
+            before_waiting(&channel.context.device, channel.events.set(), || false);
+            take()
+        });
+        match event {
+            // SAFETY: the caller's places.
+            Some(event) => unsafe { write_event(&event, cq, cq_context) },
+            None if channel.events.is_nonblocking() => return Err(errno::EAGAIN),
+            None => {
+                waits = true;
+                // SAFETY: the caller's place.
+                unsafe { fd.write(channel.events.raw_fd()) };
+            }
+        }
+        Ok(())
+    });
+    if waits { crate::WAITS } else { errno::minus_one(result) }
+}
+
+/// The channel of a call that asks for an event.
+///
+/// # Safety
+/// `channel` is NULL or a live channel of ours.
+unsafe fn asked<'a>(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> Result<InArc<'a, Channel>, Errno> {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { Channel::from_abi(channel) }?;
+    let channel = channel.filter(|_| !cq.is_null() && !cq_context.is_null());
+    let channel = channel.ok_or(errno::EINVAL)?;
+    channel.context.device.is_ours()?;
+    Ok(channel)
+}
+
+/// Says which queue an event is of. The queue cannot be destroyed before the event is acknowledged.
+///
+/// # Safety
+/// `cq` and `cq_context` are writable.
+unsafe fn write_event(event: &Arc<Cq>, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) {
+    let abi = event.as_abi();
+    // SAFETY: the caller's promise; the queue is alive.
+    unsafe {
+        cq.write(abi);
+        cq_context.write((*abi).cq_context);
+    }
 }
 
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: u32) {

@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use crate::cancellation::Uncancelled;
 use crate::objects::span::Span;
 
 use super::budget::Share;
@@ -126,6 +127,8 @@ impl Window {
         share: Share,
         is_still_it: impl FnOnce() -> bool,
     ) -> Result<Window, Errno> {
+        // Descriptors are closed, perhaps inside a post.
+        let _uncancelled = Uncancelled::new();
         let file = open_in(pid, in_file.fd, is_still_it)?;
         let stat = fstat(&file)?;
         let sealed = is_sealed(file.as_fd());

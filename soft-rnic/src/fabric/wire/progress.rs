@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cancellation::Uncancelled;
 use crate::clock;
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
@@ -49,6 +50,7 @@ pub(crate) fn look(device: &Arc<Device>) {
     let polls = wire.polls.load(Ordering::Relaxed);
     wire.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
     let Some(rx) = wire.rx.try_lock() else { return wait_for_holder(wire) };
+    let _uncancelled = Uncancelled::new();
     let rx = rx.give_way();
     // Relaxed: it is cleared under this lock.
     let may_defer = wire.is_watched.load(Ordering::Relaxed);

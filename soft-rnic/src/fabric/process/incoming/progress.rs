@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use crate::cancellation::Uncancelled;
 use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine};
@@ -97,6 +98,8 @@ impl Device {
         mut progress: Guard<'_, ProgressEngine>,
         mut until: Until,
     ) -> bool {
+        // What comes may map memory, or end sessions: descriptors are closed.
+        let _uncancelled = Uncancelled::new();
         let mut deferred = DeferredWork::default();
         if peers.look_again.load(Ordering::Relaxed) {
             // AcqRel: what was put before it was asked for is seen.
