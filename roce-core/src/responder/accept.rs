@@ -1,7 +1,8 @@
 //! Whether a request packet is the expected one.
 
 use super::{
-    AccessError, Due, Outcome, PSN_WINDOW, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
+    AccessError, Due, Outcome, PSN_WINDOW, Plain, ReceiveFault, Refusal, Responder, ResponseSlot,
+    Target,
 };
 use crate::headers::Headers;
 use crate::message::permits;

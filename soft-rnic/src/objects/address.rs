@@ -88,7 +88,9 @@ pub(crate) fn is_route_to_port(ah: &ibv_ah_attr) -> bool {
 fn may_be_port(gid: &Gid) -> bool {
     let address = Ipv6Addr::from(*gid);
     let is_none = |v4: Ipv4Addr| v4.is_unspecified() || v4.is_broadcast();
-    !is_multicast(gid) && !address.is_unspecified() && !address.to_ipv4_mapped().is_some_and(is_none)
+    !is_multicast(gid)
+        && !address.is_unspecified()
+        && !address.to_ipv4_mapped().is_some_and(is_none)
 }
 
 #[cfg(test)]
