@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{budgets, circles, seam};
+use crate::{budgets, circles, seam, sized};
 
 /// Steps of cargo: what each is for, and its arguments. Quick ones first.
 const STEPS: &[(&str, &[&str])] = &[
@@ -46,6 +46,7 @@ pub(crate) fn run() -> Result<()> {
     circles::run()?;
     budgets::run()?;
     seam::run()?;
+    sized::run()?;
     for (what, arguments) in STEPS {
         let begin = Instant::now();
         println!("=== {what}: cargo {}", arguments.join(" "));

@@ -13,6 +13,7 @@ mod programs;
 mod seam;
 mod side_by_side;
 mod simulate;
+mod sized;
 mod soak;
 mod stress;
 mod target;
@@ -40,7 +41,7 @@ enum Chore {
         check: bool,
     },
     /// Run what most changes need, in minutes: formatting, clippy, circles of modules, what
-    /// goes round `host`, unit tests, the tests of the connections on soft0, doctests
+    /// goes round `host`, sized allocations that cannot fail, unit tests, the tests of the connections on soft0, doctests
     Check,
     /// Fail if modules of a crate use each other in circles, and show them
     Circles,

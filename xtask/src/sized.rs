@@ -1,0 +1,117 @@
+//! Allocations whose size a number decides, in the crates that programs and peers give numbers to: they are made by the
+//! crate's `alloc` module, which reports that there is no memory, or say why the number is small: `// Bounded: …`, in the
+//! lines above. Constants need no reason. (A list that grows value by value is not found.)
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::budgets::sources;
+
+const FOLDERS: &[&str] = &["soft-rnic/src", "verbs-safe/src"];
+/// Files that are free of it: what makes such memory, tests, and loops that only measure.
+const FREE: &[&str] =
+    &["/alloc.rs", "/tests.rs", "/tests/", "/testing.rs", "/baseline.rs", "/baseline/"];
+const REASON: &str = "// Bounded: ";
+/// Lines above, in which the reason is.
+const REACH: usize = 3;
+/// Calls whose first argument is a length.
+const CALLS: &[&str] = &["::with_capacity(", ".reserve_exact(", ".resize(", ".resize_with("];
+
+pub(crate) fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
+    let mut found = Vec::new();
+    for folder in FOLDERS {
+        for file in sources(&root.join(folder))? {
+            let name = file.strip_prefix(root)?.display().to_string();
+            if !FREE.iter().any(|free| name.contains(free)) {
+                let text = fs::read_to_string(&file).with_context(|| name.clone())?;
+                found.extend(sized(&text).into_iter().map(|n| format!("{name}:{n}")));
+            }
+        }
+    }
+    ensure!(
+        found.is_empty(),
+        "allocations that end the process where there is no memory: use the crate's `alloc`, or say why they are small \
+         ({REASON}…):\n{}",
+        found.join("\n")
+    );
+    Ok(())
+}
+
+/// Numbers of the lines that allocate by a number which is no constant, and give no reason.
+fn sized(text: &str) -> Vec<usize> {
+    let code = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+    let lines: Vec<&str> = code.lines().collect();
+    let has_reason =
+        |n: usize| lines[n.saturating_sub(REACH)..n].iter().any(|l| l.contains(REASON));
+    let numbered = lines.iter().enumerate().filter(|(n, line)| allocates(line) && !has_reason(*n));
+    numbered.map(|(n, _)| n + 1).collect()
+}
+
+fn allocates(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    let by_call = CALLS.iter().flat_map(|call| code.split(call).skip(1)).any(|arguments| {
+        let (first, has_more) = first_argument(arguments);
+        // A queue is resized as well, by one number.
+        is_variable(first) && (has_more || !code.contains(".resize("))
+    });
+    let by_macro = code.split("vec![").skip(1).any(|inside| {
+        inside
+            .split_once(';')
+            .is_some_and(|(_, len)| is_variable(len.split(']').next().unwrap_or(len)))
+    });
+    by_call || by_macro
+}
+
+/// The first argument of a call, and whether there is another one.
+fn first_argument(arguments: &str) -> (&str, bool) {
+    let mut depth = 0;
+    for (at, c) in arguments.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' if depth == 0 => return (&arguments[..at], false),
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => return (&arguments[..at], true),
+            _ => {}
+        }
+    }
+    (arguments, false)
+}
+
+/// True for a length that is more than literals and constants.
+fn is_variable(len: &str) -> bool {
+    let rest =
+        ["as usize", "as u32", "Self::"].iter().fold(len.to_owned(), |l, w| l.replace(w, ""));
+    rest.chars().any(|c| c.is_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_numbers_size_is_fallible_or_bounded() {
+        run().unwrap();
+    }
+
+    #[test]
+    fn lengths_that_are_no_constants_are_found() {
+        for (line, is_found) in [
+            ("let a = vec![0; n];", true),
+            ("let a = vec![0; 2 * SIZE as usize];", false),
+            ("let a = vec![n, 2];", false),
+            ("let a = Vec::with_capacity(config.slots as usize);", true),
+            ("let a = Vec::with_capacity(64);", false),
+            ("a.resize(len, 0);", true),
+            ("cq.resize(ring_len(device, cqe)?)", false),
+            ("a.resize_with(of(2, n), || None);", true),
+            ("// a.resize(len, 0);", false),
+        ] {
+            assert_eq!(allocates(line), is_found, "{line}");
+        }
+        assert_eq!(sized("fn f() {\n    vec![0; n];\n}\n#[cfg(test)]\nvec![0; n]"), [2]);
+        assert_eq!(sized("// Bounded: by a test.\nvec![0; n];"), [0_usize; 0]);
+    }
+}
