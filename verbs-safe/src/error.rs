@@ -149,6 +149,18 @@ pub enum RegisterError {
     },
 }
 
+impl From<MapError> for CreateQpError {
+    fn from(error: MapError) -> CreateQpError {
+        CreateQpError::Memory(error.into())
+    }
+}
+
+impl From<MapError> for CreateSrqError {
+    fn from(error: MapError) -> CreateSrqError {
+        CreateSrqError::Memory(error.into())
+    }
+}
+
 /// An access that does not fit into its region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RegionError {

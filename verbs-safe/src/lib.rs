@@ -56,6 +56,7 @@ compile_error!(
      are data races with plain stores"
 );
 
+mod alloc;
 mod attr;
 pub mod baseline;
 mod descriptor;

@@ -31,7 +31,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
-use crate::error::{ForeignCompletion, TakeError};
+use crate::alloc;
+use crate::error::{ForeignCompletion, MapError, TakeError};
 use crate::ids::{QueueId, QueueIdsExhausted};
 use crate::object::completion::Completion;
 use crate::object::grh::{GRH_BYTES, Grh};
@@ -231,12 +232,13 @@ unsafe impl<R: Recycle> Send for RecvPool<R> {}
 unsafe impl<R: Recycle> Sync for RecvPool<R> {}
 
 impl<R: Recycle> RecvPool<R> {
-    pub(crate) fn new(
+    pub(crate) fn new<E: From<QueueIdsExhausted> + From<MapError>>(
         memory: Arc<PoolMemory>,
         recycler: R,
-    ) -> Result<RecvPool<R>, QueueIdsExhausted> {
+    ) -> Result<RecvPool<R>, E> {
         let id = QueueId::next()?;
-        let states = (0..memory.slots()).map(|_| AtomicU32::new(HOME)).collect();
+        let (slots, home) = (memory.slots() as usize, || AtomicU32::new(HOME));
+        let states = alloc::filled("allocating a pool", slots, home)?.into();
         let refs = OwnLine(AtomicUsize::new(1));
         let (slot_bytes, (base, stride)) = (memory.slot_bytes(), memory.layout());
         let front_bytes = memory.front().bytes() as u32;

@@ -199,7 +199,7 @@ impl ProtectionDomain {
         control.to_init(config.port, config.access)?;
         let limits = config.send_limits(&self.context(), inline)?;
         let send = SendQueue::new(inner.clone(), ring, limits)?;
-        let recv = pool.map(|pool| RecvQueue::new(Target::Qp(inner), pool));
+        let recv = pool.map(|pool| RecvQueue::new(Target::Qp(inner), pool)).transpose()?;
         Ok(QueuePair { control, send, recv })
     }
 
@@ -211,7 +211,7 @@ impl ProtectionDomain {
         let RecvSide::Own { slots, slot_bytes } = config.recv else { return Ok(None) };
         let front = Front::of(config.transport);
         let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes, front)?);
-        Ok(Some(RecvPool::new(memory, recycler)?))
+        RecvPool::new(memory, recycler).map(Some)
     }
 
     /// Reserves what the queue pair may complete, and gathers what it uses.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use verbs_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_recv_wr, ibv_sge};
 
+use crate::alloc;
 use crate::errno::Errno;
-use crate::error::{PostRecvError, PostRecvReason, TakeError};
+use crate::error::{MapError, PostRecvError, PostRecvReason, TakeError};
 use crate::ids::QueueId;
 use crate::object::completion::{Completion, CompletionBatch};
 use crate::queue::pool::{RecvBuf, RecvPool, RecvRun, Recycle};
@@ -40,10 +41,11 @@ pub struct RecvQueue<R: Recycle> {
 pub type RecvPoster<R> = RecvQueue<R>;
 
 impl<R: Recycle> RecvQueue<R> {
-    pub(crate) fn new(target: Target, pool: RecvPool<R>) -> RecvQueue<R> {
+    pub(crate) fn new(target: Target, pool: RecvPool<R>) -> Result<RecvQueue<R>, MapError> {
+        const STEP: &str = "allocating a receive queue";
         let (memory, id) = (pool.memory(), pool.queue_id());
         let slots = 0..memory.slots();
-        let entries: Vec<ibv_sge> = slots.clone().map(|slot| memory.recv_sge(slot)).collect();
+        let entries = alloc::collected(STEP, slots.clone().map(|slot| memory.recv_sge(slot)))?;
         // A slot of no bytes needs no entry; what comes must be empty then.
         let num_sge = entries.first().map_or(0, |entry| i32::from(entry.length > 0));
         let entries = RawArray::new(entries);
@@ -53,9 +55,9 @@ impl<R: Recycle> RecvQueue<R> {
             sg_list: entries.at(slot as usize),
             num_sge,
         };
-        let gathered = Vec::with_capacity(memory.slots() as usize);
-        let work = RawArray::new(slots.map(request).collect());
-        RecvQueue { target, work, pool, gathered, _entries: entries }
+        let gathered = alloc::list(STEP, memory.slots() as usize)?;
+        let work = RawArray::new(alloc::collected(STEP, slots.map(request))?);
+        Ok(RecvQueue { target, work, pool, gathered, _entries: entries })
     }
 
     /// The pool that the receives land in.

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use verbs_sys::{ibv_post_send, ibv_qp, ibv_send_flags as flag, ibv_send_wr, ibv_sge};
 
 use crate::errno::Errno;
-use crate::error::{ForeignCompletion, PostSendError, StageError};
-use crate::ids::{QueueId, QueueIdsExhausted};
+use crate::error::{CreateQpError, ForeignCompletion, PostSendError, StageError};
+use crate::ids::QueueId;
 use crate::object::completion::Completion;
 use crate::queue::pinned::{Directory, Leaving};
 use crate::queue::pool::PoolMemory;
@@ -157,12 +157,12 @@ impl SendQueue {
         qp: Arc<QpInner>,
         ring: Arc<SendRing>,
         limits: SendLimits,
-    ) -> Result<SendQueue, QueueIdsExhausted> {
+    ) -> Result<SendQueue, CreateQpError> {
         let id = QueueId::next()?;
         let SendLimits { depth, max_inline, max_parts, to_its_peer, max_datagram } = limits;
         let places = depth.max(1).next_power_of_two() as usize;
         let mask = places - 1;
-        let places = circle(places);
+        let places = circle(places)?;
         let epochs = Epochs::new(&qp.send_cq().epoch);
         let (slot, stride) = ring.layout();
         Ok(SendQueue {

@@ -58,8 +58,8 @@ impl ProtectionDomain {
         let too_large = |(what, value, max)| CreateSrqError::TooLarge { what, value, max };
         PoolMemory::check(slots, slot_bytes).map_err(too_large)?;
         let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes, front)?);
-        let pool = RecvPool::new(memory.clone(), recycler)?;
+        let pool = RecvPool::new::<CreateSrqError>(memory.clone(), recycler)?;
         let srq = self.create_srq(slots, memory)?;
-        Ok((RecvPoster::new(Target::Srq(srq), pool.clone()), pool))
+        Ok((RecvPoster::new(Target::Srq(srq), pool.clone())?, pool))
     }
 }

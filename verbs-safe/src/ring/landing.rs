@@ -10,7 +10,7 @@ use std::sync::Arc;
 use conn_core::ring::free::{FreeFront, FreeList, Lent, RecordSlot};
 use verbs_sys::ibv_access_flags;
 
-use crate::errno::Errno;
+use crate::alloc;
 use crate::error::{AttachError, LandError, LendError, MapError, RegisterError};
 use crate::ids::QueueId;
 use crate::object::context::ProtectionDomain;
@@ -102,13 +102,8 @@ unsafe impl Send for LandingRing {}
 unsafe impl Sync for LandingRing {}
 
 /// Places for what is lent. How many there are may follow from what a peer asks for.
-fn slots(count: u32) -> Result<Box<[RecordSlot]>, MapError> {
-    let count = count as usize;
-    let bytes = count.saturating_mul(size_of::<RecordSlot>());
-    let mut slots = Vec::new();
-    let no_memory = |_| MapError::new("allocating a free list", bytes, Errno::ENOMEM);
-    slots.try_reserve_exact(count).map_err(no_memory)?;
-    slots.resize_with(count, RecordSlot::new);
+pub(super) fn slots(count: u32) -> Result<Box<[RecordSlot]>, MapError> {
+    let slots = alloc::filled("allocating a free list", count as usize, RecordSlot::new)?;
     Ok(slots.into_boxed_slice())
 }
 

@@ -11,7 +11,7 @@ use conn_core::ring::free::RecordSlot;
 use conn_core::ring::shared::{Claimed, Receivers, Taking};
 use conn_core::ring::{Geometry, RecordError};
 
-use super::landing::{Landing, LandingRing};
+use super::landing::{Landing, LandingRing, slots};
 use crate::error::LandError;
 use crate::queue::send::{SendFlags, SendQueue};
 use crate::region::shared::RemoteSpan;
@@ -86,8 +86,8 @@ impl LandingRing {
     /// many can be held as pieces could be lent.
     ///
     /// # Errors
-    /// The ring itself, where something was lent or passed over already, or the shape is
-    /// not its own.
+    /// The ring itself, where something was lent or passed over already, the shape is not its own, or there is no
+    /// memory.
     // It is given back whole, as it came.
     #[allow(clippy::result_large_err)]
     pub fn share(self, geometry: Geometry) -> Result<(SharedLandingRing, Claims), LandingRing> {
@@ -97,7 +97,7 @@ impl LandingRing {
             return Err(self);
         }
         let landing = self.landing().clone();
-        let slots = (0..landing.list.slots()).map(|_| RecordSlot::new()).collect();
+        let Ok(slots) = slots(landing.list.slots()) else { return Err(self) };
         let Ok(records) = Receivers::new(geometry, slots) else { return Err(self) };
         let shared = Arc::new(Shared { landing, records });
         Ok((SharedLandingRing { ring: self, shared: shared.clone() }, Claims { shared }))

@@ -36,6 +36,7 @@ impl<R: Recycle> RecvRun<R> {
     /// are enough.
     #[must_use]
     pub fn new(capacity: usize) -> RecvRun<R> {
+        // Bounded: as the batch of completions.
         let lent = vec![(0, 0); capacity].into();
         RecvRun { lent, next: 0, end: 0, taken_bytes: 0, pool: NonNull::dangling() }
     }

@@ -33,6 +33,7 @@ impl Lent {
 impl Loans {
     pub(super) fn put(&mut self, at: usize, lent: Lent) {
         if at >= self.0.len() {
+            // Bounded: by `MAX_ENTRIES`.
             self.0.resize_with(at + 1, || None);
         }
         self.0[at] = Some(lent);

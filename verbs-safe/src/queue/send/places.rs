@@ -4,6 +4,8 @@ use std::mem::offset_of;
 
 use verbs_sys::{ibv_send_wr, ibv_sge};
 
+use crate::alloc;
+use crate::error::MapError;
 use crate::raw_array::RawArray;
 
 /// A request, and its one scatter/gather entry. What a SEND needs is on one cache line.
@@ -26,9 +28,10 @@ impl Place {
 
 /// Places, of which each request links to the next, and the last to the first: a power of
 /// two of them.
-pub(super) fn circle(places: usize) -> RawArray<Place> {
+pub(super) fn circle(places: usize) -> Result<RawArray<Place>, MapError> {
     let (entry, work) = (ibv_sge::default(), ibv_send_wr::default());
-    let circle = RawArray::new(vec![Place { slots_after: 0, entry, work }; places]);
+    let place = || Place { slots_after: 0, entry, work };
+    let circle = RawArray::new(alloc::filled("allocating a send queue", places, place)?);
     for place in 0..places {
         let (this, next) = (circle.at(place), circle.at((place + 1) % places));
         // SAFETY: both elements are inside, and nothing else accesses them.
@@ -37,5 +40,5 @@ pub(super) fn circle(places: usize) -> RawArray<Place> {
             (*this).work.next = &raw mut (*next).work;
         }
     }
-    circle
+    Ok(circle)
 }

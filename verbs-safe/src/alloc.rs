@@ -1,0 +1,50 @@
+//! Memory whose size the program or a peer decides. `Vec` and `Box` end the process where there is none; what is made here
+//! reports it. (`cargo xtask check` finds sized allocations elsewhere: `xtask/src/sized.rs`.)
+
+use crate::errno::Errno;
+use crate::error::MapError;
+
+/// An empty list with room for so many values; `step` is what fails, in words.
+pub(crate) fn list<T>(step: &'static str, len: usize) -> Result<Vec<T>, MapError> {
+    let bytes = len.saturating_mul(size_of::<T>());
+    let mut list = Vec::new();
+    let no_memory = |_| MapError::new(step, bytes, Errno::ENOMEM);
+    list.try_reserve_exact(len).map_err(no_memory)?;
+    Ok(list)
+}
+
+/// The values of an iterator that knows how many there are.
+pub(crate) fn collected<T>(
+    step: &'static str,
+    values: impl ExactSizeIterator<Item = T>,
+) -> Result<Vec<T>, MapError> {
+    let mut list = list(step, values.len())?;
+    list.extend(values);
+    Ok(list)
+}
+
+/// So many values.
+pub(crate) fn filled<T>(
+    step: &'static str,
+    len: usize,
+    value: impl FnMut() -> T,
+) -> Result<Vec<T>, MapError> {
+    let mut list = list(step, len)?;
+    list.resize_with(len, value);
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_machine_has_is_an_error_with_its_size() {
+        const MUCH: usize = 1 << 46;
+        let error = filled("allocating a test", MUCH, || 0_u64).unwrap_err();
+        assert_eq!((error.step, error.bytes), ("allocating a test", 8 * MUCH));
+        assert_eq!(error.errno, Errno::ENOMEM);
+        assert_eq!(list::<u64>("", usize::MAX).unwrap_err().bytes, usize::MAX);
+        assert_eq!(collected("", [1, 2].into_iter()), Ok(vec![1, 2]));
+    }
+}
