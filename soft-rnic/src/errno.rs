@@ -43,10 +43,9 @@ pub(crate) fn count(result: Result<u32, Errno>) -> c_int {
     result.map_or_else(|error| -set(error), |n| n as c_int)
 }
 
-/// Memory for an object or a request: where a world is short of it, `ENOMEM`.
-#[inline(always)]
+/// Memory for an object: where the system, or a world, is short of it, `ENOMEM`.
 pub(crate) fn memory() -> Result<(), Errno> {
-    if host::is_short() { Err(ENOMEM) } else { Ok(()) }
+    if host::is_short() { Err(ENOMEM) } else { Ok(crate::alloc::headroom()?) }
 }
 
 /// Memory for a list of requests: where a world is short of it, `ENOMEM`, and none is posted.

@@ -335,6 +335,7 @@ compile_error!(
      assembly, of which there is none for this processor yet (see `copy.rs`)"
 );
 
+mod alloc;
 mod cancellation;
 pub mod check;
 mod clock;

@@ -20,6 +20,7 @@ impl Packets {
     /// Of a connection that has so many packets without an answer at most.
     pub(crate) fn new(window: u32) -> Packets {
         // A power of two: sequence numbers wrap.
+        // Bounded: by the largest window, 65,536, and by what the socket holds.
         Packets(vec![None; window.next_power_of_two() as usize].into())
     }
 

@@ -11,7 +11,7 @@ use crate::check::checker::Object;
 use crate::objects::address::{Address, is_route};
 use crate::objects::device::admit;
 use crate::objects::state::Pd;
-use crate::{errno, limits};
+use crate::{alloc, errno, limits};
 
 impl Address {
     /// What a send request of a datagram queue pair says.
@@ -50,6 +50,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.filter(|attr| is_route(attr)).ok_or(errno::EINVAL)?;
+        alloc::headroom()?;
         let in_domain = pd.users.join()?;
         admit(&pd.context.device.population.ahs, limits::MAX_AH)?;
         in_domain.keep();

@@ -69,6 +69,8 @@ impl Batch {
             self.fail(errno::EOPNOTSUPP);
         } else if self.requests.len() >= most as usize {
             self.fail(errno::ENOMEM);
+        } else if self.requests.try_reserve(1).is_err() {
+            self.fail(errno::ENOMEM);
         } else if self.error.is_none() {
             self.requests.push(Built { wr, data: None });
         }
@@ -99,6 +101,9 @@ impl Batch {
     /// The data of the last request, at most `most` pieces.
     pub(crate) fn set_list(&mut self, list: &[ibv_sge], most: u32) {
         let first = self.sges.len();
+        if self.sges.try_reserve(list.len().min(most as usize)).is_err() {
+            return self.fail(errno::ENOMEM);
+        }
         let Some(built) = self.last() else { return };
         if built.data.is_some() || list.len() > most as usize {
             return self.fail(errno::EINVAL);
@@ -114,8 +119,12 @@ impl Batch {
     /// The buffers are the program's, and can be read.
     pub(crate) unsafe fn set_inline(&mut self, list: &[ibv_data_buf], most: u32) {
         let (first, sge) = (self.inline.len(), self.sges.len());
-        let Some(built) = self.last() else { return };
         let len = list.iter().fold(0_usize, |sum, buf| sum.saturating_add(buf.length));
+        let bytes = self.inline.try_reserve(len.min(most as usize));
+        if bytes.and(self.sges.try_reserve(1)).is_err() {
+            return self.fail(errno::ENOMEM);
+        }
+        let Some(built) = self.last() else { return };
         let is_there = |buf: &ibv_data_buf| buf.length == 0 || !buf.addr.is_null();
         if built.data.is_some() || len > most as usize || !list.iter().all(is_there) {
             return self.fail(errno::EINVAL);

@@ -13,7 +13,7 @@ use crate::objects::device::admit_many;
 use crate::objects::dm_memory::DmMemory;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Context;
-use crate::{copy, errno, limits};
+use crate::{alloc, copy, errno, limits};
 
 /// What copies and their offsets are multiples of, in bytes.
 const WORD: u64 = 4;
@@ -51,6 +51,8 @@ impl Dm {
         let align = align.max(PIECE);
         let layout = rounded.and_then(|size| Layout::from_size_align(size, align).ok());
         let layout = layout.filter(|layout| layout.size() != 0).ok_or(errno::EINVAL)?;
+        alloc::headroom()?;
+        let room = context.handles.dms.room()?;
         let counted = &context.device.population.dm_bytes;
         admit_many(counted, layout.size(), limits::MAX_DM)?;
         let Some(memory) = DmMemory::new(layout, length, counted) else {
@@ -59,7 +61,7 @@ impl Dm {
         };
         // Relaxed: a number that guards no memory.
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
-        context.handles.dms.insert(handle, Arc::clone(&memory));
+        room.insert(handle, Arc::clone(&memory));
         Ok(Dm::of(context, memory, handle))
     }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use host::sync::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
+use crate::alloc::OutOfMemory;
 use crate::errno;
 use crate::objects::dm_memory::DmMemory;
 use crate::objects::users::Users;
@@ -89,8 +90,11 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    pub(crate) fn insert(&self, handle: u32, object: Arc<T>) {
-        self.0.lock().insert(handle, object);
+    /// Room for one more object. No other one comes or goes until it is used, or dropped.
+    pub(crate) fn room(&self) -> Result<Room<'_, T>, OutOfMemory> {
+        let mut objects = self.0.lock();
+        objects.try_reserve(1).map_err(|_| OutOfMemory)?;
+        Ok(Room(objects))
     }
 
     pub(crate) fn get(&self, handle: u32) -> Option<Arc<T>> {
@@ -100,6 +104,15 @@ impl<T> Table<T> {
     /// Takes a handle away.
     pub(crate) fn remove(&self, handle: u32) {
         self.0.lock().remove(&handle);
+    }
+}
+
+/// Room in a table.
+pub(crate) struct Room<'t, T>(MutexGuard<'t, HashMap<u32, Arc<T>>>);
+
+impl<T> Room<'_, T> {
+    pub(crate) fn insert(mut self, handle: u32, object: Arc<T>) {
+        self.0.insert(handle, object);
     }
 }
 
@@ -195,7 +208,7 @@ mod tests {
         // No file has such a number.
         let file = (u64::MAX, 7);
         let first = Handles::of(file);
-        first.pds.insert(1, Arc::default());
+        first.pds.room().unwrap().insert(1, Arc::default());
         let second = Handles::of(file);
         assert!(Arc::ptr_eq(&first, &second));
         assert!(!Arc::ptr_eq(&first, &Handles::of((u64::MAX, 8))));

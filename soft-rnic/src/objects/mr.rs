@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::check::checker::Object;
 use crate::fabric::process::directory::PublishedRegion;
 use crate::fabric::process::maps;
@@ -215,13 +216,16 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     static NEXT_ID: AtomicU32 = AtomicU32::new(1);
     // SAFETY: NULL, or a context of ours.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        alloc::headroom()?;
+        let context = context.keep();
+        let room = context.handles.pds.room()?;
         admit(&context.device.population.pds, limits::MAX_PD)?;
         context.users.fetch_add(1, Ordering::Relaxed);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed).max(1);
-        let context = context.keep();
+        let users = Arc::default();
+        room.insert(id, Arc::clone(&users));
         let abi = ibv_pd { context: context.as_abi(), handle: id };
-        let pd = Arc::new(Pd { abi, context, id, users: Arc::default(), parent: None });
-        pd.context.handles.pds.insert(id, Arc::clone(&pd.users));
+        let pd = Arc::new(Pd { abi, context, id, users, parent: None });
         pd.context.made(Object::ProtectionDomain, 0);
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
@@ -287,13 +291,14 @@ pub(crate) fn register(
     let device = &pd.context.device;
     let in_domain = pd.users.join()?;
     let of_memory = memory.as_ref().map(|memory| memory.regions.join()).transpose()?;
+    let room = pd.context.handles.mrs.room()?;
     let key = device.mrs.insert(region, device.peers.as_ref())?;
     in_domain.keep();
     of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
     let is_device_memory = memory.is_some();
     let registration = Registration::new((key, key), length, &pd.users, memory);
-    pd.context.handles.mrs.insert(key, Arc::clone(&registration));
+    room.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
     pd.context.registered(region);
     if !is_device_memory {

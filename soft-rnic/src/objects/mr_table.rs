@@ -22,6 +22,7 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc::{self, OutOfMemory};
 use crate::fabric::process::directory::{PublishedMw, PublishedRegion};
 use crate::objects::keys::KeyCache;
 use crate::objects::mws::Mws;
@@ -227,11 +228,23 @@ impl MrTable {
 
     /// Takes a slot; a new key of it is not valid until it is put there.
     pub(crate) fn take(&self, free: &mut FreeSlots) -> Result<(u32, &Slot), Errno> {
-        let index = free.take().ok_or(errno::ENOMEM)?;
-        let chunk = self.chunks[index as usize / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
-        let slot = &chunk[index as usize % CHUNK];
+        let index = free.next().ok_or(errno::ENOMEM)?;
+        let slot = self.place(index)?;
+        free.take()?;
         Ok((self.draw(index, slot), slot))
+    }
+
+    /// The place of a slot, which is made if it is the first of a chunk. The table's lock is held.
+    fn place(&self, index: u32) -> Result<&Slot, OutOfMemory> {
+        let chunk = &self.chunks[index as usize / CHUNK];
+        let chunk = match chunk.get() {
+            Some(chunk) => chunk,
+            None => {
+                let slots = alloc::filled(CHUNK, Slot::default)?.into_boxed_slice();
+                chunk.get_or_init(|| slots)
+            }
+        };
+        Ok(&chunk[index as usize % CHUNK])
     }
 
     /// The next key of a slot. The table's lock is held.
@@ -396,12 +409,25 @@ impl FreeSlots {
         self.freed.push_back(index);
     }
 
-    fn take(&mut self) -> Option<u32> {
-        if self.freed.len() < RESTING && (self.never_used as usize) < limits::MAX_MR {
+    /// The one that is taken next.
+    fn next(&self) -> Option<u32> {
+        if self.is_fresh_next() { Some(self.never_used) } else { self.freed.front().copied() }
+    }
+
+    fn is_fresh_next(&self) -> bool {
+        self.freed.len() < RESTING && (self.never_used as usize) < limits::MAX_MR
+    }
+
+    /// Takes it. Whatever is taken can be given back without an allocation.
+    fn take(&mut self) -> Result<(), OutOfMemory> {
+        if self.is_fresh_next() {
+            let taken = self.never_used as usize + 1 - self.freed.len();
+            self.freed.try_reserve(taken).map_err(|_| OutOfMemory)?;
             self.never_used += 1;
-            return Some(self.never_used - 1);
+        } else {
+            self.freed.pop_front();
         }
-        self.freed.pop_front()
+        Ok(())
     }
 }
 
@@ -440,9 +466,10 @@ mod tests {
     #[test]
     fn the_table_can_be_filled() {
         let mut free = FreeSlots::default();
-        let all: Vec<u32> = core::iter::from_fn(|| free.take()).collect();
+        let take = |free: &mut FreeSlots| free.next().inspect(|_| free.take().unwrap());
+        let all: Vec<u32> = core::iter::from_fn(|| take(&mut free)).collect();
         assert_eq!(all.len(), limits::MAX_MR);
         free.freed.push_back(7);
-        assert_eq!((free.take(), free.take()), (Some(7), None));
+        assert_eq!((take(&mut free), take(&mut free)), (Some(7), None));
     }
 }

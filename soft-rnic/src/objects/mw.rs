@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::keys::TAG;
@@ -63,6 +64,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
         if ![ibv_mw_type::IBV_MW_TYPE_1, ibv_mw_type::IBV_MW_TYPE_2].contains(&kind) {
             return Err(errno::EINVAL);
         }
+        alloc::headroom()?;
         let device = &pd.context.device;
         let in_domain = pd.users.join()?;
         admit(&device.population.mws, limits::MAX_MW)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::check::checker::Object;
 use crate::errno;
 use crate::limits::MAX_MESSAGE;
@@ -17,16 +18,18 @@ use crate::objects::state::Pd;
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     // SAFETY: NULL, or a domain of ours.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
+        alloc::headroom()?;
         let addr = NullMemory::get()?.zeroes as u64;
         let access = LOCAL_WRITE | NULL;
         // Its domain is not where those of other regions are, which are found before.
         let region = Region { pd: 0, addr, iova: 0, length: MAX_MESSAGE, access };
         let device = &pd.context.device;
         let in_domain = pd.users.join()?;
+        let room = pd.context.handles.mrs.room()?;
         let key = device.mrs.insert_for(pd.id, &region, device.peers.as_ref())?;
         in_domain.keep();
         let registration = Registration::new((key, 0), usize::MAX, &pd.users, None);
-        pd.context.handles.mrs.insert(key, Arc::clone(&registration));
+        room.insert(key, Arc::clone(&registration));
         pd.context.made(Object::MemoryRegion, key.into());
         Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
     }))

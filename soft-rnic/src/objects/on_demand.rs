@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::fabric::process::memory::{Way, attach};
 use crate::objects::span::{Copying, Span, Spans, copy_spans, in_pairs};
 
@@ -75,7 +76,7 @@ pub(crate) unsafe fn copy_word(to: &[Span<'_>], word: u64) -> Result<(), Errno> 
 /// # Safety
 /// Programs access the pieces atomically only.
 pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0; from.iter().map(|span| span.len()).sum()];
+    let mut bytes = alloc::zeroes(from.iter().map(|span| span.len()).sum())?;
     // SAFETY: the caller's promise; the bytes are ours.
     unsafe { copy(&[Span::of(&mut bytes)], from.iter().copied()) }?;
     Ok(bytes)

@@ -2,6 +2,7 @@
 
 use verbs_sys::*;
 
+use crate::alloc::{self, OutOfMemory};
 use crate::objects::address::Address;
 use crate::objects::mws::Ending;
 use crate::objects::qp_state::Transport;
@@ -29,16 +30,16 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// `None` if there is no memory for the inline data, which may be a lot.
-    pub(crate) fn new(cap: &ibv_qp_cap, transport: Transport) -> Option<Pending> {
+    pub(crate) fn new(cap: &ibv_qp_cap, transport: Transport) -> Result<Pending, OutOfMemory> {
         let (n, max_sge) = (cap.max_send_wr as usize, cap.max_send_sge as usize);
         let max_inline = cap.max_inline_data as usize;
-        Some(Pending {
-            wqes: vec![None; n],
-            lens: vec![0; n],
-            sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; n * max_sge],
-            inline: zeroes(n * max_inline)?,
-            to: vec![Address::default(); if transport.is_addressed() { n } else { 0 }],
+        let addresses = if transport.is_addressed() { n } else { 0 };
+        Ok(Pending {
+            wqes: alloc::filled(n, || None)?,
+            lens: alloc::filled(n, || 0)?,
+            sges: alloc::filled(n * max_sge, ibv_sge::default)?,
+            inline: alloc::zeroes(n * max_inline)?,
+            to: alloc::filled(addresses, Address::default)?,
             max_sge,
             max_inline,
             head: 0,
@@ -151,20 +152,6 @@ impl Pending {
 
     pub(crate) fn clear(&mut self) {
         self.head = self.tail;
-    }
-}
-
-/// So many zeroes, if there is memory for them; pages that nothing has touched cost nothing.
-fn zeroes(len: usize) -> Option<Vec<u8>> {
-    if len == 0 {
-        return Some(Vec::new());
-    }
-    let layout = std::alloc::Layout::array::<u8>(len).ok()?;
-    // SAFETY: the layout has bytes; the memory is of the allocator of vectors, of that layout,
-    // and all of it is written.
-    unsafe {
-        let bytes = std::alloc::alloc_zeroed(layout);
-        (!bytes.is_null()).then(|| Vec::from_raw_parts(bytes, len, len))
     }
 }
 

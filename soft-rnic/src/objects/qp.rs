@@ -363,7 +363,7 @@ pub(crate) unsafe fn create(
     let in_domain = pd.users.join()?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
-    let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
+    let pending = Pending::new(&cap, transport)?;
     // Nothing can be posted to the receive queue of an end of XRC.
     let capacity = if only_sends { 0 } else { cap.max_recv_wr.max(1) };
     let rq = RecvRing::new(pd.id, (capacity, cap.max_recv_sge), pd.lender(Resource::Qp))?;

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc::{self, OutOfMemory};
 use crate::errno;
 
 /// What a program's allocator returns that leaves it to the device (`IBV_ALLOCATOR_USE_DEFAULT`).
@@ -107,11 +108,11 @@ unsafe impl<T: Sync> Sync for QueueMemory<T> {}
 
 impl<T> QueueMemory<T> {
     /// The device's own memory.
-    pub(crate) fn own(len: usize, value: impl Fn() -> T) -> QueueMemory<T> {
+    pub(crate) fn own(len: usize, value: impl Fn() -> T) -> Result<QueueMemory<T>, OutOfMemory> {
         const { assert!(!core::mem::needs_drop::<T>()) };
-        let values: Box<[T]> = (0..len).map(|_| value()).collect();
+        let values = alloc::filled(len, value)?.into_boxed_slice();
         let first = NonNull::from(Box::leak(values)).cast();
-        QueueMemory { first, len, lent: None }
+        Ok(QueueMemory { first, len, lent: None })
     }
 
     /// Memory of a lender, if there is one; `ENOMEM` if it has none.
@@ -123,7 +124,7 @@ impl<T> QueueMemory<T> {
         let lender = lender.filter(|_| len > 0);
         let lent = lender.map(|lender| lender.lend::<T>(len)).transpose()?.flatten();
         let (Some(lender), Some(first)) = (lender, lent) else {
-            return Ok(QueueMemory::own(len, value));
+            return Ok(QueueMemory::own(len, value)?);
         };
         // SAFETY: the memory has room for so many, and is aligned.
         (0..len).for_each(|at| unsafe { first.add(at).write(value()) });

@@ -14,7 +14,7 @@ use verbs_sys::{ibv_recv_wr, ibv_sge};
 
 use crate::lock::{Lock, Padded};
 use crate::objects::queue_memory::{Lender, QueueMemory};
-use crate::{copy, errno};
+use crate::{alloc, copy, errno};
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
 
@@ -91,7 +91,7 @@ impl RecvRing {
         Ok(RecvRing {
             pd,
             slots: QueueMemory::new(capacity as usize, lender, empty)?,
-            more: (0..more).map(|_| core::cell::UnsafeCell::new(NO_SGE)).collect(),
+            more: alloc::filled(more, || core::cell::UnsafeCell::new(NO_SGE))?.into(),
             max_sge,
             capacity,
             poster: Padded::default(),

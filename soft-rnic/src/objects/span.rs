@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU8;
 
+use crate::alloc::{self, OutOfMemory};
 use crate::copy;
 use crate::copy::Direction;
 use crate::limits::MAX_SGE;
@@ -179,6 +180,7 @@ impl<'m> Spans<'m> {
     /// there until the next call.
     pub(crate) fn staging(&mut self, len: usize) -> Span<'m> {
         let staged = &mut self.room.staged;
+        // Bounded: by `STAGED`.
         staged.resize(len, 0);
         // SAFETY: the room is borrowed for `'m`, and nothing else refers to these bytes.
         unsafe { Span::private(staged.as_mut_ptr(), len) }
@@ -228,12 +230,12 @@ unsafe fn copy_lists(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
 ///
 /// # Safety
 /// All pieces are valid memory; the program accesses it atomically only.
-pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Vec<u8> {
-    let mut bytes = vec![0; from.iter().map(|span| span.len).sum()];
+pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, OutOfMemory> {
+    let mut bytes = alloc::zeroes(from.iter().map(|span| span.len).sum())?;
     // What a WRITE sends, the program may write to meanwhile.
     // SAFETY: the caller's promise; the bytes are ours.
     unsafe { copy_spans(&[Span::of(&mut bytes)], from, Copying::Shared) };
-    bytes
+    Ok(bytes)
 }
 
 /// Copies `header` and then `from` to `to`, which have room for both. All belong to

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::check::checker::Object;
 use crate::event::Acks;
 use crate::lock::Padded;
@@ -118,6 +119,7 @@ fn create_xrc(
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, Errno> {
+    alloc::headroom()?;
     let granted = grant(attr)?;
     let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;

@@ -11,6 +11,7 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::check::checker::Object;
 use crate::errno;
 use crate::fabric::process::directory::slot_of;
@@ -48,7 +49,7 @@ fn parts(
         transport,
         cap: NO_QUEUES,
         sig_all: false,
-        pending: Pending::new(&room, transport).ok_or(errno::ENOMEM)?,
+        pending: Pending::new(&room, transport)?,
         rq: RecvRing::new(xrcd.pd.id, (0, 0), None)?,
         pd: Arc::clone(&xrcd.pd),
         send_cq: Arc::clone(&xrcd.cq),
@@ -69,6 +70,7 @@ pub(crate) fn create(
     xrcd: &Arc<Xrcd>,
     user: *mut c_void,
 ) -> Result<*mut ibv_qp, Errno> {
+    alloc::headroom()?;
     let in_domain = xrcd.pd.users.join()?;
     let qp = enter(parts(context, xrcd, None)?, user)?;
     in_domain.keep();
@@ -88,6 +90,7 @@ fn new_handle(
     qp: &Arc<Qp>,
     user: *mut c_void,
 ) -> Result<Arc<Qp>, Errno> {
+    alloc::headroom()?;
     let parts = parts(context, xrcd, Some(Arc::clone(qp)))?;
     let handle = Arc::new(Qp::new(parts, qp.num, user));
     xrcd.users.fetch_add(1, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc::{self, OutOfMemory};
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
@@ -37,15 +38,15 @@ impl Xrcd {
         &self.pd.context
     }
 
-    fn new(context: &Arc<Context>, domain: Arc<XrcDomain>) -> Xrcd {
+    fn new(context: &Arc<Context>, domain: Arc<XrcDomain>) -> Result<Xrcd, OutOfMemory> {
         let context = Arc::clone(context);
         let abi = ibv_xrcd { context: context.as_abi() };
         let pd_abi = ibv_pd { context: context.as_abi(), handle: 0 };
-        let ring = Ring::own(1);
+        let ring = Ring::own(1)?;
         let cq = Arc::new(Cq::new(Arc::clone(&context), None, ring, core::ptr::null_mut(), None));
         // No region is in domain 0.
         let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default(), parent: None });
-        Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) }
+        Ok(Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) })
     }
 }
 
@@ -124,6 +125,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     // SAFETY: NULL, or a context of ours and the caller's attributes.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
         context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
+        alloc::headroom()?;
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if attr.comp_mask & !(FD | OFLAGS) != 0 {
@@ -138,9 +140,10 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             fd if fd < 0 => return Err(Errno::BADF),
             fd => device.xrc.domain_of(fd, attr.oflags)?,
         };
+        let xrcd = Arc::new(Xrcd::new(&context, domain)?);
         admit(&device.population.xrcds, limits::MAX_XRCD)?;
         context.made(Object::XrcDomain, 0);
-        Ok(Arc::into_raw(Arc::new(Xrcd::new(&context, domain))).cast_mut().cast())
+        Ok(Arc::into_raw(xrcd).cast_mut().cast())
     }))
 }
 

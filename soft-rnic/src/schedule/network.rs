@@ -14,6 +14,7 @@ pub(crate) mod faults;
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::ibv_wc_status;
 
 use crate::deferred_work::DeferredWork;
@@ -115,7 +116,7 @@ impl Qp {
         // SAFETY: the pieces have just been checked.
         let payload = unsafe {
             match local.on_demand {
-                false => Ok(to_vec(local.as_slice())),
+                false => to_vec(local.as_slice()).map_err(Errno::from),
                 true => on_demand::to_vec(local.as_slice()),
             }
         };

@@ -199,6 +199,7 @@ fn reserve(file: &OwnedFd, at: usize, words: usize) -> Result<(), Errno> {
     let (offset, len) = (at as u64 * 8, words as u64 * 8);
     match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), offset, len)) {
         Err(Errno::OPNOTSUPP) => {
+            // Bounded: by a piece of the file.
             let zeroes = vec![0; words * 8];
             let written = retry_on_intr(|| rustix::io::pwrite(file, &zeroes, offset))?;
             if written == zeroes.len() { Ok(()) } else { Err(Errno::NOSPC) }

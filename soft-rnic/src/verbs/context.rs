@@ -28,6 +28,7 @@ use super::{cq, cq_ex, ops};
 
 impl Context {
     fn open(device: Arc<Device>) -> Result<Arc<Context>, Errno> {
+        crate::alloc::headroom()?;
         let command = command_file(device.name())?;
         let handles = Handles::of(file_id(&command)?);
         Ok(Context::of(device, EventQueue::new()?, command, handles))

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::alloc;
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
@@ -50,6 +51,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
         if unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?.comp_mask != 0 {
             return Err(errno::EOPNOTSUPP);
         }
+        alloc::headroom()?;
         let context = context.keep();
         context.made(Object::ThreadDomain, 0);
         let abi = ibv_td { context: context.as_abi() };
@@ -108,6 +110,7 @@ fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, 
 fn parent(parent: Parent) -> Result<*mut ibv_pd, Errno> {
     let Parent { pd, td, .. } = &parent;
     let (context, id) = (Arc::clone(&pd.context), pd.id);
+    alloc::headroom()?;
     let in_domain = pd.users.join()?;
     admit(&context.device.population.pds, limits::MAX_PD)?;
     in_domain.keep();

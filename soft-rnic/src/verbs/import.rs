@@ -42,6 +42,7 @@ unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, Errno> {
     if cmd_fd < 0 {
         return Err(errno::EINVAL);
     }
+    crate::alloc::headroom()?;
     // SAFETY: the number of a descriptor; the calls below fail if it is not open.
     let named = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
     let device = named_device(named)?;
@@ -84,6 +85,7 @@ fn named_device(file: impl AsFd) -> Result<Arc<Device>, Errno> {
 pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
     // SAFETY: NULL, or a context of ours.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        crate::alloc::headroom()?;
         let users = context.handles.pds.get(pd_handle).ok_or(errno::ENOENT)?;
         let context = context.keep();
         let abi = ibv_pd { context: context.as_abi(), handle: pd_handle };
@@ -116,6 +118,7 @@ pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
 pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr {
     // SAFETY: NULL, or a domain of ours.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
+        crate::alloc::headroom()?;
         let registration = pd.context.handles.mrs.get(mr_handle).ok_or(errno::ENOENT)?;
         Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
     }))
@@ -139,6 +142,7 @@ pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
 pub unsafe extern "C" fn import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm {
     // SAFETY: NULL, or a context of ours.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        crate::alloc::headroom()?;
         let memory = context.handles.dms.get(dm_handle).ok_or(errno::ENOENT)?;
         let dm = Dm::of(InArc::keep(&context), memory, dm_handle);
         Ok(Arc::into_raw(dm).cast_mut().cast())

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::fabric::wire::device::WireMemory;
 use crate::fabric::wire::progress;
 use crate::objects::address::{Gid, is_route_to_port};
 use crate::objects::qp_state::{State, Transport};
@@ -194,12 +195,14 @@ impl Qp {
         if !complete || !is_current || !are_valid(attr, mask) || !leads_somewhere {
             return Err(errno::EINVAL);
         }
+        let responses = (mask & DEST_RD_ATOMIC != 0).then_some(attr.max_dest_rd_atomic);
+        let mut memory = self.wire_memory((from, to), responses)?;
         store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());
         let changed = (mask & AV != 0, mask & DEST_RD_ATOMIC != 0);
-        self.change_wire(&mut sq, &mut responder, changed);
+        self.change_wire(&mut sq, &mut responder, changed, &mut memory);
         if from == State::Init && to == State::Rtr {
             self.connect(&mut sq, &mut responder);
-            self.connect_wire(&sq, &mut responder);
+            self.connect_wire(&sq, &mut responder, &mut memory);
         }
         self.publish_connection(&responder);
         if let Some(trace) = self.trace() {
@@ -207,7 +210,7 @@ impl Qp {
             let retries = [requester.timeout, requester.retry_cnt, requester.rnr_retry];
             trace.connection((requester.dest_qpn, self.peer_address(&sq)), retries);
         }
-        self.enter(from, to, &mut sq, &mut responder, deferred);
+        self.enter((from, to), &mut sq, &mut responder, memory, deferred);
         drop(responder);
         if to == State::Rts && self.pd.context.device.sim().is_none() {
             self.run_pending(&mut sq, deferred, false);
@@ -219,10 +222,10 @@ impl Qp {
     /// Enters a state; both locks are held.
     fn enter(
         self: &Arc<Qp>,
-        from: State,
-        to: State,
+        (from, to): (State, State),
         sq: &mut Sq,
         responder: &mut Responder,
+        memory: WireMemory,
         deferred: &mut DeferredWork,
     ) {
         match to {
@@ -253,7 +256,7 @@ impl Qp {
             if let Some(remote) = &mut sq.remote {
                 remote.begin(sq.requester.psn);
             }
-            self.begin_to_send(sq);
+            self.begin_to_send(sq, memory);
         }
     }
 

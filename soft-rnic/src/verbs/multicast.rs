@@ -37,12 +37,13 @@ pub(crate) unsafe extern "C" fn attach_mcast(
     lid: u16,
 ) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
-    errno::code(unsafe { arguments(qp, gid) }.and_then(
-        |(qp, gid)| match qp.pd.context.device.wire() {
+    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| {
+        crate::alloc::headroom()?;
+        match qp.pd.context.device.wire() {
             Some(wire) => qp.attach_on_wire(wire, gid, lid),
             None => attach(&qp, gid, lid),
-        },
-    ))
+        }
+    }))
 }
 
 pub(crate) unsafe extern "C" fn detach_mcast(

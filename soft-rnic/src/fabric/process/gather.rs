@@ -163,6 +163,7 @@ pub(super) fn make_room(buffer: &mut Vec<u8>, len: usize) -> bool {
     if buffer.try_reserve_exact(more).is_err() {
         return false;
     }
+    // Bounded: by the room that was reserved.
     buffer.resize(buffer.len() + more, 0);
     true
 }

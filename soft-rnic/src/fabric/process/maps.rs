@@ -134,7 +134,7 @@ fn pieces(
     let Some(end) = addr.checked_add(len).filter(|_| len > 0) else { return Ok(None) };
     let piece = |at| {
         let mapping = mapping_at(at)?.filter(|m| m.is_shared_memory && m.end > at);
-        Ok(mapping.map(|m| (m.offset + (at - m.start), m.end.min(end) - at, m.file)))
+        Ok::<_, Errno>(mapping.map(|m| (m.offset + (at - m.start), m.end.min(end) - at, m.file)))
     };
     let Some((offset, split, file)) = piece(addr)? else { return Ok(None) };
     let in_file = InFile { fd: 0, inode: file.inode, offset, split, second: 0 };

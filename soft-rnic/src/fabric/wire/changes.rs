@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use roce_core::headers::RnrTimer;
 use roce_core::requester::Changeable;
-use roce_core::responder::ResponseSlot;
 
+use super::device::WireMemory;
 use super::requester::timeout;
 use super::state::{Machine, WireSq};
 use crate::objects::state::{Qp, Responder, Sq};
@@ -18,6 +18,7 @@ impl Qp {
         sq: &mut Sq,
         responder: &mut Responder,
         (of_path, of_slots): (bool, bool),
+        memory: &mut WireMemory,
     ) {
         let Some(wire) = self.pd.context.device.wire() else { return };
         if of_path && let Some(path) = self.wire_path(sq, wire) {
@@ -29,7 +30,7 @@ impl Qp {
             }
         }
         self.change_requester(sq);
-        change_responder(responder, of_slots);
+        change_responder(responder, of_slots.then_some(memory));
     }
 
     fn change_requester(self: &Arc<Qp>, sq: &mut Sq) {
@@ -46,13 +47,13 @@ impl Qp {
     }
 }
 
-fn change_responder(responder: &mut Responder, of_slots: bool) {
+fn change_responder(responder: &mut Responder, slots: Option<&mut WireMemory>) {
     let Some(wire) = &mut responder.wire else { return };
     let Machine::Reliable(machine) = &mut wire.machine else { return };
     if let Some(timer) = RnrTimer::new(responder.min_rnr_timer) {
         machine.set_min_rnr_timer(timer);
     }
-    if of_slots {
-        machine.replace_slots(vec![ResponseSlot::new(); responder.max_dest_rd_atomic.into()]);
+    if let Some(memory) = slots {
+        machine.replace_slots(core::mem::take(&mut memory.responses));
     }
 }

@@ -14,13 +14,16 @@ use std::sync::Arc;
 use host::sync::Mutex;
 use roce_core::congestion::with_ect;
 use roce_core::icrc::Flow;
+use roce_core::requester::SendSlot;
+use roce_core::responder::ResponseSlot;
 use verbs_sys::ibv_ah_attr;
 
+use crate::alloc::{self, OutOfMemory};
 use crate::check::checker;
 use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
-use crate::objects::qp_state::Transport;
+use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Kind, PeerProcesses, Qp, Responder, Sq};
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{
@@ -342,9 +345,35 @@ fn mtu_code(port: &Port) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
 }
 
+/// What a connection over the network remembers: its memory is there before its queue pair changes, so that a change
+/// that fails changes nothing.
+#[derive(Default)]
+pub(crate) struct WireMemory {
+    pub(super) sends: Vec<SendSlot>,
+    pub(super) responses: Vec<ResponseSlot>,
+}
+
 impl Qp {
+    /// Memory for a transition, and for as many READs and atomics of the peer, if that changes.
+    pub(crate) fn wire_memory(
+        &self,
+        transition: (State, State),
+        responses: Option<u8>,
+    ) -> Result<WireMemory, OutOfMemory> {
+        if self.pd.context.device.wire().is_none() || !self.transport.is_reliable() {
+            return Ok(WireMemory::default());
+        }
+        alloc::headroom()?;
+        let begins = transition == (State::Rtr, State::Rts);
+        let sends = if begins { self.cap.max_send_wr.max(1) as usize } else { 0 };
+        Ok(WireMemory {
+            sends: alloc::filled(sends, SendSlot::new)?,
+            responses: alloc::filled(responses.unwrap_or(0).into(), ResponseSlot::new)?,
+        })
+    }
+
     /// The queue pair has become ready to receive; both locks are held.
-    pub(crate) fn connect_wire(&self, sq: &Sq, responder: &mut Responder) {
+    pub(crate) fn connect_wire(&self, sq: &Sq, responder: &mut Responder, memory: &mut WireMemory) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire() else { return };
         let path = match self.transport {
@@ -354,16 +383,17 @@ impl Qp {
                 None => return,
             },
         };
-        self.listen_wire(responder, sq.requester.mtu_shift, path);
+        let slots = core::mem::take(&mut memory.responses);
+        self.listen_wire(responder, sq.requester.mtu_shift, path, slots);
         device.start_wire_thread();
     }
 
     /// It has become ready to send; the lock is held.
-    pub(crate) fn begin_to_send(&self, sq: &mut Sq) {
+    pub(crate) fn begin_to_send(&self, sq: &mut Sq, memory: WireMemory) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire().filter(|_| self.transport != Transport::Ud) else { return };
         if let Some(path) = self.wire_path(sq, wire) {
-            self.begin_wire(sq, wire, path);
+            self.begin_wire(sq, wire, path, memory.sends);
         }
     }
 

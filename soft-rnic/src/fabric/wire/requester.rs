@@ -122,7 +122,7 @@ fn status_of(status: Status) -> ibv_wc_status {
 
 impl Qp {
     /// The queue pair may send from now on: to `path`.
-    pub(super) fn begin_wire(&self, sq: &mut Sq, wire: &Wire, path: Path) {
+    pub(super) fn begin_wire(&self, sq: &mut Sq, wire: &Wire, path: Path, slots: Vec<SendSlot>) {
         if self.transport == Transport::Uc {
             let Sq { requester, .. } = sq;
             let sender = uc::Sender::new(uc::Config {
@@ -150,7 +150,6 @@ impl Qp {
             max_window: window,
             read_packets: window,
         };
-        let slots = vec![SendSlot::new(); self.cap.max_send_wr.max(1) as usize];
         let machine = Requester::new(slots, config).ok();
         sq.wire = machine.map(|machine| {
             let packets = self.check().map(|_| Packets::new(window));

@@ -80,8 +80,9 @@ impl Qp {
         responder: &mut state::Responder,
         mtu_shift: u32,
         path: Option<Path>,
+        slots: Vec<ResponseSlot>,
     ) {
-        let machine = self.machine(responder, 1 << mtu_shift);
+        let machine = self.machine(responder, 1 << mtu_shift, slots);
         responder.wire = machine.map(|machine| {
             Box::new(WireRq {
                 machine,
@@ -95,7 +96,12 @@ impl Qp {
         });
     }
 
-    fn machine(&self, responder: &state::Responder, mtu: u32) -> Option<Machine> {
+    fn machine(
+        &self,
+        responder: &state::Responder,
+        mtu: u32,
+        slots: Vec<ResponseSlot>,
+    ) -> Option<Machine> {
         let (dest_qpn, pkey) = (responder.dest_qpn, DEFAULT_PKEY);
         let first_psn = Psn::new(responder.psn);
         Some(match self.transport {
@@ -109,7 +115,6 @@ impl Qp {
             _ => {
                 let min_rnr_timer = RnrTimer::new(responder.min_rnr_timer)?;
                 let config = Config { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
-                let slots = vec![ResponseSlot::new(); responder.max_dest_rd_atomic.into()];
                 Machine::Reliable(Responder::new(slots, config).ok()?)
             }
         })

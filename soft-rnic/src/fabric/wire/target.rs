@@ -329,6 +329,7 @@ impl Target for Here<'_, '_> {
 
     fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let mut payload = core::mem::take(self.payload);
+        // Bounded: by the MTU, 4 KiB.
         payload.resize(length as usize, 0);
         let from = find(self.qp, self.room, Op::Read, (rkey, va, length.into()));
         let read = from.map_err(AccessError::from).and_then(|(from, may_be_gone)| {

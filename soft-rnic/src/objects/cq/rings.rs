@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
+use crate::alloc::OutOfMemory;
 use crate::errno;
 use crate::objects::queue_memory::{Lender, QueueMemory};
 use crate::objects::state::{Cq, Extended, Ring, Slot};
@@ -36,8 +37,8 @@ impl Ring {
     }
 
     /// [`new`](Self::new) in the device's own memory.
-    pub(crate) fn own(len: u32) -> Ring {
-        Ring { slots: QueueMemory::own(len as usize, Slot::empty) }
+    pub(crate) fn own(len: u32) -> Result<Ring, OutOfMemory> {
+        Ok(Ring { slots: QueueMemory::own(len as usize, Slot::empty)? })
     }
 
     #[inline]

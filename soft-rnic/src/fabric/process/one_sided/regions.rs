@@ -161,6 +161,7 @@ impl Known {
     fn grow(&mut self) {
         let more = 2 * self.0.len();
         let regions = std::mem::take(&mut self.0);
+        // Bounded: `MOST` slots.
         self.0.resize_with(more, || None);
         for region in regions.into_iter().flatten() {
             let at = region.index as usize & (more - 1);
