@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::cancellation::Uncancelled;
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn try_get_async_event(
 unsafe fn asked<'a>(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
-) -> Result<InArc<'a, Context>, c_int> {
+) -> Result<InArc<'a, Context>, Errno> {
     // SAFETY: the caller's promise.
     let context = unsafe { Context::from_abi(context) }?;
     if event.is_null() { Err(errno::EINVAL) } else { Ok(context) }
