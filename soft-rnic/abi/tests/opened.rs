@@ -358,11 +358,19 @@ fn the_sender_of_a_datagram_is_found_in_either_header() {
             (init(context, 1, &mut wc, grh, &mut attr), attr.grh.dgid.raw, attr)
         }
     };
+    type Query = unsafe extern "C" fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
+    let mut own = ibv_gid { raw: [0; 16] };
+    // SAFETY: the symbol has this type, and the context is open.
+    let own = unsafe {
+        assert_eq!(library.get::<Query>("ibv_query_gid").unwrap()(context, 1, 0, &mut own), 0);
+        own.raw
+    };
     let mut grh = [0; 40];
     assert_eq!(init(&grh).0, -1, "of no protocol");
     grh[20..22].copy_from_slice(&[0x45, 7]);
     grh[28] = 64;
-    grh[32..].copy_from_slice(&[127, 0, 0, 2, 127, 0, 0, 1]);
+    grh[32..36].copy_from_slice(&[127, 0, 0, 2]);
+    grh[36..].copy_from_slice(&own[12..]);
     let (code, sender, attr) = init(&grh);
     assert_eq!((code, &sender[10..]), (0, &[0xff, 0xff, 127, 0, 0, 2][..]));
     assert_eq!((attr.is_global, attr.grh.hop_limit, attr.grh.traffic_class), (1, 64, 7));
@@ -370,7 +378,7 @@ fn the_sender_of_a_datagram_is_found_in_either_header() {
     let mut grh: [u8; 40] = core::array::from_fn(|i| i as u8);
     grh[..4].copy_from_slice(&0x6ab1_2345_u32.to_be_bytes());
     assert_eq!(init(&grh).0, -1, "to another GID");
-    grh[24..].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
+    grh[24..].copy_from_slice(&own);
     let (code, sender, attr) = init(&grh);
     assert_eq!((code, sender[0]), (0, 8));
     assert_eq!((attr.grh.hop_limit, attr.grh.traffic_class), (7, 0xab));
