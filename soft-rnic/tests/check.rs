@@ -26,6 +26,9 @@ const SCENES: &[(&str, fn())] = &[
     ("deregister", deregister_early),
     ("waiting", deregister_while_waiting),
     ("flushed", deregister_after_an_error),
+    ("unmapped", unmap_while_waiting),
+    ("protected", post_what_is_protected),
+    ("refused", post_where_the_system_refuses_a_look),
     ("overrun", overrun),
     ("leak", leak),
     ("overflow", overflow),
@@ -343,6 +346,84 @@ fn a_region_that_goes_after_its_queue_pair_has_failed_is_no_finding() {
     for (_, lines) in reports("flushed") {
         assert!(lines.iter().all(|line| !line.starts_with("finding")), "{lines:?}");
     }
+}
+
+/// Waits until the receiver has refused that many messages more.
+fn is_refused_again(times: u64) {
+    let naks = || soft_rnic::counters_of(&provider().1).unwrap().rnr_naks;
+    let before = naks();
+    while naks() < before + times {
+        std::thread::yield_now();
+    }
+}
+
+/// The pages of a posted buffer go while its request waits for a receive request.
+fn unmap_while_waiting() {
+    let ends = Ends::new();
+    let pages = Pages::new(3);
+    pages.fill(0, 3 * PAGE, 1);
+    let mr = register(&ends.net, (pages.addr(0), 3 * PAGE), LOCAL).unwrap();
+    let mut sges = [piece(&pages, mr, 0, 3 * PAGE as u32)];
+    let mut wr = send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED);
+    assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+    has_been_refused();
+    pages.unmap(1);
+    // A try that was under way had looked before.
+    is_refused_again(2);
+    close_with(ends, mr);
+}
+
+/// Gives up what is posted, with a region of its buffers.
+fn close_with(ends: Ends, mr: *mut ibv_mr) {
+    ends.qp.into_iter().for_each(|qp| ends.net.destroy_qp(qp));
+    ends.cq.into_iter().for_each(|cq| ends.net.destroy_cq(cq));
+    [mr].into_iter().chain(ends.mr).for_each(|mr| ends.net.dereg(mr));
+    ends.net.close();
+}
+
+#[test]
+fn a_buffer_that_is_unmapped_while_posted_is_found() {
+    let lines = report("unmapped");
+    let ends = "is not mapped, or protected, while it is posted: within bytes 4096..8192, at 0x";
+    assert_line(&lines[0], "finding: the buffer of SEND wr_id 0x7 on QP 0x", ends);
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+/// Nothing takes the requests: without the check, nothing would look at their buffers.
+fn post_what_is_protected() {
+    let ends = Ends::new();
+    let pages = Pages::new(2);
+    let mr = register(&ends.net, (pages.addr(0), 2 * PAGE), LOCAL).unwrap();
+    pages.protect(0, libc::PROT_NONE);
+    pages.unmap(1);
+    let receive = &mut [piece(&pages, mr, PAGE, 64)];
+    assert_eq!(post_recv(ends.qp[0], 3, receive), 0);
+    let mut sges = [piece(&pages, mr, 0, 64)];
+    let mut wr = send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED);
+    assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+    close_with(ends, mr);
+}
+
+#[test]
+fn a_buffer_that_is_protected_when_it_is_posted_is_found() {
+    let lines = report("protected");
+    let ends = "is not mapped, or protected, while it is posted: within bytes 0..64, at 0x";
+    assert_line(&lines[0], "finding: the buffer of RECV wr_id 0x3 on QP 0x", ends);
+    assert_line(&lines[1], "finding: the buffer of SEND wr_id 0x7 on QP 0x", ends);
+    assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+}
+
+fn post_where_the_system_refuses_a_look() {
+    refuse(&[libc::SYS_process_vm_writev]);
+    post_what_is_protected();
+}
+
+/// Without the kernel's help a look could crash the program.
+#[test]
+fn what_cannot_be_looked_at_safely_is_not_compared() {
+    let lines = report("refused");
+    assert_line(&lines[0], "buffers are not compared: process_vm_writev is refused: ", "");
+    assert_eq!(lines[1..], ["0 findings, 0 notes"]);
 }
 
 fn leak() {

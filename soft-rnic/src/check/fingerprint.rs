@@ -2,8 +2,6 @@
 
 use core::ops::Range;
 
-use crate::copy;
-
 /// Parts of a buffer that are told apart.
 const BLOCKS: usize = 16;
 /// The fewest bytes of a part.
@@ -21,29 +19,27 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of the first `len` bytes of these pieces, which have as many.
+    /// Of `len` bytes. `read` copies them, from one place in them on at a time.
     ///
-    /// # Safety
-    /// The pieces can be read. (The program may write to them meanwhile: they are copied as the
-    /// data of requests are.)
-    pub(crate) unsafe fn of(
-        pieces: impl Iterator<Item = (*const u8, usize)>,
+    /// # Errors
+    /// The range that `read` has refused, with its error.
+    pub(crate) fn of<E>(
         len: usize,
-    ) -> Fingerprint {
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Fingerprint, (Range<usize>, E)> {
         let block = len.div_ceil(BLOCKS).next_multiple_of(LEAST).max(LEAST);
-        let (mut hashes, mut at) = ([0; BLOCKS], 0);
-        let mut chunk = [0_u8; CHUNK];
-        for (mut from, size) in pieces {
-            let mut left = size.min(len - at);
-            while left > 0 {
-                let n = left.min(CHUNK).min(block - at % block);
-                // SAFETY: the caller's promise; the chunk is ours, and has room.
-                unsafe { copy::in_order(chunk.as_mut_ptr(), from, n) };
-                hashes[at / block] = mix(hashes[at / block], &chunk[..n]);
-                (from, left, at) = (from.wrapping_add(n), left - n, at + n);
+        let (mut hashes, mut chunk, mut at) = ([0; BLOCKS], [0_u8; CHUNK], 0);
+        while at < len {
+            let n = CHUNK.min(len - at);
+            read(at, &mut chunk[..n]).map_err(|error| (at..at + n, error))?;
+            let mut left = &chunk[..n];
+            while !left.is_empty() {
+                let (now, later) = left.split_at(left.len().min(block - at % block));
+                hashes[at / block] = mix(hashes[at / block], now);
+                (left, at) = (later, at + now.len());
             }
         }
-        Fingerprint { len, block, hashes }
+        Ok(Fingerprint { len, block, hashes })
     }
 
     /// Bytes that it is of.
@@ -86,9 +82,20 @@ mod tests {
     use super::*;
 
     fn of(pieces: &[&[u8]], len: usize) -> Fingerprint {
-        let pieces = pieces.iter().map(|piece| (piece.as_ptr(), piece.len()));
-        // SAFETY: the pieces are borrowed.
-        unsafe { Fingerprint::of(pieces, len) }
+        let all = pieces.concat();
+        let read = |at: usize, to: &mut [u8]| {
+            to.copy_from_slice(&all[at..at + to.len()]);
+            Ok::<(), ()>(())
+        };
+        Fingerprint::of(len, read).unwrap()
+    }
+
+    #[test]
+    fn bytes_that_cannot_be_read_are_named() {
+        let refuse = |at: usize, _: &mut [u8]| if at < CHUNK { Ok(()) } else { Err(7) };
+        assert!(Fingerprint::of(CHUNK, refuse).is_ok());
+        let refused = Fingerprint::of(CHUNK + 5, refuse);
+        assert_eq!(refused, Err((CHUNK..CHUNK + 5, 7)));
     }
 
     #[test]

@@ -188,6 +188,8 @@ impl Drop for Receives {
 pub(crate) struct Queue {
     pub(crate) checker: Arc<Checker>,
     pub(crate) number: u32,
+    /// The queue pair, as it is called in reports.
+    pub(crate) name: String,
     sends: Mutex<VecDeque<Posted>>,
     /// Its own receive queue, or the shared one.
     pub(crate) receives: Arc<Receives>,
@@ -208,14 +210,15 @@ impl Queue {
         shared: Option<Arc<Receives>>,
     ) -> Queue {
         let is_shared = shared.is_some();
-        let own = || Receives::new(checker, format!("QP {number:#x}"));
-        let receives = shared.unwrap_or_else(own);
+        let name = format!("QP {number:#x}");
+        let receives = shared.unwrap_or_else(|| Receives::new(checker, name.clone()));
         if let Some(cq) = &recv_cq {
             receives.complete_at(cq);
         }
         Queue {
             checker: Arc::clone(checker),
             number,
+            name,
             sends: Mutex::default(),
             receives,
             is_shared,
@@ -228,7 +231,7 @@ impl Queue {
 
     /// A request of the queue pair, as it is called in reports.
     pub(crate) fn name_of(&self, posted: &Posted) -> String {
-        format!("{} wr_id {:#x} on QP {:#x}", posted.operation, posted.wr_id, self.number)
+        format!("{} wr_id {:#x} on {}", posted.operation, posted.wr_id, self.name)
     }
 
     /// A request is posted to the send queue, whose lock is held.
@@ -238,9 +241,9 @@ impl Queue {
             let (operation, id) = (posted.operation, posted.wr_id);
             self.checker.report.say(Kind::Overlaps, || {
                 format!(
-                    "the buffer of {operation} wr_id {id:#x} on QP {:#x} overlaps that of another \
-                     request that is posted",
-                    self.number
+                    "the buffer of {operation} wr_id {id:#x} on {} overlaps that of another request \
+                     that is posted",
+                    self.name
                 )
             });
         }
@@ -266,7 +269,7 @@ impl Queue {
             |posted: &&mut Posted| posted.position.wrapping_sub(from).cast_signed() >= 0;
         let mut sends = self.sends.lock();
         let sends = sends.iter_mut().filter(is_under_way);
-        report_deregistered(&self.checker, &format!("QP {:#x}", self.number), sends, key);
+        report_deregistered(&self.checker, &self.name, sends, key);
     }
 
     /// The program knows that the requests up to this position are done; each is shown to `look`.

@@ -1,8 +1,9 @@
 //! What the objects of a checked process tell of themselves.
 
 use core::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::{Checker, Leftovers, Object};
@@ -10,11 +11,12 @@ use crate::check::claims::Bytes;
 use crate::check::completions::Completions;
 use crate::check::fingerprint::Fingerprint;
 use crate::check::queue::{Posted, Queue, Receives};
-use crate::check::report::{Kind, number};
+use crate::check::report::{Kind, number, write};
 use crate::objects::memory::resolve;
 use crate::objects::mr::Region;
 use crate::objects::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::objects::null_memory::is_zeroes;
+use crate::objects::on_demand;
 use crate::objects::qp::Parts;
 use crate::objects::qp_state::Transport;
 use crate::objects::quiescence;
@@ -206,15 +208,13 @@ impl Device {
         Some(act(spans.as_slice()))
     }
 
-    /// What the first `len` bytes of a request's buffer hold.
-    fn print(&self, posted: &Posted, len: usize) -> Option<Fingerprint> {
-        // SAFETY: it is called while the memory is registered.
-        let of = |spans: &[Span<'_>]| unsafe { print(spans, len) };
-        self.look(posted.pd, &posted.sges, len as u64, of)
+    /// What the first `len` bytes of a request's buffer hold; none if that is not registered.
+    fn print(&self, posted: &Posted, len: usize) -> Option<Print> {
+        self.look(posted.pd, &posted.sges, len as u64, |spans| print(spans, len))
     }
 
-    /// Completes what is known of a request that is posted.
-    fn posted(&self, checker: &Checker, mut posted: Posted, has_print: bool) -> Posted {
+    /// Completes what is known of a request that is posted to this queue.
+    fn posted(&self, checker: &Checker, queue: &str, mut posted: Posted, has_print: bool) -> Posted {
         let len = len_of(&posted.sges);
         let of = |spans: &[Span<'_>]| {
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
@@ -225,23 +225,58 @@ impl Device {
             let is_shared = spans.iter().any(|span| span.is_shared());
             let is_private = !is_shared && !checker.is_exposed(&claims);
             let is_looked_at = has_print && (is_private || !posted.writes) && len > 0;
-            // SAFETY: as in `print`.
-            let print = is_looked_at.then(|| unsafe { print(spans, len as usize) });
-            (is_private, claims, print)
+            (is_private, claims, is_looked_at.then(|| print(spans, len as usize)))
         };
-        if let Some(found) = self.look(posted.pd, &posted.sges, len, of) {
-            (posted.is_private, posted.claims, posted.print) = found;
+        if let Some((is_private, claims, print)) = self.look(posted.pd, &posted.sges, len, of) {
+            (posted.is_private, posted.claims) = (is_private, claims);
+            posted.print = print.and_then(|print| readable(checker, queue, &posted, print));
         }
         posted
     }
 }
 
-/// # Safety
-/// The memory is registered.
-unsafe fn print(spans: &[Span<'_>], len: usize) -> Fingerprint {
-    let pieces = spans.iter().map(|span| (span.ptr().cast_const(), span.len()));
-    // SAFETY: the caller's promise.
-    unsafe { Fingerprint::of(pieces, len) }
+/// What a buffer holds, if the system lets the checker look; or bytes of it that cannot be read.
+type Print = Result<Option<Fingerprint>, Range<usize>>;
+
+/// A program may unmap or protect a buffer that is posted, and may do so during the look: the kernel reads
+/// it, and says so.
+fn print(spans: &[Span<'_>], len: usize) -> Print {
+    let read = |at: usize, to: &mut [u8]| {
+        let mut skip = at;
+        let from = spans.iter().map(|span| {
+            let before = skip.min(span.len());
+            skip -= before;
+            span.behind(before)
+        });
+        // SAFETY: `to` is the checker's own; the kernel checks that the pieces are mapped.
+        unsafe { on_demand::copy(&[Span::of(to)], from) }
+    };
+    match Fingerprint::of(len, read) {
+        Ok(print) => Ok(Some(print)),
+        Err((bytes, Errno::FAULT)) => Err(bytes),
+        Err((_, refused)) => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                write(&format!("buffers are not compared: process_vm_writev is refused: {refused}"));
+            });
+            Ok(None)
+        }
+    }
+}
+
+/// The fingerprint of the buffer of a request; reports one that cannot be read.
+fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Option<Fingerprint> {
+    print.unwrap_or_else(|bytes| {
+        checker.report.say(Kind::Unreadable, || {
+            let Posted { operation, wr_id, .. } = posted;
+            let at = posted.location(&bytes);
+            format!(
+                "the buffer of {operation} wr_id {wr_id:#x} on {queue} is not mapped, or protected, while \
+                 it is posted: {at}: leave it as it is until its completion was polled"
+            )
+        });
+        None
+    })
 }
 
 /// A receive request is posted.
@@ -262,7 +297,8 @@ pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_w
         writes: true,
         ..Posted::default()
     };
-    receives.post(pd.context.device.posted(&receives.checker, posted, true));
+    let device = &pd.context.device;
+    receives.post(device.posted(&receives.checker, &receives.name, posted, true));
 }
 
 impl Parts {
@@ -302,7 +338,8 @@ impl Qp {
             ..Posted::default()
         };
         let has_print = !wqe.op.is_response();
-        check.post_send(self.pd.context.device.posted(&check.checker, posted, has_print));
+        let device = &self.pd.context.device;
+        check.post_send(device.posted(&check.checker, &check.name, posted, has_print));
     }
 
     /// A request is going to be executed, or was; it has no completion yet.
@@ -354,6 +391,10 @@ impl Qp {
             }
             return;
         };
+        let Some(now) = readable(checker, &check.name, posted, now) else {
+            posted.print = None;
+            return;
+        };
         let Some(bytes) = print.changed(&now) else { return };
         // Another thread may have registered them anew since they were posted.
         let is_exposed = || posted.writes && checker.is_exposed(&posted.claims);
@@ -368,8 +409,10 @@ impl Qp {
 
     /// A message of so many bytes has been put into a receive request's buffer.
     pub(crate) fn print_message(&self, posted: &mut Posted, len: u64) {
-        if posted.is_private && len > 0 {
-            posted.print = self.pd.context.device.print(posted, len as usize);
+        if let Some(check) = self.check().filter(|_| posted.is_private && len > 0) {
+            let print = self.pd.context.device.print(posted, len as usize);
+            posted.print =
+                print.and_then(|print| readable(&check.checker, &check.name, posted, print));
         }
     }
 
