@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use crate::cancellation::Uncancelled;
 use crate::objects::mws::Ending;
 use crate::objects::state::{Cq, Qp};
+use crate::reason::Cause;
 
 /// One item of deferred work.
 pub(crate) enum WorkItem {
@@ -110,7 +111,7 @@ impl DeferredWork {
                 WorkItem::KillUsers(cq) => {
                     let users: Vec<_> = cq.qps.lock().iter().filter_map(Weak::upgrade).collect();
                     for qp in users {
-                        qp.die(&mut self);
+                        qp.die(Cause::CQ, &mut self);
                     }
                 }
             }

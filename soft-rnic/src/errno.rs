@@ -62,6 +62,21 @@ pub(crate) unsafe fn memory_of_post<T>(wr: *mut T, bad_wr: *mut *mut T) -> Resul
     Ok(())
 }
 
+/// What an error is called.
+pub(crate) fn name(error: Errno) -> String {
+    let names = [
+        (EBUSY, "EBUSY"),
+        (EFAULT, "EFAULT"),
+        (EINVAL, "EINVAL"),
+        (ENOENT, "ENOENT"),
+        (ENOMEM, "ENOMEM"),
+        (EOPNOTSUPP, "EOPNOTSUPP"),
+        (EPERM, "EPERM"),
+    ];
+    let known = names.iter().find(|(number, _)| *number == error);
+    known.map_or_else(|| format!("errno {}", error.raw_os_error()), |(_, name)| (*name).into())
+}
+
 /// Sets the calling thread's `errno`; returns it.
 #[cold]
 pub(crate) fn set(error: Errno) -> c_int {

@@ -132,6 +132,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | `reason` | why requests fail: a number each, for `vendor_err` |
 //! | [`faults`] | what strikes the requests of a process that is to meet faults |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
 //! | `cancellation` | threads of the program that are cancelled (`pthread_cancel`) |
@@ -351,6 +352,7 @@ mod limits;
 mod lock;
 mod objects;
 pub mod probe;
+mod reason;
 
 mod schedule;
 #[cfg(test)]
@@ -365,6 +367,7 @@ pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
 pub use fabric::wire::{ListError, Roce, RoceError};
 pub use fabric::wire::{Unreached, peer_unreached, report_peer_unreached};
 pub use objects::device::{counters, counters_of, is_on_the_network, packet_counters_of};
+pub use reason::vendor_err;
 pub use schedule::distance::card::{CallCosts, call_costs};
 pub use schedule::distance::{card, distant};
 pub use schedule::network::faults::NetworkFaults;

@@ -29,6 +29,16 @@ const SCENES: &[(&str, fn())] = &[
     ("unmapped", unmap_while_waiting),
     ("protected", post_what_is_protected),
     ("refused", post_where_the_system_refuses_a_look),
+    ("lkey", wrong_lkey),
+    ("range", beyond_the_region),
+    ("buffer", receive_beyond_the_region),
+    ("rkey", wrong_rkey),
+    ("right", missing_right),
+    ("reset", posts_in_reset),
+    ("ready", no_receive_request),
+    ("unsignaled", never_signaled),
+    ("domain", domain_in_use),
+    ("mask", incomplete_transitions),
     ("overrun", overrun),
     ("leak", leak),
     ("overflow", overflow),
@@ -426,6 +436,237 @@ fn what_cannot_be_looked_at_safely_is_not_compared() {
     assert_eq!(lines[1..], ["0 findings, 0 notes"]);
 }
 
+fn wrong_lkey() {
+    let ends = Ends::new();
+    let mut sges = [sge(ends.mr[0], 0, 64)];
+    sges[0].lkey ^= 0x1234;
+    assert_eq!(post_send(ends.qp[0], &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
+    let wc = ends.poll(0);
+    assert_eq!((wc.status, wc.vendor_err), ("LOC_PROT", 1));
+    ends.close();
+}
+
+#[test]
+fn a_wrong_lkey_is_found_and_the_regions_that_there_are() {
+    for (_, lines) in reports("lkey") {
+        let begins = "finding: ibv_post_send: SEND wr_id 0x7 on QP 0x";
+        assert_line(&lines[0], begins, " failed with LOC_PROT: lkey 0x");
+        assert_line(&lines[0], begins, " is that of no region: the protection domain of QP 0x");
+        assert_eq!(lines[0].matches("(4096 bytes at 0x").count(), 2, "{lines:?}");
+        assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+    }
+}
+
+fn beyond_the_region() {
+    let ends = Ends::new();
+    ends.receive(3, 0, 64);
+    let mut sges = [sge(ends.mr[0], 4090, 64)];
+    assert_eq!(post_send(ends.qp[0], &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
+    let wc = ends.poll(0);
+    assert_eq!((wc.status, wc.vendor_err), ("LOC_PROT", 3));
+    ends.close();
+}
+
+#[test]
+fn a_buffer_beyond_its_region_is_found() {
+    for (_, lines) in reports("range") {
+        assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x7", ": 64 bytes at 0x");
+        assert_line(&lines[0], "finding: ", " are not all in key 0x");
+        assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+    }
+}
+
+fn receive_beyond_the_region() {
+    let ends = Ends::new();
+    ends.receive(3, 4090, 64);
+    ends.send(7, 64, SIGNALED);
+    let wcs = [ends.poll(0), ends.poll(1)].map(|wc| (wc.status, wc.vendor_err));
+    let theirs = if is_wired() { 58 } else { 56 };
+    assert_eq!(wcs, [("REM_OP", theirs), ("LOC_PROT", 3)]);
+    ends.close();
+}
+
+#[test]
+fn a_receive_buffer_beyond_its_region_is_found() {
+    for (_, lines) in reports("buffer") {
+        let begins = "finding: ibv_post_recv: RECV wr_id 0x3 on QP 0x";
+        assert_line(&lines[0], begins, " failed with LOC_PROT: 64 bytes at 0x");
+        assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+    }
+}
+
+/// Writes to the other end's memory by a key; the status, and the number of the reason.
+fn write_to_the_peer(ends: &Ends, rkey: u32) -> (&'static str, u32) {
+    let mut sges = [sge(ends.mr[0], 0, 64)];
+    let mut wr = send_wr(7, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
+    (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (ends.buf[1].as_ptr() as u64, rkey);
+    assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+    let wc = ends.poll(0);
+    (wc.status, wc.vendor_err)
+}
+
+/// Over the network, what a NAK says.
+fn or_of_a_nak(number: u32) -> u32 {
+    if is_wired() { 54 } else { number }
+}
+
+fn wrong_rkey() {
+    let ends = Ends::new();
+    // SAFETY: the region is alive.
+    let key = unsafe { (*ends.mr[1]).rkey } ^ 0x1234;
+    assert_eq!(write_to_the_peer(&ends, key), ("REM_ACCESS", or_of_a_nak(48)));
+    ends.close();
+}
+
+fn missing_right() {
+    let ends = Ends::new();
+    // SAFETY: the region is alive.
+    let key = unsafe { (*ends.mr[1]).rkey };
+    assert_eq!(write_to_the_peer(&ends, key), ("REM_ACCESS", or_of_a_nak(51)));
+    ends.close();
+}
+
+/// It is said at the end that knows the regions, once.
+#[test]
+fn a_wrong_rkey_or_a_missing_right_is_found() {
+    for scene in ["rkey", "right"] {
+        for (device, lines) in reports(scene) {
+            let begins = match device {
+                WIRED => "finding: QP 0x",
+                _ => "finding: ibv_post_send: WRITE wr_id 0x7 on QP 0x",
+            };
+            let ends = match scene {
+                "rkey" => "is that of no region: the protection domain of QP 0x",
+                _ => ", LOCAL_WRITE) lacks REMOTE_WRITE: register it with that right",
+            };
+            assert_line(&lines[0], begins, ends);
+            assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+        }
+    }
+}
+
+fn posts_in_reset() {
+    let ends = Ends::new();
+    let qp = ends.net.qp(ends.cq[0]);
+    let mut sges = [sge(ends.mr[0], 0, 64)];
+    assert_eq!(post_send(qp, &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), libc::EINVAL);
+    assert_eq!(post_recv(qp, 3, &mut sges), libc::EINVAL);
+    ends.net.destroy_qp(qp);
+    ends.close();
+}
+
+#[test]
+fn a_post_in_reset_is_found() {
+    for (_, lines) in reports("reset") {
+        let right = "is refused (EINVAL): the queue pair is in RESET: it takes ";
+        assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x7 on QP 0x", right);
+        assert_line(&lines[0], "finding: ", "send requests from RTS on");
+        assert_line(&lines[1], "finding: ibv_post_recv: RECV wr_id 0x3 on QP 0x", right);
+        assert_line(&lines[1], "finding: ", "receive requests from INIT on");
+        assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+    }
+}
+
+fn no_receive_request() {
+    let config = Config { rnr_retry: 3, ..Config::LIVING };
+    let ends = Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config);
+    ends.send(7, 64, SIGNALED);
+    let wc = ends.poll(0);
+    assert_eq!((wc.status, wc.vendor_err), ("RNR_RETRY_EXC", 64));
+    ends.close();
+}
+
+#[test]
+fn a_message_without_a_receive_request_is_found() {
+    for (_, lines) in reports("ready") {
+        let ends = "has no receive request, after 4 tries (rnr_retry is 3): its program posts one";
+        assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x7 on QP 0x", ends);
+        assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+    }
+}
+
+/// Posts as many requests as there is room for, and one more.
+fn never_signaled() {
+    let ends = Ends::new();
+    let qps = [UNSIGNALED, SIGNALED].map(|first| {
+        let attr = ends.net.init_attr(ends.cq[0]);
+        let cap = ibv_qp_cap { max_send_wr: 16, ..attr.cap };
+        let qp = ends.net.qp_with(ibv_qp_init_attr { cap, ..attr });
+        // SAFETY: it is alive.
+        ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::PATIENT);
+        let mut sges = [sge(ends.mr[0], 0, 8)];
+        let mut flags = first;
+        for _ in 0..16 {
+            let mut wr = send_wr(7, W::IBV_WR_SEND, &mut sges, flags);
+            assert_eq!(post_send(qp, &mut wr), 0);
+            flags = UNSIGNALED;
+        }
+        // One that is signalled comes back some time.
+        let mut wr = send_wr(8, W::IBV_WR_SEND, &mut sges, SIGNALED);
+        assert_eq!(post_send(qp, &mut wr), libc::ENOMEM);
+        qp
+    });
+    qps.into_iter().for_each(|qp| ends.net.destroy_qp(qp));
+    ends.close();
+}
+
+#[test]
+fn a_send_queue_that_is_full_without_a_signalled_request_is_found() {
+    for (_, lines) in reports("unsignaled") {
+        let ends = "is refused (ENOMEM): the send queue is full, and none of its 16 requests is signalled";
+        assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x8 on QP 0x", ends);
+        assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+    }
+}
+
+fn domain_in_use() {
+    let ends = Ends::new();
+    // SAFETY: both are used, and stay.
+    unsafe {
+        assert_eq!((ends.net.v.dealloc_pd)(ends.net.pd), libc::EBUSY);
+        assert_eq!((ends.net.v.destroy_cq)(ends.cq[0]), libc::EBUSY);
+    }
+    ends.close();
+}
+
+#[test]
+fn an_object_that_is_given_up_while_it_is_used_is_found() {
+    for (_, lines) in reports("domain") {
+        let begins = "finding: ibv_dealloc_pd of a protection domain is refused (EBUSY): it is in use by QP 0x";
+        assert_line(&lines[0], begins, " bytes at 0x");
+        let begins =
+            "finding: ibv_destroy_cq of CQ 1 is refused (EBUSY): it is in use by QP 0x";
+        assert_line(&lines[1], begins, ": destroy these first");
+        assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+    }
+}
+
+fn incomplete_transitions() {
+    use ibv_qp_attr_mask as M;
+    let ends = Ends::new();
+    let qp = ends.net.qp(ends.cq[0]);
+    let (init, rtr, _) = ends.net.steps(1, Config::LIVING);
+    let elsewhere = ibv_qp_attr { port_num: 2, ..init.0 };
+    assert_eq!(ends.net.modify(qp, elsewhere, init.1), libc::EINVAL);
+    assert_eq!(ends.net.modify(qp, init.0, init.1), 0);
+    let less = M(rtr.1.0 & !(M::IBV_QP_PATH_MTU | M::IBV_QP_RQ_PSN).0);
+    assert_eq!(ends.net.modify(qp, rtr.0, less), libc::EINVAL);
+    ends.net.destroy_qp(qp);
+    ends.close();
+}
+
+#[test]
+fn a_bad_port_and_missing_attributes_are_found() {
+    for (_, lines) in reports("mask") {
+        let begins = "finding: ibv_modify_qp: RESET to INIT on QP 0x";
+        let ends = "is refused (EINVAL): port_num is 2: it has to be 1, the device's only port";
+        assert_line(&lines[0], begins, ends);
+        let begins = "finding: ibv_modify_qp: INIT to RTR on QP 0x";
+        assert_line(&lines[1], begins, ": the mask lacks IBV_QP_PATH_MTU | IBV_QP_RQ_PSN");
+        assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+    }
+}
+
 fn leak() {
     let ends = Ends::new();
     ends.net.destroy_qp(ends.qp[0]);
@@ -740,7 +981,7 @@ fn a_correct_program_has_no_findings() {
 #[test]
 fn the_same_is_found_on_the_way_to_another_process() {
     assert_eq!(report_apart("clean"), ["0 findings, 0 notes"]);
-    for scene in ["reuse", "receive", "short", "deregister"] {
+    for scene in ["reuse", "receive", "short", "deregister", "lkey", "buffer", "rkey", "ready"] {
         let lines = report_apart(scene);
         assert!(lines[0].starts_with("finding: "), "{lines:?}");
         assert_eq!(lines[1..], ["1 finding, 0 notes"]);

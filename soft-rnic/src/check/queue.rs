@@ -32,6 +32,8 @@ pub(crate) struct Posted {
     /// The send queue's position after it.
     pub(crate) position: u32,
     pub(crate) sges: Vec<ibv_sge>,
+    /// Bytes of a send request.
+    pub(crate) len: u64,
     /// The domain of its memory.
     pub(crate) pd: u32,
     /// What its buffer holds, if it is looked at.
@@ -251,6 +253,11 @@ impl Queue {
         cq.inspect(|cq| cq.add(1));
         self.sends.lock().push_back(posted);
         cq.inspect(|cq| cq.test());
+    }
+
+    /// Whether a request that is outstanding in the send queue will have a completion.
+    pub(crate) fn is_any_signaled(&self) -> bool {
+        self.sends.lock().iter().any(|posted| posted.completes)
     }
 
     /// Does something with the request of this position, if it is there.

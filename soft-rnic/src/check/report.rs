@@ -21,11 +21,14 @@ pub(crate) enum Kind {
     ChangedAfterArrival,
     Deregistered,
     Unreadable,
+    Failed,
+    Refused,
     CouldOverflow,
     Overrun,
     TooSmall,
     Unacknowledged,
     // From here on notes.
+    WindowEnded,
     Overlaps,
     Unpolled,
     Unread,
@@ -41,10 +44,13 @@ const ALL: [Kind; KINDS] = [
     Kind::ChangedAfterArrival,
     Kind::Deregistered,
     Kind::Unreadable,
+    Kind::Failed,
+    Kind::Refused,
     Kind::CouldOverflow,
     Kind::Overrun,
     Kind::TooSmall,
     Kind::Unacknowledged,
+    Kind::WindowEnded,
     Kind::Overlaps,
     Kind::Unpolled,
     Kind::Unread,
@@ -54,7 +60,7 @@ const ALL: [Kind; KINDS] = [
 impl Kind {
     /// Whether it is a mistake; otherwise it may be meant.
     pub(crate) fn is_finding(self) -> bool {
-        (self as usize) < Kind::Overlaps as usize
+        (self as usize) < Kind::WindowEnded as usize
     }
 
     fn level(self) -> &'static str {
@@ -71,6 +77,9 @@ impl Kind {
             Kind::ChangedAfterArrival => "messages changed before their completion was polled",
             Kind::Deregistered => "buffers deregistered while posted",
             Kind::Unreadable => "buffers unmapped or protected while posted",
+            Kind::Failed => "requests that failed by a mistake",
+            Kind::Refused => "calls that were refused",
+            Kind::WindowEnded => "accesses by keys of windows whose binding has ended",
             Kind::CouldOverflow => "completion queues that could overflow",
             Kind::Overrun => "completion queues that have overrun",
             Kind::TooSmall => "receive buffers that were too small",

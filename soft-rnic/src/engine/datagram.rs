@@ -7,8 +7,6 @@
 
 use std::sync::Arc;
 
-use verbs_sys::*;
-
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::multicast::Receivers;
@@ -19,6 +17,7 @@ use crate::objects::qp_state::State;
 use crate::objects::span::{SpanBuf, Spans};
 use crate::objects::state::{Qp, Scratch, Sq};
 use crate::objects::wqe::{Op, Request};
+use crate::reason::Reason;
 
 impl Qp {
     /// [`Qp::run_queue`] for datagrams.
@@ -106,7 +105,7 @@ impl Qp {
         let Scratch { local, remote: room } = &mut **scratch;
         let local = match self.check_datagram(requester, request, &to.0, local) {
             Ok(local) => local,
-            Err(status) => return Outcome::Failed(status),
+            Err(reason) => return Outcome::Failed(reason),
         };
         let local = local.as_slice();
         if self.is_foreign(&to.0) && receivers.is_some() {
@@ -157,13 +156,13 @@ impl Qp {
         request: &'s Request<'_>,
         to: &Address,
         room: &'s mut SpanBuf,
-    ) -> Result<Spans<'s>, ibv_wc_status> {
+    ) -> Result<Spans<'s>, Reason> {
         let len = request.len();
         if request.wqe.op != Op::Send || to.pd != self.pd.id {
-            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+            return Err(Reason::Operation);
         }
         if len > self.pd.context.device.mtu() {
-            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+            return Err(Reason::TooLong);
         }
         self.local(requester, request, len, room)
     }

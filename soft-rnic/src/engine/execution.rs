@@ -1,11 +1,10 @@
 //! What the requests of one list share while they are executed.
 
-use verbs_sys::ibv_wc_status;
-
 use crate::deferred_work::DeferredWork;
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::state::Scratch;
+use crate::reason::Reason;
 use crate::schedule::timer::rnr_timer_ns;
 
 /// What the requests of one list share. (The
@@ -49,7 +48,7 @@ pub(crate) fn rnr_nak(requester: &mut Requester, timer: u8) -> Outcome {
     const FOR_EVER: u8 = 7;
     if requester.rnr_retry != FOR_EVER {
         if requester.rnr_left == 0 {
-            return Outcome::Failed(ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
+            return Outcome::Failed(Reason::Rnr);
         }
         requester.rnr_left -= 1;
     }

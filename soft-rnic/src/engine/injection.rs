@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use verbs_sys::{ibv_event_type, ibv_wc_status};
+use verbs_sys::ibv_event_type;
 
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
 use crate::fabric::link::{Link, Step};
@@ -20,6 +20,7 @@ use crate::faults::queue::{Exposure, Fault};
 use crate::objects::pending::{Outcome, Wait};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Request, Wqe};
+use crate::reason::{Cause, Reason};
 use crate::schedule::timer::response_timeout_ns;
 use crate::trace::layout::wait;
 
@@ -93,11 +94,21 @@ impl Qp {
                 Outcome::Blocked(Wait::Response, timeout)
             }
             Fault::Flush | Fault::Loss => {
-                if self.enter_error() {
+                if self.enter_error(Cause::request(Reason::InjectedFlush)) {
                     self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
                 }
-                Outcome::Failed(ibv_wc_status::IBV_WC_WR_FLUSH_ERR)
+                Outcome::Failed(Reason::InjectedFlush)
             }
+        }
+    }
+
+    /// The reason of a failure, which a fault may have brought about.
+    pub(crate) fn injected(&self, reason: Reason) -> Reason {
+        let is_struck = || self.faults.as_ref().is_some_and(|faults| faults.lock().is_struck());
+        match reason {
+            Reason::Rnr if is_struck() => Reason::InjectedRnr,
+            Reason::NoResponse if is_struck() => Reason::InjectedLoss,
+            reason => reason,
         }
     }
 

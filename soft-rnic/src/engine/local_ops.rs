@@ -17,8 +17,6 @@
 
 use std::sync::Arc;
 
-use verbs_sys::ibv_wc_status;
-
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::fabric::process::serving::Serving;
@@ -28,6 +26,7 @@ use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Qp, Settling, Sq};
 use crate::objects::wqe::{Op, Wqe};
+use crate::reason::Reason;
 
 /// Nanoseconds to the second look at accesses of other processes, and how often that is doubled.
 const LOOK_NS: u64 = 50_000;
@@ -55,8 +54,8 @@ impl Qp {
                 execution.deferred.push(WorkItem::Settle(Arc::clone(self), ending));
                 Outcome::Blocked(Wait::Settling, None)
             }
-            (Err(Refused), Op::BindMw) => Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR),
-            (Err(Refused), _) => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
+            (Err(Refused), Op::BindMw) => Outcome::Failed(Reason::Bind),
+            (Err(Refused), _) => Outcome::Failed(Reason::Invalidate),
         }
     }
 

@@ -120,7 +120,11 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     }
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
-    let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }?;
+    let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }.map_err(|(error, bad)| {
+        // SAFETY: as above: it is a request of the list.
+        unsafe { qp.check_refused_send(&*bad, error) };
+        error
+    })?;
     let is_queued = has_rare || qp.is_watched || qp.has_faults || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
@@ -135,7 +139,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
 }
 
 /// Whether a list has requests that are queued ([`Op::of_rare`]), if the send queue takes each request of it, and
-/// has room for all.
+/// has room for all; or why not, and which one it does not take.
 ///
 /// # Safety
 /// As [`post_whole`].
@@ -143,9 +147,9 @@ unsafe fn takes_all(
     qp: &Qp,
     requester: &Requester,
     mut wr: *mut ibv_send_wr,
-) -> Result<bool, Errno> {
+) -> Result<bool, (Errno, *mut ibv_send_wr)> {
     if qp.state().refuses_sends() {
-        return Err(errno::EINVAL);
+        return Err((errno::EINVAL, wr));
     }
     // Relaxed: a count that guards no memory, and only grows.
     let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
@@ -153,13 +157,14 @@ unsafe fn takes_all(
     let mut has_rare = false;
     // SAFETY: requests of the caller's list.
     while let Some(current) = unsafe { wr.as_ref() } {
-        room = room.checked_sub(1).ok_or(errno::ENOMEM)?;
+        room = room.checked_sub(1).ok_or((errno::ENOMEM, wr))?;
         // SAFETY: as above.
-        let (op, ..) = unsafe { admit_any(qp, requester, current) }?;
+        let admitted = unsafe { admit_any(qp, requester, current) };
+        let (op, ..) = admitted.map_err(|error| (error, wr))?;
         has_rare |= Op::of_rare(current.opcode).is_some();
         if qp.transport == Transport::Ud && op == Op::Send {
             // SAFETY: a datagram's address handle is the caller's.
-            unsafe { Address::new(current) }?;
+            unsafe { Address::new(current) }.map_err(|error| (error, wr))?;
         }
         wr = current.next;
     }
@@ -334,7 +339,7 @@ unsafe fn post_over<'a>(
                 // An error may have come whose flush has not: what was posted before goes first.
                 link.give_up(pending, execution);
                 qp.flush_pending(pending, execution);
-                qp.complete(execution, &wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+                qp.complete(execution, &wqe, 0, Some(qp.flush_reason()));
                 true
             }
             Step::Later => false,
@@ -373,6 +378,8 @@ unsafe fn post_queued<'a>(
         let at = card.map(|(card, _)| began + card.post(posted));
         // SAFETY: the caller's list.
         if let Err(error) = unsafe { queue(&qp, &mut sq, &*wr, at) } {
+            // SAFETY: as above.
+            unsafe { qp.check_refused_send(&*wr, error) };
             result = Err((error, wr));
             break;
         }
@@ -491,6 +498,10 @@ unsafe fn receive<const WATCHED: bool>(
         if qp.srq.is_some() || matches!(state, State::Reset | State::Destroyed) {
             // SAFETY: the caller's place for a pointer.
             unsafe { bad_wr.write(wr) };
+            if WATCHED {
+                // SAFETY: NULL, or the caller's list.
+                qp.check_refused_receive(unsafe { wr.as_ref() }, errno::EINVAL);
+            }
             return Err(errno::EINVAL);
         }
         // SAFETY: the caller's list.
@@ -509,6 +520,10 @@ unsafe fn receive<const WATCHED: bool>(
         };
         (result, state)
     };
+    if let (true, Err(error)) = (WATCHED, result) {
+        // SAFETY: the request that was refused, of the caller's list.
+        qp.check_refused_receive(unsafe { (*bad_wr).as_ref() }, error);
+    }
     if state == State::Err {
         flush_late(&qp);
     }

@@ -28,6 +28,7 @@ use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::{STAGED, Span, SpanBuf, Spans};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{Request, Wqe};
+use crate::reason::{Cause, Reason};
 use crate::schedule::sim::execute_faulty;
 use crate::schedule::timer::response_timeout_ns;
 
@@ -41,7 +42,7 @@ impl Qp {
                 Outcome::Done
             }
             _ if !self.transport.is_reliable() => judge_unreliable(requester, reply, len),
-            Reply::Refused(status) => Outcome::Failed(status),
+            Reply::Refused(reason) => Outcome::Failed(reason),
             Reply::Silence | Reply::Again => {
                 Outcome::Blocked(Wait::Response, response_timeout_ns(requester.timeout))
             }
@@ -49,8 +50,7 @@ impl Qp {
         }
     }
 
-    /// The requester's own memory for a request, or the status with which it fails
-    /// before anything is sent.
+    /// The requester's own memory for a request, or the reason why it fails before anything is sent.
     #[inline(always)]
     pub(crate) fn local<'s>(
         &self,
@@ -58,7 +58,7 @@ impl Qp {
         request: &'s Request<'_>,
         len: u64,
         room: &'s mut SpanBuf,
-    ) -> Result<Spans<'s>, ibv_wc_status> {
+    ) -> Result<Spans<'s>, Reason> {
         self.local_unless(requester, request, len, room, |access, spans| {
             self.on_demand(request, access, len, spans)
         })
@@ -66,7 +66,7 @@ impl Qp {
 
     /// [`local`](Self::local). `rare` decides about memory that may be on demand.
     #[inline(always)]
-    pub(crate) fn local_unless<'s, E: From<ibv_wc_status>>(
+    pub(crate) fn local_unless<'s, E: From<Reason>>(
         &self,
         requester: &Requester,
         request: &'s Request<'_>,
@@ -76,10 +76,11 @@ impl Qp {
     ) -> Result<Spans<'s>, E> {
         let wqe = request.wqe;
         if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
-            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR.into());
+            let is_too_long = len > limits::MAX_MESSAGE;
+            return Err(if is_too_long { Reason::TooLong } else { Reason::AtomicLength }.into());
         }
         if wqe.op.is_response() && requester.max_rd_atomic == 0 {
-            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR.into());
+            return Err(Reason::NoReads.into());
         }
         let mut spans = room.start();
         if wqe.inline {
@@ -107,8 +108,8 @@ impl Qp {
         access: u32,
         len: u64,
         mut spans: Spans<'s>,
-    ) -> Result<Spans<'s>, ibv_wc_status> {
-        let gone = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
+    ) -> Result<Spans<'s>, Reason> {
+        let gone = Reason::LocalGone;
         self.find_on_demand(request, access, len, &mut spans)?;
         let is_response = request.wqe.op.is_response();
         if !bring(spans.as_slice(), is_response) {
@@ -126,7 +127,7 @@ impl Qp {
         requester: &Requester,
         request: &'s Request<'_>,
         room: &'s mut SpanBuf,
-    ) -> Result<Spans<'s>, ibv_wc_status> {
+    ) -> Result<Spans<'s>, Reason> {
         let len = request.len();
         self.local_unless(requester, request, len, room, |access, mut spans| {
             self.find_on_demand(request, access, len, &mut spans).map(|()| spans)
@@ -140,10 +141,18 @@ impl Qp {
         access: u32,
         len: u64,
         spans: &mut Spans<'_>,
-    ) -> Result<(), ibv_wc_status> {
+    ) -> Result<(), Reason> {
         let (mrs, list) = (&self.pd.context.device.mrs, request.sges.iter().copied());
         let found = resolve_any(mrs, self.pd.id, list, len, access, spans);
-        found.ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+        found.ok_or_else(|| self.local_denial(request))
+    }
+
+    /// The reason why the memory of a request may not be accessed.
+    #[cold]
+    pub(crate) fn local_denial(&self, request: &Request<'_>) -> Reason {
+        let access = if request.wqe.op.is_response() { LOCAL_WRITE } else { 0 };
+        let mrs = &self.pd.context.device.mrs;
+        mrs.denial_of(self.pd.id, request.sges, request.len(), access).1.local()
     }
 
     /// Goes on after an execution: completes the request, or lets it wait.
@@ -164,7 +173,7 @@ impl Qp {
                 sq.counters.bytes += len;
                 sq.requester.next_request();
                 if wqe.signaled {
-                    self.complete(execution, wqe, len, ibv_wc_status::IBV_WC_SUCCESS);
+                    self.complete(execution, wqe, len, None);
                 }
                 true
             }
@@ -182,13 +191,16 @@ impl Qp {
     ) -> bool {
         match outcome {
             Outcome::Done | Outcome::Dropped => true,
-            Outcome::Failed(status) => {
+            Outcome::Failed(reason) => {
                 sq.counters.requests += 1;
-                if status == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
+                if reason.status() == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
                     sq.counters.rnr_naks += 1;
                 }
+                if self.is_watched {
+                    self.check_failed(wqe, self.injected(reason), sq.requester);
+                }
                 sq.requester.next_request();
-                self.fail(execution, wqe, status);
+                self.fail(execution, wqe, reason);
                 true
             }
             Outcome::Blocked(wait, delay) => {
@@ -212,11 +224,11 @@ impl Qp {
         execution: &mut Execution<'a>,
         wqe: &Wqe,
         len: u64,
-        status: ibv_wc_status,
+        failure: Option<Reason>,
     ) {
         let completion = Completion {
             wr_id: wqe.wr_id,
-            status,
+            failure,
             opcode: wqe.op.wc_opcode(),
             byte_len: len as u32,
             imm: 0,
@@ -236,13 +248,14 @@ impl Qp {
         self: &'a Arc<Qp>,
         execution: &mut Execution<'a>,
         wqe: &Wqe,
-        status: ibv_wc_status,
+        reason: Reason,
     ) {
+        let reason = self.injected(reason);
         if let Some(faults) = &self.faults {
             faults.lock().fail();
         }
-        self.complete(execution, wqe, 0, status);
-        self.enter_send_error();
+        self.complete(execution, wqe, 0, Some(reason));
+        self.enter_send_error(Cause::request(reason));
         execution.deferred.push(WorkItem::Flush(Arc::clone(self)));
     }
 
@@ -389,9 +402,11 @@ impl Qp {
 /// What a reply means to a requester that takes silence for success.
 #[cold]
 fn judge_unreliable(requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
-    if let Reply::Refused(status @ ibv_wc_status::IBV_WC_LOC_PROT_ERR) = reply {
+    if let Reply::Refused(reason) = reply
+        && reason.status() == ibv_wc_status::IBV_WC_LOC_PROT_ERR
+    {
         // It is the requester's own memory, and no matter of the network's.
-        return Outcome::Failed(status);
+        return Outcome::Failed(reason);
     }
     requester.advance_psn(packets(len, requester.mtu_shift));
     Outcome::Dropped

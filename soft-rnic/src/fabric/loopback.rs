@@ -97,7 +97,7 @@ impl Qp {
         let Scratch { local, remote } = scratch;
         let local = match self.local(requester, request, len, local) {
             Ok(local) => local,
-            Err(status) => return Outcome::Failed(status),
+            Err(reason) => return Outcome::Failed(reason),
         };
         let reply = match session {
             None => Reply::Silence,

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
-use crate::objects::address::{Address, is_route};
+use crate::objects::address::{Address, ROUTE, is_route};
 use crate::objects::device::admit;
 use crate::objects::state::Pd;
 use crate::{alloc, errno, limits};
@@ -49,7 +49,11 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         // SAFETY: as above.
-        let attr = unsafe { attr.as_ref() }.filter(|attr| is_route(attr)).ok_or(errno::EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        if !is_route(attr) {
+            pd.context.check_refused("ibv_create_ah", errno::EINVAL, ROUTE);
+            return Err(errno::EINVAL);
+        }
         alloc::headroom()?;
         let in_domain = pd.users.join()?;
         admit(&pd.context.device.population.ahs, limits::MAX_AH)?;

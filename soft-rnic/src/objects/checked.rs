@@ -332,6 +332,7 @@ impl Qp {
             operation: name(wqe.op),
             position: wqe.position,
             sges: if has_buffer { request.sges.to_vec() } else { Vec::new() },
+            len: request.len(),
             pd: self.pd.id,
             writes: wqe.op.is_response(),
             completes: wqe.signaled,
@@ -453,7 +454,7 @@ impl Qp {
     }
 }
 
-fn name(op: Op) -> &'static str {
+pub(crate) fn name(op: Op) -> &'static str {
     match op {
         Op::Send => "SEND",
         Op::Write => "WRITE",

@@ -55,6 +55,7 @@ use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{
     Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack,
 };
+use crate::reason::Reason;
 use crate::trace::completions::Completions;
 
 pub(crate) use filling::Filling;
@@ -63,7 +64,7 @@ pub(crate) use filling::Filling;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) wr_id: u64,
-    pub(crate) status: ibv_wc_status,
+    pub(crate) failure: Option<Reason>,
     pub(crate) opcode: ibv_wc_opcode,
     pub(crate) byte_len: u32,
     pub(crate) imm: u32,
@@ -233,8 +234,7 @@ impl Cq {
             }
         }
         // Errors wake an arming for solicited completions only, too.
-        let failed = completion.status != ibv_wc_status::IBV_WC_SUCCESS;
-        producer.notable |= completion.solicited || failed;
+        producer.notable |= completion.solicited || completion.failure.is_some();
         let (qp, position) = owner.map_or((core::ptr::null(), 0), |(qp, p)| (&raw const *qp, p));
         producer.append(ring, completion.words(), qp, position);
     }
@@ -424,11 +424,11 @@ impl Completion {
     #[inline]
     fn words(&self) -> [u64; 6] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let (status, vendor_err) = Reason::ends(self.failure);
         [
             self.wr_id,
-            pair(self.status.0, self.opcode.0),
-            // No vendor error.
-            pair(0, self.byte_len),
+            pair(status.0, self.opcode.0),
+            pair(vendor_err, self.byte_len),
             pair(self.imm, self.qp_num),
             pair(self.src_qp, self.flags),
             0,

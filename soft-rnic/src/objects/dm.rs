@@ -37,7 +37,10 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: NULL, or memory that the caller gives back.
     errno::code(unsafe { Dm::from_abi(dm) }.and_then(|object| {
-        object.end()?;
+        object.end().inspect_err(|error| {
+            let users = || vec!["a memory region of it".into()];
+            object.context.check_in_use(*error, "ibv_free_dm", "device memory", users);
+        })?;
         object.context.users.fetch_sub(1, Ordering::Release);
         object.context.gone(Object::DeviceMemory, 0);
         // SAFETY: takes back the reference of `alloc_dm`.

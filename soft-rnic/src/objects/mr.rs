@@ -237,7 +237,7 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
 /// # Safety
 /// The struct is used no more, if that succeeds.
 pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), Errno> {
-    pd.users.end()?;
+    pd.users.end().inspect_err(|error| pd.check_in_use(*error))?;
     pd.context.handles.pds.remove(pd.id);
     pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
     pd.context.gone(Object::ProtectionDomain, 0);

@@ -7,6 +7,7 @@ use crate::objects::address::Address;
 use crate::objects::mws::Ending;
 use crate::objects::qp_state::Transport;
 use crate::objects::wqe::{Request, Wqe};
+use crate::reason::Reason;
 use crate::schedule::network::faults::Transit;
 use crate::trace::layout::wait;
 
@@ -192,8 +193,7 @@ pub(crate) enum Reply {
     Done,
     /// No receive request was posted; the timer's code.
     Rnr(u8),
-    /// Refused: the status of the requester's completion.
-    Refused(ibv_wc_status),
+    Refused(Reason),
     /// No reply: no queue pair is there, or it does not expect this message.
     Silence,
     /// The requester may carry it out by itself after all.
@@ -273,7 +273,7 @@ pub(crate) enum Outcome {
     /// Done as far as the requester can know: an unreliable transport's message
     /// that no queue pair received.
     Dropped,
-    Failed(ibv_wc_status),
+    Failed(Reason),
     /// It cannot go on now: the reason, and for how long (for ever, if `None`).
     Blocked(Wait, Option<u64>),
 }

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -24,6 +24,7 @@ use crate::objects::state::{
     AsyncEvent, Context, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq,
     Target,
 };
+use crate::reason::{Cause, Reason};
 use crate::{errno, limits};
 
 /// Nanoseconds to the next look at a send queue whose holder waits for another process's memory,
@@ -59,6 +60,10 @@ impl Qp {
         if state == State::Reset {
             self.last_wqe_said.store(false, Ordering::Relaxed);
         }
+        match state {
+            State::Err => self.note_cause(Cause::PROGRAM),
+            _ => self.cause.store(0, Ordering::Relaxed),
+        }
         // Release: see `state`.
         self.state.store(state as u8, Ordering::Release);
         self.publish_state();
@@ -69,7 +74,8 @@ impl Qp {
 
     /// Enters the error state from one in which a queue pair works. False if it is
     /// not in one: then there is nothing to flush either.
-    pub(crate) fn enter_error(&self) -> bool {
+    pub(crate) fn enter_error(&self, cause: Cause) -> bool {
+        self.note_cause(cause);
         // AcqRel: see `state`.
         let entered = self
             .state
@@ -85,13 +91,32 @@ impl Qp {
         entered
     }
 
+    /// Notes why the queue pair is going to be in an error state, before it is: the first cause stays until a
+    /// change to another state.
+    fn note_cause(&self, cause: Cause) {
+        // Relaxed, here and below: a number that guards no memory.
+        let (none, order) = (0, Ordering::Relaxed);
+        let _ = self.cause.compare_exchange(none, cause.code(), order, order);
+    }
+
+    /// Why the queue pair is in an error state.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        Cause::of(self.cause.load(Ordering::Relaxed))
+    }
+
+    /// The reason of requests that are flushed.
+    pub(crate) fn flush_reason(&self) -> Reason {
+        self.cause().unwrap_or(Cause::DEVICE).flush()
+    }
+
     /// A request of the send queue has failed: the error state, or for an
     /// unreliable transport that of the send queue alone.
-    pub(crate) fn enter_send_error(&self) {
+    pub(crate) fn enter_send_error(&self, cause: Cause) {
         if self.transport.is_reliable() {
-            self.enter_error();
+            self.enter_error(cause);
             return;
         }
+        self.note_cause(cause);
         // AcqRel: see `state`. Any other state is worse already.
         let entered = self.state.try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             let sends = state == State::Rts as u8 || state == State::Sqd as u8;
@@ -113,8 +138,8 @@ impl Qp {
     }
 
     /// Goes to the error state for a reason of the device's own.
-    pub(crate) fn die(self: &Arc<Qp>, deferred: &mut DeferredWork) {
-        if self.enter_error() {
+    pub(crate) fn die(self: &Arc<Qp>, cause: Cause, deferred: &mut DeferredWork) {
+        if self.enter_error(cause) {
             self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
             deferred.push(WorkItem::Flush(Arc::clone(self)));
         }
@@ -172,7 +197,7 @@ impl Qp {
         }
         let Some(head) = sq.pending.front().map(|head| *head.wqe) else { return false };
         let mut execution = Execution::new();
-        self.fail(&mut execution, &head, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+        self.fail(&mut execution, &head, Reason::NoResponse);
         sq.counters.requests += 1;
         sq.pending.pop();
         sq.requester.next_request();
@@ -206,7 +231,7 @@ impl Qp {
         execution: &mut Execution<'a>,
     ) {
         while let Some(request) = pending.front() {
-            self.complete(execution, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            self.complete(execution, request.wqe, 0, Some(self.flush_reason()));
             pending.pop();
         }
     }
@@ -244,7 +269,7 @@ impl Qp {
     fn flushed_receive(&self, wr_id: u64) -> Completion {
         Completion {
             wr_id,
-            status: ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
+            failure: Some(self.flush_reason()),
             opcode: ibv_wc_opcode::IBV_WC_RECV,
             byte_len: 0,
             imm: 0,
@@ -490,6 +515,7 @@ impl Qp {
             srq,
             rq,
             state: AtomicU8::new(State::Reset as u8),
+            cause: AtomicU16::new(0),
             last_wqe_said: AtomicBool::new(false),
             owes_response: AtomicBool::new(false),
             async_acks: Acks::default(),
@@ -537,6 +563,8 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let object = unsafe { Qp::from_abi(qp) }?.keep();
     if object.is_attached() {
+        let (call, users) = ("ibv_destroy_qp", || vec!["a multicast group (ibv_detach_mcast)".into()]);
+        object.context.check_in_use(errno::EBUSY, call, &format!("QP {:#x}", object.num), users);
         return Err(errno::EBUSY);
     }
     crate::fabric::wire::progress::settle(object.real());

@@ -280,6 +280,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: NULL, or a queue that the caller gives back.
     errno::code(unsafe { Srq::from_abi(srq) }.and_then(|object| {
         if object.users.load(Ordering::Acquire) != 0 {
+            object.check_in_use(errno::EBUSY);
             return Err(errno::EBUSY);
         }
         if object.xrc.is_some() {
@@ -353,7 +354,7 @@ unsafe fn post<const WATCHED: bool>(
         let _charged = unsafe { Charged::of(&srq.pd.context.device, wr) };
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
-        unsafe {
+        let result = unsafe {
             match WATCHED {
                 false => srq.ring.post(&mut poster, wr, bad_wr),
                 true => srq.ring.post_noted(&mut poster, wr, bad_wr, |index, wr| {
@@ -365,6 +366,11 @@ unsafe fn post<const WATCHED: bool>(
                     }
                 }),
             }
+        };
+        if let (true, Err(error)) = (WATCHED, result) {
+            // SAFETY: the request that was refused, of the caller's list.
+            srq.check_refused(unsafe { (*bad_wr).as_ref() }, error);
         }
+        result
     }))
 }

@@ -6,7 +6,9 @@
 
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
 use host::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -527,6 +529,8 @@ pub(crate) struct Qp {
     /// Written under the locks of both sides, except for the error state, which any
     /// thread may set at any time.
     pub(crate) state: AtomicU8,
+    /// Why it is in an error state ([`Cause`](crate::reason::Cause)), or 0.
+    pub(crate) cause: AtomicU16,
     /// The event that nothing more comes from the shared receive queue is out.
     pub(crate) last_wqe_said: AtomicBool,
     /// Of a queue pair on the network: its peer has not been answered yet, so what is sent to it has to wait.

@@ -16,6 +16,7 @@ use verbs_sys::*;
 
 use crate::alloc::{self, OutOfMemory};
 use crate::check::checker::Object;
+use crate::check::report::number;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Cq, Pd, Ring, Srq, XrcDomain, XrcTable, Xrcd};
@@ -152,7 +153,10 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Xrcd::from_abi(xrcd) }.and_then(|object| {
         // Acquire: sees what the last destroyed object did.
-        if object.users.load(Ordering::Acquire) != 0 {
+        let users = object.users.load(Ordering::Acquire);
+        if users != 0 {
+            let of = || vec![number(users as u64, "queue pair or receive queue")];
+            object.context().check_in_use(errno::EBUSY, "ibv_close_xrcd", "an XRC domain", of);
             return Err(errno::EBUSY);
         }
         object.context().device.population.xrcds.fetch_sub(1, Ordering::Relaxed);

@@ -25,8 +25,6 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs_sys::ibv_wc_status;
-
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::Session;
@@ -194,7 +192,8 @@ impl Qp {
         while let Some(request) = pending.front() {
             let is_answered = times.nth(0).is_some_and(|times| times.answer <= now);
             if self.state().flushes_sends() {
-                self.complete(&mut execution, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+                let flushed = Some(self.flush_reason());
+                self.complete(&mut execution, request.wqe, 0, flushed);
             } else if request.wqe.ahead && is_answered {
                 let len = request.len();
                 let outcome = times.outcome(request.wqe);
@@ -238,8 +237,8 @@ impl Qp {
             false => self.execute_any(requester, &mut session, &mut execution, scratch, &request),
         };
         let is_over = !matches!(outcome, Outcome::Blocked(..));
-        if let (Outcome::Failed(status), Some(times)) = (outcome, transit_times) {
-            times.refused = Some((request.wqe.position, status));
+        if let (Outcome::Failed(reason), Some(times)) = (outcome, transit_times) {
+            times.refused = Some((request.wqe.position, reason));
         }
         if n > 0 {
             // Tried again, if need be, in its turn: when those before it are answered.

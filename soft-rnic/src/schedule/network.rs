@@ -15,7 +15,6 @@ pub(crate) mod faults;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use verbs_sys::ibv_wc_status;
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
@@ -26,6 +25,7 @@ use crate::objects::pending::{Outcome, Reply};
 use crate::objects::span::{Span, to_vec};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::Request;
+use crate::reason::Reason;
 use crate::schedule::network::faults::{Fate, Late, NetworkFaults};
 
 /// A late message arrives after this time, if nothing overtakes it: 1 ms.
@@ -111,7 +111,7 @@ impl Qp {
         let room = &mut parts.scratch.local;
         let local = match self.local(parts.requester, request, request.len(), room) {
             Ok(local) => local,
-            Err(status) => return Outcome::Failed(status),
+            Err(reason) => return Outcome::Failed(reason),
         };
         // SAFETY: the pieces have just been checked.
         let payload = unsafe {
@@ -121,7 +121,7 @@ impl Qp {
             }
         };
         let Ok(payload) = payload.map(Vec::into_boxed_slice) else {
-            return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+            return Outcome::Failed(Reason::LocalGone);
         };
         let token = self.pd.context.device.arm(self.num, Some(LATE_NS));
         // The message that is kept counts itself when it has been sent.

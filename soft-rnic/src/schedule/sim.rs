@@ -28,6 +28,7 @@ use crate::objects::pending::{Outcome, Pending, Wait};
 use crate::objects::qp_state::State as QpState;
 use crate::objects::state::{Device, Kind, Qp, Sq};
 use crate::objects::wqe::{Op, Request};
+use crate::reason::Cause;
 use crate::schedule::sim::state::{Faults, State};
 use crate::schedule::timer::response_timeout_ns;
 
@@ -206,7 +207,7 @@ impl Qp {
         let mut sq = self.sq.lock();
         if sim.strikes(sim.faults.qp_death) {
             sq.counters.faults += 1;
-            return self.die(deferred);
+            return self.die(Cause::DEVICE, deferred);
         }
         // Without this fault, nothing is drawn: schedules stay what they were.
         if sim.faults.late_read > 0.0 && sim.strikes(sim.faults.late_read) {

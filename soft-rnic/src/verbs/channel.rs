@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::cancellation::Uncancelled;
+use crate::check::report::number;
 use crate::errno;
 use crate::event::EventQueue;
 use crate::fabric::process::progress_thread::{before_waiting, watch_doorbell};
@@ -54,7 +55,11 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
     // SAFETY: NULL, or a channel that the caller gives back.
     errno::code(unsafe { Channel::from_abi(channel) }.and_then(|object| {
         let object = object.ok_or(errno::EINVAL)?;
-        if object.users.load(Ordering::Acquire) != 0 {
+        let users = object.users.load(Ordering::Acquire);
+        if users != 0 {
+            let (call, what) = ("ibv_destroy_comp_channel", "a completion channel");
+            let queues = || vec![number(users as u64, "completion queue")];
+            object.context.check_in_use(errno::EBUSY, call, what, queues);
             return Err(errno::EBUSY);
         }
         if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {

@@ -89,6 +89,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: NULL, or a completion queue that the caller gives back.
     errno::code(unsafe { Cq::from_abi(cq) }.and_then(|object| {
         if object.users.load(Ordering::Acquire) != 0 {
+            object.check_in_use(errno::EBUSY);
             return Err(errno::EBUSY);
         }
         object.check_acknowledged();

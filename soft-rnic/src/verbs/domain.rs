@@ -64,6 +64,8 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: NULL, or a thread domain that the caller gives back.
     errno::code(unsafe { Td::from_abi(td) }.ok_or(errno::EINVAL).and_then(|object| {
         if object.users.load(Ordering::Acquire) != 0 {
+            let users = || vec!["a parent domain".into()];
+            object.context.check_in_use(errno::EBUSY, "ibv_dealloc_td", "a thread domain", users);
             return Err(errno::EBUSY);
         }
         object.context.gone(Object::ThreadDomain, 0);
@@ -143,7 +145,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             // SAFETY: as above.
             return unsafe { mr::dealloc(&object) };
         };
-        object.users.end()?;
+        object.users.end().inspect_err(|error| object.check_in_use(*error))?;
         object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
         object.context.gone(Object::ProtectionDomain, 0);
         child.users.leave();

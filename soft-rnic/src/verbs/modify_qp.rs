@@ -15,6 +15,8 @@
 //! ERR, because it has nothing to flush. No request moves a queue pair to SQE.
 
 use core::ffi::c_int;
+use core::fmt;
+use core::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -23,7 +25,7 @@ use verbs_sys::*;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::fabric::wire::device::WireMemory;
 use crate::fabric::wire::progress;
-use crate::objects::address::{Gid, is_route_to_port};
+use crate::objects::address::{Gid, ROUTE, is_route_to_port};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
 use crate::{errno, limits};
@@ -120,25 +122,116 @@ fn attributes_of_rc(from: State, to: State) -> Option<(u32, u32)> {
     })
 }
 
+/// Names of attributes.
+const NAMES: [(u32, &str); 20] = [
+    (CUR_STATE, "IBV_QP_CUR_STATE"),
+    (NOTIFY, "IBV_QP_EN_SQD_ASYNC_NOTIFY"),
+    (ACCESS, "IBV_QP_ACCESS_FLAGS"),
+    (PKEY, "IBV_QP_PKEY_INDEX"),
+    (PORT, "IBV_QP_PORT"),
+    (QKEY, "IBV_QP_QKEY"),
+    (AV, "IBV_QP_AV"),
+    (MTU, "IBV_QP_PATH_MTU"),
+    (TIMEOUT, "IBV_QP_TIMEOUT"),
+    (RETRY, "IBV_QP_RETRY_CNT"),
+    (RNR_RETRY, "IBV_QP_RNR_RETRY"),
+    (RQ_PSN, "IBV_QP_RQ_PSN"),
+    (RD_ATOMIC, "IBV_QP_MAX_QP_RD_ATOMIC"),
+    (ALT_PATH, "IBV_QP_ALT_PATH"),
+    (RNR_TIMER, "IBV_QP_MIN_RNR_TIMER"),
+    (SQ_PSN, "IBV_QP_SQ_PSN"),
+    (DEST_RD_ATOMIC, "IBV_QP_MAX_DEST_RD_ATOMIC"),
+    (MIG_STATE, "IBV_QP_PATH_MIG_STATE"),
+    (DEST_QPN, "IBV_QP_DEST_QPN"),
+    (ibv_qp_attr_mask::IBV_QP_CAP.0, "IBV_QP_CAP"),
+];
+
+/// Why a transition is refused.
+#[derive(Debug, PartialEq, Eq)]
+enum Misfit {
+    NoTransition,
+    /// These attributes are missing.
+    Missing(u32),
+    /// These are none of the transition's.
+    Superfluous(u32),
+    /// `cur_qp_state` is another one.
+    Current,
+    /// The value of a field, and what is allowed.
+    Value(&'static str, u32, &'static str),
+    /// The address has no global route, or none leads there.
+    Route(&'static str),
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |mask: u32| {
+            let names = NAMES.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| *name);
+            names.collect::<Vec<_>>().join(" | ")
+        };
+        match self {
+            Misfit::NoTransition => write!(f, "there is no such transition"),
+            Misfit::Missing(mask) => write!(f, "the mask lacks {}", names(*mask)),
+            Misfit::Superfluous(mask) => write!(f, "leave {} out of the mask", names(*mask)),
+            Misfit::Current => write!(f, "cur_qp_state is another state"),
+            Misfit::Value(field, value, allowed) => {
+                write!(f, "{field} is {value}: it has to be {allowed}")
+            }
+            Misfit::Route(what) => write!(f, "ah_attr: {what}"),
+        }
+    }
+}
+
+/// Whether a queue pair of a transport takes these attributes in a transition.
+fn judge(
+    transport: Transport,
+    (from, to): (State, State),
+    attr: &ibv_qp_attr,
+    mask: u32,
+) -> Result<(), Misfit> {
+    let (required, optional) = attributes(transport, from, to).ok_or(Misfit::NoTransition)?;
+    let given = mask & !STATE;
+    match (required & !given, given & !(required | optional)) {
+        (0, 0) => {}
+        (0, superfluous) => return Err(Misfit::Superfluous(superfluous)),
+        (missing, _) => return Err(Misfit::Missing(missing)),
+    }
+    if mask & CUR_STATE != 0 && attr.cur_qp_state != from.abi() {
+        return Err(Misfit::Current);
+    }
+    judge_values(attr, mask)
+}
+
 /// Whether the values of the attributes in `mask` are ones that the device knows.
-fn are_valid(attr: &ibv_qp_attr, mask: u32) -> bool {
-    let has = |bit: u32| mask & bit != 0;
+fn judge_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Misfit> {
+    const _: () = assert!(limits::PORT == 1 && limits::MAX_RD_ATOMIC == 128);
     // Any access flags: the kernel takes them as they are, and so do the drivers, which look at
     // the three remote ones.
-    let bad = (has(PKEY) && attr.pkey_index != 0)
-        || (has(PORT) && attr.port_num != limits::PORT)
-        || (has(AV) && !is_route_to_port(&attr.ah_attr))
-        || (has(MTU) && !(1..=5).contains(&attr.path_mtu.0))
-        || (has(DEST_QPN) && attr.dest_qp_num > 0x00ff_ffff)
-        || (has(TIMEOUT) && attr.timeout > 31)
-        || (has(RETRY) && attr.retry_cnt > 7)
-        || (has(RNR_RETRY) && attr.rnr_retry > 7)
-        || (has(RNR_TIMER) && attr.min_rnr_timer > 31)
-        || (has(RD_ATOMIC) && attr.max_rd_atomic > limits::MAX_RD_ATOMIC)
-        || (has(DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > limits::MAX_RD_ATOMIC)
+    let values: [(u32, &str, u32, RangeInclusive<u32>, &str); 10] = [
+        (PKEY, "pkey_index", attr.pkey_index.into(), 0..=0, "0"),
+        (PORT, "port_num", attr.port_num.into(), 1..=1, "1, the device's only port"),
+        (MTU, "path_mtu", attr.path_mtu.0, 1..=5, "1 (IBV_MTU_256) to 5 (IBV_MTU_4096)"),
+        (DEST_QPN, "dest_qp_num", attr.dest_qp_num, 0..=0x00ff_ffff, "a number of 24 bits"),
+        (TIMEOUT, "timeout", attr.timeout.into(), 0..=31, "31 at most"),
+        (RETRY, "retry_cnt", attr.retry_cnt.into(), 0..=7, "7 at most"),
+        (RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), 0..=7, "7 at most"),
+        (RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), 0..=31, "31 at most"),
+        (RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), 0..=128, "128 at most"),
+        (DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic.into(), 0..=128, "128 at most"),
+    ];
+    let is_bad = |(bit, _, value, allowed, _): &(u32, &str, u32, RangeInclusive<u32>, &str)| {
+        mask & bit != 0 && !allowed.contains(value)
+    };
+    if let Some((_, field, value, _, allowed)) = values.iter().find(|value| is_bad(value)) {
+        return Err(Misfit::Value(field, *value, allowed));
+    }
+    if mask & AV != 0 && !is_route_to_port(&attr.ah_attr) {
+        return Err(Misfit::Route(ROUTE));
+    }
+    match mask & ALT_PATH {
+        0 => Ok(()),
         // There is one path, and it does not migrate.
-        || has(ALT_PATH);
-    !bad
+        path => Err(Misfit::Superfluous(path)),
+    }
 }
 
 pub(crate) unsafe extern "C" fn modify_qp(
@@ -187,14 +280,16 @@ impl Qp {
         let from = self.state();
         let to = if mask & STATE == 0 { Some(from) } else { State::from_abi(attr.qp_state) };
         let to = to.ok_or(errno::EINVAL)?;
-        let (required, optional) = attributes(self.transport, from, to).ok_or(errno::EINVAL)?;
-        let given = mask & !STATE;
-        let is_current = mask & CUR_STATE == 0 || attr.cur_qp_state == from.abi();
-        let complete = given & required == required && given & !(required | optional) == 0;
-        let leads_somewhere = mask & AV == 0 || self.has_route(&attr.ah_attr);
-        if !complete || !is_current || !are_valid(attr, mask) || !leads_somewhere {
-            return Err(errno::EINVAL);
-        }
+        let leads_somewhere = || match mask & AV == 0 || self.has_route(&attr.ah_attr) {
+            true => Ok(()),
+            false => Err(Misfit::Route("no route leads to the GID")),
+        };
+        judge(self.transport, (from, to), attr, mask).and_then(|()| leads_somewhere()).map_err(
+            |misfit| {
+                self.check_transition(from, to, &misfit);
+                errno::EINVAL
+            },
+        )?;
         let responses = (mask & DEST_RD_ATOMIC != 0).then_some(attr.max_dest_rd_atomic);
         let mut memory = self.wire_memory((from, to), responses)?;
         store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());
@@ -389,5 +484,25 @@ mod tests {
             assert_eq!(attributes(transport, State::Reset, State::Err), None);
             assert_eq!(attributes(transport, State::Destroyed, State::Init), None);
         }
+    }
+
+    #[test]
+    fn a_refusal_says_what_would_be_right() {
+        // SAFETY: zero is a valid value of every field.
+        let mut attr: ibv_qp_attr = unsafe { core::mem::zeroed() };
+        attr.port_num = 2;
+        let says = |(from, to), attr: &ibv_qp_attr, mask| {
+            judge(Transport::Rc, (from, to), attr, mask).unwrap_err().to_string()
+        };
+        let to_init = (State::Reset, State::Init);
+        let missing = says(to_init, &attr, STATE | PKEY);
+        assert_eq!(missing, "the mask lacks IBV_QP_ACCESS_FLAGS | IBV_QP_PORT");
+        let port = says(to_init, &attr, STATE | PKEY | PORT | ACCESS);
+        assert_eq!(port, "port_num is 2: it has to be 1, the device's only port");
+        let more = says(to_init, &attr, STATE | PKEY | PORT | ACCESS | SQ_PSN);
+        assert_eq!(more, "leave IBV_QP_SQ_PSN out of the mask");
+        let none = says((State::Init, State::Rts), &attr, STATE);
+        assert_eq!(none, "there is no such transition");
+        assert!(NAMES.iter().all(|(bit, _)| KNOWN & bit != 0));
     }
 }

@@ -45,7 +45,7 @@ impl Ends {
         Ends::with(kind, device, cqe, config)
     }
 
-    fn with(kind: ibv_qp_type, device: &str, cqe: i32, config: Config) -> Ends {
+    pub fn with(kind: ibv_qp_type, device: &str, cqe: i32, config: Config) -> Ends {
         let net = Net::on(soft_rnic::table(), device);
         let cq = [net.cq(cqe), net.cq(cqe)];
         let qp = cq.map(|cq| net.qp_of(kind, cq));

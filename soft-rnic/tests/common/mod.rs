@@ -515,6 +515,7 @@ pub struct Wc {
     pub qp: u32,
     pub src_qp: u32,
     pub has_grh: bool,
+    pub vendor_err: u32,
 }
 
 impl From<&ibv_wc> for Wc {
@@ -530,6 +531,7 @@ impl From<&ibv_wc> for Wc {
             qp: wc.qp_num,
             src_qp: wc.src_qp,
             has_grh: wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0,
+            vendor_err: wc.vendor_err,
         }
     }
 }

@@ -3,8 +3,6 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use verbs_sys::*;
-
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::{
     Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
@@ -18,11 +16,11 @@ use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
 use crate::objects::state::{Qp, Responder, Srq};
 use crate::objects::wqe::Op;
+use crate::reason::Reason;
 
-const TOO_LONG: Unfit = (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);
 /// The key to be invalidated is not that of a window which is bound to this queue pair.
-const NOT_BOUND: Unfit =
-    (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
+const NOT_BOUND: Unfit = (Reason::ReceiveInvalidate, Reason::PeerWindow);
 
 /// Whether a queue pair takes a request of a connection, from this queue pair with this PSN.
 #[inline]
@@ -52,6 +50,22 @@ pub(crate) fn permits(
     let responds = !op.is_response() || dest_rd_atomic > 0;
     let is_whole = !op.is_word() || (remote_addr.is_multiple_of(8) && len == 8);
     access & op.remote_access() != 0 && responds && is_whole
+}
+
+/// The reason why a queue pair does not [permit](permits) an operation.
+#[cold]
+pub(crate) fn why_not_permitted(
+    access: u32,
+    dest_rd_atomic: u32,
+    op: Op,
+    asked: (u64, u64),
+) -> Reason {
+    match () {
+        () if access & op.remote_access() == 0 => Reason::PeerFlags,
+        () if op.is_response() && dest_rd_atomic == 0 => Reason::PeerReads,
+        () if !permits(u32::MAX, 1, op, asked) => Reason::PeerWord,
+        () => Reason::PeerInvalid,
+    }
 }
 
 impl<'d> Delivery<'d, '_> {
@@ -209,7 +223,9 @@ impl<'d> Delivery<'d, '_> {
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
         let len = self.message.len;
         if !permits(self.responder.access, dest_rd_atomic, op, (wqe.remote_addr, len)) {
-            return Err(Refusal::Invalid);
+            let asked = (wqe.remote_addr, len);
+            let reason = why_not_permitted(self.responder.access, dest_rd_atomic, op, asked);
+            return Err(Refusal::Denied(reason));
         }
         if len == 0 {
             return Ok(None);
@@ -218,7 +234,9 @@ impl<'d> Delivery<'d, '_> {
         let (mrs, access) = (&self.peer.pd.context.device.mrs, op.remote_access());
         match mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access) {
             None => self.target_rare(op, pd, len),
-            Some(target) if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
+            Some(target) if op.is_word() && !is_aligned(&target) => {
+                Err(Refusal::Denied(Reason::PeerWord))
+            }
             Some(target) => Ok(Some(target)),
         }
     }
@@ -233,7 +251,9 @@ impl<'d> Delivery<'d, '_> {
             None => self.target_by_mw(op, pd, len),
         };
         match found? {
-            (target, _) if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
+            (target, _) if op.is_word() && !is_aligned(&target) => {
+                Err(Refusal::Denied(Reason::PeerWord))
+            }
             (target, true) => self.reach_on_demand(op, target).map(|()| None),
             (target, false) => Ok(Some(target)),
         }
@@ -244,7 +264,11 @@ impl<'d> Delivery<'d, '_> {
         let (asked, piece) = ((pd, self.peer.num), (wqe.remote_addr, len));
         let mrs = &self.peer.pd.context.device.mrs;
         let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
-        found.ok_or(Refusal::Access)
+        found.ok_or_else(|| {
+            let denial = mrs.denial(wqe.rkey, asked, piece, op.remote_access());
+            self.check_denied((pd, op), denial);
+            Refusal::Denied(denial.remote())
+        })
     }
 }
 

@@ -1,14 +1,15 @@
 //! What a message tells of the receive request that it takes, if the process is checked.
 
-use verbs_sys::*;
-
 use crate::check::queue::Posted;
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
+use crate::objects::denial::Denial;
+use crate::objects::misuse::Asked;
 use crate::objects::recv_ring::RecvRequest;
 use crate::objects::state::Srq;
 use crate::objects::wqe::Op;
+use crate::reason::Reason;
 
 impl Delivery<'_, '_> {
     /// A receive request has been taken, out of `srq` over XRC; nothing was written to its buffer
@@ -43,11 +44,30 @@ impl Delivery<'_, '_> {
 
     /// The receive request that was taken last completes: what its message has brought is there.
     #[cold]
-    pub(super) fn check_arrived(&self, status: ibv_wc_status) {
+    pub(super) fn check_arrived(&self, is_success: bool) {
         let Some(check) = self.peer.check() else { return };
-        if status == ibv_wc_status::IBV_WC_SUCCESS && self.message.wqe.op == Op::Send {
+        if is_success && self.message.wqe.op == Op::Send {
             check.with_last(|posted| self.peer.print_message(posted, self.len()));
         }
+    }
+
+    /// The device may not write to the buffers of a receive request, which are in this domain. Why.
+    #[cold]
+    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>, pd: u32) -> Reason {
+        let sges: Vec<_> = (0..request.num_sge()).map(|i| request.sge(i)).collect();
+        self.peer.check_buffer(request.wr_id(), (&sges, self.len()), pd)
+    }
+
+    /// A request of a peer that is elsewhere names memory of this domain, and may not access it.
+    #[cold]
+    pub(super) fn check_denied(&self, (pd, op): (u32, Op), denial: Denial) {
+        let asked = Asked {
+            op,
+            rkey: self.message.wqe.rkey,
+            addr: self.message.wqe.remote_addr,
+            len: self.message.len,
+        };
+        self.peer.check_denied(self.message.from_qpn, pd, &asked, denial);
     }
 
     /// The message has no room in a receive request.

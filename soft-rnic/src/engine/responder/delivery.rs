@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use verbs_sys::*;
-
 use crate::deferred_work::DeferredWork;
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
@@ -11,6 +9,7 @@ use crate::objects::paging::Pages;
 use crate::objects::span::{Span, Spans};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Wqe;
+use crate::reason::Reason;
 
 /// A request on its way.
 pub(crate) struct Message<'a> {
@@ -70,10 +69,8 @@ pub(super) enum Refusal {
     NotReady,
     /// The receive request that it has taken is not fit for it.
     Unfit { wr_id: u64, unfit: Unfit },
-    /// The queue pair does not permit the operation.
-    Invalid,
-    /// The memory does not permit it.
-    Access,
+    /// The queue pair or the memory does not permit the operation.
+    Denied(Reason),
     /// Pages have to be brought first. Nothing has changed.
     Later,
     /// The requester's own memory has gone. Nothing has changed here, but for bytes of a buffer that
@@ -81,17 +78,15 @@ pub(super) enum Refusal {
     Lost,
 }
 
-/// The status of a receive request that does not fit, and of the requester's.
-pub(super) type Unfit = (ibv_wc_status, ibv_wc_status);
+/// The reason of a receive request that does not fit, and of the requester's failure.
+pub(super) type Unfit = (Reason, Reason);
 
-/// The memory is not that of a region which permits it.
-pub(super) const NOT_OURS: Unfit =
-    (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
+/// The pages of the buffers are gone.
+pub(super) const BUFFERS_GONE: Unfit = (Reason::LocalGone, Reason::PeerReceiveBuffer);
 
 /// Says of a message that its sender has lost its data. No receive request ends so.
-pub(super) const SENDER_LOST: Unfit =
-    (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+pub(super) const SENDER_LOST: Unfit = (Reason::LocalGone, Reason::LocalGone);
 
 /// Says of a message that the pages of its buffers have to be brought first. No receive request ends
 /// so.
-pub(super) const LATER: Unfit = (ibv_wc_status::IBV_WC_SUCCESS, ibv_wc_status::IBV_WC_SUCCESS);
+pub(super) const LATER: Unfit = (Reason::NoResponse, Reason::NoResponse);

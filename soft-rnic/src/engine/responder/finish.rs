@@ -9,13 +9,14 @@ use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::Completion;
 use crate::objects::pending::Reply;
 use crate::objects::wqe::Op;
+use crate::reason::{Cause, Reason};
 
 impl Delivery<'_, '_> {
     /// The request is done.
     #[inline(always)]
     pub(super) fn finish(&mut self, begun: &Begun<'_>) -> Reply {
         if let Some(wr_id) = begun.wr_id {
-            self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+            self.complete_receive(wr_id, None);
         }
         // Datagrams have no order.
         if self.message.to.is_none() {
@@ -43,56 +44,55 @@ impl Delivery<'_, '_> {
     #[cold]
     pub(super) fn reject(&mut self, refusal: Refusal) -> Reply {
         let is_reliable = self.peer.transport.is_reliable();
-        let (status, event) = match refusal {
+        let reason = match refusal {
             // (What comes later has no reply yet: its sender hears nothing of this one.)
             Refusal::Unexpected | Refusal::Later => return Reply::Silence,
-            Refusal::Lost => return Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+            Refusal::Lost => return Reply::Refused(Reason::LocalGone),
             Refusal::NotReady if !is_reliable => return Reply::Silence,
             Refusal::NotReady => return Reply::Rnr(self.responder.min_rnr_timer),
             Refusal::Unfit { wr_id, unfit: (ours, theirs) } => {
-                self.complete_receive(wr_id, ours);
+                self.complete_receive(wr_id, Some(ours));
                 return self.refuse(theirs, None);
             }
-            Refusal::Invalid => {
-                (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, ibv_event_type::IBV_EVENT_QP_REQ_ERR)
-            }
-            Refusal::Access => {
-                (ibv_wc_status::IBV_WC_REM_ACCESS_ERR, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR)
-            }
+            Refusal::Denied(reason) => reason,
         };
         // The requester's error: an unreliable transport has no replies.
         if !is_reliable {
             return Reply::Silence;
         }
-        self.refuse(status, Some(event))
+        let event = match reason.status() {
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => ibv_event_type::IBV_EVENT_QP_ACCESS_ERR,
+            _ => ibv_event_type::IBV_EVENT_QP_REQ_ERR,
+        };
+        self.refuse(reason, Some(event))
     }
 
     /// The responder cannot go on: it enters the error state, and the requester's
-    /// completion has `status`. The event, if any, tells the responder why; where
+    /// completion has `reason`. The event, if any, tells the responder why; where
     /// a receive request completed in error, that says it.
-    pub(super) fn refuse(&mut self, status: ibv_wc_status, event: Option<ibv_event_type>) -> Reply {
+    pub(super) fn refuse(&mut self, reason: Reason, event: Option<ibv_event_type>) -> Reply {
         self.writer.release();
-        if self.peer.enter_error() {
+        if self.peer.enter_error(Cause::peer(reason)) {
             if let Some(event) = event {
                 self.peer.raise(event);
             }
             self.deferred.push(WorkItem::Flush(Arc::clone(self.peer)));
         }
-        Reply::Refused(status)
+        Reply::Refused(reason)
     }
 
     /// Completes a receive request.
     #[inline(always)]
-    pub(super) fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
-        let completion = self.received(wr_id, status);
+    pub(super) fn complete_receive(&mut self, wr_id: u64, failure: Option<Reason>) {
+        let completion = self.received(wr_id, failure);
         self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
     }
 
     /// The completion of a receive request.
     #[inline(always)]
-    pub(super) fn received(&self, wr_id: u64, status: ibv_wc_status) -> Completion {
+    pub(super) fn received(&self, wr_id: u64, failure: Option<Reason>) -> Completion {
         if self.peer.is_watched {
-            self.check_arrived(status);
+            self.check_arrived(failure.is_none());
         }
         let wqe = self.message.wqe;
         let opcode = match wqe.op {
@@ -104,10 +104,10 @@ impl Delivery<'_, '_> {
             false => ibv_wc_flags::IBV_WC_WITH_IMM,
             true => ibv_wc_flags::IBV_WC_WITH_INV,
         };
-        let has_grh = self.message.to.is_some() && status == ibv_wc_status::IBV_WC_SUCCESS;
+        let has_grh = self.message.to.is_some() && failure.is_none();
         Completion {
             wr_id,
-            status,
+            failure,
             opcode,
             byte_len: self.len() as u32,
             imm: wqe.imm.unwrap_or(0),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{
-    Begun, Data, Delivery, LATER, NOT_OURS, Refusal, SENDER_LOST, Unfit,
+    BUFFERS_GONE, Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
 };
 use crate::engine::responder::place::exchange;
 use crate::objects::memory::resolve_any;
@@ -20,6 +20,7 @@ use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
 use crate::objects::state::Srq;
 use crate::objects::wqe::{Op, Wqe};
+use crate::reason::Reason;
 
 /// [`access`](super::place::access) where memory may have gone: that which the request names, or
 /// some of `local`, if this says so.
@@ -158,7 +159,7 @@ impl<'d> Delivery<'d, '_> {
     pub(super) fn reach_on_demand(&mut self, op: Op, target: Span<'d>) -> Result<(), Refusal> {
         match presence(self.message.pages, &[target], op != Op::Read) {
             Presence::There => {}
-            Presence::Gone => return Err(Refusal::Access),
+            Presence::Gone => return Err(Refusal::Denied(Reason::PeerGone)),
             Presence::Unknown => return Err(Refusal::Later),
         }
         let message = self.message;
@@ -172,7 +173,7 @@ impl<'d> Delivery<'d, '_> {
         let done = unsafe { access((target, true), local, op, message.wqe) };
         done.map_err(|gone| match gone {
             Gone::Here => Refusal::Lost,
-            Gone::There => Refusal::Access,
+            Gone::There => Refusal::Denied(Reason::PeerGone),
         })
     }
 
@@ -184,10 +185,10 @@ impl<'d> Delivery<'d, '_> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
         let found = resolve_any(mrs, request.pd(), list, len, LOCAL_WRITE, &mut self.room);
-        found.ok_or(NOT_OURS)?;
+        found.ok_or_else(|| (self.check_buffer(request), Reason::PeerReceiveBuffer))?;
         match presence(self.message.pages, self.room.as_slice(), true) {
             Presence::There => {}
-            Presence::Gone => return Err(NOT_OURS),
+            Presence::Gone => return Err(BUFFERS_GONE),
             Presence::Unknown => return Err(LATER),
         }
         if self.data == Data::Unread {
@@ -195,7 +196,7 @@ impl<'d> Delivery<'d, '_> {
         }
         let filled = self.fill(true);
         self.room.clear();
-        filled.map_err(|gone| if gone == Gone::Here { SENDER_LOST } else { NOT_OURS })
+        filled.map_err(|gone| if gone == Gone::Here { SENDER_LOST } else { BUFFERS_GONE })
     }
 
     /// Copies a message to its buffers, which may have gone.

@@ -5,13 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbs_sys::*;
-
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
 use crate::objects::state::{Srq, XrcSrq};
 use crate::objects::wqe::Op;
+use crate::reason::{Cause, Reason};
 
 impl<'d> Delivery<'d, '_> {
     pub(super) fn carry_out_xrc(&mut self, srqn: u32) -> Reply {
@@ -51,7 +50,7 @@ impl<'d> Delivery<'d, '_> {
         let domain = self.peer.target.as_ref().map(|target| target.xrcd.domain.id);
         let is_ours = |xrc: &XrcSrq| Some(xrc.xrcd.domain.id) == domain;
         let found = self.peer.pd.context.device.xrc.find(srqn);
-        found.filter(|srq| srq.xrc.as_ref().is_some_and(is_ours)).ok_or(Refusal::Invalid)
+        found.filter(|srq| srq.xrc.as_ref().is_some_and(is_ours)).ok_or(Refusal::Denied(Reason::PeerQueue))
     }
 
     /// The checks of [`begin`](Self::begin), in the same order.
@@ -86,7 +85,7 @@ impl<'d> Delivery<'d, '_> {
 
     fn finish_for(&mut self, srq: &Srq, begun: &Begun<'d>) -> Reply {
         if let Some(wr_id) = begun.wr_id {
-            self.complete_at(srq, wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+            self.complete_at(srq, wr_id, None);
         }
         self.finish(&Begun { wr_id: None, target: begun.target })
     }
@@ -95,15 +94,15 @@ impl<'d> Delivery<'d, '_> {
         let Refusal::Unfit { wr_id, unfit: (ours, theirs) } = refusal else {
             return self.reject(refusal);
         };
-        self.complete_at(srq, wr_id, ours);
+        self.complete_at(srq, wr_id, Some(ours));
         self.refuse(theirs, None)
     }
 
     /// Completes a receive request at the queue's completion queue. Where that is dead, the queue
     /// pair goes with it, as one that uses a dead queue itself.
-    pub(super) fn complete_at(&mut self, srq: &Srq, wr_id: u64, status: ibv_wc_status) {
+    pub(super) fn complete_at(&mut self, srq: &Srq, wr_id: u64, failure: Option<Reason>) {
         let Some(XrcSrq { cq, .. }) = &srq.xrc else { return };
-        let completion = self.received(wr_id, status);
+        let completion = self.received(wr_id, failure);
         // The writer's queue may be this one, and never are two locked.
         self.writer.release();
         let mut writer = CqWriter::default();
@@ -111,7 +110,7 @@ impl<'d> Delivery<'d, '_> {
         drop(writer);
         // Relaxed: whoever misses it finds out with the next message.
         if cq.dead.load(Ordering::Relaxed) {
-            self.peer.die(self.deferred);
+            self.peer.die(Cause::CQ, self.deferred);
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) unsafe fn run<'a>(
         wr = rest;
         if let Some((last, len)) = signaled {
             let wqe = Wqe::plain(last, true, requester.posted);
-            qp.complete(execution, &wqe, len.into(), ibv_wc_status::IBV_WC_SUCCESS);
+            qp.complete(execution, &wqe, len.into(), None);
         }
     }
     wr

@@ -14,8 +14,6 @@ mod rx_fast_path;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
-use verbs_sys::*;
-
 use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
 use crate::limits::{self, LONG};
@@ -27,6 +25,7 @@ use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::Span;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
 use crate::objects::wqe::{Op, Wqe};
+use crate::reason::Reason;
 
 use super::barrier::{heavy, light};
 use super::directory::slot_of;
@@ -501,10 +500,10 @@ impl Side {
             Gathered::InParts(n) => match self.fetched(request, &list[..n], local.start()) {
                 Gathered::There(local) => local,
                 Gathered::Later => return None,
-                _ => return Some((Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0)),
+                _ => return Some((Reply::Refused(Reason::LocalGone), 0)),
             },
             Gathered::Never => {
-                return Some((Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0));
+                return Some((Reply::Refused(Reason::LocalGone), 0));
             }
         };
         let mut value = [0_u64];

@@ -11,7 +11,6 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use verbs_sys::*;
 
 use crate::engine::execution::Execution;
 use crate::engine::responder::begin::permits;
@@ -23,6 +22,7 @@ use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::span::Spans;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Op, Wqe};
+use crate::reason::Reason;
 
 use super::directory::PublishedRegion;
 use super::memory::{Way, attach, note_refusal};
@@ -94,7 +94,7 @@ impl Qp {
             execution.writer.release();
         }
         let (local, may_be_gone) = (local.as_slice(), local.on_demand);
-        let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
+        let gone = Access::Ended(Outcome::Failed(Reason::LocalGone));
         if let Some(there) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
             if op.is_word() && !there.ptr().addr().is_multiple_of(8) {
                 return Access::Judge;
@@ -161,7 +161,7 @@ impl Qp {
         if pair.is_dead() || pair.has_gone() || !self.transport.is_reliable() {
             return self.lost(requester, len);
         }
-        Outcome::Failed(ibv_wc_status::IBV_WC_REM_OP_ERR)
+        Outcome::Failed(Reason::PeerUnattached)
     }
 }
 

@@ -32,6 +32,7 @@ use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, Spans, copy_spans};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{self, Op};
+use crate::reason::Reason;
 use crate::schedule::timer::response_timeout_ns;
 
 use super::directory::slot_of;
@@ -150,14 +151,14 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let room = &mut scratch.local;
         let local = match qp.local_unless(requester, request, len, room, |_, _| Err(None)) {
             Ok(local) => local,
-            Err(Some(status)) => return self.ended(Outcome::Failed(status)),
+            Err(Some(reason)) => return self.ended(Outcome::Failed(reason)),
             Err(None) => {
                 let Some(_section) = qp.begin_paging(self.out.as_mut(), execution) else {
                     return Step::Later;
                 };
                 match qp.local(requester, request, len, &mut scratch.local) {
                     Ok(local) => local,
-                    Err(status) => return self.ended(Outcome::Failed(status)),
+                    Err(reason) => return self.ended(Outcome::Failed(reason)),
                 }
             }
         };
@@ -201,7 +202,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let SqParts { requester, scratch, .. } = parts;
         let local = match qp.local(requester, request, len, &mut scratch.local) {
             Ok(local) => local,
-            Err(status) => return Outcome::Failed(status),
+            Err(reason) => return Outcome::Failed(reason),
         };
         let Some(out) = &mut self.out else {
             return qp.meet_or_fail(requester, self.remote, len, execution);
@@ -214,7 +215,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
                 let is_put = match out.put_copied(&mut sent, &local) {
                     Ok(is_put) => is_put,
-                    Err(_gone) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
                 };
                 if is_put {
                     Reply::Done
@@ -421,7 +422,7 @@ impl Qp {
             let to = [Span::of_words(core::slice::from_mut(&mut operand))];
             // SAFETY: the list has just been checked; the program accesses it atomically only.
             if unsafe { local.copy_to(&to) }.is_err() {
-                return Step::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
+                return Step::Ended(Outcome::Failed(Reason::LocalGone));
             }
         }
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
@@ -509,7 +510,7 @@ impl Qp {
             remote.sent -= 1;
             let mut outcome = self.judge(parts.requester, Reply::Done, len);
             if wqe.op.is_atomic() && !self.land(&mut parts, &request, reply.value) {
-                outcome = Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+                outcome = Outcome::Failed(Reason::LocalGone);
             }
             self.settle(&mut parts, &mut execution, wqe, len, outcome);
             pending.pop();

@@ -12,12 +12,12 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use verbs_sys::ibv_wc_status;
 
 use crate::lock::Padded;
 use crate::objects::address::Gid;
 use crate::objects::pending::Reply;
 use crate::objects::span::Span;
+use crate::reason::Reason;
 
 use super::directory::{MAGIC, VERSION};
 use super::mapped::Layout;
@@ -297,14 +297,6 @@ impl Request {
     }
 }
 
-/// The statuses with which a request can be refused.
-const REFUSALS: [ibv_wc_status; 4] = [
-    ibv_wc_status::IBV_WC_LOC_PROT_ERR,
-    ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
-    ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
-    ibv_wc_status::IBV_WC_REM_OP_ERR,
-];
-
 /// A reply on its way to another process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplyEntry {
@@ -324,14 +316,13 @@ impl ReplyEntry {
             Reply::Silence => (1, 0),
             Reply::Again => (2, 0),
             Reply::Rnr(code) => (3, code),
-            Reply::Refused(status) => (4, status.0 as u8),
+            Reply::Refused(reason) => (4, reason as u8),
         };
         let kinds = u32::from_le_bytes([kind, code, self.incarnation, 0]);
         [pair(0, kinds), pair(self.to, self.number), self.value, 0]
     }
 
-    /// `None` for what no process of this version writes. A refusal with the status of success
-    /// is such a reply: it would complete a request that was not carried out.
+    /// `None` for what no process of this version writes. A refusal for a reason that is none is such a reply.
     fn from_words(words: [u64; 4]) -> Option<ReplyEntry> {
         let [kind, code, incarnation, _] = halves(words[0]).1.to_le_bytes();
         let verdict = match kind {
@@ -339,7 +330,7 @@ impl ReplyEntry {
             1 => Reply::Silence,
             2 => Reply::Again,
             3 => Reply::Rnr(code),
-            4 => Reply::Refused(REFUSALS.into_iter().find(|s| s.0 == code.into())?),
+            4 => Reply::Refused(Reason::of(code).filter(|reason| reason.is_refusal())?),
             _ => return None,
         };
         let (to, number) = halves(words[1]);

@@ -16,6 +16,7 @@ use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::objects::pending::{Outcome, Wait};
 use crate::objects::qp_state::State;
 use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};
+use crate::reason::Reason;
 use host::random::Random;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -387,23 +388,24 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     assert_eq!(first(2, &qp), [SUCCESS, RETRY_EXC]);
 }
 
-/// What is refused has failed: a success, or what no status is, is not believed.
+/// What is refused has failed: a success, or what is no reason to refuse, is not believed.
 #[test]
-fn a_refusal_has_the_status_of_one() {
+fn a_refusal_has_the_reason_of_one() {
     let device = crate::objects::device::default_device();
-    for (number, status) in [(40, 0), (41, 1), (42, 12), (43, 200), (44, 10)] {
+    let key = Reason::PeerKey as u8;
+    for (number, reason) in [(40, 0), (41, Reason::Rnr as u8), (42, 12), (43, 200), (44, key)] {
         let (_process, mut peer, qp) = known(slot(number));
         let incarnation = qp.responder.lock().generation as u8;
-        let kinds = u64::from(u32::from_le_bytes([4, status, incarnation, 0])) << 32;
+        let kinds = u64::from(u32::from_le_bytes([4, reason, incarnation, 0])) << 32;
         peer.rings.scribble_reply(0, [kinds, qp.num.into(), 0, 0]);
         let mut deferred = DeferredWork::default();
         peer.progress.run(&device, &mut deferred);
         deferred.run();
-        let is_one = status == ibv_wc_status::IBV_WC_REM_ACCESS_ERR.0 as u8;
-        assert_eq!(peer.pair.is_dead(), !is_one, "{status}");
+        let is_one = reason == key;
+        assert_eq!(peer.pair.is_dead(), !is_one, "{reason}");
         device.bury(&peer.pair);
         let failed = if is_one { ibv_wc_status::IBV_WC_REM_ACCESS_ERR } else { RETRY_EXC };
-        assert_eq!(first(1, &qp), [failed], "{status}");
+        assert_eq!(first(1, &qp), [failed], "{reason}");
     }
 }
 

@@ -2,7 +2,6 @@
 
 use roce_core::request::Outgoing;
 use roce_core::responder::ReceiveDone;
-use verbs_sys::ibv_wc_status;
 
 use crate::check::packets::Packets;
 use crate::check::report::{Kind, number};
@@ -36,11 +35,11 @@ impl Here<'_, '_> {
 
     /// The receive request that was taken completes: what its message has brought is there.
     #[cold]
-    pub(super) fn check_arrived(&self, status: ibv_wc_status, done: &ReceiveDone) {
+    pub(super) fn check_arrived(&self, is_success: bool, done: &ReceiveDone) {
         let Some(check) = self.qp.check() else { return };
         check.with_last(|posted| {
             (posted.completes, posted.print) = (true, None);
-            if status == ibv_wc_status::IBV_WC_SUCCESS && !done.is_write {
+            if is_success && !done.is_write {
                 self.qp.print_message(posted, u64::from(done.length + self.before()));
             }
         });

@@ -7,8 +7,6 @@
 
 use std::sync::Arc;
 
-use verbs_sys::ibv_wc_status;
-
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::behind;
 use super::state::{OwnPages, Wire};
@@ -19,6 +17,7 @@ use crate::objects::pending::Requester;
 use crate::objects::span::{Span, SpanBuf, Spans};
 use crate::objects::state::Qp;
 use crate::objects::wqe::Request;
+use crate::reason::Reason;
 
 /// When a request is looked at again for which no thread was free.
 pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
@@ -27,12 +26,12 @@ pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
 pub(super) enum Unsent {
     /// Its pages are not there yet.
     Later,
-    Failed(ibv_wc_status),
+    Failed(Reason),
 }
 
-impl From<ibv_wc_status> for Unsent {
-    fn from(status: ibv_wc_status) -> Unsent {
-        Unsent::Failed(status)
+impl From<Reason> for Unsent {
+    fn from(reason: Reason) -> Unsent {
+        Unsent::Failed(reason)
     }
 }
 
@@ -75,7 +74,7 @@ impl Qp {
                 // Pages that are there may not permit the access.
                 Presence::There if len > LOOKED_AT as u64 || bring(pieces, is_written) => Ok(spans),
                 Presence::Unknown => Err(Unsent::Later),
-                _ => Err(Unsent::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR)),
+                _ => Err(Unsent::Failed(Reason::LocalGone)),
             }
         });
         found.map(drop)

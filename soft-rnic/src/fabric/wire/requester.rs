@@ -12,7 +12,6 @@ use roce_core::requester::{
     Completion, Config, MAX_WINDOW, PostError, Received, Requester, SendSlot, Status,
 };
 use roce_core::uc;
-use verbs_sys::ibv_wc_status;
 
 use crate::check::packets::Packets;
 use crate::clock;
@@ -25,6 +24,7 @@ use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, Spans, copy_pieces};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
+use crate::reason::Reason;
 use crate::udp::Outbox;
 
 use super::own_pages::{LOOK_AGAIN_NS, Unsent};
@@ -64,8 +64,8 @@ impl<'a> Link<'a> for WireLink<'_> {
         request: &wqe::Request<'_>,
         _: &mut Execution<'a>,
     ) -> Step {
-        let fails = |status, sent: u32| match sent {
-            0 => Step::Ended(Outcome::Failed(status)),
+        let fails = |reason, sent: u32| match sent {
+            0 => Step::Ended(Outcome::Failed(reason)),
             // It fails in its turn.
             _ => Step::Later,
         };
@@ -73,10 +73,10 @@ impl<'a> Link<'a> for WireLink<'_> {
         match qp.check_local(requester, request, &mut scratch.local, &mut self.wire.own) {
             Ok(()) => {}
             Err(Unsent::Later) => return Step::Later,
-            Err(Unsent::Failed(status)) => return fails(status, self.sent()),
+            Err(Unsent::Failed(reason)) => return fails(reason, self.sent()),
         }
         let Some(asked) = request_of(request) else {
-            return fails(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, self.sent());
+            return fails(Reason::Operation, self.sent());
         };
         match self.wire.machine.post(asked) {
             Ok(_) => {
@@ -84,10 +84,8 @@ impl<'a> Link<'a> for WireLink<'_> {
                 Step::Sent
             }
             // The peer would refuse it. A packet of another length is not sent: not all peers look at that.
-            Err(PostError::NotAWord(_)) => {
-                fails(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, self.sent())
-            }
-            Err(PostError::NoReads) => fails(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, self.sent()),
+            Err(PostError::NotAWord(_)) => fails(Reason::PeerWord, self.sent()),
+            Err(PostError::NoReads) => fails(Reason::NoReads, self.sent()),
             // There is an entry for each request of the queue: the machine has failed, and the
             // queue is flushed.
             Err(_) => Step::Later,
@@ -106,18 +104,18 @@ impl<'a> Link<'a> for WireLink<'_> {
     }
 }
 
-/// The status of a request that the peer has refused, or did not answer.
-fn status_of(status: Status) -> ibv_wc_status {
-    match status {
-        Status::Success => ibv_wc_status::IBV_WC_SUCCESS,
-        Status::LocalLength => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
-        Status::BadResponse => ibv_wc_status::IBV_WC_BAD_RESP_ERR,
-        Status::RemoteInvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
-        Status::RemoteAccess => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
-        Status::RemoteOperation => ibv_wc_status::IBV_WC_REM_OP_ERR,
-        Status::RetryExceeded => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
-        Status::RnrRetryExceeded => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
-    }
+/// The reason of a request that the peer has refused, or did not answer. A NAK says no more.
+fn failure_of(status: Status) -> Option<Reason> {
+    Some(match status {
+        Status::Success => return None,
+        Status::LocalLength => Reason::TooLong,
+        Status::BadResponse => Reason::BadResponse,
+        Status::RemoteInvalidRequest => Reason::PeerInvalid,
+        Status::RemoteAccess => Reason::PeerAccess,
+        Status::RemoteOperation => Reason::PeerOperation,
+        Status::RetryExceeded => Reason::NoResponse,
+        Status::RnrRetryExceeded => Reason::Rnr,
+    })
 }
 
 impl Qp {
@@ -191,10 +189,10 @@ impl Qp {
         execution.writer.release();
         self.transmit(&mut parts, pending, wire, &mut execution.deferred);
         if wire.lost == Some(wire.first)
-            && let Some(head) = pending.front().map(|head| *head.wqe)
+            && let Some(head) = pending.front()
         {
-            let failed = Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-            self.settle(&mut parts, &mut execution, &head, 0, failed);
+            let failed = Outcome::Failed(self.local_denial(&head));
+            self.settle(&mut parts, &mut execution, head.wqe, 0, failed);
             pending.pop();
             (wire.first, wire.lost) = (wire.first + 1, None);
         }
@@ -228,13 +226,11 @@ impl Qp {
             self.note_unreached(wire, len);
         }
         let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();
-        let outcome = match status_of(completion.status) {
+        let outcome = match failure_of(completion.status) {
             // There was no memory for what has come. What was to be sent has been, before.
-            ibv_wc_status::IBV_WC_SUCCESS if is_lost && wqe.op.is_response() => {
-                Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
-            }
-            ibv_wc_status::IBV_WC_SUCCESS => Outcome::Done,
-            status => Outcome::Failed(status),
+            None if is_lost && wqe.op.is_response() => Outcome::Failed(Reason::LocalGone),
+            None => Outcome::Done,
+            Some(reason) => Outcome::Failed(reason),
         };
         self.settle(parts, execution, &wqe, len, outcome);
         pending.pop();
@@ -323,11 +319,11 @@ impl Qp {
         (device, tx): (&Wire, &mut Outbox),
         wire: &mut Reliable,
         request: &wqe::Request<'_>,
-        local: Option<&Result<Spans<'_>, ibv_wc_status>>,
+        local: Option<&Result<Spans<'_>, Reason>>,
         packet: &Outgoing,
-    ) -> Result<(), ibv_wc_status> {
+    ) -> Result<(), Reason> {
         let len = packet.length as usize;
-        let local = local.map(|local| local.as_ref().map_err(|status| *status)).transpose()?;
+        let local = local.map(|local| local.as_ref().map_err(|reason| *reason)).transpose()?;
         if let Some(local) = local
             && !self.may_copy(local, (packet.offset as usize, len), false, &mut wire.own)
         {

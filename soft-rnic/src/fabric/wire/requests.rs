@@ -1,12 +1,12 @@
 //! Requests as the protocol has them, and pieces of their memory.
 
 use roce_core::request::{Kind, Outgoing, Request};
-use verbs_sys::ibv_wc_status;
 
 use crate::copy::sum;
 use crate::objects::on_demand;
 use crate::objects::span::{Span, Spans, copy_summed};
 use crate::objects::wqe::{self, Op};
+use crate::reason::Reason;
 
 /// A request, as the protocol has it, if it has such ones.
 pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
@@ -57,12 +57,12 @@ pub(super) unsafe fn copy_payload(
     local: &Spans<'_>,
     packet: &Outgoing,
     (to, crc): (&mut [u8], u32),
-) -> Result<u32, ibv_wc_status> {
+) -> Result<u32, Reason> {
     let from = behind(local.as_slice(), packet.offset as usize);
     if local.on_demand {
         // SAFETY: the caller's promise.
         unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
-            .map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)?;
+            .map_err(|_gone| Reason::LocalGone)?;
         return Ok(sum(to, crc));
     }
     // SAFETY: the caller's promise; programs access it atomically only.

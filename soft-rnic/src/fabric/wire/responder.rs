@@ -21,6 +21,7 @@ use crate::objects::cq::CqWriter;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};
+use crate::reason::{Cause, Reason};
 use crate::udp::Datagram;
 
 use super::answers::{Allowance, Said};
@@ -203,6 +204,7 @@ impl Qp {
         if outcome != Outcome::Accepted {
             self.count_unusual(outcome);
         }
+        let denied = here.denied;
         let owed = match machine {
             Machine::Reliable(machine) if machine.reports_gap() => Owed::Nak,
             Machine::Reliable(machine) if machine.has_response() => Owed::Answer,
@@ -225,7 +227,7 @@ impl Qp {
         }
         if let Outcome::Failed(refusal) = outcome {
             *held = None;
-            self.end_refused(refusal, deferred);
+            self.end_refused((refusal, denied), deferred);
         }
         owed
     }
@@ -268,13 +270,23 @@ impl Qp {
             payload: &mut buffers.payload,
             paging: Paging { asked, workers, peer: peer_of(path.as_ref()), resumes: None },
             datagram: None,
+            denied: None,
         };
         Some((machine, here))
     }
 
     /// The connection ends, because of a request that was refused.
-    fn end_refused(self: &Arc<Qp>, refusal: Refusal, deferred: &mut DeferredWork) {
-        if !self.enter_error() {
+    fn end_refused(
+        self: &Arc<Qp>,
+        (refusal, denied): (Refusal, Option<Reason>),
+        deferred: &mut DeferredWork,
+    ) {
+        let reason = match refusal {
+            Refusal::Invalid => denied.unwrap_or(Reason::PeerInvalid),
+            Refusal::Access => denied.unwrap_or(Reason::PeerAccess),
+            Refusal::Operation => Reason::PeerReceiveBuffer,
+        };
+        if !self.enter_error(Cause::peer(reason)) {
             return;
         }
         match refusal {
@@ -322,13 +334,14 @@ impl Qp {
             device.answered_ns.store(clock::now(), Ordering::Relaxed);
         }
         let (has_more, has_failed) = (machine.has_response(), machine.has_failed());
+        let denied = here.denied;
         // Release: a thread that finds nothing owed sends behind what is in the outbox.
         self.owes_response.store(has_more, Ordering::Release);
         drop(here);
         drop(guard);
         if has_failed {
             // The key of a READ has ended since its request was accepted.
-            self.end_refused(Refusal::Access, deferred);
+            self.end_refused((Refusal::Access, denied), deferred);
         }
         match has_more {
             false => Said::All,

@@ -9,12 +9,13 @@ use roce_core::responder::{
 use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
-use crate::engine::responder::begin::permits;
+use crate::engine::responder::begin::{permits, why_not_permitted};
 use crate::engine::responder::datagram::{GRH_LEN, Grh};
 use crate::engine::responder::place;
 use crate::limits;
 use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::memory::{resolve, resolve_any};
+use crate::objects::misuse::Asked;
 use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
 use crate::objects::on_demand::{self, Piece, bring};
 use crate::objects::paging::Presence;
@@ -22,6 +23,7 @@ use crate::objects::recv_ring::{Consumer, RecvRequest};
 use crate::objects::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, Wqe};
+use crate::reason::Reason;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::{behind, span_of};
@@ -45,6 +47,8 @@ pub(super) struct Here<'h, 'a> {
     pub(super) paging: Paging<'h>,
     /// Of a datagram: the queue pair that has sent it, and the header in front of it.
     pub(super) datagram: Option<(u32, Grh)>,
+    /// Why a request was refused.
+    pub(super) denied: Option<Reason>,
 }
 
 /// The memory that a request names, if it may access it so, and whether that may have gone.
@@ -134,7 +138,10 @@ impl Here<'_, '_> {
         let (mrs, pd) = (&self.qp.pd.context.device.mrs, taken.pd);
         let mut spans = self.room.start();
         let list = taken.sges.iter().copied();
-        resolve_any(mrs, pd, list, end, LOCAL_WRITE, &mut spans).ok_or(Refusal::Access)?;
+        if resolve_any(mrs, pd, list, end, LOCAL_WRITE, &mut spans).is_none() {
+            self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
+            return Err(Refusal::Access.into());
+        }
         let to: Vec<Span<'_>> = behind(spans.as_slice(), offset as usize).collect();
         judge(self.paging.look(&to, true))?;
         let header = self.datagram.as_mut().map(|(_, header)| Span::of(header));
@@ -148,12 +155,12 @@ impl Here<'_, '_> {
         if self.datagram.is_some() { GRH_LEN } else { 0 }
     }
 
-    fn complete(&mut self, wr_id: u64, status: ibv_wc_status, done: &ReceiveDone) {
+    fn complete(&mut self, wr_id: u64, failure: Option<Reason>, done: &ReceiveDone) {
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
-        let is_success = status == ibv_wc_status::IBV_WC_SUCCESS;
+        let is_success = failure.is_none();
         let completion = Completion {
             wr_id,
-            status,
+            failure,
             opcode: match done.is_write {
                 true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
                 false => ibv_wc_opcode::IBV_WC_RECV,
@@ -168,7 +175,7 @@ impl Here<'_, '_> {
             solicited: done.is_solicited,
         };
         if self.qp.is_watched {
-            self.check_arrived(status, done);
+            self.check_arrived(is_success, done);
         }
         self.writer.push(&self.qp.recv_cq, &completion, None, self.deferred);
     }
@@ -266,16 +273,23 @@ impl Target for Here<'_, '_> {
 
     fn complete_receive(&mut self, done: ReceiveDone) {
         if let Some(taken) = self.taken.take() {
-            self.complete(taken.wr_id, ibv_wc_status::IBV_WC_SUCCESS, &done);
+            self.complete(taken.wr_id, None, &done);
         }
     }
 
     fn fail_receive(&mut self, fault: ReceiveFault) {
-        let status = match fault {
-            ReceiveFault::Length => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
-            ReceiveFault::Protection => ibv_wc_status::IBV_WC_LOC_PROT_ERR,
-            ReceiveFault::Invalidate => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
-            ReceiveFault::Flushed => ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
+        let reason = match fault {
+            ReceiveFault::Length => {
+                self.denied = Some(Reason::PeerReceiveShort);
+                Reason::ReceiveShort
+            }
+            ReceiveFault::Protection => self.denied.unwrap_or(Reason::LocalGone),
+            ReceiveFault::Invalidate => {
+                self.denied = Some(Reason::PeerWindow);
+                Reason::ReceiveInvalidate
+            }
+            // The request that has taken it was refused.
+            ReceiveFault::Flushed => Reason::FlushedByPeer,
         };
         let none = ReceiveDone {
             length: 0,
@@ -285,7 +299,7 @@ impl Target for Here<'_, '_> {
             is_write: false,
         };
         if let Some(taken) = self.taken.take() {
-            self.complete(taken.wr_id, status, &none);
+            self.complete(taken.wr_id, Some(reason), &none);
         }
     }
 
@@ -299,10 +313,17 @@ impl Target for Here<'_, '_> {
         let (op, len) = (op_of(access), u64::from(length));
         let ((rights, reads), asked) = (self.rights, (va, len));
         if len > limits::MAX_MESSAGE || !permits(rights, reads, op, asked) {
+            self.denied = Some(why_not_permitted(rights, reads, op, asked));
             return Err(Refusal::Invalid.into());
         }
-        let (span, may_be_gone) = find(self.qp, self.room, op, (rkey, va, len))?;
+        let found = find(self.qp, self.room, op, (rkey, va, len));
+        if found.is_err() {
+            let asked = Asked { op, rkey, addr: va, len };
+            self.denied = Some(self.qp.why_denied(self.dest_qpn, &asked));
+        }
+        let (span, may_be_gone) = found?;
         if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
+            self.denied = Some(Reason::PeerWord);
             return Err(Refusal::Invalid.into());
         }
         if may_be_gone {

@@ -7,7 +7,6 @@ use roce_core::headers::DEFAULT_PKEY;
 use roce_core::psn::Psn;
 use roce_core::request::WqeIndex;
 use roce_core::{uc, ud};
-use verbs_sys::ibv_wc_status;
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
@@ -17,6 +16,7 @@ use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::span::{Span, copy_summed};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Request};
+use crate::reason::Reason;
 use crate::udp::{Marks, Outbox};
 
 use super::requests::{copy_payload, request_of};
@@ -39,8 +39,8 @@ impl UnreliableLink<'_> {
         parts: &mut SqParts<'_>,
         request: &Request<'_>,
         writer: &mut CqWriter<'_>,
-    ) -> Result<(), ibv_wc_status> {
-        let refused = ibv_wc_status::IBV_WC_LOC_QP_OP_ERR;
+    ) -> Result<(), Reason> {
+        let refused = Reason::Operation;
         let device = qp.pd.context.device.wire().ok_or(refused)?;
         let SqParts { requester, scratch, .. } = parts;
         let local = qp.local(requester, request, request.len(), &mut scratch.local)?;
@@ -78,7 +78,7 @@ impl<'a> Link<'a> for UnreliableLink<'_> {
         parts.requester.started = true;
         Step::Ended(match self.send(qp, parts, request, &mut execution.writer) {
             Ok(()) => qp.judge(parts.requester, Reply::Done, request.len()),
-            Err(status) => Outcome::Failed(status),
+            Err(reason) => Outcome::Failed(reason),
         })
     }
 
@@ -132,7 +132,7 @@ impl Qp {
         let psn = Psn::new(requester.psn);
         let mut sender = ud::Sender::new(wire.port_state.mtu(), self.num, DEFAULT_PKEY, psn);
         let Ok(packet) = sender.packet(WqeIndex(0), datagram) else {
-            return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+            return Outcome::Failed(Reason::TooLong);
         };
         let mut tx = wire.make_room(wire.tx.lock(), writer);
         let len = packet.length as usize;

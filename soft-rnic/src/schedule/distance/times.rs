@@ -6,11 +6,11 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
 use host::sync::Mutex;
-use verbs_sys::ibv_wc_status;
 
 use crate::lock::Lock;
 use crate::objects::pending::{Outcome, Pending, Requester};
 use crate::objects::wqe::Wqe;
+use crate::reason::Reason;
 use crate::schedule::distance::card::Card;
 
 /// What a distant device has in addition.
@@ -80,7 +80,7 @@ pub(crate) struct Times {
     answers: VecDeque<u64>,
     /// The request that was refused when it arrived; it takes the send queue along when the
     /// answer is here, and nothing arrives behind it.
-    pub(crate) refused: Option<(u32, ibv_wc_status)>,
+    pub(crate) refused: Option<(u32, Reason)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Times {
     /// What is answered to a request that has arrived.
     pub(crate) fn outcome(&self, wqe: &Wqe) -> Outcome {
         match self.refused {
-            Some((position, status)) if position == wqe.position => Outcome::Failed(status),
+            Some((position, reason)) if position == wqe.position => Outcome::Failed(reason),
             _ => Outcome::Done,
         }
     }

@@ -12,11 +12,10 @@ use crate::engine::responder::{Message, Session};
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
 use crate::objects::span::{Span, SpanBuf};
+use crate::reason::Reason;
 
 use super::super::ring::Request;
 use super::super::side::{FetchState, List, PART, Placed, Side};
-
-use verbs_sys::*;
 
 /// What has become of a message that comes in parts.
 pub(super) enum Coming {
@@ -50,7 +49,7 @@ impl Side {
         let begins = Placed { index, total, done: 0, receive: None };
         let is_this = |it: &Placed| (it.index, it.total) == (index, total);
         let mut placed = self.placed.take().filter(is_this).unwrap_or(begins);
-        let unreadable = Coming::Refused(Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
+        let unreadable = Coming::Refused(Reply::Refused(Reason::LocalGone));
         match core::mem::take(&mut self.fetch) {
             FetchState::Over(at, _, None) if at == index => return unreadable,
             FetchState::Over(at, part, Some(mut bytes)) if (at, part) == (index, next(&placed)) => {

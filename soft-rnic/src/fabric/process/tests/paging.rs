@@ -163,7 +163,7 @@ fn a_message_goes_on_when_its_pages_are_known_to_be_there_or_gone() {
         run(&mut peer);
         let (reply, status) = match is_there {
             true => (Reply::Done, SUCCESS),
-            false => (Reply::Refused(ibv_wc_status::IBV_WC_REM_OP_ERR), PROT),
+            false => (Reply::Refused(Reason::PeerReceiveBuffer), PROT),
         };
         assert_eq!((verdict(&peer), received(&qp)), (Some(reply), vec![(3, status)]));
         assert_eq!(bytes(addr, 8), [if is_there { 9 } else { 0 }; 8]);
@@ -207,7 +207,7 @@ fn a_judged_operation_leaves_its_pages_to_another_thread() {
         peer.progress.is_over(*fetch, is_there);
         run(&mut peer);
         let reply = match is_there {
-            false => Reply::Refused(ibv_wc_status::IBV_WC_REM_ACCESS_ERR),
+            false => Reply::Refused(Reason::PeerGone),
             true if is_word => Reply::Done,
             true => Reply::Again,
         };

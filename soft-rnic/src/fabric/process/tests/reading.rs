@@ -119,7 +119,7 @@ fn an_operation_that_is_longer_than_any_message_is_not_judged() {
 #[test]
 fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
     let (_process, mut peer, qp) = known(slot(24));
-    let refused = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
+    let refused = Reason::LocalGone;
     let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 15);
     assert_eq!(verdict, Reply::Refused(refused));
     assert_eq!(peer.progress.sides[0].buffer.capacity(), 0);
@@ -139,7 +139,7 @@ fn a_message_that_is_longer_than_its_receive_request_is_refused_before_it_is_fet
     let sge = piece_of(&peer, vec![7_u8; 1 << 20].leak());
     ask(&mut peer, &qp, &[sge], 1 << 20);
     run(&mut peer);
-    let refused = ibv_wc_status::IBV_WC_REM_INV_REQ_ERR;
+    let refused = Reason::PeerReceiveShort;
     assert_eq!(verdict(&peer), Some(Reply::Refused(refused)));
     assert!(matches!(peer.progress.sides[0].fetch, FetchState::Nothing));
     // After the flush of what is under way.
@@ -155,7 +155,7 @@ fn a_write_with_immediate_to_no_memory_is_refused_before_it_is_fetched() {
     let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
     ask_for(&mut peer, &qp, [What::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
     run(&mut peer);
-    let refused = ibv_wc_status::IBV_WC_REM_ACCESS_ERR;
+    let refused = Reason::PeerKey;
     assert_eq!(verdict(&peer), Some(Reply::Refused(refused)));
     assert!(matches!(peer.progress.sides[0].fetch, FetchState::Nothing));
 }
