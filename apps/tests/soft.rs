@@ -124,7 +124,7 @@ fn a_flag_that_is_written_wrong_says_how_to_write_it() {
         (&["--check", "strict", "--", "true"], "--check strict: write --check=strict"),
         (
             &["--chek", "--", "true"],
-            "there is no option --chek: there are --trace, --check and --faults",
+            "there is no option --chek: there are --trace, --check, --report and --faults",
         ),
         (&["--", "--chek"], "there is no option --chek"),
         (&["--check", "--fail", "true"], "there is no option --fail"),

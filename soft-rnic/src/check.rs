@@ -18,7 +18,8 @@
 //!    another request names, too, a change tells nothing;
 //! 4. `completions` counts what could come to a completion queue;
 //! 5. `report` writes findings, which are mistakes, and notes, which may be meant;
-//! 6. `record` counts, for the command that waits for the program, the processes that have any.
+//! 6. `record` keeps what is reported for the command that waits for the program;
+//! 7. `objects::misuse` says why requests fail, and calls are refused.
 
 pub(crate) mod checker;
 pub(crate) mod claims;
@@ -29,7 +30,7 @@ pub(crate) mod queue;
 mod record;
 pub(crate) mod report;
 
-pub use record::{RECORD, Tally};
+pub use record::{Checked, MAX_RECORD, RECORD, read};
 
 /// The environment variable that has a process checked: `report`; `fail`, to end with
 /// [`STATUS`] if there are findings; or `strict`, if there are findings or notes.

@@ -12,7 +12,7 @@ use std::process::Output;
 use common::checked::*;
 use common::other::*;
 use common::*;
-use soft_rnic::check::{RECORD, Tally, VARIABLE};
+use soft_rnic::check::{RECORD, VARIABLE, read};
 
 /// What the scenes are called, and what they do.
 const SCENES: &[(&str, fn())] = &[
@@ -30,6 +30,9 @@ fn the_other_process() {
     found.unwrap_or_else(|| panic!("{scene}")).1();
 }
 
+/// How many processes were checked, and of these have findings, and notes.
+type Tally = (usize, usize, usize);
+
 /// Has a scene played; its record, and how it has ended.
 fn recorded(scene: &str) -> (Tally, Output) {
     let name = format!("check-record-{scene}-{}", std::process::id());
@@ -37,9 +40,18 @@ fn recorded(scene: &str) -> (Tally, Output) {
     std::fs::write(&file, b"").unwrap();
     let named = file.to_str().unwrap();
     let output = play("the_other_process", scene, &[(VARIABLE, "report"), (RECORD, named)]);
-    let tally = Tally::read(std::fs::File::open(&file).unwrap()).unwrap();
+    let all = read(std::fs::File::open(&file).unwrap()).unwrap();
     std::fs::remove_file(&file).unwrap();
-    (tally, output)
+    // Each line of the report is in the record, too.
+    for of in &all {
+        let begins = |level: &str, text: &str| lines(&output).contains(&format!("{level}: {text}"));
+        assert!(of.findings.iter().all(|text| begins("finding", text)), "{output:?}");
+        assert!(of.notes.iter().all(|text| begins("note", text)), "{output:?}");
+        assert!(!of.program.is_empty());
+    }
+    let findings = all.iter().filter(|of| !of.findings.is_empty()).count();
+    let notes = all.iter().filter(|of| !of.notes.is_empty()).count();
+    ((all.len(), findings, notes), output)
 }
 
 /// The buffer of a SEND that waits is changed, and the SEND executed.
@@ -84,13 +96,9 @@ fn leak() {
     core::mem::forget(Ends::new());
 }
 
-fn tally(checked: u64, with_findings: u64, with_notes: u64) -> Tally {
-    Tally { checked, with_findings, with_notes }
-}
-
 #[test]
 fn a_process_is_recorded_with_what_it_has_reported() {
-    for (scene, expected) in [("clean", tally(1, 0, 0)), ("leak", tally(1, 0, 1))] {
+    for (scene, expected) in [("clean", (1, 0, 0)), ("leak", (1, 0, 1))] {
         let (tally, output) = recorded(scene);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(tally, expected, "{scene}: {output:?}");
@@ -100,19 +108,16 @@ fn a_process_is_recorded_with_what_it_has_reported() {
 #[test]
 fn a_finding_counts_however_the_process_ends() {
     let (found, output) = recorded("exits");
-    assert_eq!((found, output.status.code()), (tally(1, 1, 0), Some(0)), "{output:?}");
+    assert_eq!((found, output.status.code()), ((1, 1, 0), Some(0)), "{output:?}");
     let (found, output) = recorded("killed");
-    assert_eq!(
-        (found, output.status.signal()),
-        (tally(1, 1, 0), Some(libc::SIGKILL)),
-        "{output:?}"
-    );
+    let signal = output.status.signal();
+    assert_eq!((found, signal), ((1, 1, 0), Some(libc::SIGKILL)), "{output:?}");
 }
 
 #[test]
 fn a_finding_of_a_child_counts() {
     let (found, output) = recorded("child");
-    assert_eq!(found, tally(2, 1, 0), "{output:?}");
+    assert_eq!(found, (2, 1, 0), "{output:?}");
 }
 
 #[test]

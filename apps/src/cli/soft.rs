@@ -16,11 +16,11 @@ pub(crate) struct Soft {
     pub(crate) trace: Option<PathBuf>,
     /// Report what the program does wrong with its buffers, queues and objects on standard error. With `fail`
     /// the command ends with status 99 if any process of the program has findings, with `strict` if any has
-    /// findings or notes, or none has opened the device
+    /// findings or notes, and with both if none has opened the device
     ///
-    /// A finding is a mistake that no status tells: a buffer that is changed while it is posted, a
-    /// completion queue that could overflow, a receive that is too small, a region that goes while a request needs it. A
-    /// note may be meant: objects that are never destroyed. For example, in a test of a program:
+    /// A finding is a mistake: a buffer that is changed while it is posted, a completion queue that could overflow, a
+    /// wrong key, a receive that is too small or missing, a transition without attributes that it needs. A note
+    /// may be meant: objects that are never destroyed. For example, in a test of a program:
     /// `rdma-conn soft --check=fail -- make test`. The value follows behind `=`
     #[arg(
         long,
@@ -31,6 +31,10 @@ pub(crate) struct Soft {
         value_parser = ["report", "fail", "strict"]
     )]
     pub(crate) check: Option<String>,
+    /// Write what --check reports to a file as well, for a job of continuous integration: FORMAT is `junit` or
+    /// `json`
+    #[arg(long, value_names = ["FORMAT", "FILE"], num_args = 2, requires = "check")]
+    pub(crate) report: Vec<OsString>,
     /// Let requests and the port of soft0 fail, by probabilities drawn from a seed: rnr=P, retry=P, loss=P,
     /// flush=P, delay=P:TIME, event=NAME@TIME, seed=N, with commas in between
     #[arg(long, value_name = "FAULTS")]

@@ -2,6 +2,7 @@
 
 mod library;
 mod program;
+mod report;
 mod supervised;
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +20,7 @@ use crate::outcome::{Failure, Outcome, usage};
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Becomes the program: its exit status is that of the command, and signals come to it. With
-/// `--check=fail` and `strict` it waits for the program instead.
+/// `--check=fail`, `strict` and `--report` it waits for the program instead.
 pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     if let Some(flag) = common.given().first() {
         return Err(usage(format!(
@@ -33,6 +34,7 @@ pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     refuse_flags(options, name, arguments)?;
     let trace = options.trace.as_deref().map(trace).transpose()?;
     let plan = options.faults.as_deref().map(plan).transpose()?;
+    let report = report::Report::of(&options.report)?;
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
     let faults = options.faults.as_deref().zip(plan.as_ref()).map(seeded);
@@ -44,9 +46,12 @@ pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
         .arg0(name)
         .args(arguments)
         .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()));
-    let outcome = match options.check.as_deref().and_then(supervised::Fails::of) {
-        Some(fails) => supervised::run(program, fails),
-        None => Err(program.exec().into()),
+    let outcome = match options.check.as_deref().map(supervised::Fails::of) {
+        Some(fails) if fails != supervised::Fails::Never || report.is_some() => {
+            let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+            supervised::run(program, &words.collect::<Vec<_>>(), (fails, report.as_ref()))
+        }
+        _ => Err(program.exec().into()),
     };
     outcome.with_context(|| format!("cannot run {}", path.display()))
 }
@@ -56,8 +61,8 @@ fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<
     let shown = name.to_string_lossy();
     if shown.starts_with('-') {
         return Err(usage(format!(
-            "soft: there is no option {shown}: there are --trace, --check and --faults, and behind `--` comes \
-             the program (write ./{shown} if that is its name)"
+            "soft: there is no option {shown}: there are --trace, --check, --report and --faults, and behind \
+             `--` comes the program (write ./{shown} if that is its name)"
         )));
     }
     let is_value = ["report", "fail", "strict"].contains(&&*shown);
@@ -69,17 +74,23 @@ fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<
 
 /// What the program's traces are called, wherever it goes.
 fn trace(file: &Path) -> Result<PathBuf, Failure> {
+    file_in_a_folder("--trace", file)
+}
+
+/// The whole name of a file that a flag names.
+fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
     let file = std::path::absolute(file)
-        .map_err(|e| usage(format!("--trace {}: {e}: name a file", file.display())))?;
+        .map_err(|e| usage(format!("{flag} {}: {e}: name a file", file.display())))?;
     let folder = file.parent().unwrap_or(&file);
+    let name = flag.trim_start_matches('-');
     if file.is_dir() {
-        let (shown, within) = (file.display(), file.join("trace"));
-        let advice = format!("it is a folder: name a file in it, --trace {}", within.display());
-        return Err(usage(format!("--trace {shown}: {advice}")));
+        let (shown, within) = (file.display(), file.join(name));
+        let advice = format!("it is a folder: name a file in it, {flag} {}", within.display());
+        return Err(usage(format!("{flag} {shown}: {advice}")));
     }
     if !folder.is_dir() {
         let advice = format!("there is no folder {}: name a file in one", folder.display());
-        return Err(usage(format!("--trace {}: {advice}", file.display())));
+        return Err(usage(format!("{flag} {}: {advice}", file.display())));
     }
     Ok(file)
 }

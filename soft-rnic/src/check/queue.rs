@@ -44,6 +44,8 @@ pub(crate) struct Posted {
     pub(crate) is_private: bool,
     /// A send is signalled; a receive was taken by a message.
     pub(crate) completes: bool,
+    /// It was reported that its region, or its memory, has gone: that it fails then is said with it.
+    pub(crate) is_said: bool,
 }
 
 impl Posted {
@@ -70,9 +72,9 @@ fn report_deregistered<'a>(
 ) {
     let mut named = posted.filter(|posted| posted.sges.iter().any(|sge| sge.lkey == key));
     let Some(first) = named.next() else { return };
-    // It is said once.
-    first.print = None;
-    let more = named.map(|posted| posted.print = None).count();
+    let say = |posted: &mut Posted| (posted.print, posted.is_said) = (None, true);
+    say(first);
+    let more = named.map(say).count();
     checker.report.say(Kind::Deregistered, || {
         let more = if more > 0 { format!(" (and of {more} more)") } else { String::new() };
         let Posted { operation, wr_id, .. } = first;
@@ -307,6 +309,14 @@ impl Queue {
         {
             self.forget_arrived(&lost);
         }
+    }
+
+    /// Whether it was reported of the receive request that is filled now that its memory has gone.
+    pub(crate) fn is_receive_said(&self, wr_id: u64) -> bool {
+        let is_it = |posted: &Posted| posted.is_said && posted.wr_id == wr_id;
+        let mut is_said = self.arrived.lock().back().is_some_and(is_it);
+        self.receives.with_first(|posted| is_said |= is_it(posted));
+        is_said
     }
 
     /// Does something with what was taken last.

@@ -1,22 +1,32 @@
 //! The record of a run: what the processes of one command have reported, for the command that
 //! waits for them.
 //!
-//! [`RECORD`] names a file. A process appends a byte when it is first checked, one at its first finding and
-//! one at its first note; at that moment and not at its exit, so that a process counts that ends by
-//! `_exit` or a signal. The file is opened for each byte: a program may close all descriptors.
+//! [`RECORD`] names a file. A process appends a line when it is first checked, and one for each finding and
+//! note that it writes; at that moment and not at its exit, so that a process counts that ends by
+//! `_exit` or a signal. The file is opened for each line: a program may close all descriptors.
+//!
+//! ```text
+//!   c 4711 my_program        it is checked
+//!   f 4711 the buffer of …   a finding
+//!   n 4711 1 memory region … a note
+//! ```
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{BufReader, Read, Result, Write};
+use std::io::{BufRead, BufReader, Read, Result, Write};
 
 /// The environment variable that names the file of the record. `rdma-conn soft` sets it.
 pub const RECORD: &str = "RDMA_CONN_SOFT_CHECK_RECORD";
 
-/// What a process records of itself, once each.
+/// Bytes of a record that are read; what a program has written beyond is not.
+pub const MAX_RECORD: u64 = 64 << 20;
+
+/// What a process records of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// It is checked.
+    /// It is checked, and what it is called.
     Checked,
     Finding,
     Note,
@@ -25,11 +35,11 @@ pub(crate) enum Mark {
 impl Mark {
     const ALL: [Mark; 3] = [Mark::Checked, Mark::Finding, Mark::Note];
 
-    fn byte(self) -> u8 {
+    fn letter(self) -> char {
         match self {
-            Mark::Checked => b'c',
-            Mark::Finding => b'f',
-            Mark::Note => b'n',
+            Mark::Checked => 'c',
+            Mark::Finding => 'f',
+            Mark::Note => 'n',
         }
     }
 }
@@ -38,59 +48,73 @@ impl Mark {
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     file: Option<OsString>,
-    /// A bit for each mark that was made.
-    made: AtomicU8,
+    has_failed: AtomicBool,
 }
 
 impl Record {
     /// That of the environment.
     pub(crate) fn named() -> Record {
         let file = std::env::var_os(RECORD).filter(|file| !file.is_empty());
-        Record { file, made: AtomicU8::new(0) }
+        Record { file, ..Record::default() }
     }
 
-    /// Makes a mark, if it is the first of its kind.
+    /// Appends a line.
     ///
     /// # Errors
-    /// The file cannot be written to.
-    pub(crate) fn mark(&self, mark: Mark) -> Result<()> {
+    /// The file cannot be written to. That is said once.
+    pub(crate) fn mark(&self, mark: Mark, text: &str) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let bit = 1 << mark as u8;
-        // Relaxed: it guards no memory.
-        if self.made.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-            return Ok(());
+        let line = format!("{} {} {text}\n", mark.letter(), std::process::id());
+        let appended = OpenOptions::new().append(true).open(file);
+        let written = appended.and_then(|mut file| file.write_all(line.as_bytes()));
+        match written {
+            // Relaxed: a flag that guards no memory.
+            Err(_) if self.has_failed.swap(true, Ordering::Relaxed) => Ok(()),
+            written => written,
         }
-        OpenOptions::new().append(true).open(file)?.write_all(&[mark.byte()])
     }
 }
 
-/// How many processes of a run have reported what.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Were checked: they have opened a device.
-    pub checked: u64,
-    /// Have findings.
-    pub with_findings: u64,
-    /// Have notes.
-    pub with_notes: u64,
+/// A process that was checked: it has opened a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Its number.
+    pub process: u32,
+    /// What it was called then.
+    pub program: String,
+    /// What it has reported.
+    pub findings: Vec<String>,
+    /// What it has reported that may be meant.
+    pub notes: Vec<String>,
 }
 
-impl Tally {
-    /// Reads a record, from its beginning.
-    ///
-    /// # Errors
-    /// The record cannot be read.
-    pub fn read(record: impl Read) -> Result<Tally> {
-        let mut counts = [0; Mark::ALL.len()];
-        for byte in BufReader::new(record).bytes() {
-            let byte = byte?;
-            if let Some(mark) = Mark::ALL.into_iter().find(|mark| mark.byte() == byte) {
-                counts[mark as usize] += 1;
-            }
+/// Reads a record, from its beginning: the processes by number.
+///
+/// # Errors
+/// The record cannot be read.
+pub fn read(record: impl Read) -> Result<Vec<Checked>> {
+    let mut all: BTreeMap<u32, Checked> = BTreeMap::new();
+    for line in BufReader::new(record.take(MAX_RECORD)).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        let Some((mark, process, text)) = parse(&line) else { continue };
+        let of = all.entry(process).or_insert_with(|| Checked { process, ..Checked::default() });
+        match mark {
+            Mark::Checked => text.clone_into(&mut of.program),
+            Mark::Finding => of.findings.push(text.to_owned()),
+            Mark::Note => of.notes.push(text.to_owned()),
         }
-        let [checked, with_findings, with_notes] = counts;
-        Ok(Tally { checked, with_findings, with_notes })
     }
+    Ok(all.into_values().collect())
+}
+
+/// None of a line that no process writes.
+fn parse(line: &str) -> Option<(Mark, u32, &str)> {
+    let (letter, rest) = line.split_once(' ')?;
+    let (process, text) = rest.split_once(' ')?;
+    let mark = Mark::ALL.into_iter().find(|mark| letter.chars().eq([mark.letter()]))?;
+    Some((mark, process.parse().ok()?, text))
 }
 
 #[cfg(test)]
@@ -98,25 +122,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_makes_each_mark_once() {
+    fn a_line_is_read_as_it_was_written() {
         let file = std::env::temp_dir().join(format!("record-{}", std::process::id()));
         std::fs::write(&file, b"").unwrap();
         let record = || Record { file: Some(file.clone().into()), ..Record::default() };
-        let (one, other) = (record(), record());
-        for mark in [Mark::Checked, Mark::Finding, Mark::Finding, Mark::Note, Mark::Checked] {
-            one.mark(mark).unwrap();
-        }
-        other.mark(Mark::Checked).unwrap();
-        let tally = Tally::read(std::fs::File::open(&file).unwrap()).unwrap();
-        assert_eq!(tally, Tally { checked: 2, with_findings: 1, with_notes: 1 });
+        let one = record();
+        one.mark(Mark::Checked, "a program").unwrap();
+        one.mark(Mark::Finding, "f n 7").unwrap();
+        record().mark(Mark::Note, "").unwrap();
+        let all = read(std::fs::File::open(&file).unwrap()).unwrap();
+        let of = Checked {
+            process: std::process::id(),
+            program: "a program".into(),
+            findings: vec!["f n 7".into()],
+            notes: vec![String::new()],
+        };
+        assert_eq!(all, [of]);
         std::fs::remove_file(&file).unwrap();
-        assert!(record().mark(Mark::Note).is_err());
-        Record::default().mark(Mark::Note).unwrap();
+        let gone = record();
+        assert!(gone.mark(Mark::Note, "").is_err());
+        assert!(gone.mark(Mark::Note, "").is_ok(), "it is said once");
+        Record::default().mark(Mark::Note, "").unwrap();
     }
 
     #[test]
-    fn what_is_no_mark_counts_nothing() {
-        assert_eq!(Tally::read(&b""[..]).unwrap(), Tally::default());
-        assert_eq!(Tally::read(&b"f\0xff"[..]).unwrap().with_findings, 3);
+    fn what_no_process_writes_is_left_out() {
+        assert_eq!(read(&b""[..]).unwrap(), []);
+        let all = read(&b"x 1 a\nf 1\nf -1 a\nff 1 a\n\xff\nc 2 a\xffb\nc 2"[..]).unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].process, &*all[0].program), (2, "a\u{fffd}b"));
     }
 }

@@ -103,27 +103,29 @@ impl Report {
     /// The report of a process, which is recorded there.
     pub(crate) fn new(record: Record) -> Report {
         let report = Report { record, ..Report::default() };
-        report.mark(Mark::Checked);
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        report.mark(Mark::Checked, name.trim_end());
         report
     }
 
-    /// Has the command that waits for the program count this process.
-    fn mark(&self, mark: Mark) {
-        if let Err(error) = self.record.mark(mark) {
+    /// Tells the command that waits for the program.
+    fn mark(&self, mark: Mark, text: &str) {
+        if let Err(error) = self.record.mark(mark, text) {
             write(&format!("`rdma-conn soft` does not count this process: {RECORD}: {error}"));
         }
     }
 
     /// Writes a line, unless there were many of its kind.
     pub(crate) fn say(&self, kind: Kind, text: impl FnOnce() -> String) {
-        self.mark(if kind.is_finding() { Mark::Finding } else { Mark::Note });
         let count = {
             let mut counts = self.counts.lock();
             counts[kind as usize] += 1;
             counts[kind as usize]
         };
         if count <= LINES {
-            write(&format!("{}: {}", kind.level(), text()));
+            let text = text();
+            self.mark(if kind.is_finding() { Mark::Finding } else { Mark::Note }, &text);
+            write(&format!("{}: {text}", kind.level()));
         }
     }
 

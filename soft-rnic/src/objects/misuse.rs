@@ -76,11 +76,12 @@ impl Qp {
     #[cold]
     pub(crate) fn check_failed(&self, wqe: &Wqe, reason: Reason, requester: &Requester) {
         let Some(check) = self.check() else { return };
-        let (mut sges, mut len) = (Vec::new(), 0);
+        let (mut sges, mut len, mut is_said) = (Vec::new(), 0, false);
         check.with_send(wqe.position, |posted| {
-            (sges, len) = (posted.sges.clone(), posted.len);
+            (sges, len, is_said) = (posted.sges.clone(), posted.len, posted.is_said);
         });
         let (what, kind) = match reason {
+            _ if is_said => return,
             Reason::LocalKey
             | Reason::LocalDomain
             | Reason::LocalRange
@@ -167,7 +168,8 @@ impl Qp {
     ) -> Reason {
         let mrs = &self.pd.context.device.mrs;
         let (sge, denial) = mrs.denial_of(pd, sges, len, LOCAL_WRITE);
-        if let (Some(check), Some(sge)) = (self.check(), sge) {
+        let check = self.check().filter(|check| !check.is_receive_said(wr_id));
+        if let (Some(check), Some(sge)) = (check, sge) {
             check.checker.report.say(Kind::Failed, || {
                 let queue = &check.receives.name;
                 let call = if self.srq.is_some() { "ibv_post_srq_recv" } else { "ibv_post_recv" };

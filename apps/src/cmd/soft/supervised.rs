@@ -17,54 +17,73 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
-use soft_rnic::check::{RECORD, STATUS, Tally};
+use soft_rnic::check::{Checked, RECORD, STATUS, read};
 
 use crate::outcome::Outcome;
 use crate::signals;
 
+use super::report::{Report, Run};
+
 /// What makes the command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fails {
+    Never,
     WithFindings,
     WithNotes,
 }
 
 impl Fails {
     /// By the value of `--check`.
-    pub(super) fn of(check: &str) -> Option<Fails> {
+    pub(super) fn of(check: &str) -> Fails {
         match check {
-            "fail" => Some(Fails::WithFindings),
-            "strict" => Some(Fails::WithNotes),
-            _ => None,
+            "fail" => Fails::WithFindings,
+            "strict" => Fails::WithNotes,
+            _ => Fails::Never,
         }
     }
 
-    /// Whether this is a failure, and why, in a line.
-    fn judge(self, tally: Tally) -> (bool, Option<String>) {
-        let Tally { checked, with_findings, with_notes } = tally;
-        let of = |n: u64, what| format!("{n} of {checked} processes that opened a device: {what}");
+    /// Why this is a failure, if it is one.
+    fn judge(self, all: &[Checked]) -> Option<String> {
+        let with = |has: fn(&Checked) -> bool| all.iter().filter(|of| has(of)).count();
+        let (findings, notes) =
+            (with(|of| !of.findings.is_empty()), with(|of| !of.notes.is_empty()));
+        let of = |n, what| format!("{n} of {} processes that opened a device: {what}", all.len());
         match self {
-            _ if with_findings > 0 => (true, Some(of(with_findings, "findings"))),
-            Fails::WithNotes if with_notes > 0 => (true, Some(of(with_notes, "notes"))),
-            _ if checked == 0 => {
-                let why = "no process opened a device: nothing was checked";
-                (self == Fails::WithNotes, Some(why.into()))
-            }
-            _ => (false, None),
+            Fails::Never => None,
+            // Whatever the program says: a test that checks nothing is none.
+            _ if all.is_empty() => Some("no process opened a device: nothing was checked".into()),
+            _ if findings > 0 => Some(of(findings, "findings")),
+            Fails::WithNotes if notes > 0 => Some(of(notes, "notes")),
+            _ => None,
         }
     }
 }
 
 /// Runs the program to its end, and ends as it does, or with [`STATUS`].
-pub(super) fn run(mut program: Command, fails: Fails) -> Outcome {
+pub(super) fn run(
+    mut program: Command,
+    words: &[String],
+    (fails, report): (Fails, Option<&Report>),
+) -> Outcome {
     let record = File::from(memfd_create("rdma-conn check", MemfdFlags::CLOEXEC)?);
     program.env(RECORD, format!("/proc/{}/fd/{}", std::process::id(), record.as_raw_fd()));
-    let status = supervise(&mut program)?;
-    let (is_failure, why) = fails.judge(Tally::read(record)?);
-    if let Some(why) = why {
+    let status = shells(supervise(&mut program)?);
+    let processes = read(record)?;
+    let why = fails.judge(&processes);
+    if let Some(report) = report {
+        report.write(&Run {
+            command: words,
+            program_status: status,
+            failed: why.is_some(),
+            why: why.as_deref(),
+            counts_notes: fails == Fails::WithNotes,
+            processes: &processes,
+        })?;
+    }
+    if let Some(why) = &why {
         remark!("rdma-conn soft: {why}");
     }
-    std::process::exit(if is_failure { STATUS } else { shells(status) })
+    std::process::exit(if why.is_some() { STATUS } else { status })
 }
 
 /// A status as a shell has it.
@@ -120,15 +139,15 @@ mod tests {
 
     #[test]
     fn findings_fail_and_notes_only_if_they_are_to() {
-        let judge = |fails: Fails, counts: [u64; 3]| {
-            let [checked, with_findings, with_notes] = counts;
-            fails.judge(Tally { checked, with_findings, with_notes }).0
+        let of = |record: &str| {
+            let all = read(record.as_bytes()).unwrap();
+            [Fails::Never, Fails::WithFindings, Fails::WithNotes]
+                .map(|fails| fails.judge(&all).is_some())
         };
-        let of = |counts| [Fails::WithFindings, Fails::WithNotes].map(|fails| judge(fails, counts));
-        assert_eq!(of([1, 0, 0]), [false, false]);
-        assert_eq!(of([2, 0, 1]), [false, true]);
-        assert_eq!(of([2, 1, 0]), [true, true]);
-        assert_eq!(of([0, 0, 0]), [false, true]);
+        assert_eq!(of("c 1 a\n"), [false, false, false]);
+        assert_eq!(of("c 1 a\nc 2 b\nn 1 note\n"), [false, false, true]);
+        assert_eq!(of("c 1 a\nc 2 b\nf 2 finding\n"), [false, true, true]);
+        assert_eq!(of(""), [false, true, true], "nothing was checked");
     }
 
     #[test]

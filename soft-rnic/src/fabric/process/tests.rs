@@ -233,8 +233,11 @@ impl Wild {
         self.rings.scribble_request(self.index, words);
         let sender = self.directory.qp(far(slot(0)));
         sender.state.store(State::Rts as u32, Ordering::Relaxed);
-        let status = pick(random, &[4, 9, 10, 11, 4 + 8 * more]) as u8;
-        let verdict = [random.below(5 + more) as u8, status, 0, 0];
+        let refusals =
+            [Reason::LocalGone, Reason::PeerInvalid, Reason::PeerKey, Reason::PeerOperation];
+        let [a, b, c, d] = refusals.map(|reason| reason as u64);
+        let reason = pick(random, &[a, b, c, d, a + 7 * more]) as u8;
+        let verdict = [random.below(5 + more) as u8, reason, 0, 0];
         let kinds = pair(0, u32::from_le_bytes(verdict));
         let reply = [kinds, pair(target, number(random)), random.next_u64(), 0];
         self.rings.scribble_reply(self.index, reply);

@@ -1,0 +1,188 @@
+//! What the processes of a checked program have reported, as a file for other programs.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use maud::{PreEscaped, html};
+use serde::Serialize;
+use soft_rnic::check::Checked;
+
+use crate::outcome::{Failure, printable, usage};
+
+/// What the file is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Junit,
+    Json,
+}
+
+/// A file that is asked for.
+#[derive(Debug)]
+pub(super) struct Report {
+    format: Format,
+    file: PathBuf,
+}
+
+/// What a run has come to.
+#[derive(Serialize)]
+pub(super) struct Run<'a> {
+    /// The program, and its arguments.
+    pub(super) command: &'a [String],
+    /// As a shell has it.
+    pub(super) program_status: i32,
+    /// Whether the command fails, and why.
+    pub(super) failed: bool,
+    pub(super) why: Option<&'a str>,
+    /// Notes are failures, too.
+    #[serde(skip)]
+    pub(super) counts_notes: bool,
+    #[serde(serialize_with = "processes")]
+    pub(super) processes: &'a [Checked],
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    process: u32,
+    program: &'a str,
+    findings: &'a [String],
+    notes: &'a [String],
+}
+
+fn processes<S: serde::Serializer>(all: &[Checked], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(all.iter().map(|of| Process {
+        process: of.process,
+        program: &of.program,
+        findings: &of.findings,
+        notes: &of.notes,
+    }))
+}
+
+impl Report {
+    /// The words behind `--report`: a format, and a file in a folder that is there.
+    pub(super) fn of(words: &[OsString]) -> Result<Option<Report>, Failure> {
+        let [format, file] = words else { return Ok(None) };
+        let format = match format.as_encoded_bytes() {
+            b"junit" => Format::Junit,
+            b"json" => Format::Json,
+            _ => {
+                let shown = printable(&format.to_string_lossy());
+                return Err(usage(format!("--report {shown}: write --report junit FILE, or json")));
+            }
+        };
+        let file = super::file_in_a_folder("--report", Path::new(file))?;
+        Ok(Some(Report { format, file }))
+    }
+
+    /// Writes the file; an older one is replaced.
+    pub(super) fn write(&self, run: &Run<'_>) -> io::Result<()> {
+        let text = match self.format {
+            Format::Junit => junit(run),
+            Format::Json => serde_json::to_string(run)? + "\n",
+        };
+        let said = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.file.display()));
+        std::fs::write(&self.file, text).map_err(said)
+    }
+}
+
+/// A suite for each process, and in it a case for each finding, or one that has passed.
+fn junit(run: &Run<'_>) -> String {
+    let suite = |of: &Checked| {
+        let notes: &[String] = if run.counts_notes { &of.notes } else { &[] };
+        let failures: Vec<_> = of.findings.iter().chain(notes).map(|text| xml(text)).collect();
+        let program = xml(&of.program);
+        let name = format!("{program} {}", of.process);
+        html! {
+            testsuite name=(name) tests=(failures.len().max(1)) failures=(failures.len()) {
+                @for (nth, text) in failures.iter().enumerate() {
+                    testcase classname=(program) name={ "finding " (nth + 1) } {
+                        failure message=(text) {}
+                    }
+                }
+                @if failures.is_empty() {
+                    testcase classname=(program) name="no findings" {}
+                }
+                @if notes.is_empty() && !of.notes.is_empty() {
+                    system-out { (xml(&of.notes.join("\n"))) }
+                }
+            }
+        }
+    };
+    let nothing = html! {
+        testsuite name="rdma-conn soft" tests="1" failures=(u32::from(run.failed)) {
+            testcase classname="rdma-conn soft" name="a process opens a device" {
+                @if let Some(why) = run.why.filter(|_| run.failed) {
+                    failure message=(why) {}
+                }
+            }
+        }
+    };
+    let suites = html! {
+        (PreEscaped("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"))
+        testsuites name="rdma-conn soft --check" {
+            @for of in run.processes { (suite(of)) }
+            @if run.processes.is_empty() { (nothing) }
+        }
+    };
+    suites.into_string() + "\n"
+}
+
+/// A text without characters that XML does not have.
+fn xml(text: &str) -> String {
+    let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.replace(is_bad, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(program: &str, findings: &[&str], notes: &[&str]) -> Checked {
+        let lines: Vec<_> = [("c", program)]
+            .into_iter()
+            .chain(findings.iter().map(|text| ("f", *text)))
+            .chain(notes.iter().map(|text| ("n", *text)))
+            .map(|(letter, text)| format!("{letter} 7 {text}\n"))
+            .collect();
+        soft_rnic::check::read(lines.concat().as_bytes()).unwrap().remove(0)
+    }
+
+    fn run(processes: &[Checked]) -> Run<'_> {
+        Run {
+            command: &[],
+            program_status: 0,
+            failed: true,
+            why: Some("nothing was checked"),
+            counts_notes: false,
+            processes,
+        }
+    }
+
+    #[test]
+    fn a_finding_is_a_failed_case() {
+        let all = [checked("a<b", &["\"x\" & \u{1}y"], &["a note"]), checked("c", &[], &[])];
+        let text = junit(&run(&all));
+        assert!(text.starts_with("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites "));
+        assert!(text.contains("<testsuite name=\"a&lt;b 7\" tests=\"1\" failures=\"1\">"), "{text}");
+        assert!(text.contains("<failure message=\"&quot;x&quot; &amp; \u{fffd}y\"></failure>"));
+        assert!(text.contains("<system-out>a note</system-out>"), "{text}");
+        assert!(text.contains("<testcase classname=\"c\" name=\"no findings\"></testcase>"));
+        let strict = junit(&Run { counts_notes: true, ..run(&all) });
+        assert!(strict.contains("tests=\"2\" failures=\"2\""), "{strict}");
+    }
+
+    #[test]
+    fn a_run_without_a_checked_process_is_a_failed_case() {
+        let text = junit(&run(&[]));
+        assert!(text.contains("<failure message=\"nothing was checked\"></failure>"), "{text}");
+    }
+
+    #[test]
+    fn json_has_all_that_was_reported() {
+        let all = [checked("a", &["f"], &["n"])];
+        let value = serde_json::to_value(run(&all)).unwrap();
+        let of = &value["processes"][0];
+        assert_eq!((&of["process"], &of["program"]), (&7.into(), &"a".into()));
+        assert_eq!((&of["findings"][0], &of["notes"][0]), (&"f".into(), &"n".into()));
+    }
+}
