@@ -252,6 +252,38 @@ fn a_program_that_posts_nothing_has_nothing_outstanding() {
     assert_refused(&["trace", &other], 2, "no trace of this name");
 }
 
+/// The client's first request fails by a fault, and all has been polled when it ends.
+#[test]
+fn a_failed_request_is_listed_with_its_reason() {
+    if !has_pingpong() {
+        return;
+    }
+    let folder = Folder::new("failed");
+    let file = folder.named("fails");
+    let server = Traced::start(&file, &["-p", "28516"]);
+    let words = ["soft", "--trace", &file, "--faults", "flush=1,seed=1", "--", PINGPONG];
+    let client = || run(&[&words[..], &["-g", "0", "-p", "28516", "127.0.0.1"]].concat());
+    let start = Instant::now();
+    // The server may not listen yet.
+    let said = loop {
+        client();
+        let said = trace(&[&file]);
+        if said.contains("  failed ") {
+            break said;
+        }
+        assert!(start.elapsed() < PATIENCE, "{said}");
+    };
+    assert!(said.contains("WR_FLUSH: injected: the queue pair fails"), "{said}");
+    let why = "a request of its own has failed: injected: the queue pair fails";
+    assert!(said.contains(" went to ERR ") && said.contains(why), "{said}");
+    let lines = json(&[&file]);
+    let failed = lines.iter().find_map(|line| line["failed"].get(0)).unwrap();
+    assert_eq!((&failed["status"], &failed["event"]), (&"WR_FLUSH".into(), &"complete".into()));
+    let ended = lines.iter().find_map(|line| line["ended"].get(0)).unwrap();
+    assert_eq!((&ended["state"], &ended["why"]), (&"ERR".into(), &why.into()));
+    drop(server);
+}
+
 #[test]
 fn what_is_no_trace_is_refused_and_says_what_is() {
     let other = Scratch::new("trace-of-something-else", 4096);

@@ -3,6 +3,8 @@
 //!
 //! **Contract: a number keeps its meaning.** docs/soft-device.md has the table, and a test compares both.
 
+use core::fmt;
+
 use verbs_sys::ibv_wc_status;
 
 macro_rules! reasons {
@@ -172,6 +174,17 @@ impl Cause {
             Origin::Program => Reason::FlushedByProgram,
             Origin::Cq => Reason::FlushedByCq,
             Origin::Device => Reason::FlushedByDevice,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.reason.map_or("no reason is known", Reason::text);
+        match self.origin {
+            Origin::Request => write!(f, "a request of its own has failed: {reason}"),
+            Origin::Peer => write!(f, "it has refused a request of its peer: {reason}"),
+            _ => f.write_str(self.flush().text()),
         }
     }
 }

@@ -75,6 +75,7 @@ fn the_other_process() {
         "receiver" => no_receive_request(),
         "response" => no_response(),
         "unpolled" => nothing_polled(),
+        "refused" => refused(),
         "shared" => shared_queue(),
         "drained" => drained(),
         "batch" => batch(),
@@ -212,6 +213,33 @@ fn a_request_waits_for_a_response() {
         assert_eq!(outstanding(&trace, 0).0, [(1, untaken(device))]);
         assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, Wait::Response);
         assert_eq!(trace.queue_pairs[1].state, "RESET");
+    }
+}
+
+/// The peer permits no such access; both ends poll all that there is.
+fn refused() {
+    let p = Pair::with(net(), Config::default(), Config { access: 0, ..Config::default() });
+    assert_eq!(post(&p, 7, W::IBV_WR_RDMA_WRITE, SIGNALED), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "REM_INV_REQ");
+    assert!(p.net.reaches(p.qp[1], ibv_qp_state::IBV_QPS_ERR));
+    keep(p);
+}
+
+#[test]
+fn a_request_that_has_failed_is_there_with_its_reason() {
+    const FLAGS: &str = "the peer's qp_access_flags do not permit the operation";
+    for (device, trace) in each_killed("refused") {
+        let failed = trace.events.iter().find(|event| event.what == "complete").unwrap();
+        let what = (failed.wr_id, failed.operation, failed.status);
+        assert_eq!(what, (7, Some("WRITE"), Some("REM_INV_REQ")));
+        let own = match device {
+            WIRED => "the peer takes the request for invalid, and does not say why",
+            _ => FLAGS,
+        };
+        assert_eq!(failed.why.as_deref(), Some(own));
+        let why = |nth: usize| trace.queue_pairs[nth].why.clone().unwrap();
+        assert_eq!(why(0), format!("a request of its own has failed: {own}"));
+        assert_eq!(why(1), format!("it has refused a request of its peer: {FLAGS}"));
     }
 }
 

@@ -13,6 +13,7 @@ use crate::objects::pending::Wait;
 use crate::objects::qp::Parts;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Cq, Qp, Sq};
+use crate::reason::Cause;
 use crate::trace::queue::{Queue, Shape};
 
 impl Parts {
@@ -52,7 +53,7 @@ impl Qp {
 
     pub(crate) fn trace_state(&self, state: State) {
         if let Some(trace) = self.trace() {
-            trace.state(state as u8);
+            trace.state(state as u8, self.cause().map_or(0, Cause::code));
         }
     }
 

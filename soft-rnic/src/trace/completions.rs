@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use host::sync::Mutex;
+use verbs_sys::ibv_wc_opcode;
 
 use super::block::Block;
 use super::layout::{HEADER, Kind, RECV, high, kind, low, object};
@@ -34,8 +35,8 @@ impl Completions {
     /// up to a position. The producers' lock is held.
     pub(crate) fn came(&self, words: &[u64; 6], position: Option<u32>) {
         let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
-        let operation = if position.is_some() { 0 } else { RECV };
-        let what = (operation, status.into(), high(words[2]));
+        let operation = operation(ibv_wc_opcode(high(words[1])));
+        let what = (operation, with_reason(words), high(words[2]));
         self.tracer.log(Kind::Completion, what, (qp, self.number), wr_id);
         let Some(queue) = self.tracer.queue(qp) else { return };
         match position {
@@ -51,8 +52,9 @@ impl Completions {
 
     /// The program has taken a completion.
     pub(crate) fn polled(&self, words: &[u64; 6]) {
-        let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
-        let what = (0, status.into(), high(words[2]));
+        let (wr_id, qp) = (words[0], high(words[3]));
+        let operation = operation(ibv_wc_opcode(high(words[1])));
+        let what = (operation, with_reason(words), high(words[2]));
         self.tracer.log(Kind::Poll, what, (qp, self.number), wr_id);
     }
 
@@ -67,6 +69,26 @@ impl Completions {
     pub(crate) fn overran(&self) {
         self.block.set(object::OVERRUN, 1);
     }
+}
+
+/// The operation of a completion.
+fn operation(opcode: ibv_wc_opcode) -> u64 {
+    match opcode {
+        ibv_wc_opcode::IBV_WC_SEND => 0,
+        ibv_wc_opcode::IBV_WC_RDMA_WRITE => 1,
+        ibv_wc_opcode::IBV_WC_RDMA_READ => 2,
+        ibv_wc_opcode::IBV_WC_COMP_SWAP => 3,
+        ibv_wc_opcode::IBV_WC_FETCH_ADD => 4,
+        ibv_wc_opcode::IBV_WC_ATOMIC_WRITE => 5,
+        ibv_wc_opcode::IBV_WC_BIND_MW => 6,
+        ibv_wc_opcode::IBV_WC_LOCAL_INV => 7,
+        _ => RECV,
+    }
+}
+
+/// The status of a completion, and its `vendor_err` as the second byte.
+fn with_reason(words: &[u64; 6]) -> u64 {
+    words[1] & 0xff | (words[2] & 0xff) << 8
 }
 
 impl Drop for Completions {

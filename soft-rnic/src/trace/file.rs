@@ -153,7 +153,8 @@ impl TraceFile {
         room.cqs
     }
 
-    /// Writes a record, and returns its time. `what` is an operation, a status, flags and a length.
+    /// Writes a record, and returns its time. `what` is an operation, a status with a reason in its second
+    /// byte, and a length.
     pub(crate) fn log(
         &self,
         kind: Kind,
@@ -165,7 +166,7 @@ impl TraceFile {
         // Relaxed: each record is found valid or torn by itself.
         let nth = self.word(head::LOGGED).fetch_add(1, Ordering::Relaxed);
         let at = HEADER + (nth as usize & (LOG_RECORDS - 1)) * RECORD;
-        let bytes = kind as u64 | (operation & 0xff) << 8 | (status & 0xff) << 16;
+        let bytes = kind as u64 | (operation & 0xff) << 8 | (status & 0xffff) << 16;
         let what = bytes | u64::from(length) << 32;
         let words = [nth.wrapping_add(1), time, what, pair(number, other), wr_id];
         // Release, each: the number goes before what it would vouch for, and comes back after it.

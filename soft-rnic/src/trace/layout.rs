@@ -7,7 +7,7 @@
 /// The first eight bytes of a trace.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAtrac");
 /// Of the format: it changes with every change of this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes that a trace may have. Only what is used takes up room on the disk; queues for which
 /// none is left are not traced.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -83,6 +83,8 @@ pub(crate) mod object {
     /// The address of the other end's device as an IPv6 address, if it is on a network: its first eight
     /// bytes, and the others.
     pub(crate) const PEER_ADDRESS: [usize; 2] = [20, 21];
+    /// Why a queue pair is in an error state ([`Cause`](crate::reason::Cause)).
+    pub(crate) const CAUSE: usize = 22;
 }
 
 /// Words of a request.
@@ -103,7 +105,8 @@ pub(crate) mod record {
     /// Its number plus one; written last.
     pub(crate) const NUMBER: usize = 0;
     pub(crate) const TIME: usize = 1;
-    /// The event, an operation, a status and flags, a byte each, and a length above.
+    /// The event, an operation, a status and the reason of a failure, a byte each, and a length above. Of a change
+    /// of state, where its cause comes from in place of an operation.
     pub(crate) const WHAT: usize = 2;
     /// The object's number, and another's above.
     pub(crate) const OBJECT: usize = 3;

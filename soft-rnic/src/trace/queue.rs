@@ -85,10 +85,13 @@ impl Queue {
         self.block.file.log(event, (0, 0, 0), (self.number, 0), 0);
     }
 
-    /// The state changes; both sides' locks are held, or it is an error.
-    pub(crate) fn state(&self, state: u8) {
+    /// The state changes; both sides' locks are held, or it is an error, which has a cause.
+    pub(crate) fn state(&self, state: u8, cause: u16) {
         let peer = high(self.block.get(object::STATE));
-        let time = self.log(Kind::State, (0, state.into(), 0), peer, 0);
+        let [reason, origin] = cause.to_le_bytes();
+        let status = u64::from(u16::from_le_bytes([state, reason]));
+        let time = self.log(Kind::State, (origin.into(), status, 0), peer, 0);
+        self.block.set(object::CAUSE, cause.into());
         self.block.set(object::STATE_SINCE, time);
         self.block.set(object::STATE, pair(state.into(), peer));
     }

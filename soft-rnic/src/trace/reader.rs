@@ -11,6 +11,8 @@ use std::io::Read;
 
 use verbs_sys::ibv_wc_status;
 
+use crate::reason::{Cause, Reason};
+
 use super::layout::{
     EVENTS, HEADER, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION, checksum,
     head, high, kind, low, object, record,
@@ -56,7 +58,7 @@ pub struct Event {
     pub time_ns: u64,
     /// What has happened.
     pub what: &'static str,
-    /// Of a post: the operation.
+    /// Of a post and a completion: the operation.
     pub operation: Option<&'static str>,
     /// The queue pair, or another object.
     pub number: u32,
@@ -68,6 +70,8 @@ pub struct Event {
     pub status: Option<&'static str>,
     /// Bytes.
     pub len: u32,
+    /// Of a completion in error, and of a change to an error state: why.
+    pub why: Option<String>,
 }
 
 /// Why a file cannot be read as a trace.
@@ -226,18 +230,23 @@ impl Trace {
 /// None of a kind that there is not.
 fn event(all: &[u64; RECORD]) -> Option<Event> {
     let what = all[record::WHAT];
-    let [event, operation, status, ..] = what.to_le_bytes();
+    let [event, operation, status, reason, ..] = what.to_le_bytes();
     let name = EVENTS.get(usize::from(event))?;
+    let why = match *name {
+        "state" => Cause::of(u16::from_le_bytes([reason, operation])).map(|why| why.to_string()),
+        _ => Reason::of(reason).map(|reason| reason.text().to_owned()),
+    };
     let operation = super::layout::OPERATIONS.get(usize::from(operation));
     Some(Event {
         time_ns: all[record::TIME],
         what: name,
-        operation: operation.copied().filter(|_| *name == "post"),
+        operation: operation.copied().filter(|_| matches!(*name, "post" | "complete")),
         number: low(all[record::OBJECT]),
         other: high(all[record::OBJECT]),
         wr_id: all[record::WR_ID],
         status: status_of(name, status),
         len: high(what),
+        why,
     })
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 use soft_rnic::trace::{CompletionQueue, Event, Stage};
 
-use super::why::{Of, Outstanding, Queue, Report, Why};
+use super::why::{self, Of, Outstanding, Queue, Report, Why};
 
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
@@ -17,6 +17,8 @@ pub(super) struct Line<'a> {
     last_event_ns: u64,
     queues: Vec<Queued<'a>>,
     completion_queues: Vec<Completions>,
+    failed: Vec<Happened>,
+    ended: Vec<Ended<'a>>,
     torn: u64,
     left_out: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -95,6 +97,34 @@ struct Happened {
     other: u32,
     wr_id: u64,
     bytes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Ended<'a> {
+    qp_num: u32,
+    state: &'static str,
+    time_ns: u64,
+    why: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_process: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_why: Option<&'a str>,
+}
+
+fn ended<'a>(end: &why::Ended<'a>) -> Ended<'a> {
+    Ended {
+        qp_num: end.number,
+        state: end.state,
+        time_ns: end.time_ns,
+        why: end.why,
+        peer: end.peer,
+        peer_process: end.of_peer.map(|(process, _)| process),
+        peer_why: end.of_peer.map(|(_, why)| why),
+    }
 }
 
 impl<'a> Line<'a> {
@@ -109,6 +139,8 @@ impl<'a> Line<'a> {
             last_event_ns: trace.last_ns,
             queues: report.queues.iter().map(queue).collect(),
             completion_queues: trace.completion_queues.iter().map(completions).collect(),
+            failed: report.failed.iter().map(|event| happened(event)).collect(),
+            ended: report.ended.iter().map(ended).collect(),
             torn: trace.torn,
             left_out: trace.left_out,
             events: report.events.iter().map(happened).collect(),
@@ -178,5 +210,6 @@ fn happened(event: &Event) -> Happened {
         other: event.other,
         wr_id: event.wr_id,
         bytes: event.len,
+        why: event.why.clone(),
     }
 }

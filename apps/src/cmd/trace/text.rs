@@ -33,9 +33,46 @@ pub(super) fn print(report: &Report<'_>, shown: usize) {
     if report.idle > 0 {
         say!("  {} without outstanding requests", count(report.idle, "queue"));
     }
+    print_failures(report, shown);
     print_losses(report);
     for event in report.events {
         say!("  {}", line(event, trace.last_ns));
+    }
+}
+
+/// Requests that have failed, as far as the log goes back, and queue pairs with them.
+fn print_failures(report: &Report<'_>, shown: usize) {
+    let last_ns = report.found.trace.last_ns;
+    let alike = |one: &&Event, other: &&Event| {
+        let of = |event: &Event| (event.number, event.operation, event.status);
+        of(one) == of(other) && one.why == other.why
+    };
+    let alike: Vec<_> = report.failed.chunk_by(alike).collect();
+    for events in alike.iter().take(shown) {
+        let Some(Event { operation, status, number, wr_id, why, time_ns, .. }) = events.first()
+        else {
+            continue;
+        };
+        let times = if events.len() > 1 { format!("{} × ", events.len()) } else { String::new() };
+        let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        say!(
+            "  failed {} before the last event: {times}{} wr_id {} on QP {number:#08x}: {}{why}",
+            time(last_ns.saturating_sub(*time_ns)),
+            operation.unwrap_or("request"),
+            id(*wr_id),
+            status.unwrap_or("error")
+        );
+    }
+    let more: usize = alike.iter().skip(shown).map(|events| events.len()).sum();
+    if more > 0 {
+        say!("  and {} failed: --all shows each", count(more, "more request"));
+    }
+    for end in report.ended.iter().take(shown) {
+        let before = time(last_ns.saturating_sub(end.time_ns));
+        say!("  QP {:#08x} went to {} {before} before the last event: {}", end.number, end.state, end.why);
+        if let (Some(peer), Some((process, why))) = (end.peer, end.of_peer) {
+            say!("    its peer, QP {peer:#08x} in process {process}: {why}");
+        }
     }
 }
 

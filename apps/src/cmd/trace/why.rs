@@ -14,6 +14,8 @@ pub(super) struct Known<'a> {
     traces: Vec<Numbers<'a>>,
     /// The first queue pair of a number, and the trace that it is in.
     pairs: HashMap<u32, (usize, &'a QueuePair)>,
+    /// Why the queue pair of a number is in an error state, or last was, and of which process it is.
+    ended: HashMap<u32, (u32, &'a str)>,
 }
 
 /// What has a number in one trace.
@@ -27,13 +29,15 @@ struct Numbers<'a> {
 
 impl<'a> Known<'a> {
     pub(super) fn of(all: &'a [Found]) -> Known<'a> {
-        let mut pairs = HashMap::new();
+        let (mut pairs, mut ended) = (HashMap::new(), HashMap::new());
         for (nth, found) in all.iter().enumerate() {
             for pair in &found.trace.queue_pairs {
                 pairs.entry(pair.number).or_insert((nth, pair));
             }
+            let why = ends(&found.trace).into_iter().map(|end| (end.number, end.why));
+            ended.extend(why.map(|(number, why)| (number, (found.trace.process, why))));
         }
-        Known { traces: all.iter().map(Numbers::of).collect(), pairs }
+        Known { traces: all.iter().map(Numbers::of).collect(), pairs, ended }
     }
 }
 
@@ -60,7 +64,46 @@ pub(super) struct Report<'a> {
     pub(super) queues: Vec<Queue<'a>>,
     /// Queue pairs and shared queues without.
     pub(super) idle: usize,
+    /// Completions in error, oldest first.
+    pub(super) failed: Vec<&'a Event>,
+    /// Queue pairs that have failed.
+    pub(super) ended: Vec<Ended<'a>>,
     pub(super) events: &'a [Event],
+}
+
+/// A queue pair that has gone to an error state.
+pub(super) struct Ended<'a> {
+    pub(super) number: u32,
+    pub(super) state: &'static str,
+    pub(super) time_ns: u64,
+    pub(super) why: &'a str,
+    pub(super) peer: Option<u32>,
+    /// The process of the peer, and why that is in an error state, if it is.
+    pub(super) of_peer: Option<(u32, &'a str)>,
+}
+
+/// Those that the log has, which may be destroyed, and those whose change it has no more.
+fn ends(trace: &Trace) -> Vec<Ended<'_>> {
+    let of = |(number, state, time_ns, peer): (u32, &'static str, u64, u32), why| {
+        let peer = (peer != 0).then_some(peer);
+        Ended { number, state, time_ns, why, peer, of_peer: None }
+    };
+    let changes = trace.events.iter().filter(|event| event.what == "state");
+    let logged: Vec<_> = changes
+        .filter_map(|event| {
+            let to = (event.number, event.status?, event.time_ns, event.other);
+            Some(of(to, event.why.as_deref()?))
+        })
+        .collect();
+    let is_logged = |number: u32| logged.iter().any(|end| end.number == number);
+    let pairs = trace.queue_pairs.iter().filter(|pair| !is_logged(pair.number));
+    let kept: Vec<_> = pairs
+        .filter_map(|pair| {
+            let to = (pair.number, pair.state, pair.state_since_ns, pair.peer.unwrap_or(0));
+            Some(of(to, pair.why.as_deref()?))
+        })
+        .collect();
+    kept.into_iter().chain(logged).collect()
 }
 
 /// A queue with outstanding requests.
@@ -122,7 +165,19 @@ pub(super) fn report<'a>(known: &'a Known<'a>, nth: usize, events: usize) -> Rep
     let is_idle = |queue: &Queue<'_>| queue.sends.is_empty() && queue.receives.is_empty();
     let (idle, queues): (Vec<_>, Vec<_>) = pairs.chain(shared).partition(is_idle);
     let first = trace.events.len().saturating_sub(events);
-    Report { found, queues, idle: idle.len(), events: &trace.events[first..] }
+    let is_failed = |event: &&Event| event.what == "complete" && event.status != Some("SUCCESS");
+    let of_peer = |end: Ended<'a>| Ended {
+        of_peer: end.peer.and_then(|peer| known.ended.get(&peer).copied()),
+        ..end
+    };
+    Report {
+        found,
+        queues,
+        idle: idle.len(),
+        failed: trace.events.iter().filter(is_failed).collect(),
+        ended: ends(trace).into_iter().map(of_peer).collect(),
+        events: &trace.events[first..],
+    }
 }
 
 fn queue_pair<'a>(

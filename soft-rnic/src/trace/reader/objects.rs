@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
+use crate::reason::Cause;
 use crate::trace::layout::{
     ENTRY, HEADER, OPERATIONS, RECV, STATES, TRANSPORTS, checksum, entry, fate, flag, high, low,
     object, wait,
@@ -21,6 +22,8 @@ pub struct QueuePair {
     pub state: &'static str,
     /// When it entered that.
     pub state_since_ns: u64,
+    /// Why, of an error state.
+    pub why: Option<String>,
     /// The queue pair at the other end, once that is known.
     pub peer: Option<u32>,
     /// The address of the device that has that queue pair, if it is on a network.
@@ -176,6 +179,7 @@ impl<'w, 'a> Table<'w, 'a> {
             transport: name(&TRANSPORTS, high(number)),
             state: name(&STATES, low(state)),
             state_since_ns: self.get(object::STATE_SINCE),
+            why: Cause::of(self.get(object::CAUSE) as u16).map(|why| why.to_string()),
             peer: some(high(state)),
             peer_address: self.peer_address(),
             send_cq: low(cqs),

@@ -75,7 +75,7 @@ fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
     let cq = Completions::new(&tracer, 4).unwrap();
     let queue = tracer.pair(&SHAPE, None).unwrap();
     queue.connection((0x42, Some(ADDRESS)), [14, 5, 6]);
-    queue.state(3);
+    queue.state(3, 0);
     for (position, flags) in [(1, 0), (2, flag::SIGNALED), (3, 0), (4, flag::SIGNALED)] {
         queue.posted(position, &posting(100 + u64::from(position), flags));
     }
