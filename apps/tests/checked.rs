@@ -39,7 +39,11 @@ fn assert_ends(output: &Output, status: Option<i32>, says: &str) {
 #[test]
 fn a_finding_of_any_process_counts() {
     let says = "rdma-conn soft: 1 of 2 processes that opened a device: findings\n";
-    assert_ends(&script("--check=fail", "mark c 1; (mark c 2; mark f 2) & wait; exit 0"), FOUND, says);
+    assert_ends(
+        &script("--check=fail", "mark c 1; (mark c 2; mark f 2) & wait; exit 0"),
+        FOUND,
+        says,
+    );
     assert_ends(&script("--check=strict", "mark c 1; mark f 1; mark c 2; exit 7"), FOUND, says);
     assert_ends(&script("--check=fail", "mark c 1; mark c 2; mark f 2; kill -9 $$"), FOUND, says);
 }
@@ -101,7 +105,8 @@ fn a_report_has_what_each_process_has_found() {
     assert_eq!((&value["program_status"], &value["failed"]), (&3.into(), &false.into()));
     assert_eq!(value["processes"][1]["findings"][0], "a text");
     assert_eq!(value["processes"][0]["notes"][0], "a text");
-    let output = script_with(&["--check=fail", "--report", "json", json.0.to_str().unwrap()], words);
+    let output =
+        script_with(&["--check=fail", "--report", "json", json.0.to_str().unwrap()], words);
     let value: serde_json::Value = serde_json::from_str(&json.text()).unwrap();
     assert_eq!((output.status.code(), &value["failed"]), (FOUND, &true.into()));
 }
@@ -109,7 +114,10 @@ fn a_report_has_what_each_process_has_found() {
 #[test]
 fn a_report_that_cannot_be_is_refused_before_the_program_runs() {
     for (flags, says) in [
-        (&["--check", "--report", "xml", "r"][..], "--report xml: write --report junit FILE, or json"),
+        (
+            &["--check", "--report", "xml", "r"][..],
+            "--report xml: write --report junit FILE, or json",
+        ),
         (&["--check", "--report", "json", "/nowhere/r"], "there is no folder /nowhere"),
         (&["--report", "json", "r"], "--check"),
     ] {

@@ -160,8 +160,7 @@ impl Cause {
     /// The cause of this number; none for 0, or another that is none's.
     pub(crate) fn of(code: u16) -> Option<Cause> {
         let [reason, origin] = code.to_le_bytes();
-        let origins =
-            [Origin::Request, Origin::Peer, Origin::Program, Origin::Cq, Origin::Device];
+        let origins = [Origin::Request, Origin::Peer, Origin::Program, Origin::Cq, Origin::Device];
         let origin = origins.into_iter().find(|known| *known as u8 == origin)?;
         Some(Cause { origin, reason: Reason::of(reason) })
     }
@@ -204,7 +203,7 @@ pub fn vendor_err(number: u32) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A row for each, in order: `| number | status | text |`.
+    /// A row for each, in order: `| number | hexadecimal | status | text |`.
     #[test]
     fn the_documentation_has_each_number() {
         let text = include_str!("../../docs/soft-device.md");
@@ -216,7 +215,7 @@ mod tests {
         let known = Reason::ALL.iter().map(|reason| {
             let status = verbs_sys::wc_status_name(reason.status());
             let number = *reason as u8;
-            (number, format!("| {number} | `{status}` | {} |", reason.text()))
+            (number, format!("| {number} | {number:#x} | `{status}` | {} |", reason.text()))
         });
         assert_eq!(found, known.collect::<Vec<_>>());
     }

@@ -613,7 +613,8 @@ fn never_signaled() {
 #[test]
 fn a_send_queue_that_is_full_without_a_signalled_request_is_found() {
     for (_, lines) in reports("unsignaled") {
-        let ends = "is refused (ENOMEM): the send queue is full, and none of its 16 requests is signalled";
+        let ends =
+            "is refused (ENOMEM): the send queue is full, and none of its 16 requests is signalled";
         assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x8 on QP 0x", ends);
         assert_eq!(lines[1..], ["1 finding, 0 notes"]);
     }
@@ -634,8 +635,7 @@ fn an_object_that_is_given_up_while_it_is_used_is_found() {
     for (_, lines) in reports("domain") {
         let begins = "finding: ibv_dealloc_pd of a protection domain is refused (EBUSY): it is in use by QP 0x";
         assert_line(&lines[0], begins, " bytes at 0x");
-        let begins =
-            "finding: ibv_destroy_cq of CQ 1 is refused (EBUSY): it is in use by QP 0x";
+        let begins = "finding: ibv_destroy_cq of CQ 1 is refused (EBUSY): it is in use by QP 0x";
         assert_line(&lines[1], begins, ": destroy these first");
         assert_eq!(lines[2..], ["2 findings, 0 notes"]);
     }

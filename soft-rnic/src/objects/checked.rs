@@ -214,7 +214,13 @@ impl Device {
     }
 
     /// Completes what is known of a request that is posted to this queue.
-    fn posted(&self, checker: &Checker, queue: &str, mut posted: Posted, has_print: bool) -> Posted {
+    fn posted(
+        &self,
+        checker: &Checker,
+        queue: &str,
+        mut posted: Posted,
+        has_print: bool,
+    ) -> Posted {
         let len = len_of(&posted.sges);
         let of = |spans: &[Span<'_>]| {
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
@@ -257,7 +263,9 @@ fn print(spans: &[Span<'_>], len: usize) -> Print {
         Err((_, refused)) => {
             static SAID: Once = Once::new();
             SAID.call_once(|| {
-                write(&format!("buffers are not compared: process_vm_writev is refused: {refused}"));
+                write(&format!(
+                    "buffers are not compared: process_vm_writev is refused: {refused}"
+                ));
             });
             Ok(None)
         }

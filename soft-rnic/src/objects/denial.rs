@@ -60,7 +60,7 @@ impl Denial {
 /// A region or window, as reports show it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Registered {
-    key: u32,
+    pub(crate) key: u32,
     first: u64,
     length: u64,
     access: u32,

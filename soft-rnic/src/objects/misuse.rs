@@ -13,11 +13,11 @@ use crate::check::queue::Queue;
 use crate::check::report::{Kind, number};
 use crate::errno;
 use crate::objects::checked::name;
-use crate::objects::denial::{Denial, rights};
+use crate::objects::denial::{Denial, Registered, rights};
 use crate::objects::mr_table::{LOCAL_WRITE, MrTable};
 use crate::objects::pending::Requester;
-use crate::objects::state::{Context, Cq, Pd, Qp, Srq};
 use crate::objects::qp_state::State;
+use crate::objects::state::{Context, Cq, Pd, Qp, Srq};
 use crate::objects::wqe::{Op, Wqe, len_of};
 use crate::reason::Reason;
 
@@ -42,7 +42,7 @@ fn describe(
 ) -> String {
     let bytes = format!("{} at {addr:#x}", number(len, "byte"));
     let region = mrs.registered(key).map_or_else(|| format!("key {key:#x}"), |it| it.to_string());
-    let there_are = || regions(mrs, pd, of);
+    let there_are = || regions(&mrs.regions_of(pd), of);
     match denial {
         Denial::Key => format!("{name} {key:#x} is that of no region: {}", there_are()),
         Denial::Ended => format!("{name} {key:#x} is that of a window whose binding has ended"),
@@ -50,7 +50,7 @@ fn describe(
             format!("{region} is in another protection domain: {}", there_are())
         }
         Denial::QueuePair => format!("{name} {key:#x} is that of a window of another queue pair"),
-        Denial::Range => format!("{bytes} are not all in {region}: {}", there_are()),
+        Denial::Range => format!("{bytes} are not all in {region}{}", others(mrs, pd, of, key)),
         Denial::Rights(missing) => {
             format!("{region} lacks {}: register it with that right", rights(missing))
         }
@@ -58,8 +58,14 @@ fn describe(
     }
 }
 
-fn regions(mrs: &MrTable, pd: u32, of: &str) -> String {
-    let all = mrs.regions_of(pd);
+/// The other regions of a domain, if there are any.
+fn others(mrs: &MrTable, pd: u32, of: &str, key: u32) -> String {
+    let mut all = mrs.regions_of(pd);
+    all.retain(|region| region.key != key);
+    if all.is_empty() { String::new() } else { format!(": {}", regions(&all, of)) }
+}
+
+fn regions(all: &[Registered], of: &str) -> String {
     let shown: Vec<_> = all.iter().take(SHOWN).map(ToString::to_string).collect();
     match (all.len(), all.len() - shown.len()) {
         (0, _) => format!("the protection domain of {of} has no region"),
@@ -115,7 +121,8 @@ impl Qp {
                 if wqe.op != Op::Send && self.peer_here(requester).is_none() =>
             {
                 let bytes = format!("{} at {:#x}", number(len, "byte"), wqe.remote_addr);
-                let what = format!("{bytes} by rkey {:#x}: its process says why under --check", wqe.rkey);
+                let what =
+                    format!("{bytes} by rkey {:#x}: its process says why under --check", wqe.rkey);
                 (what, Kind::Failed)
             }
             // The peer reports it, or there is no mistake of the program's.
@@ -168,13 +175,15 @@ impl Qp {
     ) -> Reason {
         let mrs = &self.pd.context.device.mrs;
         let (sge, denial) = mrs.denial_of(pd, sges, len, LOCAL_WRITE);
-        let check = self.check().filter(|check| !check.is_receive_said(wr_id));
-        if let (Some(check), Some(sge)) = (check, sge) {
+        if let Some(check) = self.check().filter(|check| !check.is_receive_said(wr_id)) {
             check.checker.report.say(Kind::Failed, || {
                 let queue = &check.receives.name;
                 let call = if self.srq.is_some() { "ibv_post_srq_recv" } else { "ibv_post_recv" };
-                let piece = (sge.addr, sge.length.into());
-                let what = describe(mrs, (pd, queue), (sge.lkey, "lkey"), piece, denial);
+                let piece = |sge: ibv_sge| (sge.addr, sge.length.into());
+                let what = sge.map_or_else(
+                    || Reason::LocalGone.text().into(),
+                    |sge| describe(mrs, (pd, queue), (sge.lkey, "lkey"), piece(sge), denial),
+                );
                 let status = wc_status_name(denial.local().status());
                 format!("{call}: RECV wr_id {wr_id:#x} on {queue} failed with {status}: {what}")
             });
@@ -239,7 +248,13 @@ impl Qp {
         let Some(what) = self.why_refused(check, wr, error) else { return };
         let op = Op::of(wr.opcode).or_else(|| Op::of_rare(wr.opcode));
         let op = op.map_or_else(|| format!("opcode {}", wr.opcode.0), |(op, _)| name(op).into());
-        check.checker.refused("ibv_post_send", &format!("{op} wr_id {:#x}", wr.wr_id), &check.name, error, &what);
+        check.checker.refused(
+            "ibv_post_send",
+            &format!("{op} wr_id {:#x}", wr.wr_id),
+            &check.name,
+            error,
+            &what,
+        );
     }
 
     fn why_refused(&self, check: &Queue, wr: &ibv_send_wr, error: c_int) -> Option<String> {
@@ -271,7 +286,8 @@ impl Qp {
                 "it goes inline: a SEND or WRITE may, of {} at most (max_inline_data)",
                 number(cap.max_inline_data.into(), "byte")
             ),
-            () => "the queue pair has no such operation, or the request lacks its address handle".into(),
+            () => "the queue pair has no such operation, or the request lacks its address handle"
+                .into(),
         })
     }
 
@@ -281,7 +297,8 @@ impl Qp {
         let (Some(check), Some(wr)) = (self.check(), wr) else { return };
         let what = match self.state() {
             _ if self.srq.is_some() => {
-                "the queue pair takes from a shared receive queue: post there (ibv_post_srq_recv)".into()
+                "the queue pair takes from a shared receive queue: post there (ibv_post_srq_recv)"
+                    .into()
             }
             state @ (State::Reset | State::Destroyed) => {
                 let state = state_name(state);
@@ -354,7 +371,13 @@ impl Context {
 
     /// `ibv_...` of an object fails, because others use it.
     #[cold]
-    pub(crate) fn check_in_use(&self, error: c_int, call: &str, object: &str, users: impl FnOnce() -> Vec<String>) {
+    pub(crate) fn check_in_use(
+        &self,
+        error: c_int,
+        call: &str,
+        object: &str,
+        users: impl FnOnce() -> Vec<String>,
+    ) {
         let Some(checker) = self.checker.as_ref().filter(|_| error == errno::EBUSY) else { return };
         checker.report.say(Kind::Refused, || {
             let users = users();

@@ -563,7 +563,8 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let object = unsafe { Qp::from_abi(qp) }?.keep();
     if object.is_attached() {
-        let (call, users) = ("ibv_destroy_qp", || vec!["a multicast group (ibv_detach_mcast)".into()]);
+        let (call, users) =
+            ("ibv_destroy_qp", || vec!["a multicast group (ibv_detach_mcast)".into()]);
         object.context.check_in_use(errno::EBUSY, call, &format!("QP {:#x}", object.num), users);
         return Err(errno::EBUSY);
     }

@@ -216,7 +216,13 @@ fn judge_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Misfit> {
         (RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), 0..=7, "7 at most"),
         (RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), 0..=31, "31 at most"),
         (RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), 0..=128, "128 at most"),
-        (DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic.into(), 0..=128, "128 at most"),
+        (
+            DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic.into(),
+            0..=128,
+            "128 at most",
+        ),
     ];
     let is_bad = |(bit, _, value, allowed, _): &(u32, &str, u32, RangeInclusive<u32>, &str)| {
         mask & bit != 0 && !allowed.contains(value)

@@ -129,7 +129,9 @@ fn junit(run: &Run<'_>) -> String {
 
 /// A text without characters that XML does not have.
 fn xml(text: &str) -> String {
-    let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{fffe}' | '\u{ffff}');
+    let is_bad = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{fffe}' | '\u{ffff}')
+    };
     text.replace(is_bad, "\u{fffd}")
 }
 
@@ -163,7 +165,10 @@ mod tests {
         let all = [checked("a<b", &["\"x\" & \u{1}y"], &["a note"]), checked("c", &[], &[])];
         let text = junit(&run(&all));
         assert!(text.starts_with("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites "));
-        assert!(text.contains("<testsuite name=\"a&lt;b 7\" tests=\"1\" failures=\"1\">"), "{text}");
+        assert!(
+            text.contains("<testsuite name=\"a&lt;b 7\" tests=\"1\" failures=\"1\">"),
+            "{text}"
+        );
         assert!(text.contains("<failure message=\"&quot;x&quot; &amp; \u{fffd}y\"></failure>"));
         assert!(text.contains("<system-out>a note</system-out>"), "{text}");
         assert!(text.contains("<testcase classname=\"c\" name=\"no findings\"></testcase>"));

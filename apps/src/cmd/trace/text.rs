@@ -69,7 +69,12 @@ fn print_failures(report: &Report<'_>, shown: usize) {
     }
     for end in report.ended.iter().take(shown) {
         let before = time(last_ns.saturating_sub(end.time_ns));
-        say!("  QP {:#08x} went to {} {before} before the last event: {}", end.number, end.state, end.why);
+        say!(
+            "  QP {:#08x} went to {} {before} before the last event: {}",
+            end.number,
+            end.state,
+            end.why
+        );
         if let (Some(peer), Some((process, why))) = (end.peer, end.of_peer) {
             say!("    its peer, QP {peer:#08x} in process {process}: {why}");
         }

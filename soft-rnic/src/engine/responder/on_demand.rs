@@ -185,10 +185,11 @@ impl<'d> Delivery<'d, '_> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
         let found = resolve_any(mrs, request.pd(), list, len, LOCAL_WRITE, &mut self.room);
-        found.ok_or_else(|| (self.check_buffer(request), Reason::PeerReceiveBuffer))?;
+        let unfit = |it: &Self| (it.check_buffer(request), Reason::PeerReceiveBuffer);
+        found.ok_or_else(|| unfit(self))?;
         match presence(self.message.pages, self.room.as_slice(), true) {
             Presence::There => {}
-            Presence::Gone => return Err(BUFFERS_GONE),
+            Presence::Gone => return Err(unfit(self)),
             Presence::Unknown => return Err(LATER),
         }
         if self.data == Data::Unread {

@@ -50,7 +50,9 @@ impl<'d> Delivery<'d, '_> {
         let domain = self.peer.target.as_ref().map(|target| target.xrcd.domain.id);
         let is_ours = |xrc: &XrcSrq| Some(xrc.xrcd.domain.id) == domain;
         let found = self.peer.pd.context.device.xrc.find(srqn);
-        found.filter(|srq| srq.xrc.as_ref().is_some_and(is_ours)).ok_or(Refusal::Denied(Reason::PeerQueue))
+        found
+            .filter(|srq| srq.xrc.as_ref().is_some_and(is_ours))
+            .ok_or(Refusal::Denied(Reason::PeerQueue))
     }
 
     /// The checks of [`begin`](Self::begin), in the same order.

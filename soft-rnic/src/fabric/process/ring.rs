@@ -12,7 +12,6 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-
 use crate::lock::Padded;
 use crate::objects::address::Gid;
 use crate::objects::pending::Reply;

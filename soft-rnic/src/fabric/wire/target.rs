@@ -143,7 +143,11 @@ impl Here<'_, '_> {
             return Err(Refusal::Access.into());
         }
         let to: Vec<Span<'_>> = behind(spans.as_slice(), offset as usize).collect();
-        judge(self.paging.look(&to, true))?;
+        let presence = self.paging.look(&to, true);
+        if presence == Presence::Gone {
+            self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
+        }
+        judge(presence)?;
         let header = self.datagram.as_mut().map(|(_, header)| Span::of(header));
         let from = header.into_iter().chain(core::iter::once(span_of(payload)));
         // SAFETY: the list was checked; the buffers are the device's until they complete.
