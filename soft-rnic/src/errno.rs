@@ -62,7 +62,7 @@ pub(crate) unsafe fn memory_of_post<T>(wr: *mut T, bad_wr: *mut *mut T) -> Resul
     Ok(())
 }
 
-/// What an error is called.
+/// The name of an error.
 pub(crate) fn name(error: Errno) -> String {
     let names = [
         (EBUSY, "EBUSY"),

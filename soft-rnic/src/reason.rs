@@ -95,7 +95,7 @@ impl Reason {
         Reason::ALL.iter().copied().find(|reason| *reason as u8 == number)
     }
 
-    /// Whether a responder refuses requests so.
+    /// A responder may refuse requests for it.
     pub(crate) fn is_refusal(self) -> bool {
         matches!(
             self.status(),
@@ -116,7 +116,7 @@ impl Reason {
     }
 }
 
-/// Where the reason of a queue pair's error state comes from.
+/// Origin of a queue pair's error state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Origin {
@@ -131,11 +131,11 @@ pub(crate) enum Origin {
     Device,
 }
 
-/// Why a queue pair is in an error state.
+/// Cause of a queue pair's error state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cause {
     pub(crate) origin: Origin,
-    /// Of a request that has failed, or was refused.
+    /// The reason of a request that has failed, or was refused.
     pub(crate) reason: Option<Reason>,
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What the `vendor_err` of a completion of this device means; none for another number.
+/// Says what the `vendor_err` of a completion of this device means; none for another number.
 ///
 /// ```
 /// assert_eq!(soft_rnic::vendor_err(1), Some("the lkey is that of no region"));

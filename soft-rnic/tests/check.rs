@@ -611,7 +611,7 @@ fn never_signaled() {
 }
 
 #[test]
-fn a_send_queue_that_is_full_without_a_signalled_request_is_found() {
+fn a_full_send_queue_without_a_signalled_request_is_found() {
     for (_, lines) in reports("unsignaled") {
         let ends =
             "is refused (ENOMEM): the send queue is full, and none of its 16 requests is signalled";

@@ -30,7 +30,7 @@ fn the_other_process() {
     found.unwrap_or_else(|| panic!("{scene}")).1();
 }
 
-/// How many processes were checked, and of these have findings, and notes.
+/// Numbers of processes that were checked, that have findings, and that have notes.
 type Tally = (usize, usize, usize);
 
 /// Has a scene played; its record, and how it has ended.

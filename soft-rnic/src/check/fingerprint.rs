@@ -19,7 +19,7 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of `len` bytes. `read` copies them, from one place in them on at a time.
+    /// Takes one of `len` bytes; `read` copies a part of them, from this offset on.
     ///
     /// # Errors
     /// The range that `read` has refused, with its error.

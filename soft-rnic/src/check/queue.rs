@@ -257,7 +257,7 @@ impl Queue {
         cq.inspect(|cq| cq.test());
     }
 
-    /// Whether a request that is outstanding in the send queue will have a completion.
+    /// A request that is outstanding in the send queue will have a completion.
     pub(crate) fn is_any_signaled(&self) -> bool {
         self.sends.lock().iter().any(|posted| posted.completes)
     }
@@ -311,7 +311,7 @@ impl Queue {
         }
     }
 
-    /// Whether it was reported of the receive request that is filled now that its memory has gone.
+    /// The receive request that is filled now was reported: its memory has gone.
     pub(crate) fn is_receive_said(&self, wr_id: u64) -> bool {
         let is_it = |posted: &Posted| posted.is_said && posted.wr_id == wr_id;
         let mut is_said = self.arrived.lock().back().is_some_and(is_it);

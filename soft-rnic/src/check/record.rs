@@ -23,7 +23,7 @@ pub const RECORD: &str = "RDMA_CONN_SOFT_CHECK_RECORD";
 /// Bytes of a record that are read; what a program has written beyond is not.
 pub const MAX_RECORD: u64 = 64 << 20;
 
-/// What a process records of itself.
+/// A kind of line in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// It is checked, and what it is called.
@@ -81,11 +81,11 @@ impl Record {
 pub struct Checked {
     /// Its number.
     pub process: u32,
-    /// What it was called then.
+    /// Its name when it was first checked.
     pub program: String,
-    /// What it has reported.
+    /// Its findings, oldest first.
     pub findings: Vec<String>,
-    /// What it has reported that may be meant.
+    /// Its notes, oldest first.
     pub notes: Vec<String>,
 }
 

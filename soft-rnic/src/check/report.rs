@@ -79,7 +79,7 @@ impl Kind {
             Kind::Unreadable => "buffers unmapped or protected while posted",
             Kind::Failed => "requests that failed by a mistake",
             Kind::Refused => "calls that were refused",
-            Kind::WindowEnded => "accesses by keys of windows whose binding has ended",
+            Kind::WindowEnded => "accesses by keys of windows that are no longer bound",
             Kind::CouldOverflow => "completion queues that could overflow",
             Kind::Overrun => "completion queues that have overrun",
             Kind::TooSmall => "receive buffers that were too small",

@@ -68,7 +68,7 @@ impl Address {
     }
 }
 
-/// What [`is_route`] asks for.
+/// The condition of [`is_route`].
 pub(crate) const ROUTE: &str =
     "the device's only port needs is_global 1, sgid_index 0, port_num 1 and the GID of a port or group";
 

@@ -208,7 +208,7 @@ impl Device {
         Some(act(spans.as_slice()))
     }
 
-    /// What the first `len` bytes of a request's buffer hold; none if that is not registered.
+    /// Takes the fingerprint of the first `len` bytes of a request's buffer; none if that is not registered.
     fn print(&self, posted: &Posted, len: usize) -> Option<Print> {
         self.look(posted.pd, &posted.sges, len as u64, |spans| print(spans, len))
     }
@@ -241,7 +241,7 @@ impl Device {
     }
 }
 
-/// What a buffer holds, if the system lets the checker look; or bytes of it that cannot be read.
+/// Fingerprint of a buffer, if the system lets the checker look; or bytes of it that cannot be read.
 type Print = Result<Option<Fingerprint>, Range<usize>>;
 
 /// A program may unmap or protect a buffer that is posted, and may do so during the look: the kernel reads

@@ -1,4 +1,4 @@
-//! Why a key does not permit an access.
+//! Reasons why a key does not permit an access.
 //!
 //! Looked at once a check has failed, which does not say: the reason is that of now, which another thread may
 //! have changed since.
@@ -14,12 +14,12 @@ use crate::objects::mr_table::{
 };
 use crate::reason::Reason;
 
-/// What is wrong with an access.
+/// A reason why an access is not permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// No region or window has the key.
     Key,
-    /// It was that of a window whose binding has ended.
+    /// It was that of a window that is no longer bound.
     Ended,
     /// The region or window is in another domain.
     Domain,
@@ -87,7 +87,7 @@ pub(crate) fn rights(access: u32) -> String {
 }
 
 impl MrTable {
-    /// What is wrong with an access by a key, for a queue pair of a domain.
+    /// Finds the reason for an access by a key, for a queue pair of a domain.
     #[cold]
     pub(crate) fn denial(
         &self,
@@ -118,7 +118,7 @@ impl MrTable {
         }
     }
 
-    /// What is wrong with the first `len` bytes of a list, and which entry it is.
+    /// Finds the reason for the first `len` bytes of a list, and the entry.
     #[cold]
     pub(crate) fn denial_of(
         &self,

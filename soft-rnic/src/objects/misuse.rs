@@ -1,4 +1,4 @@
-//! What a checked process is told of requests that fail, and of calls that are refused, by its own mistake:
+//! Findings of a checked process about requests that fail, and calls that are refused, by its own mistake:
 //! a line that names the call, the object, what is wrong, and what would be right.
 //!
 //! Nothing of this is reported where a fault was injected, or a peer does not answer, and no call that only asks.
@@ -32,7 +32,7 @@ pub(crate) struct Asked {
     pub(crate) len: u64,
 }
 
-/// What is wrong with an access by a key, and which regions there are. `of` is what has the domain.
+/// Says what is wrong with an access by a key, and which regions there are. `of` is the queue that has the domain.
 fn describe(
     mrs: &MrTable,
     (pd, of): (u32, &str),
@@ -45,7 +45,7 @@ fn describe(
     let there_are = || regions(&mrs.regions_of(pd), of);
     match denial {
         Denial::Key => format!("{name} {key:#x} is that of no region: {}", there_are()),
-        Denial::Ended => format!("{name} {key:#x} is that of a window whose binding has ended"),
+        Denial::Ended => format!("{name} {key:#x} is that of a window that is no longer bound"),
         Denial::Domain => {
             format!("{region} is in another protection domain: {}", there_are())
         }
@@ -157,7 +157,9 @@ impl Qp {
         let peer = self.peer_here(requester).filter(|peer| peer.target.is_none());
         let Some(peer) = peer else {
             let bytes = format!("{} at {addr:#x} by rkey {rkey:#x}", number(len, "byte"));
-            return (format!("{bytes}: {}", reason.text()), Kind::Failed);
+            let is_window = reason == Reason::PeerWindow;
+            let kind = if is_window { Kind::WindowEnded } else { Kind::Failed };
+            return (format!("{bytes}: {}", reason.text()), kind);
         };
         let (pd, piece) = (peer.pd.id, (addr, len));
         let denial = device.mrs.denial(rkey, (pd, peer.num), piece, op.remote_access());
@@ -191,7 +193,7 @@ impl Qp {
         denial.local()
     }
 
-    /// Why a peer's request may not access the memory that it names.
+    /// Finds the reason why a peer's request may not access the memory that it names.
     #[cold]
     pub(crate) fn why_denied(&self, from: u32, asked: &Asked) -> Reason {
         let &Asked { op, rkey, addr, len } = asked;

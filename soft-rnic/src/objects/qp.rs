@@ -99,7 +99,7 @@ impl Qp {
         let _ = self.cause.compare_exchange(none, cause.code(), order, order);
     }
 
-    /// Why the queue pair is in an error state.
+    /// The cause of its error state, if it is in one.
     pub(crate) fn cause(&self) -> Option<Cause> {
         Cause::of(self.cause.load(Ordering::Relaxed))
     }

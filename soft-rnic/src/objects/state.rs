@@ -529,7 +529,7 @@ pub(crate) struct Qp {
     /// Written under the locks of both sides, except for the error state, which any
     /// thread may set at any time.
     pub(crate) state: AtomicU8,
-    /// Why it is in an error state ([`Cause`](crate::reason::Cause)), or 0.
+    /// The cause of its error state ([`Cause`](crate::reason::Cause)), or 0.
     pub(crate) cause: AtomicU16,
     /// The event that nothing more comes from the shared receive queue is out.
     pub(crate) last_wqe_said: AtomicBool,

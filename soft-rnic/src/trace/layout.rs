@@ -83,7 +83,7 @@ pub(crate) mod object {
     /// The address of the other end's device as an IPv6 address, if it is on a network: its first eight
     /// bytes, and the others.
     pub(crate) const PEER_ADDRESS: [usize; 2] = [20, 21];
-    /// Why a queue pair is in an error state ([`Cause`](crate::reason::Cause)).
+    /// The cause of a queue pair's error state ([`Cause`](crate::reason::Cause)).
     pub(crate) const CAUSE: usize = 22;
 }
 

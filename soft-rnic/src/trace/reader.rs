@@ -58,7 +58,7 @@ pub struct Event {
     pub time_ns: u64,
     /// What has happened.
     pub what: &'static str,
-    /// Of a post and a completion: the operation.
+    /// The operation of a post or a completion.
     pub operation: Option<&'static str>,
     /// The queue pair, or another object.
     pub number: u32,
@@ -70,7 +70,7 @@ pub struct Event {
     pub status: Option<&'static str>,
     /// Bytes.
     pub len: u32,
-    /// Of a completion in error, and of a change to an error state: why.
+    /// The reason of a completion in error, or the cause of an error state.
     pub why: Option<String>,
 }
 

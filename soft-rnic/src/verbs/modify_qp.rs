@@ -146,7 +146,7 @@ const NAMES: [(u32, &str); 20] = [
     (ibv_qp_attr_mask::IBV_QP_CAP.0, "IBV_QP_CAP"),
 ];
 
-/// Why a transition is refused.
+/// Reason why a transition is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Misfit {
     NoTransition,
@@ -181,7 +181,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// Whether a queue pair of a transport takes these attributes in a transition.
+/// Checks that a queue pair of a transport takes these attributes in a transition.
 fn judge(
     transport: Transport,
     (from, to): (State, State),
@@ -201,7 +201,7 @@ fn judge(
     judge_values(attr, mask)
 }
 
-/// Whether the values of the attributes in `mask` are ones that the device knows.
+/// Checks that the values of the attributes in `mask` are ones that the device knows.
 fn judge_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Misfit> {
     const _: () = assert!(limits::PORT == 1 && limits::MAX_RD_ATOMIC == 128);
     // Any access flags: the kernel takes them as they are, and so do the drivers, which look at

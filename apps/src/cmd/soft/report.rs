@@ -1,4 +1,4 @@
-//! What the processes of a checked program have reported, as a file for other programs.
+//! The report of a checked program, as a file for other programs.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use soft_rnic::check::Checked;
 
 use crate::outcome::{Failure, printable, usage};
 
-/// What the file is written in.
+/// Format of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Junit,
@@ -24,14 +24,14 @@ pub(super) struct Report {
     file: PathBuf,
 }
 
-/// What a run has come to.
+/// Result of a run.
 #[derive(Serialize)]
 pub(super) struct Run<'a> {
     /// The program, and its arguments.
     pub(super) command: &'a [String],
     /// As a shell has it.
     pub(super) program_status: i32,
-    /// Whether the command fails, and why.
+    /// The command fails, for this reason.
     pub(super) failed: bool,
     pub(super) why: Option<&'a str>,
     /// Notes are failures, too.

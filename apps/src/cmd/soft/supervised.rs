@@ -42,7 +42,7 @@ impl Fails {
         }
     }
 
-    /// Why this is a failure, if it is one.
+    /// The reason if this is a failure.
     fn judge(self, all: &[Checked]) -> Option<String> {
         let with = |has: fn(&Checked) -> bool| all.iter().filter(|of| has(of)).count();
         let (findings, notes) =

@@ -14,7 +14,7 @@ pub(super) struct Known<'a> {
     traces: Vec<Numbers<'a>>,
     /// The first queue pair of a number, and the trace that it is in.
     pairs: HashMap<u32, (usize, &'a QueuePair)>,
-    /// Why the queue pair of a number is in an error state, or last was, and of which process it is.
+    /// By the number of a queue pair: its process, and the cause of its last error state.
     ended: HashMap<u32, (u32, &'a str)>,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Ended<'a> {
     pub(super) of_peer: Option<(u32, &'a str)>,
 }
 
-/// Those that the log has, which may be destroyed, and those whose change it has no more.
+/// Changes to an error state that the log has, and those of live queue pairs that it has no more.
 fn ends(trace: &Trace) -> Vec<Ended<'_>> {
     let of = |(number, state, time_ns, peer): (u32, &'static str, u64, u32), why| {
         let peer = (peer != 0).then_some(peer);

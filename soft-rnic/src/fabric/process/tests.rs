@@ -391,7 +391,7 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     assert_eq!(first(2, &qp), [SUCCESS, RETRY_EXC]);
 }
 
-/// What is refused has failed: a success, or what is no reason to refuse, is not believed.
+/// A refused request has failed: a success, or a number that is no reason to refuse, is not believed.
 #[test]
 fn a_refusal_has_the_reason_of_one() {
     let device = crate::objects::device::default_device();

@@ -47,7 +47,7 @@ pub(super) struct Here<'h, 'a> {
     pub(super) paging: Paging<'h>,
     /// Of a datagram: the queue pair that has sent it, and the header in front of it.
     pub(super) datagram: Option<(u32, Grh)>,
-    /// Why a request was refused.
+    /// The reason if a request was refused.
     pub(super) denied: Option<Reason>,
 }
 

@@ -22,7 +22,7 @@ pub struct QueuePair {
     pub state: &'static str,
     /// When it entered that.
     pub state_since_ns: u64,
-    /// Why, of an error state.
+    /// The cause of an error state.
     pub why: Option<String>,
     /// The queue pair at the other end, once that is known.
     pub peer: Option<u32>,
