@@ -3,9 +3,9 @@
 //!
 //! Nothing of this is reported where a fault was injected, or a peer does not answer, and no call that only asks.
 
-use core::ffi::c_int;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
@@ -245,7 +245,7 @@ impl Qp {
     /// # Safety
     /// The request is valid.
     #[cold]
-    pub(crate) unsafe fn check_refused_send(&self, wr: &ibv_send_wr, error: c_int) {
+    pub(crate) unsafe fn check_refused_send(&self, wr: &ibv_send_wr, error: Errno) {
         let Some(check) = self.check() else { return };
         let Some(what) = self.why_refused(check, wr, error) else { return };
         let op = Op::of(wr.opcode).or_else(|| Op::of_rare(wr.opcode));
@@ -259,7 +259,7 @@ impl Qp {
         );
     }
 
-    fn why_refused(&self, check: &Queue, wr: &ibv_send_wr, error: c_int) -> Option<String> {
+    fn why_refused(&self, check: &Queue, wr: &ibv_send_wr, error: Errno) -> Option<String> {
         let (cap, state) = (&self.cap, self.state());
         if state.refuses_sends() {
             let state = state_name(state);
@@ -295,7 +295,7 @@ impl Qp {
 
     /// The receive queue does not take a request.
     #[cold]
-    pub(crate) fn check_refused_receive(&self, wr: Option<&ibv_recv_wr>, error: c_int) {
+    pub(crate) fn check_refused_receive(&self, wr: Option<&ibv_recv_wr>, error: Errno) {
         let (Some(check), Some(wr)) = (self.check(), wr) else { return };
         let what = match self.state() {
             _ if self.srq.is_some() => {
@@ -319,7 +319,7 @@ impl Qp {
 impl Srq {
     /// The queue does not take a request.
     #[cold]
-    pub(crate) fn check_refused(&self, wr: Option<&ibv_recv_wr>, error: c_int) {
+    pub(crate) fn check_refused(&self, wr: Option<&ibv_recv_wr>, error: Errno) {
         let (Some(check), Some(wr)) = (&self.check, wr) else { return };
         let Some(what) = why_refused_receive(wr, self.ring.max_sge(), error) else { return };
         let request = format!("RECV wr_id {:#x}", wr.wr_id);
@@ -328,7 +328,7 @@ impl Srq {
 }
 
 /// None of a queue that is full: a program may post until it is.
-fn why_refused_receive(wr: &ibv_recv_wr, max_sge: u32, error: c_int) -> Option<String> {
+fn why_refused_receive(wr: &ibv_recv_wr, max_sge: u32, error: Errno) -> Option<String> {
     (error != errno::ENOMEM).then(|| match wr.num_sge {
         n if n as u32 > max_sge => format!("num_sge is {n}, and max_recv_sge {max_sge}"),
         _ => "sg_list is NULL".into(),
@@ -353,7 +353,7 @@ pub(crate) fn state_name(state: State) -> &'static str {
 
 impl Checker {
     /// A call was refused.
-    fn refused(&self, call: &str, what: &str, object: &str, error: c_int, why: &str) {
+    fn refused(&self, call: &str, what: &str, object: &str, error: Errno, why: &str) {
         self.report.say(Kind::Refused, || {
             format!("{call}: {what} on {object} is refused ({}): {why}", errno::name(error))
         });
@@ -364,7 +364,7 @@ impl Checker {
 impl Context {
     /// A call is refused.
     #[cold]
-    pub(crate) fn check_refused(&self, call: &str, error: c_int, why: &str) {
+    pub(crate) fn check_refused(&self, call: &str, error: Errno, why: &str) {
         if let Some(checker) = &self.checker {
             let text = || format!("{call} is refused ({}): {why}", errno::name(error));
             checker.report.say(Kind::Refused, text);
@@ -375,7 +375,7 @@ impl Context {
     #[cold]
     pub(crate) fn check_in_use(
         &self,
-        error: c_int,
+        error: Errno,
         call: &str,
         object: &str,
         users: impl FnOnce() -> Vec<String>,
@@ -395,7 +395,7 @@ impl Context {
 
 impl Pd {
     /// Giving it back fails.
-    pub(crate) fn check_in_use(&self, error: c_int) {
+    pub(crate) fn check_in_use(&self, error: Errno) {
         let device = &self.context.device;
         self.context.check_in_use(error, "ibv_dealloc_pd", "a protection domain", || {
             let pairs = device.qps.all().into_iter().filter(|qp| qp.pd.id == self.id);
@@ -412,7 +412,7 @@ impl Pd {
 
 impl Srq {
     /// Destroying it fails.
-    pub(crate) fn check_in_use(&self, error: c_int) {
+    pub(crate) fn check_in_use(&self, error: Errno) {
         let object = format!("SRQ {}", self.num);
         self.context.check_in_use(error, "ibv_destroy_srq", &object, || {
             let all = self.context.device.qps.all();
@@ -425,7 +425,7 @@ impl Srq {
 
 impl Cq {
     /// Destroying it fails.
-    pub(crate) fn check_in_use(&self, error: c_int) {
+    pub(crate) fn check_in_use(&self, error: Errno) {
         let Some(check) = &self.check else { return };
         let object = format!("CQ {}", check.number);
         self.context.check_in_use(error, "ibv_destroy_cq", &object, || {

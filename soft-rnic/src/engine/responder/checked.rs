@@ -53,9 +53,9 @@ impl Delivery<'_, '_> {
 
     /// The device may not write to the buffers of a receive request, which are in this domain. Why.
     #[cold]
-    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>, pd: u32) -> Reason {
+    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>) -> Reason {
         let sges: Vec<_> = (0..request.num_sge()).map(|i| request.sge(i)).collect();
-        self.peer.check_buffer(request.wr_id(), (&sges, self.len()), pd)
+        self.peer.check_buffer(request.wr_id(), (&sges, self.len()), request.pd())
     }
 
     /// A request of a peer that is elsewhere names memory of this domain, and may not access it.
