@@ -69,8 +69,7 @@ impl Address {
 }
 
 /// The condition of [`is_route`].
-pub(crate) const ROUTE: &str =
-    "the device's only port needs is_global 1, sgid_index 0, port_num 1 and the GID of a port or group";
+pub(crate) const ROUTE: &str = "the device's only port needs is_global 1, sgid_index 0, port_num 1 and the GID of a port or group";
 
 /// Whether an address vector can be used on the port: RoCE needs the global route, to the address of a port or
 /// group.
