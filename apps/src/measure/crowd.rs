@@ -116,10 +116,15 @@ pub(crate) fn measure(
         let receive = |number: u32| {
             scope.spawn(move || {
                 pinning::pin_thread((crowd.sending + number) as usize);
-                receive_all(receiver, crowd.sending, load, barrier)
+                let received = receive_all(receiver, crowd.sending, load, barrier);
+                // So that the senders end, too.
+                received.inspect_err(|_| receiver.clone().close())
             })
         };
         let (receiving, all) = start_all((0..crowd.receiving).map(receive), barrier);
+        if all.is_err() {
+            receiver.clone().close();
+        }
         let start = host::time::now();
         let sent = all.and_then(|()| all_sent(sender, crowd.sending, load, barrier));
         let elapsed = host::time::since(start);
@@ -241,11 +246,7 @@ fn receive_all(
             }
         });
         match (failure.take(), taken) {
-            (Some(e), _) => {
-                // So that the senders end, too.
-                receiver.clone().close();
-                return Err(e);
-            }
+            (Some(e), _) => return Err(e),
             (None, Ok(_)) => {}
             (None, Err(RecvError::Empty)) => host::thread::yield_now(),
             (None, Err(RecvError::Closed)) => return Ok(tally),
