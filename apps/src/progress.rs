@@ -74,7 +74,7 @@ pub(crate) fn counted(
 ) -> ProgressBar {
     let bar = bar(bytes, json);
     let template =
-        "{spinner} [{bar:30}] {bytes}/{total_bytes}, {count}, {binary_bytes_per_sec} ({eta} left)";
+        "{spinner} [{wide_bar}] {bytes}/{total_bytes}, {count}, {binary_bytes_per_sec} ({eta} left)";
     if let Ok(style) = ProgressStyle::with_template(template) {
         let write = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             // A bar that was not drawn is drawn again.
