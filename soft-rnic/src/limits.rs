@@ -49,7 +49,7 @@ pub(crate) const MAX_DM_LOG_ALIGN: u32 = 12;
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 /// Longest message of a connected queue pair, in bytes: 1 GiB.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
-/// Of the port of a device that is not on the network, and so the longest datagram, in bytes.
+/// MTU of the port of a device that is not on the network, and so the longest datagram, in bytes.
 pub(crate) const MTU: u64 = 4_096;
 pub(crate) const PORT: u8 = 1;
 /// The default partition, full membership.

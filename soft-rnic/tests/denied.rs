@@ -23,7 +23,7 @@ fn devices() -> [Net; 3] {
     ["soft0", &distant, &wired].map(|name| Net::on(soft_rnic::table(), name))
 }
 
-/// What a device says of itself.
+/// Capabilities and limits that a device reports.
 struct Said {
     plain: ibv_device_attr,
     more: ibv_device_attr_ex,
@@ -55,7 +55,7 @@ fn code(error: c_int) -> Result<(), c_int> {
     if error == 0 { Ok(()) } else { Err(error) }
 }
 
-/// What becomes of an object that is made: it is destroyed again.
+/// The result of a call that makes an object, which is destroyed again.
 fn made<T>(object: *mut T, destroy: impl FnOnce(*mut T) -> c_int) -> Result<(), c_int> {
     if object.is_null() {
         return Err(errno());

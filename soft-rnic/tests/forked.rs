@@ -1,7 +1,7 @@
 //! A child of fork has a device of its own, and cannot use what its parent has made.
 //!
 //! Not on distant: such a device is one process's, and numbers are of that.
-//! Not on rxe0: the kernel knows whose objects they are by the descriptor, which a child has as well.
+//! Not on rxe0: a kernel's object belongs to a descriptor, which the child has as well.
 
 mod common;
 
@@ -15,7 +15,7 @@ use verbs_sys::*;
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const LEN: u32 = 100;
 
-/// What the child finds: the number of its queue pair, then the errors of its uses of its parent's objects.
+/// The child's findings: the number of its queue pair, then the errors of its uses of its parent's objects.
 type Found = [u32; 6];
 const REFUSED: [u32; 5] = [EPERM as u32, EINVAL as u32, EINVAL as u32, EPERM as u32, EPERM as u32];
 

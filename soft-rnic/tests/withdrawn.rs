@@ -10,7 +10,7 @@ use core::ptr::null_mut;
 use common::*;
 use verbs_sys::*;
 
-/// Whether a descriptor gets input, or has some, within this time.
+/// True if a descriptor has input, or gets some within this time.
 fn has_input(fd: c_int, milliseconds: c_int) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor.

@@ -222,7 +222,7 @@ impl Device {
         interface_index(address).unwrap_or(0)
     }
 
-    /// What it says that it has (`device_cap_flags`).
+    /// Its `device_cap_flags`.
     pub(crate) fn capabilities(&self) -> u32 {
         let xrc = ibv_device_cap_flags::IBV_DEVICE_XRC.0;
         limits::CAPABILITIES & if self.wire().is_some() { !xrc } else { !0 }

@@ -220,7 +220,7 @@ impl Wqe {
     }
 }
 
-/// Whether a request asks for checksums of IP (`IBV_SEND_IP_CSUM`), which no device here has.
+/// True for a request of IP checksums (`IBV_SEND_IP_CSUM`), which no device here has.
 #[inline(always)]
 pub(crate) fn asks_for_checksums(request: &ibv_send_wr) -> bool {
     request.send_flags & ibv_send_flags::IBV_SEND_IP_CSUM.0 != 0

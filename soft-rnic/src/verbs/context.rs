@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn query_device(
     }))
 }
 
-/// What `ibv_query_device` says of a device: on the network there are fewer groups.
+/// Result of `ibv_query_device`: on the network there are fewer groups.
 fn attributes(device: &Device) -> ibv_device_attr {
     let all = limits::device_attr(device.guid, device.capabilities());
     if device.wire().is_none() {
@@ -208,7 +208,7 @@ unsafe extern "C" fn query_device_ex(
     }))
 }
 
-/// What `ibv_query_device_ex` says of a device.
+/// Result of `ibv_query_device_ex`.
 fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
     // SAFETY: zero is a valid value of every field.
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
@@ -260,7 +260,7 @@ unsafe extern "C" fn query_port_ex(
     }))
 }
 
-/// What `ibv_query_port` says of the port.
+/// Result of `ibv_query_port`.
 fn port_attributes(object: &Context) -> ibv_port_attr {
     // Relaxed: a statistic.
     let violations = object.device.qkey_violations.load(Ordering::Relaxed);

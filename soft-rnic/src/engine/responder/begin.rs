@@ -168,7 +168,7 @@ impl<'d> Delivery<'d, '_> {
         }
     }
 
-    /// Whether the message fits into a receive request's buffers.
+    /// Checks that the message fits into a receive request's buffers.
     #[inline(always)]
     pub(super) fn fit(
         &mut self,

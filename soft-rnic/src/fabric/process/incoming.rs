@@ -613,7 +613,7 @@ fn wqe(request: &Request) -> Wqe {
     }
 }
 
-/// Where a datagram goes, at the device or group of this GID, and the key that it carries.
+/// Destination of a datagram, at the device or group of this GID, and the key that it carries.
 fn address(request: &Request, gid: Gid) -> (Address, u32) {
     let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
     let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
