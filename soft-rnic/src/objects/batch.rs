@@ -67,9 +67,7 @@ impl Batch {
     pub(crate) fn add(&mut self, op: ibv_qp_create_send_ops_flags, wr: ibv_send_wr, most: u32) {
         if self.ops & u64::from(op.0) == 0 {
             self.fail(errno::EOPNOTSUPP);
-        } else if self.requests.len() >= most as usize {
-            self.fail(errno::ENOMEM);
-        } else if self.requests.try_reserve(1).is_err() {
+        } else if self.requests.len() >= most as usize || self.requests.try_reserve(1).is_err() {
             self.fail(errno::ENOMEM);
         } else if self.error.is_none() {
             self.requests.push(Built { wr, data: None });
