@@ -88,6 +88,23 @@ fn interface_of(net: &Net) -> u32 {
     entry.ndev_ifindex
 }
 
+/// Datagrams within a device go by memory, and are no longer than those to others.
+fn send_as_much_as_the_mtu(address: &str) {
+    let config = Config::default();
+    let p = common::Pair::of(ibv_qp_type::IBV_QPT_UD, wired::open(address), config, config);
+    let (ah, mtu) = (p.net.ah(), 128 << p.net.port().active_mtu.0);
+    assert_eq!(mtu, 1_024, "of an interface with 1500 bytes");
+    for (len, expected) in [(mtu, "SUCCESS"), (mtu + 1, "LOC_LEN")] {
+        assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 4_096)]), 0);
+        let mut sges = [sge(p.mr[0], 0, len)];
+        let mut wr = datagram_wr(2, &mut sges, SIGNALED, (ah, p.num(1), QKEY));
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, expected);
+    }
+    p.net.destroy_ah(ah);
+    p.close();
+}
+
 /// What runs in a network namespace of its own.
 fn have_the_interface_made_anew() {
     // SAFETY: it waits for no event for ever.
@@ -96,6 +113,7 @@ fn have_the_interface_made_anew() {
     let [v4, v6] = ADDRESSES;
     let pairs = [Pair::new(v4, group(1)), Pair::new(v6, group_v6(1))];
     pairs.iter().for_each(|pair| pair.exchange(1));
+    send_as_much_as_the_mtu(v4[0]);
     run("ip link del rdma0");
     let nets = || pairs.iter().flat_map(|pair| &pair.nets);
     nets().for_each(|net| wait_for(net, ibv_event_type::IBV_EVENT_PORT_ERR));
