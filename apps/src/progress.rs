@@ -73,8 +73,7 @@ pub(crate) fn counted(
     count: impl Fn() -> String + Send + Sync + Clone + 'static,
 ) -> ProgressBar {
     let bar = bar(bytes, json);
-    let template =
-        "{spinner} [{wide_bar}] {bytes}/{total_bytes}, {count}, {binary_bytes_per_sec} ({eta} left)";
+    let template = "{spinner} [{wide_bar}] {bytes}/{total_bytes}, {count}, {binary_bytes_per_sec} ({eta} left)";
     if let Ok(style) = ProgressStyle::with_template(template) {
         let write = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             // A bar that was not drawn is drawn again.

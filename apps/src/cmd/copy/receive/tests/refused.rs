@@ -1,6 +1,7 @@
 //! A receiver whose file system lacks services, or fails: each system call that a receiver makes there is refused in
 //! turn, with each of six errors, by a seccomp filter of the thread that receives. (Not `close`, which is over when it
-//! fails, and `sync`, which cannot fail.)
+//! fails, `sync`, which cannot fail, and `mmap`, which the thread's memory needs: a file that cannot be mapped has a
+//! test of its own.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -20,15 +21,18 @@ const ERRORS: [Errno; 6] =
 /// there, `e` the copy ends.
 type Row = (&'static str, i64, &'static [i64], &'static str);
 
-const TABLE: [Row; 21] = [
+const TABLE: [Row; 22] = [
     // Services that file systems lack: the copy does without.
     ("fallocate", libc::SYS_fallocate, &[], "cccccc"),
     ("fchmod", libc::SYS_fchmod, &[], "dddddd"),
     ("flock", libc::SYS_flock, &[], "cccccc"),
+    ("fstatfs", libc::SYS_fstatfs, &[], "cccccc"),
     ("renameat2", libc::SYS_renameat2, &[], "ccccef"),
     ("linkat", libc::SYS_linkat, &[], "cccccc"),
     ("linkat", libc::SYS_linkat, &[libc::SYS_renameat2], "cccccc"),
     ("syncfs", libc::SYS_syncfs, &[], "ccccee"),
+    ("unlinkat", libc::SYS_unlinkat, &[], "cccccc"),
+    ("unlinkat", libc::SYS_unlinkat, &[libc::SYS_renameat2], "cccccc"),
     // What nothing replaces: what needs it fails.
     ("fcntl", libc::SYS_fcntl, &[], "ffffff"),
     ("fstat", libc::SYS_fstat, &[], "ffffff"),
@@ -42,8 +46,6 @@ const TABLE: [Row; 21] = [
     ("renameat", libc::SYS_renameat, &[], "ffffef"),
     ("renameat", libc::SYS_renameat, &[libc::SYS_renameat2, libc::SYS_linkat], "ffffef"),
     ("symlinkat", libc::SYS_symlinkat, &[], "ffffef"),
-    ("unlinkat", libc::SYS_unlinkat, &[], "cccccc"),
-    ("unlinkat", libc::SYS_unlinkat, &[libc::SYS_renameat2], "cccccc"),
 ];
 
 /// From now on the system refuses these calls to this thread.
