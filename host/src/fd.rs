@@ -10,6 +10,8 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
+use crate::time::timespec;
+
 /// A timeout of no time: a look.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -134,13 +136,4 @@ pub fn before_read_within(fd: impl AsFd, time: Duration) -> std::io::Result<()> 
 #[cfg(feature = "world")]
 fn blocks(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
-}
-
-/// The time as the system's calls take it; longer ones than they can hold are as long as they can.
-#[must_use]
-pub fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    }
 }

@@ -30,7 +30,7 @@ pub fn sleep(time: Duration) {
     if crate::world::here(|here| here.sleep(time)).is_some() {
         return;
     }
-    let mut left = crate::fd::timespec(time);
+    let mut left = timespec(time);
     while let NanosleepRelativeResult::Interrupted(rest) = nanosleep(&left) {
         left = rest;
     }
@@ -80,6 +80,15 @@ pub fn thread_cpu() -> Duration {
         return Duration::from_nanos(ns);
     }
     Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
+/// The time as the system's calls take it; longer ones than they can hold are as long as they can.
+#[must_use]
+pub fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
 }
 
 fn nanoseconds(time: Timespec) -> u64 {

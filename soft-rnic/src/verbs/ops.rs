@@ -11,7 +11,7 @@ use super::{bind_mw, cq_ex, domain, qp_ex};
 
 macro_rules! uncancelled {
     ($($module:ident::$name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => { $(
-        pub(super) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             let _uncancelled = Uncancelled::new();
             // SAFETY: the function has the contract of this one.
             unsafe { $module::$name($($arg),*) }

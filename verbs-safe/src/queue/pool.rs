@@ -237,8 +237,8 @@ impl<R: Recycle> RecvPool<R> {
         recycler: R,
     ) -> Result<RecvPool<R>, E> {
         let id = QueueId::next()?;
-        let (slots, home) = (memory.slots() as usize, || AtomicU32::new(HOME));
-        let states = alloc::filled("allocating a pool", slots, home)?.into();
+        let (slots, state) = (memory.slots() as usize, || AtomicU32::new(HOME));
+        let states = alloc::filled("allocating a pool", slots, state)?.into();
         let refs = OwnLine(AtomicUsize::new(1));
         let (slot_bytes, (base, stride)) = (memory.slot_bytes(), memory.layout());
         let front_bytes = memory.front().bytes() as u32;
