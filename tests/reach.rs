@@ -58,8 +58,10 @@ fn a_device_of_another_kind_is_refused<P: Protocol>() {
         std::thread::scope(|scope| {
             let accepted = scope.spawn(|| {
                 let incoming = Incoming::<P, _>::greet(far)?;
+                // About retries: nothing is sent.
                 incoming.accept(other, &P::Config::default())
             });
+            // About retries: nothing is sent.
             let connected = connect_over::<P, _>(&mut near, one, &P::Config::default(), b"");
             assert_out_of_reach(accepted.join().unwrap(), connected);
         });
@@ -82,6 +84,7 @@ fn a_process_elsewhere_is_refused<P: Protocol>() {
         hello.gid[changed] ^= 1;
         let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
         write_frame(&mut stream, &Frame::Hello(hello));
+        // About retries: nothing is sent.
         let refused = listener.next().unwrap().accept(&device, &P::Config::default());
         let ConnectError::Handshake(HandshakeError::OutOfReach(_)) = refused.unwrap_err() else {
             panic!("byte {changed}")
@@ -102,6 +105,7 @@ fn raw_queue_pairs_out_of_reach_are_refused() {
                 let end = |device: &Device| {
                     let cq = device.context().create_cq(CqConfig::new(256)).unwrap();
                     let config = QueuePairConfig { transport, ..QueuePairConfig::new(&cq, &cq) };
+                    // About retries: nothing is sent.
                     RawEnd::new(device, &config, raw::Link::default()).unwrap()
                 };
                 let (mut near, mut far) = UnixStream::pair().unwrap();
@@ -122,6 +126,7 @@ fn raw_queue_pairs_out_of_reach_are_refused() {
 fn a_group_whose_members_are_out_of_reach_is_refused() {
     support::bounded(|| {
         let [one, other, _] = strangers();
+        // About retries: nothing is sent.
         let config = multicast::Config { members: 2, ..multicast::Config::default() };
         let leader = Leader::bind("127.0.0.1:0").unwrap();
         let address = leader.local_addr();

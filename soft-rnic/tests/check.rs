@@ -568,6 +568,7 @@ fn a_post_in_reset_is_found() {
 }
 
 fn no_receive_request() {
+    // About retries: a few, so that it is refused soon.
     let config = Config { rnr_retry: 3, ..Config::LIVING };
     let ends = Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config);
     ends.send(7, 64, SIGNALED);

@@ -74,25 +74,7 @@ fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<
 
 /// What the program's traces are called, wherever it goes.
 fn trace(file: &Path) -> Result<PathBuf, Failure> {
-    file_in_a_folder("--trace", file)
-}
-
-/// The whole name of a file that a flag names.
-fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
-    let file = std::path::absolute(file)
-        .map_err(|e| usage(format!("{flag} {}: {e}: name a file", file.display())))?;
-    let folder = file.parent().unwrap_or(&file);
-    let name = flag.trim_start_matches('-');
-    if file.is_dir() {
-        let (shown, within) = (file.display(), file.join(name));
-        let advice = format!("it is a folder: name a file in it, {flag} {}", within.display());
-        return Err(usage(format!("{flag} {shown}: {advice}")));
-    }
-    if !folder.is_dir() {
-        let advice = format!("there is no folder {}: name a file in one", folder.display());
-        return Err(usage(format!("{flag} {}: {advice}", file.display())));
-    }
-    Ok(file)
+    report::file_in_a_folder("--trace", file)
 }
 
 /// The faults that a text asks for.

@@ -22,7 +22,7 @@ use crate::objects::qp_state::Transport;
 use crate::objects::quiescence;
 use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
-use crate::objects::wqe::{Op, Request, Wqe, len_of};
+use crate::objects::wqe::{Request, Wqe, len_of};
 
 /// Objects.
 impl Context {
@@ -337,7 +337,7 @@ impl Qp {
         let has_buffer = !wqe.inline && !wqe.op.is_local();
         let posted = Posted {
             wr_id: wqe.wr_id,
-            operation: name(wqe.op),
+            operation: wqe.op.name(),
             position: wqe.position,
             sges: if has_buffer { request.sges.to_vec() } else { Vec::new() },
             len: request.len(),
@@ -459,19 +459,6 @@ impl Qp {
                 format!("QP {:#x} goes with {messages} of receive requests not polled", self.num)
             });
         }
-    }
-}
-
-pub(crate) fn name(op: Op) -> &'static str {
-    match op {
-        Op::Send => "SEND",
-        Op::Write => "WRITE",
-        Op::Read => "READ",
-        Op::CompareSwap => "CMP_SWP",
-        Op::FetchAdd => "FETCH_ADD",
-        Op::BindMw => "BIND_MW",
-        Op::LocalInv => "LOCAL_INV",
-        Op::AtomicWrite => "ATOMIC_WRITE",
     }
 }
 

@@ -12,7 +12,6 @@ use crate::check::checker::Checker;
 use crate::check::queue::Queue;
 use crate::check::report::{Kind, number};
 use crate::errno;
-use crate::objects::checked::name;
 use crate::objects::denial::{Denial, Registered, rights};
 use crate::objects::mr_table::{LOCAL_WRITE, MrTable};
 use crate::objects::pending::Requester;
@@ -129,7 +128,7 @@ impl Qp {
             _ => return,
         };
         check.checker.report.say(kind, || {
-            let (op, id, status) = (name(wqe.op), wqe.wr_id, wc_status_name(reason.status()));
+            let (op, id, status) = (wqe.op.name(), wqe.wr_id, wc_status_name(reason.status()));
             let of = format!("{op} wr_id {id:#x} on {}", check.name);
             format!("ibv_post_send: {of} failed with {status}: {what}")
         });
@@ -215,7 +214,7 @@ impl Qp {
             let Asked { op, rkey, addr, len } = *asked;
             let named = (rkey, "rkey");
             let what = describe(&device.mrs, (pd, &check.name), named, (addr, len), denial);
-            format!("{} refuses a {} from QP {from:#x}: {what}", check.name, name(op))
+            format!("{} refuses a {} from QP {from:#x}: {what}", check.name, op.name())
         });
     }
 }
@@ -249,7 +248,7 @@ impl Qp {
         let Some(check) = self.check() else { return };
         let Some(what) = self.why_refused(check, wr, error) else { return };
         let op = Op::of(wr.opcode).or_else(|| Op::of_rare(wr.opcode));
-        let op = op.map_or_else(|| format!("opcode {}", wr.opcode.0), |(op, _)| name(op).into());
+        let op = op.map_or_else(|| format!("opcode {}", wr.opcode.0), |(op, _)| op.name().into());
         check.checker.refused(
             "ibv_post_send",
             &format!("{op} wr_id {:#x}", wr.wr_id),

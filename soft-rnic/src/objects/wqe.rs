@@ -23,6 +23,20 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// Its name in texts for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Op::Send => "SEND",
+            Op::Write => "WRITE",
+            Op::Read => "READ",
+            Op::CompareSwap => "CMP_SWP",
+            Op::FetchAdd => "FETCH_ADD",
+            Op::BindMw => "BIND_MW",
+            Op::LocalInv => "LOCAL_INV",
+            Op::AtomicWrite => "ATOMIC_WRITE",
+        }
+    }
+
     /// [`of`](Self::of) for what is about memory windows; a SEND has a key to be invalidated in the
     /// place of an immediate.
     pub(crate) fn of_mws(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {

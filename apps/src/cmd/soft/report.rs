@@ -70,7 +70,7 @@ impl Report {
                 return Err(usage(format!("--report {shown}: write --report junit FILE, or json")));
             }
         };
-        let file = super::file_in_a_folder("--report", Path::new(file))?;
+        let file = file_in_a_folder("--report", Path::new(file))?;
         Ok(Some(Report { format, file }))
     }
 
@@ -133,6 +133,24 @@ fn xml(text: &str) -> String {
         c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{fffe}' | '\u{ffff}')
     };
     text.replace(is_bad, "\u{fffd}")
+}
+
+/// The whole name of a file that a flag names.
+pub(super) fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
+    let file = std::path::absolute(file)
+        .map_err(|e| usage(format!("{flag} {}: {e}: name a file", file.display())))?;
+    let folder = file.parent().unwrap_or(&file);
+    let name = flag.trim_start_matches('-');
+    if file.is_dir() {
+        let (shown, within) = (file.display(), file.join(name));
+        let advice = format!("it is a folder: name a file in it, {flag} {}", within.display());
+        return Err(usage(format!("{flag} {shown}: {advice}")));
+    }
+    if !folder.is_dir() {
+        let advice = format!("there is no folder {}: name a file in one", folder.display());
+        return Err(usage(format!("{flag} {}: {advice}", file.display())));
+    }
+    Ok(file)
 }
 
 #[cfg(test)]
