@@ -177,11 +177,11 @@ impl Wire<'_> {
         end: &Endpoint,
     ) -> Result<ConnectedQp, ConnectError> {
         self.join(&control, local_psn, end)?;
-        Ok(self.to_be_joined(control))
+        Ok(self.unjoined(control))
     }
 
     /// For a half that is made before its queue pair is [joined](Self::join).
-    pub(crate) fn to_be_joined(&self, control: QpControl) -> ConnectedQp {
+    pub(crate) fn unjoined(&self, control: QpControl) -> ConnectedQp {
         ConnectedQp { control, ends: self.ends }
     }
 

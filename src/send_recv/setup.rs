@@ -226,7 +226,7 @@ impl setup::NewLink for NewLink {
             }
         };
         let link = Link::new(LinkParts {
-            qp: wire.to_be_joined(control.clone()),
+            qp: wire.unjoined(control.clone()),
             queue: send,
             tracker: tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4),
             grantor,

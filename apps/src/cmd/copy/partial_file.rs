@@ -27,10 +27,10 @@ pub(super) const WORTH_MAPPING: u64 = 64 << 10;
 /// A file of which pieces are missing.
 pub(super) struct PartialFile {
     place: Place,
-    file: File,
     /// Of what is gathered; none while the file is here under its name, in its whole length: it is
-    /// kept, or replaced.
+    /// kept, or replaced. It ends before the file is closed.
     claim: Option<Claim>,
+    file: File,
     /// The number of its file system.
     disk: u64,
     mode: u32,

@@ -67,7 +67,8 @@ const BUSY: &str = "another copy is writing it";
 /// processes away, where there are locks; this one keeps apart its own.
 static GATHERED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
-/// A file that no other copy of this process gathers, until this is dropped.
+/// A file that no other copy of this process gathers, until this is dropped: before the file is closed, because
+/// another one may have its number from then on.
 #[derive(Debug)]
 pub(super) struct Claim((u64, u64));
 
@@ -334,7 +335,8 @@ impl Place {
             return Ok((file, claim));
         }
         // An earlier copy has given it its final name, and ended before it took this one away.
-        drop((file, claim));
+        drop(claim);
+        drop(file);
         unlinkat(&self.directory, self.partial_name(), AtFlags::empty())?;
         self.open_or_make_partial()
     }
