@@ -1,4 +1,6 @@
 //! A thread with little stack calls verbs: docs/soft-device.md says how much a call needs.
+//!
+//! Not on rxe0: rdma-core's calls need what they need.
 
 mod common;
 
