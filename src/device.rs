@@ -171,7 +171,7 @@ impl Device {
         self.provider == Provider::Soft && soft_rnic::is_on_the_network(self.name())
     }
 
-    /// Whether it reaches devices with its own GID only: those of other processes of this user, or none.
+    /// True of a device that reaches devices with its own GID only: those of other processes of this user, or none.
     pub(crate) fn is_local(&self) -> bool {
         self.provider == Provider::Soft && !self.is_wired()
     }

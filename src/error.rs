@@ -62,7 +62,7 @@ pub enum CloseReason {
 pub struct Loss {
     /// Its address on the stream that the connection was set up over, if that went over a network.
     pub peer: Option<SocketAddr>,
-    /// What the device has said.
+    /// The completion, as the device has reported it.
     #[source]
     pub cause: WcError,
 }

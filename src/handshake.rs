@@ -221,7 +221,7 @@ pub enum HandshakeError {
     /// The devices of the two ends do not reach each other.
     #[error("the ends cannot reach each other: {0}")]
     OutOfReach(
-        /// Why, and what to do.
+        /// The reason, and what to do.
         String,
     ),
     /// We refused what the peer asked for.

@@ -60,7 +60,7 @@ impl Port {
     }
 }
 
-/// Refuses a peer whose device and this one do not reach each other, as far as their GIDs tell it: what is sent to it
+/// Refuses a peer if its device and this one do not reach each other, as far as their GIDs tell it: what is sent to it
 /// would only end with the retries.
 pub(crate) fn check_reach(is_local: bool, own: &Gid, peer: &[u8; 16]) -> Result<(), ConnectError> {
     let is_loopback = |gid: &[u8; 16]| Ipv6Addr::from(*gid).to_canonical().is_loopback();

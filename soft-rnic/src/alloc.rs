@@ -1,4 +1,4 @@
-//! Memory whose size the program or a peer decides.
+//! Memory of a size that the program or a peer decides.
 //!
 //! `Vec`, `Box` and collections end the process where there is no memory. A verb reports `ENOMEM` instead: what a caller's
 //! or a peer's number sizes is made by the functions here, or grows by `try_reserve`. Everything else that a verb allocates

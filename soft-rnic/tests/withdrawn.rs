@@ -33,7 +33,7 @@ fn wait_for_event(net: &Net) {
     wait_for_input(unsafe { (*net.ctx).async_fd });
 }
 
-/// A queue pair whose receives complete now: it goes to the error state.
+/// A queue pair with receives that complete now: it goes to the error state.
 fn flush(net: &Net, qp: *mut ibv_qp, receives: u64) {
     let ((attr, mask), ..) = net.steps(0, Config::default());
     assert_eq!(net.modify(qp, attr, mask), 0);

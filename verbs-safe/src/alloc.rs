@@ -1,4 +1,4 @@
-//! Memory whose size the program or a peer decides. `Vec` and `Box` end the process where there is none; what is made here
+//! Memory of a size that the program or a peer decides. `Vec` and `Box` end the process where there is none; what is made here
 //! reports it. (`cargo xtask check` finds sized allocations elsewhere: `xtask/src/sized.rs`.)
 
 use crate::errno::Errno;

@@ -1,4 +1,4 @@
-//! Allocations whose size a number decides, in the crates that programs and peers give numbers to: they are made by the
+//! Allocations of a size that a number decides, in the crates that programs and peers give numbers to: they are made by the
 //! crate's `alloc` module, which reports that there is no memory, or say why the number is small: `// Bounded: …`, in the
 //! lines above. Constants need no reason. (A list that grows value by value is not found.)
 
@@ -16,7 +16,7 @@ const FREE: &[&str] =
 const REASON: &str = "// Bounded: ";
 /// Lines above, in which the reason is.
 const REACH: usize = 3;
-/// Calls whose first argument is a length.
+/// Calls with a length as their first argument.
 const CALLS: &[&str] = &["::with_capacity(", ".reserve_exact(", ".resize(", ".resize_with("];
 
 pub(crate) fn run() -> Result<()> {

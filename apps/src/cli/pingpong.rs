@@ -19,7 +19,7 @@ pub(crate) struct Pingpong {
     /// Round trips for each size [default: 20000; with --compat: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub(crate) iterations: Option<u64>,
-    /// How long round trips of each size are measured, in seconds, in place of a number of them
+    /// Seconds for which round trips of each size are measured, in place of a number of them
     #[arg(long, value_name = "S", value_parser = seconds, conflicts_with_all = ["iterations", "op", "compat"])]
     pub(crate) seconds: Option<Duration>,
     /// Be a peer of another program, one end of which listens and the other connects: its
@@ -76,7 +76,7 @@ impl Pingpong {
         self.iterations.unwrap_or(20_000)
     }
 
-    /// When each size is done.
+    /// The end of each size.
     pub(crate) fn end(&self) -> EndOfLoad {
         self.seconds.map_or(EndOfLoad::Messages(self.trips()), EndOfLoad::After)
     }

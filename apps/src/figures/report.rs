@@ -61,7 +61,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Whether the device takes a card's time: what papers have measured on cards compares with nothing else.
+    /// True of a device that takes a card's time: what papers have measured on cards compares with nothing else.
     pub(crate) fn takes_card_time(&self) -> bool {
         let is_software = ["soft", "roce", "rxe"].iter().any(|name| self.device.starts_with(name));
         !is_software || self.device.starts_with("soft0@card")

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_millis(20);
 /// Nanoseconds on the way within a shared cache, at most: AMD's complexes have 20 to 60, their borders 100 and more.
 const NEAR_NS: f64 = 80.0;
 
-/// Whether two processors share a cache.
+/// The distance of two processors: near if they share a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Distance {
     Near,
@@ -24,7 +24,7 @@ pub(crate) enum Distance {
 }
 
 impl Distance {
-    /// Of processors between which a line takes so long.
+    /// The distance of processors between which a line takes so long.
     pub(crate) fn of(line_ns: f64) -> Distance {
         if line_ns <= NEAR_NS { Distance::Near } else { Distance::Far }
     }

@@ -5,7 +5,7 @@ use std::io;
 use anyhow::{Context, Result};
 use host::sync::Barrier;
 
-/// Where both ends are in this process, and there is no thread for the second one.
+/// The error where both ends are in this process, and there is no thread for the second one.
 pub(crate) const NO_THREAD: &str = "no thread for the other end";
 
 /// Starts threads until one cannot be started: those that wait at `barrier` for the others end then.

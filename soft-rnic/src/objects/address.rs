@@ -71,7 +71,7 @@ impl Address {
 /// The condition of [`is_route`].
 pub(crate) const ROUTE: &str = "the device's only port needs is_global 1, sgid_index 0, port_num 1 and the GID of a port or group";
 
-/// Whether an address vector can be used on the port: RoCE needs the global route, to the address of a port or
+/// True of an address vector that can be used on the port: RoCE needs the global route, to the address of a port or
 /// group.
 pub(crate) fn is_route(ah: &ibv_ah_attr) -> bool {
     // SAFETY: bytes, whichever member was written.
@@ -86,7 +86,7 @@ pub(crate) fn is_route_to_port(ah: &ibv_ah_attr) -> bool {
     is_route(ah) && may_be_port(unsafe { &ah.grh.dgid.raw })
 }
 
-/// Whether one port can have this GID. (The broadcast address of a subnet looks like any other one: packets to it are
+/// True of a GID that one port can have. (The broadcast address of a subnet looks like any other one: packets to it are
 /// refused by the kernel, because the sockets do not have `SO_BROADCAST`.)
 fn may_be_port(gid: &Gid) -> bool {
     let address = Ipv6Addr::from(*gid);

@@ -456,7 +456,7 @@ fn device_of(name: &str) -> Option<Arc<Device>> {
     DEVICES.lock().iter().find(|device| device.name() == name).cloned()
 }
 
-/// Whether the device of that name speaks RoCE v2 on a network.
+/// True if the device of that name speaks RoCE v2 on a network.
 ///
 /// ```
 /// assert!(!soft_rnic::is_on_the_network("soft0"));

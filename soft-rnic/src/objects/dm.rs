@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     }))
 }
 
-/// `ibv_reg_dm_mr`: a region whose addresses begin at 0, which is `dm_offset` of the memory. It may
+/// `ibv_reg_dm_mr`: a region with addresses from 0 on, which is `dm_offset` of the memory. It may
 /// have no bytes.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,

@@ -66,7 +66,7 @@ pub(crate) struct Device {
     /// see whether the device is one of its own.
     pub(crate) slack: [u64; 8],
     pub(crate) guid: u64,
-    /// Of its port, once it was asked for; one on the network has its address.
+    /// The GID of its port, once it was asked for; that of a device on the network is its address.
     pub(crate) gid: OnceLock<Gid>,
     /// The process that it is of. A child of fork finds it, and cannot use it.
     pub(crate) process: u32,

@@ -81,9 +81,9 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome 
     Ok(())
 }
 
-/// What the rounds have come to: those in which the processors were as far apart as in most of them.
+/// The result of the rounds in which the processors were as far apart as in most of them.
 struct Rows {
-    /// Of each case; `None` where it has no result.
+    /// A result for each case; `None` where it has none.
     measured: Vec<Option<Measured>>,
     /// The median of the rounds that count.
     line_ns: Option<f64>,
@@ -154,7 +154,7 @@ impl Rows {
     }
 }
 
-/// What keeps a row from being taken at its word.
+/// Reasons why a row is not to be taken at its word.
 fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<String> {
     let size = shown(size.into());
     let mut marks = Vec::new();
@@ -179,7 +179,7 @@ fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<Strin
     {
         let apart = line_ns.map_or_else(String::new, |ns| format!(", over {ns:.0} ns each line"));
         marks.push(format!(
-            "\n* {size}: batched is behind sequential, whose one buffer stays in a cache: those of batched come from the \
+            "\n* {size}: batched is behind sequential: its one buffer stays in a cache, and those of batched come from the \
              other processor{apart}."
         ));
     }

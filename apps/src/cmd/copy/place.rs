@@ -54,13 +54,13 @@ pub(super) enum Found {
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
-/// What the user has to see to where there are no locks.
+/// The user's task where there are no locks.
 const ONE_AT_A_TIME: &str = "let one process at a time copy to it";
 
 /// What has failed where a directory takes nothing new.
 const MAKING: &str = "making it at the receiver";
 
-/// Why a second copy of the same file fails.
+/// The reason for which a second copy of the same file fails.
 const BUSY: &str = "another copy is writing it";
 
 /// The files that this process gathers, by their file systems and numbers. Locks keep the copies of other
@@ -196,7 +196,7 @@ impl Root {
     }
 }
 
-/// What the system has refused, if that is why something has failed.
+/// The system's refusal, if that is why something has failed.
 pub(super) fn system_error(failure: &Failure) -> Option<Errno> {
     let errno = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Errno>() {
         Some(errno) => Some(*errno),
@@ -205,12 +205,12 @@ pub(super) fn system_error(failure: &Failure) -> Option<Errno> {
     failure.chain().find_map(errno)
 }
 
-/// Whether a file system does not have a call, or this process may not call it.
+/// True of a call that the file system does not have, or that this process may not make.
 fn is_not_offered(errno: Errno) -> bool {
     matches!(errno, Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM)
 }
 
-/// What to do where nothing can be written at all, if that is why something has failed.
+/// The remedy where nothing can be written at all, if that is why something has failed.
 pub(super) fn remedy(failure: &Failure) -> Option<&'static str> {
     system_error(failure).and_then(remedy_for)
 }

@@ -130,8 +130,8 @@ impl Noted {
     }
 
     /// Says it of each.
-    pub(super) fn complain(&self, whose: &str, named: Named) {
-        complain_of_each(whose, self.each(), named, self.count - self.first.len() as u64);
+    pub(super) fn complain(&self, prefix: &str, named: Named) {
+        complain_of_each(prefix, self.each(), named, self.count - self.first.len() as u64);
     }
 }
 

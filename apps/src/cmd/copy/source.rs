@@ -11,11 +11,11 @@ use super::place::is_partial_name;
 use super::wire::What;
 use crate::outcome::usage;
 
-/// Why a file is not copied that is not what it was.
+/// The reason for which a file is not copied that is not what it was.
 pub(super) const CHANGED: &str =
     "it has changed while it was copied: the same command copies it as it is then";
 
-/// Why a file is not copied that ends elsewhere.
+/// The reason for which a file is not copied that ends elsewhere.
 pub(super) const OTHER_LENGTH: &str = "it has not the length that its metadata tell, as a file of the kernel: write it to \
      another file first, or send it by `rdma-conn pipe`";
 

@@ -63,7 +63,7 @@ impl Tally {
     }
 }
 
-/// How many entries have come to their ends at all receivers, of `all`.
+/// Entries that have come to their ends at all receivers, of `all`.
 pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> String {
     let ended: u64 = tallies.map(|tally| tally.entries() + tally.failed()).sum();
     format!("{ended} of {}", counted_as(all, "entry", "entries"))

@@ -29,9 +29,9 @@ pub(super) struct Measured {
     pub(super) before: Option<Counters>,
 }
 
-/// What the end that leads has seen.
+/// The round trips of the end that leads.
 pub(super) struct Led {
-    /// Of the round trips that count.
+    /// Halves of the round trips that count, in nanoseconds.
     pub(super) half_trips: Histogram<u64>,
     /// Round trips before those.
     warm_up: u64,
@@ -78,7 +78,7 @@ pub(super) fn hang_up_first<K: Kind>(connection: Duplex<K>, is_well: bool) {
     }
 }
 
-/// Whether so many round trips since `start` are enough before the measured ones.
+/// True if so many round trips since `start` are enough before the measured ones.
 fn is_warm(end: EndOfLoad, trips: u64, start: Instant) -> bool {
     match end {
         EndOfLoad::Messages(all) => trips >= WARM_UP.min(all / 10),

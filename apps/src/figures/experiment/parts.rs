@@ -211,7 +211,7 @@ pub(crate) struct Ratio {
     pub(crate) at_least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_most: Option<f64>,
-    /// What the paper has. One that holds and is not within a factor of two of it is no tick.
+    /// The paper's value. A ratio that holds and is not within a factor of two of it is no tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) paper: Option<f64>,
     /// The beginning of a device's name (`soft0@card`), if it is not about all devices.

@@ -20,7 +20,7 @@ pub(super) fn data(kind: &str, text: &str) -> String {
     format!("data:{kind};charset=utf-8,{}", utf8_percent_encode(text, IN_LINK))
 }
 
-/// What the figures of a run are not to be taken for.
+/// Warnings about the figures of a run.
 pub(super) fn banners(manifest: &Manifest) -> Markup {
     html! {
         @if manifest.quick {

@@ -89,7 +89,7 @@ impl PeerProcesses {
         here.as_ref().map_err(|missing| *missing)
     }
 
-    /// Whether other processes reach this one.
+    /// True if other processes reach this one.
     pub(crate) fn is_here(&self) -> bool {
         self.here().is_ok()
     }

@@ -345,7 +345,7 @@ fn mtu_code(port: &Port) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
 }
 
-/// What a connection over the network remembers: its memory is there before its queue pair changes, so that a change
+/// Memory of a connection over the network: it is there before its queue pair changes, so that a change
 /// that fails changes nothing.
 #[derive(Default)]
 pub(crate) struct WireMemory {

@@ -1,4 +1,4 @@
-//! A receiver whose file system lacks services, or fails: each system call that a receiver makes there is refused in
+//! A receiver on a file system that lacks services, or fails: each system call that a receiver makes there is refused in
 //! turn, with each of six errors, by a seccomp filter of the thread that receives. (Not `close`, which is over when it
 //! fails, `sync`, which cannot fail, and `mmap`, which the thread's memory needs: a file that cannot be mapped has a
 //! test of its own.)
@@ -63,7 +63,7 @@ struct Sent {
     name: &'static str,
     /// Of a file; or where a link leads.
     bytes: Vec<u8>,
-    /// Whether it replaces what is there.
+    /// It replaces what is there.
     force: bool,
 }
 
@@ -131,7 +131,7 @@ fn send(
     receiving.end(entry, hash_of_hashes(&hashes))
 }
 
-/// What is at a path, without following it: its kind, and its bytes.
+/// The kind and the bytes of what is at a path, without following it.
 fn found(path: &Path) -> Option<(What, Vec<u8>)> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     Some(match () {
@@ -143,7 +143,7 @@ fn found(path: &Path) -> Option<(What, Vec<u8>)> {
     })
 }
 
-/// Whether what was taken of a file is still there, under another name.
+/// True while what was taken of a file is still there, under another name.
 fn is_kept(path: &Path, taken: &[u8]) -> bool {
     let entries = fs::read_dir(path.parent().unwrap()).into_iter().flatten().map(Result::unwrap);
     let mut parts = entries.filter(|entry| is_partial_name(entry.file_name().as_encoded_bytes()));
