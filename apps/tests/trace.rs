@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::processes::free_port;
 use support::tally;
 use support::{Scratch, text};
 use with_library::{Running, command, run};
@@ -133,7 +134,7 @@ fn a_server_without_a_client_waits_for_its_receives() {
     }
     let folder = Folder::new("server");
     let file = folder.named("hangs");
-    let mut server = Traced::start(&file, &["-p", "28514", "-r", "3"]);
+    let mut server = Traced::start(&file, &["-p", &free_port().to_string(), "-r", "3"]);
     let own = format!("{file}.{}", server.number());
     let all = |line: &Value| line["queues"][0]["requests"].as_array().is_some_and(|r| r.len() == 3);
     once(&own, all);
@@ -157,7 +158,8 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     }
     let folder = Folder::new("client");
     let (file, other) = (folder.named("client"), folder.named("server-%p-trace"));
-    let port = ["-p", "28515", "-n", "1000000000"];
+    let port = free_port().to_string();
+    let port = ["-p", &port, "-n", "1000000000"];
     let mut server = Traced::start(&other, &port);
     let theirs = folder.named(&format!("server-{}-trace", server.number()));
     once(&theirs, |_| true);
@@ -215,7 +217,7 @@ fn a_process_that_has_the_number_of_an_earlier_one_is_not_taken_for_it() {
     }
     let folder = Folder::new("number");
     let file = folder.named("server");
-    let mut server = Traced::start(&file, &["-p", "28516"]);
+    let mut server = Traced::start(&file, &["-p", &free_port().to_string()]);
     let own = format!("{file}.{}", server.number());
     once(&own, |line| line["process_state"] == "running");
     server.signal(Signal::STOP);
@@ -260,9 +262,10 @@ fn a_failed_request_is_listed_with_its_reason() {
     }
     let folder = Folder::new("failed");
     let file = folder.named("fails");
-    let server = Traced::start(&file, &["-p", "28516"]);
+    let port = free_port().to_string();
+    let server = Traced::start(&file, &["-p", &port]);
     let words = ["soft", "--trace", &file, "--faults", "flush=1,seed=1", "--", PINGPONG];
-    let client = || run(&[&words[..], &["-g", "0", "-p", "28516", "127.0.0.1"]].concat());
+    let client = || run(&[&words[..], &["-g", "0", "-p", &port, "127.0.0.1"]].concat());
     let start = Instant::now();
     // The server may not listen yet.
     let said = loop {
