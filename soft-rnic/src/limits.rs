@@ -20,9 +20,11 @@ pub(crate) const MAX_CQE: u32 = 4_194_304;
 pub(crate) const MAX_CQ_COUNT: u16 = 0x7fff;
 pub(crate) const MAX_CQ_PERIOD_US: u16 = 0xfff;
 /// Keys at a time: those of regions, and of memory windows.
-pub(crate) const MAX_MR: usize = 1 << 18;
-/// Of the keys above; so many less are reported for regions.
+pub(crate) const MAX_KEYS: usize = 1 << 18;
+/// Of the keys above.
 pub(crate) const MAX_MW: usize = 1 << 16;
+/// The others.
+pub(crate) const MAX_MR: usize = MAX_KEYS - MAX_MW;
 pub(crate) const MAX_PD: usize = 65_536;
 pub(crate) const MAX_SRQ: usize = 65_536;
 /// XRC receive queues, which are published to other processes.
@@ -99,7 +101,7 @@ pub(crate) fn device_attr(guid: u64, device_cap_flags: u32) -> ibv_device_attr {
         max_sge_rd: int(MAX_SGE as usize),
         max_cq: int(MAX_CQ),
         max_cqe: int(MAX_CQE as usize),
-        max_mr: int(MAX_MR - MAX_MW),
+        max_mr: int(MAX_MR),
         max_pd: int(MAX_PD),
         max_qp_rd_atom: int(MAX_RD_ATOMIC as usize),
         max_ee_rd_atom: 0,

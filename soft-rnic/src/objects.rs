@@ -25,6 +25,7 @@ pub(crate) mod mw;
 pub(crate) mod mw_settle;
 pub(crate) mod mw_table;
 pub(crate) mod mws;
+pub(crate) mod named;
 pub(crate) mod null_memory;
 pub(crate) mod null_mr;
 pub(crate) mod on_demand;

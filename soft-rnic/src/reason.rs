@@ -42,6 +42,8 @@ reasons! {
     LocalRange = 3, IBV_WC_LOC_PROT_ERR, "the buffer goes beyond the region of its lkey";
     LocalRight = 4, IBV_WC_LOC_PROT_ERR, "the region of the lkey lacks IBV_ACCESS_LOCAL_WRITE";
     LocalGone = 5, IBV_WC_LOC_PROT_ERR, "pages of the buffer are gone or protected, or cannot be read";
+    LocalUnattached = 6, IBV_WC_LOC_PROT_ERR,
+        "the system does not permit the peer's process to read the buffer, as after a setuid: register memory of a sealed memory file";
     // The request itself.
     TooLong = 16, IBV_WC_LOC_LEN_ERR, "the message is longer than 1 GiB, or the datagram than the MTU";
     AtomicLength = 17, IBV_WC_LOC_LEN_ERR, "the buffer of the atomic does not have 8 bytes";
@@ -72,7 +74,7 @@ reasons! {
         "no window that is bound to the peer's queue pair has the key";
     PeerAccess = 54, IBV_WC_REM_ACCESS_ERR, "the peer permits no such access, and does not say why";
     PeerReceiveBuffer = 56, IBV_WC_REM_OP_ERR, "the device may not write to the buffers of the peer's receive request";
-    PeerUnattached = 57, IBV_WC_REM_OP_ERR, "the system does not permit access to the memory of the peer's process";
+    PeerUnattached = 57, IBV_WC_REM_OP_ERR, "the system does not permit access to the memory of the peer's process, as after a setuid: let it register memory of a sealed memory file";
     PeerOperation = 58, IBV_WC_REM_OP_ERR, "the peer cannot carry out the request, and does not say why";
     // No answer.
     Rnr = 64, IBV_WC_RNR_RETRY_EXC_ERR, "the peer has posted no receive request (RNR)";

@@ -374,3 +374,26 @@ fn a_completion_queue_can_be_resized_around_what_is_in_it() {
     assert_eq!(ids, (0..16).collect::<Vec<u64>>());
     p.close();
 }
+
+/// Windows have keys of their own.
+#[test]
+fn as_many_regions_exist_as_the_device_says() {
+    if !is_softs_own("all regions at once") {
+        return;
+    }
+    let net = Net::new();
+    let most = device_attr(&net).max_mr as usize;
+    let mut bytes = [0_u8; 8];
+    let mut all = Vec::new();
+    loop {
+        // SAFETY: the memory outlives the regions.
+        let mr = unsafe { (net.v.reg_mr)(net.pd, bytes.as_mut_ptr().cast(), 8, RW as i32) };
+        if mr.is_null() {
+            break;
+        }
+        all.push(mr);
+    }
+    assert_eq!((all.len(), errno()), (most, ENOMEM));
+    all.into_iter().for_each(|mr| net.dereg(mr));
+    net.close();
+}

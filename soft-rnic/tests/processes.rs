@@ -39,6 +39,7 @@ fn the_other_process() {
         Some("refused before") => be_refused(true),
         Some("refused after") => be_refused(false),
         Some("refused receiver") => be_refused_as_receiver(),
+        Some("another user") => become_another_user(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -252,6 +253,25 @@ fn be_refused_as_receiver() {
     let end = End::new(RC);
     assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 0, BYTES as u32)]), 0);
     join_as_other(&end, patient());
+    assert_eq!(hear(), None);
+}
+
+/// Gives its rights up once it is connected, as a daemon does.
+fn become_another_user() {
+    let end = End::new(RC);
+    for (id, len) in [(1, 64), (2, BYTES as u32)] {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, len)]), 0);
+    }
+    join_as_other(&end, patient());
+    assert_eq!(hear().as_deref(), Some("now"));
+    if rustix::process::geteuid().is_root() {
+        // SAFETY: it changes who this process is.
+        assert_eq!(unsafe { libc::setuid(65_534) }, 0);
+    } else {
+        // Only root can; what the system answers afterwards is the same.
+        refuse(&ATTACH);
+    }
+    say("done");
     assert_eq!(hear(), None);
 }
 
@@ -568,7 +588,30 @@ fn memory_that_the_system_refuses_is_refused_with_the_reason() {
     let end = End::new(RC);
     join(&end, &mut other, patient());
     end.send(end.local(HEAP, 0, 100_000));
-    assert_eq!(end.net.poll(end.cq, 1)[0].status, "LOC_PROT");
+    assert_is_refused(&end.net.poll(end.cq, 1)[0]);
+    end.close();
+}
+
+fn assert_is_refused(wc: &Wc) {
+    let why = soft_rnic::vendor_err(wc.vendor_err);
+    let is_named = why.is_some_and(|why| why.starts_with("the system does not permit"));
+    assert!(wc.status == "LOC_PROT" && is_named, "{wc:?}: {why:?}");
+}
+
+#[test]
+fn a_process_that_has_become_another_user_reads_no_memory_of_its_peer_and_says_why() {
+    if !is_softs_own("memory that the system refuses") {
+        return;
+    }
+    let mut other = start("another user");
+    let end = End::new(RC);
+    join(&end, &mut other, patient());
+    end.send(end.local(HEAP, 0, 64));
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    other.say("now");
+    assert_eq!(other.hear(), "done");
+    end.send(end.local(HEAP, 0, 100_000));
+    assert_is_refused(&end.net.poll(end.cq, 1)[0]);
     end.close();
 }
 

@@ -92,6 +92,36 @@ fn a_zero_based_window_is_addressed_from_its_first_byte() {
     p.close();
 }
 
+/// Also where the call names the address of the memory, as the macro of the C header does.
+#[test]
+fn a_zero_based_region_is_addressed_from_its_first_byte() {
+    if is_left_out() {
+        return;
+    }
+    let mut p = Pair::bindable();
+    p.buf[0][..8].copy_from_slice(b"new data");
+    let at = p.buf[1][640..].as_mut_ptr();
+    // SAFETY: the memory outlives the regions.
+    let all = unsafe {
+        let by_name = p.net.v.reg_mr_iova2.unwrap();
+        let plain = (p.net.v.reg_mr)(p.net.pd, at.cast(), 64, (RW | ZERO_BASED) as i32);
+        [plain, by_name(p.net.pd, at.cast(), 64, at as u64, RW | ZERO_BASED)]
+    };
+    for mr in all {
+        p.buf[1][640..].fill(0);
+        assert!(!mr.is_null());
+        // SAFETY: the region is alive.
+        let key = unsafe { (*mr).rkey };
+        assert_eq!([p.write(0, key), p.write(56, key)], ["SUCCESS"; 2]);
+        assert_eq!(
+            (&p.buf[1][640..648], &p.buf[1][696..704]),
+            (&b"new data"[..], &b"new data"[..])
+        );
+        p.net.dereg(mr);
+    }
+    p.close();
+}
+
 #[test]
 fn a_bound_window_of_type_2_is_bound_again_once_it_was_invalidated() {
     if is_left_out() {
@@ -105,6 +135,7 @@ fn a_bound_window_of_type_2_is_bound_again_once_it_was_invalidated() {
     assert_eq!((next ^ key) & !0xff, 0, "the tag alone is the program's");
     // What else a program asks for is not taken.
     assert_eq!(p.bind(mw, next ^ 0xffff_ff00, second), "SUCCESS");
+    assert_eq!(key_of(mw), next, "the program finds the key that it has chosen");
     assert_eq!(p.write(p.addr(1) + 64, next), "SUCCESS");
     // The same key as before, for other memory.
     assert_eq!(p.local_inv(next), "SUCCESS");
@@ -438,9 +469,9 @@ fn a_region_stays_while_windows_are_bound_to_it() {
     let (none, no_pd) = (core::ptr::null_mut(), core::ptr::null_mut());
     // SAFETY: all of it is alive.
     unsafe {
-        assert_eq!((p.net.v.dereg_mr)(p.mr[1]), EINVAL);
+        assert_eq!((p.net.v.dereg_mr)(p.mr[1]), EBUSY);
         let code = rereg(p.mr[1], access, no_pd, none, 0, RW as i32);
-        assert_eq!((code, errno()), (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT.0, EINVAL));
+        assert_eq!((code, errno()), (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT.0, EBUSY));
         assert_eq!((p.net.v.dealloc_pd)(p.net.pd), EBUSY);
     }
     assert_eq!(p.write(p.addr(1), key), "SUCCESS");
@@ -451,7 +482,7 @@ fn a_region_stays_while_windows_are_bound_to_it() {
     let to = piece(p.mr[1], 0, 64, WRITE);
     assert_eq!(p.bind(mw, key, to), "SUCCESS");
     // SAFETY: as above.
-    assert_eq!(unsafe { (p.net.v.dereg_mr)(p.mr[1]) }, EINVAL);
+    assert_eq!(unsafe { (p.net.v.dereg_mr)(p.mr[1]) }, EBUSY);
     dealloc(mw);
     p.close();
 }

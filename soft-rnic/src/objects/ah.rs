@@ -10,6 +10,7 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::objects::address::{Address, ROUTE, is_route};
 use crate::objects::device::admit;
+use crate::objects::named::{check_name, name_in};
 use crate::objects::state::Pd;
 use crate::{alloc, errno, limits};
 
@@ -41,6 +42,17 @@ impl Ah {
     unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
         // SAFETY: the caller's promise.
         unsafe { ah.cast::<Ah>().as_ref() }.ok_or(errno::EINVAL)
+    }
+
+    /// As [`from_abi`](Self::from_abi), and `ENOENT` where the struct does not name the handle.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn named<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
+        // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+        let (object, shown) = unsafe { (Ah::from_abi(ah)?, name_in!(ah)) };
+        check_name(shown, (0, object.pd.context.as_abi()))?;
+        Ok(object)
     }
 }
 
@@ -76,7 +88,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
 
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: NULL, or a handle that the caller gives back.
-    errno::code(unsafe { Ah::from_abi(ah) }.map(|object| {
+    errno::code(unsafe { Ah::named(ah) }.map(|object| {
         object.pd.context.device.population.ahs.fetch_sub(1, Ordering::Relaxed);
         object.pd.context.gone(Object::AddressHandle, 0);
         object.pd.users.leave();

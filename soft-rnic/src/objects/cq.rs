@@ -134,6 +134,7 @@ impl Cq {
         abi.channel = channel.as_ref().map_or(core::ptr::null_mut(), Channel::as_abi);
         abi.cq_context = user;
         abi.cqe = len as c_int;
+        abi.handle = Cq::HANDLE;
         Cq {
             abi: UnsafeCell::new(abi),
             slack: Slack::default(),
@@ -159,6 +160,9 @@ impl Cq {
             moderation: Mutex::default(),
         }
     }
+
+    /// The `handle` of every one: none is found by it.
+    pub(crate) const HANDLE: u32 = 1;
 
     /// The object behind a caller's pointer.
     ///

@@ -44,11 +44,11 @@ pub(crate) const TAG_BITS: u32 = 8;
 pub(crate) const TAG: u32 = (1 << TAG_BITS) - 1;
 const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
-const GENERATION_BITS: u32 = 2 * HALF_BITS - limits::MAX_MR.trailing_zeros();
+const GENERATION_BITS: u32 = 2 * HALF_BITS - limits::MAX_KEYS.trailing_zeros();
 const GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 const ROUNDS: usize = 6;
 
-const _: () = assert!(limits::MAX_MR.is_power_of_two() && GENERATION_BITS == 6);
+const _: () = assert!(limits::MAX_KEYS.is_power_of_two() && GENERATION_BITS == 6);
 
 /// Two secrets for each round.
 pub(crate) type Secrets = [u64; 2 * ROUNDS];
@@ -244,7 +244,7 @@ mod tests {
             let published = PublishedKeys(core::array::from_fn(|_| AtomicU64::new(0)));
             published.publish(&keys);
             for _ in 0..1_000 {
-                let index = random.below(limits::MAX_MR as u64) as u32;
+                let index = random.below(limits::MAX_KEYS as u64) as u32;
                 let key = keys.key(index, random.next_u64() as u32);
                 for tag in [0, 1, key & TAG, TAG] {
                     let key = key & !TAG | tag;
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_slot_has_another_key_for_as_long_as_is_promised() {
         let keys = Keys::of_process();
-        for index in [0, 1, limits::MAX_MR as u32 - 1] {
+        for index in [0, 1, limits::MAX_KEYS as u32 - 1] {
             let of = |generation| keys.key(index, generation);
             let whole: std::collections::HashSet<u32> = (0..1 << 14).map(of).collect();
             assert_eq!(whole.len(), 1 << 14);

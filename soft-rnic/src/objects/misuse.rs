@@ -101,7 +101,9 @@ impl Qp {
             | Reason::Invalidate
             | Reason::PeerReads
             | Reason::PeerWord
-            | Reason::PeerQueue => (reason.text().to_owned(), Kind::Failed),
+            | Reason::PeerQueue
+            | Reason::LocalUnattached
+            | Reason::PeerUnattached => (reason.text().to_owned(), Kind::Failed),
             Reason::PeerFlags => {
                 let right = rights(wqe.op.remote_access());
                 (format!("{}: {right} is missing", reason.text()), Kind::Failed)

@@ -18,6 +18,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
+use crate::objects::named::{check_name, name_in};
 use crate::objects::on_demand;
 use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
@@ -52,12 +53,7 @@ impl Region {
 
 impl MrTable {
     /// Takes a slot and fills it; the key is valid from then on.
-    fn insert(&self, region: &Region, peers: Option<&PeerProcesses>) -> Result<u32, Errno> {
-        self.insert_for(region.pd, region, peers)
-    }
-
-    /// [`insert`](Self::insert) of a null region, whose domain is `owner`.
-    pub(crate) fn insert_for(
+    pub(crate) fn insert(
         &self,
         owner: u32,
         region: &Region,
@@ -96,7 +92,7 @@ impl MrTable {
         }
     }
 
-    /// Makes the key of a region invalid; `EINVAL`, and nothing has changed, if memory windows are
+    /// Makes the key of a region invalid; `EBUSY`, and nothing has changed, if memory windows are
     /// bound to it. The slot stays taken until [`release`](Self::release).
     pub(crate) fn invalidate(
         &self,
@@ -105,7 +101,7 @@ impl MrTable {
     ) -> Result<(), Errno> {
         let free = self.free.lock();
         if free.mws.are_bound_to(self.keys.index(change.key())) {
-            return Err(errno::EINVAL);
+            return Err(errno::EBUSY);
         }
         self.withdraw(change.key(), peers);
         Ok(())
@@ -179,17 +175,31 @@ impl Mr {
         };
         Box::into_raw(Box::new(Mr { abi, pd, registration })).cast()
     }
+
+    /// The region behind a caller's pointer; `ENOENT` where the struct does not name it.
+    ///
+    /// # Safety
+    /// `mr` is NULL or a region's struct of ours.
+    unsafe fn named<'a>(mr: *mut ibv_mr) -> Result<&'a Mr, Errno> {
+        // SAFETY: the caller's promise; a struct of a region has both fields.
+        let (object, shown) = unsafe {
+            let object = mr.cast::<Mr>().as_ref().ok_or(errno::EINVAL)?;
+            (object, name_in!(mr))
+        };
+        check_name(shown, (object.registration.key, object.pd.context.as_abi()))?;
+        Ok(object)
+    }
 }
 
 impl Pd {
-    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct, and
-    /// `EPERM` if it is of a parent of this process.
+    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct, or
+    /// this one does not name it, and `EPERM` if it is of a parent of this process.
     ///
     /// # Safety
     /// `pd` is NULL or a protection domain's struct of ours.
     pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
         // SAFETY: the caller's promise.
-        let pd = unsafe { Pd::of_struct(pd) }?;
+        let pd = unsafe { Pd::named(pd) }?;
         pd.context.device.is_ours()?;
         if pd.users.has_ended() { Err(errno::ENOENT) } else { Ok(pd) }
     }
@@ -201,6 +211,17 @@ impl Pd {
     pub(crate) unsafe fn of_struct<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
         // SAFETY: the caller's promise; every domain lives in an Arc.
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
+    }
+
+    /// As [`of_struct`](Self::of_struct), and `ENOENT` where the struct does not name the domain.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn named<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
+        // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+        let (object, shown) = unsafe { (Pd::of_struct(pd)?, name_in!(pd)) };
+        check_name(shown, (object.id, object.context.as_abi()))?;
+        Ok(object)
     }
 
     /// What lends memory to the queues of this domain, if it is a parent domain with allocators. It
@@ -253,10 +274,8 @@ pub(crate) unsafe extern "C" fn reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    let access = access as u32;
-    let iova = if access & ZERO_BASED != 0 { 0 } else { addr as u64 };
     // SAFETY: the caller's promises.
-    unsafe { reg_mr_iova2(pd, addr, length, iova, access) }
+    unsafe { reg_mr_iova2(pd, addr, length, addr as u64, access as u32) }
 }
 
 pub(crate) unsafe extern "C" fn reg_mr_iova2(
@@ -268,6 +287,8 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 ) -> *mut ibv_mr {
     // SAFETY: NULL, or a domain of ours.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
+        // A header's `ibv_reg_mr` asks for the address of the memory, whichever access.
+        let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         let access = validate(addr, length, iova, access)?;
         let region = Region {
             pd: pd.id,
@@ -292,7 +313,7 @@ pub(crate) fn register(
     let in_domain = pd.users.join()?;
     let of_memory = memory.as_ref().map(|memory| memory.regions.join()).transpose()?;
     let room = pd.context.handles.mrs.room()?;
-    let key = device.mrs.insert(region, device.peers.as_ref())?;
+    let key = device.key_for(pd.id, region)?;
     in_domain.keep();
     of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
@@ -372,11 +393,11 @@ fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     .is_ok()
 }
 
-/// `ENOENT` if the region was deregistered through another struct, and `EBUSY` while it is being
-/// registered again, or deregistered, through one.
+/// `ENOENT` if the region was deregistered through another struct, or this one does not name it; `EBUSY` while windows are
+/// bound to it, and while it is being registered again, or deregistered, through another struct.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
-    errno::code(unsafe { mr.cast::<Mr>().as_ref() }.ok_or(errno::EINVAL).and_then(|object| {
+    errno::code(unsafe { Mr::named(mr) }.and_then(|object| {
         object.deregister()?;
         // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
@@ -396,6 +417,7 @@ impl Mr {
         context.handles.mrs.remove(key);
         change.end();
         context.device.mrs.release(key);
+        context.device.population.mrs.fetch_sub(1, Ordering::Relaxed);
         context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
         context.gone(Object::MemoryRegion, key.into());
         if let Some(region) = region {
@@ -406,6 +428,15 @@ impl Mr {
 }
 
 impl Device {
+    /// Takes a key for a region of a domain: `ENOMEM` where there are as many regions as the device has.
+    pub(crate) fn key_for(&self, pd: u32, region: &Region) -> Result<u32, Errno> {
+        let count = &self.population.mrs;
+        admit(count, limits::MAX_MR)?;
+        self.mrs.insert(pd, region, self.peers.as_ref()).inspect_err(|_| {
+            count.fetch_sub(1, Ordering::Relaxed);
+        })
+    }
+
     /// Makes a region's key invalid, and waits for what goes on under it.
     fn end_key(&self, change: &Change<'_>) -> Result<(), Errno> {
         let peers = self.peers.as_ref();

@@ -32,7 +32,7 @@ use crate::{errno, limits};
 
 pub(crate) const CHUNK: usize = 1_024;
 
-pub(crate) const CHUNKS: usize = limits::MAX_MR / CHUNK;
+pub(crate) const CHUNKS: usize = limits::MAX_KEYS / CHUNK;
 
 /// A freed slot is used again when there are so many, or no other one is left.
 const RESTING: usize = CHUNK;
@@ -216,7 +216,7 @@ impl MrTable {
 
     #[inline(always)]
     pub(crate) fn slot_at(&self, index: u32) -> Option<&Slot> {
-        let index = index as usize & (limits::MAX_MR - 1);
+        let index = index as usize & (limits::MAX_KEYS - 1);
         Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
     }
 
@@ -415,7 +415,7 @@ impl FreeSlots {
     }
 
     fn is_fresh_next(&self) -> bool {
-        self.freed.len() < RESTING && (self.never_used as usize) < limits::MAX_MR
+        self.freed.len() < RESTING && (self.never_used as usize) < limits::MAX_KEYS
     }
 
     /// Takes it. Whatever is taken can be given back without an allocation.
@@ -468,7 +468,7 @@ mod tests {
         let mut free = FreeSlots::default();
         let take = |free: &mut FreeSlots| free.next().inspect(|_| free.take().unwrap());
         let all: Vec<u32> = core::iter::from_fn(|| take(&mut free)).collect();
-        assert_eq!(all.len(), limits::MAX_MR);
+        assert_eq!(all.len(), limits::MAX_KEYS);
         free.freed.push_back(7);
         assert_eq!((take(&mut free), take(&mut free)), (Some(7), None));
     }

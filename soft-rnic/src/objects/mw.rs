@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::keys::TAG;
 use crate::objects::mw_table::{Bind, NewMw};
+use crate::objects::named::{check_name, name_in};
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, Pd};
 use crate::objects::wqe::{Op, Wqe};
@@ -42,6 +43,17 @@ impl Mw {
         unsafe { mw.cast::<Mw>().as_ref() }.ok_or(errno::EINVAL)
     }
 
+    /// As [`from_abi`](Self::from_abi), and `ENOENT` where the struct does not name the window.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn named<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, Errno> {
+        // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+        let (object, shown) = unsafe { (Mw::from_abi(mw)?, name_in!(mw)) };
+        check_name(shown, (object.index, object.pd.context.as_abi()))?;
+        Ok(object)
+    }
+
     /// Another key of a window of type 1.
     pub(crate) fn new_key(&self) -> Option<u32> {
         self.device().mrs.new_mw_key(self.index)
@@ -49,8 +61,11 @@ impl Mw {
 
     /// Puts the key where the program finds it.
     pub(crate) fn set_key(&self, key: u32) {
-        // SAFETY: a field of the struct; a call to bind the window has it to itself.
-        unsafe { (*self.abi.get()).rkey = key };
+        // SAFETY: a field of the struct in its cell, which lives as long as the window; other threads of the program may
+        // bind the window, too.
+        let rkey = unsafe { AtomicU32::from_ptr(&raw mut (*self.abi.get()).rkey) };
+        // Relaxed: the key guards no memory.
+        rkey.store(key, Ordering::Relaxed);
     }
 
     fn device(&self) -> &Arc<Device> {
@@ -92,7 +107,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
 /// the window stays, unbound, if a process that can use it does not leave the memory.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: NULL, or a window that the caller gives back.
-    errno::code(unsafe { Mw::from_abi(mw) }.and_then(|object| {
+    errno::code(unsafe { Mw::named(mw) }.and_then(|object| {
         let device = object.device();
         if let Some(ending) = device.mrs.end_any(object.index, device.peers.as_ref()) {
             device.settle(&ending)?;
@@ -155,6 +170,10 @@ impl Wqe {
         let info = bind.bind_info;
         let access = info.mw_access_flags & !ACCESS_OPTIONAL_RANGE;
         self.rkey = mw.key_of(bind.rkey);
+        if mw.is_type_2 {
+            // The program finds the key that it has chosen the tag of, as with irdma.
+            mw.set_key(self.rkey);
+        }
         self.imm = Some(mr.map_or(0, |mr| mr.lkey));
         (self.remote_addr, self.compare_add, self.swap) = (info.addr, info.length, mw.id);
         // Others than these are none of a window's.

@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let device = &pd.context.device;
         let in_domain = pd.users.join()?;
         let room = pd.context.handles.mrs.room()?;
-        let key = device.mrs.insert_for(pd.id, &region, device.peers.as_ref())?;
+        let key = device.key_for(pd.id, &region)?;
         in_domain.keep();
         let registration = Registration::new((key, 0), usize::MAX, &pd.users, None);
         room.insert(key, Arc::clone(&registration));

@@ -365,12 +365,13 @@ pub(crate) unsafe fn create(
     let only_sends = transport == Transport::XrcSend;
     // SAFETY: the caller's promise.
     let (send_cq, recv_cq, srq) = unsafe {
-        let send_cq = Cq::from_abi(attr.send_cq)?.keep();
+        let send_cq = Cq::named(attr.send_cq)?.keep();
         match only_sends {
             true => (Arc::clone(&send_cq), send_cq, None),
             false => {
-                let srq = Srq::from_abi(attr.srq).ok().as_ref().map(InArc::keep);
-                (send_cq, Cq::from_abi(attr.recv_cq)?.keep(), srq)
+                let has_srq = !attr.srq.is_null();
+                let srq = has_srq.then(|| Srq::named(attr.srq)).transpose()?;
+                (send_cq, Cq::named(attr.recv_cq)?.keep(), srq.as_ref().map(InArc::keep))
             }
         }
     };
@@ -561,7 +562,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// That of the verb.
 unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    let object = unsafe { Qp::from_abi(qp) }?.keep();
+    let object = unsafe { Qp::named(qp) }?.keep();
     if object.is_attached() {
         let (call, users) =
             ("ibv_destroy_qp", || vec!["a multicast group (ibv_detach_mcast)".into()]);

@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             return create(&context, &pd, attr.srq_context, &mut attr.attr);
         }
         // SAFETY: as above.
-        let (xrcd, cq) = unsafe { (Xrcd::from_abi(attr.xrcd)?, Cq::from_abi(attr.cq)?) };
+        let (xrcd, cq) = unsafe { (Xrcd::from_abi(attr.xrcd)?, Cq::named(attr.cq)?) };
         let same = |other: &Arc<Context>| other.shares(&context);
         if !same(xrcd.context()) || !same(&cq.context) {
             return Err(errno::EINVAL);
@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, num: *mut u32) -> c_int {
     // SAFETY: NULL, or a queue of ours and the caller's place.
-    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+    errno::code(unsafe { Srq::named(srq) }.and_then(|srq| {
         // SAFETY: as above.
         *unsafe { num.as_mut() }.ok_or(errno::EINVAL)? = srq.num;
         Ok(())
@@ -246,7 +246,7 @@ pub(crate) unsafe extern "C" fn modify_srq(
     mask: c_int,
 ) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
-    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+    errno::code(unsafe { Srq::named(srq) }.and_then(|srq| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         let mask = mask as u32;
@@ -266,7 +266,7 @@ pub(crate) unsafe extern "C" fn modify_srq(
 
 pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
-    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+    errno::code(unsafe { Srq::named(srq) }.and_then(|srq| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
         let srq_limit = srq.taker.lock().limit;
@@ -278,7 +278,7 @@ pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
 
 pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: NULL, or a queue that the caller gives back.
-    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|object| {
+    errno::code(unsafe { Srq::named(srq) }.and_then(|object| {
         if object.users.load(Ordering::Acquire) != 0 {
             object.check_in_use(errno::EBUSY);
             return Err(errno::EBUSY);

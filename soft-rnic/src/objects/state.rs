@@ -133,6 +133,7 @@ pub(crate) struct Population {
     /// Bytes of device memory.
     pub(crate) dm_bytes: Arc<AtomicUsize>,
     pub(crate) mws: AtomicUsize,
+    pub(crate) mrs: AtomicUsize,
 }
 
 /// Queue pairs by number.

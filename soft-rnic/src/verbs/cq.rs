@@ -81,13 +81,13 @@ fn ring_len(device: &Device, cqe: c_int) -> Result<u32, Errno> {
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: NULL, or a completion queue of ours.
     errno::code(
-        unsafe { Cq::from_abi(cq) }.and_then(|cq| cq.resize(ring_len(&cq.context.device, cqe)?)),
+        unsafe { Cq::named(cq) }.and_then(|cq| cq.resize(ring_len(&cq.context.device, cqe)?)),
     )
 }
 
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: NULL, or a completion queue that the caller gives back.
-    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|object| {
+    errno::code(unsafe { Cq::named(cq) }.and_then(|object| {
         if object.users.load(Ordering::Acquire) != 0 {
             object.check_in_use(errno::EBUSY);
             return Err(errno::EBUSY);
@@ -225,7 +225,7 @@ unsafe fn watch_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: NULL, or a completion queue of ours.
-    errno::code(unsafe { Cq::from_abi(cq) }.map(|cq| {
+    errno::code(unsafe { Cq::named(cq) }.map(|cq| {
         let mut producer = cq.producer.lock();
         if is_planted(Plant::LockOrder) {
             cq.context.device.qps.all().iter().for_each(|qp| drop(qp.sq.lock()));

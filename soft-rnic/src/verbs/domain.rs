@@ -140,7 +140,7 @@ pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Resu
 /// Gives back a domain of either kind.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
-    errno::code(unsafe { Pd::of_struct(pd) }.and_then(|object| {
+    errno::code(unsafe { Pd::named(pd) }.and_then(|object| {
         let Some(Parent { pd: child, td, .. }) = &object.parent else {
             // SAFETY: as above.
             return unsafe { mr::dealloc(&object) };

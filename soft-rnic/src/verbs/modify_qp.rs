@@ -247,7 +247,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
 ) -> c_int {
     let mut deferred = DeferredWork::default();
     // SAFETY: NULL, or objects of ours and of the caller.
-    let result = unsafe { Qp::from_abi(qp) }.and_then(|qp| {
+    let result = unsafe { Qp::named(qp) }.and_then(|qp| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         let (real, mask) = (qp.real(), mask as u32);
@@ -430,9 +430,10 @@ pub(crate) unsafe extern "C" fn query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: NULL, or a queue pair of ours.
-    let (Ok(object), false) = (unsafe { Qp::from_abi(qp) }, attr.is_null() || init.is_null())
-    else {
-        return errno::code(Err(errno::EINVAL));
+    let object = match unsafe { Qp::named(qp) } {
+        Ok(object) if !attr.is_null() && !init.is_null() => object,
+        Ok(_) => return errno::code(Err(errno::EINVAL)),
+        Err(error) => return errno::code(Err(error)),
     };
     // SAFETY: the caller's places; the ABI's struct of a live queue pair.
     unsafe {

@@ -20,7 +20,7 @@ unsafe fn arguments<'a>(
     gid: *const ibv_gid,
 ) -> Result<(InArc<'a, Qp>, Gid), Errno> {
     // SAFETY: the caller's promise; bytes, whichever member was written.
-    unsafe { Ok((Qp::from_abi(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
+    unsafe { Ok((Qp::named(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
 }
 
 /// Others that take part are met before they learn of the group: they may send to it when it is

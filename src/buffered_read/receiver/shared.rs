@@ -74,6 +74,8 @@ struct Inner {
     ended: OnceLock<CloseReason>,
     /// Whether a thread of its own drives the device.
     has_transfers: AtomicBool,
+    /// The sender's answer to the end is not waited for.
+    is_abandoned: AtomicBool,
     peer: Peer,
     wait: WaitStrategy,
     keepalive: Duration,
@@ -149,6 +151,7 @@ impl Receiver {
             ended: OnceLock::new(),
             link: Mutex::new(link),
             has_transfers: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             wait: self.wait,
             keepalive: self.keepalive,
             linger: self.linger,
@@ -231,10 +234,15 @@ impl SharedReceiver {
     /// [`RecvError::Closed`] behind the messages that have arrived. Messages that have not
     /// arrived are lost: receive until [`RecvError::Closed`] first.
     pub fn close(self) {
-        let mut link = self.inner.lock();
-        link.stop();
-        // One that has ended by itself has its own reason.
-        let _ = self.inner.ended.set(CloseReason::Closed);
+        self.inner.end();
+    }
+
+    /// As [`close`](SharedReceiver::close), at once: the last of the threads to drop its receiver waits for no answer of
+    /// the sender, which takes this end for lost if what tells it of the end does not arrive.
+    pub fn abort(self) {
+        // Relaxed: the thread that drops the last receiver has seen what was done before the others were dropped.
+        self.inner.is_abandoned.store(true, Ordering::Relaxed);
+        self.inner.end();
     }
 
     /// What was done so far.
@@ -262,6 +270,12 @@ impl SharedReceiver {
 }
 
 impl Inner {
+    fn end(&self) {
+        self.lock().stop();
+        // One that has ended by itself has its own reason.
+        let _ = self.ended.set(CloseReason::Closed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Link<SharedLandingRing>> {
         self.link.lock()
     }
@@ -347,8 +361,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let link = self.link.get_mut();
         link.stop();
-        let deadline = Deadline::after(self.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.linger);
+        let linger = if *self.is_abandoned.get_mut() { Duration::ZERO } else { self.linger };
+        let deadline = Deadline::after(linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
         while !link.is_quiet() && idle.step() != Step::TimedOut {}
     }
 }

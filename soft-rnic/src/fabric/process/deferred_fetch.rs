@@ -15,7 +15,7 @@ use crate::objects::span::Span;
 use crate::objects::state::ProgressEngine;
 
 use super::gather::make_room;
-use super::memory::{Way, attach, note_refusal};
+use super::memory::{Way, attach};
 use super::pair::Pair;
 use super::ring::Request;
 use super::side::{DeferredFetch, FetchState, Side, read_there};
@@ -51,7 +51,7 @@ impl DeferredFetch {
                 Ok(()) => {}
                 Err(Errno::FAULT | Errno::SRCH) => return false,
                 Err(error) => {
-                    note_refusal(pair.pid, error);
+                    pair.refuse(error);
                     return false;
                 }
             }

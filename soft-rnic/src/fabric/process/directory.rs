@@ -79,7 +79,7 @@ pub(crate) struct Directory {
     groups: Padded<[AtomicU64; GROUP_WORDS]>,
     qps: [QpEntry; QPS],
     srqs: [SrqEntry; limits::MAX_XRC_SRQ],
-    regions: [RegionEntry; limits::MAX_MR],
+    regions: [RegionEntry; limits::MAX_KEYS],
 }
 
 // SAFETY: atomic integers all.
@@ -242,7 +242,7 @@ impl Directory {
 
     #[inline]
     fn region(&self, key: u32) -> &RegionEntry {
-        &self.regions[self.keys.index(key) as usize % limits::MAX_MR]
+        &self.regions[self.keys.index(key) as usize % limits::MAX_KEYS]
     }
 
     /// Fills the entry of a key, which is empty; the key is valid from then on.
@@ -289,7 +289,7 @@ impl Directory {
     /// [`version`](Self::version) of a key whose index is known.
     #[inline]
     pub(crate) fn version_at(&self, index: u32, key: u32) -> Option<u32> {
-        let entry = &self.regions[index as usize % limits::MAX_MR];
+        let entry = &self.regions[index as usize % limits::MAX_KEYS];
         // Acquire: the rest was written before the key.
         let valid = key != 0 && entry.key.load(Ordering::Acquire) == key;
         valid.then(|| entry.version.load(Ordering::Relaxed))

@@ -25,7 +25,6 @@ use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::Span;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
 use crate::objects::wqe::{Op, Wqe};
-use crate::reason::Reason;
 
 use super::barrier::{heavy, light};
 use super::directory::slot_of;
@@ -500,10 +499,10 @@ impl Side {
             Gathered::InParts(n) => match self.fetched(request, &list[..n], local.start()) {
                 Gathered::There(local) => local,
                 Gathered::Later => return None,
-                _ => return Some((Reply::Refused(Reason::LocalGone), 0)),
+                _ => return Some((Reply::Refused(self.pair.unreadable()), 0)),
             },
             Gathered::Never => {
-                return Some((Reply::Refused(Reason::LocalGone), 0));
+                return Some((Reply::Refused(self.pair.unreadable()), 0));
             }
         };
         let mut value = [0_u64];

@@ -25,7 +25,7 @@ use crate::objects::wqe::{self, Op, Wqe};
 use crate::reason::Reason;
 
 use super::directory::PublishedRegion;
-use super::memory::{Way, attach, note_refusal};
+use super::memory::{Way, attach};
 use super::one_sided::regions::Region;
 use super::out::Out;
 use super::pair::Pair;
@@ -136,7 +136,7 @@ impl Qp {
             Err(Errno::FAULT) if there_too && bring(local, op == Op::Read) => Access::Judge,
             Err(Errno::FAULT) if may_be_gone | there_too => gone,
             Err(error) => {
-                note_refusal(pair.pid, error);
+                pair.refuse(error);
                 Access::Ended(self.unattached(requester, pair, len))
             }
         }

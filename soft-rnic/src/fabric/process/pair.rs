@@ -19,6 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 use crate::clock;
 use crate::lock::{Lock, Padded};
 use crate::objects::pending::RingProgress;
+use crate::reason::Reason;
 
 use super::barrier::{is_asymmetric, light};
 use super::budget::Share;
@@ -45,6 +46,8 @@ pub(crate) struct Pair {
     pub(crate) accepted: OwnedFd,
     /// Whether its memory can be reached by cross-memory attach, as far as it was tried.
     attaches: OnceLock<bool>,
+    /// The system has refused that.
+    refused: AtomicBool,
     /// When it was last seen not to have gone, before an access to its memory.
     seen: AtomicU64,
     proof: Proof,
@@ -102,6 +105,7 @@ impl Pair {
             socket,
             accepted,
             attaches: OnceLock::new(),
+            refused: AtomicBool::new(false),
             seen: AtomicU64::new(0),
             proof,
             spares_barriers,
@@ -184,10 +188,23 @@ impl Pair {
                 false
             }
             Err(error) => {
-                note_refusal(self.pid, error);
+                self.refuse(error);
                 false
             }
         })
+    }
+
+    /// Notes that the system does not permit access to its memory.
+    #[cold]
+    pub(crate) fn refuse(&self, error: Errno) {
+        self.refused.store(true, Ordering::Relaxed);
+        note_refusal(self.pid, error);
+    }
+
+    /// The reason why a message could not be read in its memory.
+    pub(crate) fn unreadable(&self) -> Reason {
+        let is_refused = self.refused.load(Ordering::Relaxed);
+        if is_refused { Reason::LocalUnattached } else { Reason::LocalGone }
     }
 
     /// Whether its memory is still the one that it introduced, as far as it can be reached:

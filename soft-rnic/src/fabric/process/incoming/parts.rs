@@ -12,7 +12,6 @@ use crate::engine::responder::{Message, Session};
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
 use crate::objects::span::{Span, SpanBuf};
-use crate::reason::Reason;
 
 use super::super::ring::Request;
 use super::super::side::{FetchState, List, PART, Placed, Side};
@@ -49,7 +48,7 @@ impl Side {
         let begins = Placed { index, total, done: 0, receive: None };
         let is_this = |it: &Placed| (it.index, it.total) == (index, total);
         let mut placed = self.placed.take().filter(is_this).unwrap_or(begins);
-        let unreadable = Coming::Refused(Reply::Refused(Reason::LocalGone));
+        let unreadable = Coming::Refused(Reply::Refused(self.pair.unreadable()));
         match core::mem::take(&mut self.fetch) {
             FetchState::Over(at, _, None) if at == index => return unreadable,
             FetchState::Over(at, part, Some(mut bytes)) if (at, part) == (index, next(&placed)) => {

@@ -319,7 +319,7 @@ fn a_look_up_finds_no_half_of_a_binding() {
     let mrs = MrTable::default();
     let access = LOCAL_WRITE | REMOTE_WRITE | MW_BIND;
     let region = Region { pd: 1, addr: BASE, iova: BASE, length: 1 << 20, access };
-    let lkey = mrs.insert_for(1, &region, None).unwrap();
+    let lkey = mrs.insert(1, &region, None).unwrap();
     let new = mrs.add_mw(1, true).unwrap();
     let asker = Asker { qpn: 5, pd: 1, peer: 0 };
     let (id, key, access) = (new.id, new.key, REMOTE_WRITE);
