@@ -270,6 +270,8 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 /// # Errors
 /// [`OpenError::Unknown`] with the names that there are; [`OpenError::Device`].
 pub fn open(name: Option<&str>) -> Result<Device, OpenError> {
+    let full = name.map(full_name).transpose()?;
+    let name = full.as_deref();
     if let Some(card) = name.and_then(|name| name.strip_prefix(SOFT)?.strip_prefix("@card=")) {
         return open_card(card);
     }
@@ -330,20 +332,42 @@ fn without_address(name: &str) -> DeviceError {
     }
 }
 
-/// The soft device that takes the time of a card: `connectx5`, or `connectx5,slow=8`.
+/// The name of a device in full: that of a card's device (`soft0@card=connectx5`) says how many times slower than the
+/// card it is, the least whole number with which no call takes longer here (it is measured); any other as it is. A
+/// program that has its clock go as slowly (`host::time::slow_down`) before it opens the device is in the card's time.
+///
+/// ```
+/// let card = rdma_conn::device::full_name("soft0@card=connectx5")?;
+/// assert!(card.starts_with("soft0@card=connectx5,slow="));
+/// assert_eq!(rdma_conn::device::full_name(&card)?, card);
+/// assert_eq!(rdma_conn::device::full_name("mlx5_0")?, "mlx5_0");
+/// # Ok::<(), rdma_conn::device::OpenError>(())
+/// ```
+///
+/// # Errors
+/// [`OpenError::Unknown`]: there is no such card. [`OpenError::Device`].
+pub fn full_name(name: &str) -> Result<String, OpenError> {
+    let card = name.strip_prefix(SOFT).and_then(|name| name.strip_prefix("@card="));
+    let Some(card) = card.filter(|card| !card.contains(",slow=")) else { return Ok(name.into()) };
+    let costs = soft_rnic::call_costs(card).ok_or_else(|| unknown_card(card))?;
+    let fast = open_listed(&list_card(card, 1.0)?)?;
+    Ok(format!("{name},slow={}", fast.slowness(&costs)?))
+}
+
+/// The soft device that takes the time of a card, `connectx5,slow=8`.
 fn open_card(card: &str) -> Result<Device, OpenError> {
-    let unknown = || OpenError::Unknown {
+    let (name, slow) = card.split_once(",slow=").ok_or_else(|| unknown_card(card))?;
+    open_listed(&list_card(name, slow.parse().map_err(|_| unknown_card(card))?)?)
+}
+
+fn list_card(card: &str, slow: f64) -> Result<String, OpenError> {
+    soft_rnic::card(card, slow).ok_or_else(|| unknown_card(&format!("{card},slow={slow}")))
+}
+
+fn unknown_card(card: &str) -> OpenError {
+    OpenError::Unknown {
         name: format!("{SOFT}@card={card}"),
         known: vec![format!("{SOFT}@card=connectx5"), format!("{SOFT}@card=connectx5,slow=8")],
-    };
-    let listed = |card: &str, slow: f64| soft_rnic::card(card, slow).ok_or_else(unknown);
-    match card.split_once(",slow=") {
-        Some((card, slow)) => open_listed(&listed(card, slow.parse().map_err(|_| unknown())?)?),
-        None => {
-            let costs = soft_rnic::call_costs(card).ok_or_else(unknown)?;
-            let fast = open_listed(&listed(card, 1.0)?)?;
-            open_listed(&listed(card, fast.slowness(&costs)?)?)
-        }
     }
 }
 

@@ -68,15 +68,30 @@ fn main() -> ExitCode {
     if let Some(points) = &points {
         return exit(early(|| sweep::run(points, &all)));
     }
+    let common = args.common.clone();
+    let timed = |measure: Box<dyn FnOnce() -> outcome::Outcome + Send>| {
+        early(|| session::card::in_its_time(&args.common, measure))
+    };
     exit(match &args.command {
         Command::Devices => devices::run(&args.common),
         Command::Doctor(options) => early(|| cmd::doctor::run(&args.common, options)),
-        Command::Pingpong(options) => early(|| pingpong::run(&args.common, options)),
-        Command::Bench(options) => early(|| bench::run(&args.common, options)),
+        Command::Pingpong(options) => {
+            let options = options.clone();
+            timed(Box::new(move || pingpong::run(&common, &options)))
+        }
+        Command::Bench(options) => {
+            let options = options.clone();
+            timed(Box::new(move || bench::run(&common, &options)))
+        }
         Command::Pipe(options) => pipe::run(&args.common, options),
-        Command::Multicast(options) => early(|| multicast::run(&args.common, options)),
+        Command::Multicast(options) => {
+            let options = options.clone();
+            timed(Box::new(move || multicast::run(&common, &options)))
+        }
         Command::Copy(options) => copy::run(&args.common, options),
-        Command::Calibrate => cmd::calibrate::run(&args.common),
+        Command::Calibrate => {
+            session::card::in_its_time(&args.common, move || cmd::calibrate::run(&common))
+        }
         Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
         Command::Soft(options) => cmd::soft::run(&args.common, options),
         Command::Roced(options) => cmd::roced::run(&args.common, options),

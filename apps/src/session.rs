@@ -1,6 +1,7 @@
 //! How two ends of the command meet: the parameters of the connecting end hold.
 
 mod address;
+pub(crate) mod card;
 mod channel;
 mod control;
 mod ends;

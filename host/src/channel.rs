@@ -112,7 +112,7 @@ impl<T> Receiver<T> {
                 _ if state.is_closed => return Err(RecvError::Closed),
                 None => self.0.changed.wait(&mut state),
                 Some(at) if crate::time::now() >= at => return Err(RecvError::TimedOut),
-                Some(at) => _ = self.0.changed.wait_until(&mut state, at),
+                Some(at) => _ = self.0.changed.wait_for(&mut state, crate::time::until(at)),
             }
         }
     }

@@ -25,7 +25,7 @@ pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, 
     if crate::is_in_world() {
         return crate::world::wait_for_fds(fds, deadline);
     }
-    let left = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    let left = deadline.map(|at| timespec(at.saturating_duration_since(crate::time::now())));
     rustix::event::poll(fds, left.as_ref())
 }
 
@@ -93,9 +93,8 @@ pub fn start_timer(timer: impl AsFd, after: Duration) -> std::io::Result<()> {
         return crate::world::start_timer(timer.as_fd(), after);
     }
     // No time at all would stop it.
-    let (tv_sec, tv_nsec) = (after.as_secs() as i64, i64::from(after.subsec_nanos().max(1)));
-    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let once = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec, tv_nsec } };
+    let it_value = timespec(after.max(Duration::from_nanos(1)));
+    let once = Itimerspec { it_interval: AT_ONCE, it_value };
     timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
     Ok(())
 }

@@ -44,7 +44,7 @@ pub fn park_timeout(time: Duration) {
     if here(|here| here.park(time)).is_some() {
         return;
     }
-    std::thread::park_timeout(time);
+    std::thread::park_timeout(crate::time::by_system(time));
 }
 
 /// Gives the processor to another thread.

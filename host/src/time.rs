@@ -1,5 +1,7 @@
 //! The clock.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
@@ -14,7 +16,82 @@ pub fn now() -> Instant {
     if let Some(now) = crate::world::here(crate::world::Here::now) {
         return now;
     }
-    Instant::now()
+    let now = Instant::now();
+    if is_slowed() { slowed(now) } else { now }
+}
+
+/// The bits of how many times slower the clock goes than the system's; 0 where it goes as that.
+static SLOWED: AtomicU64 = AtomicU64::new(0);
+/// The moment from which it does, by both clocks of the system.
+static BEGINNING: OnceLock<(Instant, u64)> = OnceLock::new();
+
+/// Has the clock of this process go so many times slower from now on, and what it waits for last as much longer: a device
+/// that takes a card's time more slowly is in time with the program then. Another call changes nothing, and returns
+/// false unless it asks for the same.
+///
+/// ```
+/// // A clock as the system's.
+/// assert!(host::time::slow_down(1.0) && host::time::slow_down(1.0) && !host::time::slow_down(2.0));
+/// assert_eq!(host::time::slowness(), 1.0);
+/// ```
+pub fn slow_down(times: f64) -> bool {
+    BEGINNING.get_or_init(|| (Instant::now(), nanoseconds(clock_gettime(ClockId::Monotonic))));
+    // Release: a thread that sees it sees the beginning.
+    let before = SLOWED.compare_exchange(0, times.to_bits(), Ordering::Release, Ordering::Relaxed);
+    before.is_ok() || before == Err(times.to_bits())
+}
+
+/// How many times slower the clock goes than the system's.
+#[must_use]
+pub fn slowness() -> f64 {
+    // Acquire: the other side of `slow_down`.
+    match SLOWED.load(Ordering::Acquire) {
+        0 => 1.0,
+        bits => f64::from_bits(bits),
+    }
+}
+
+#[inline(always)]
+fn is_slowed() -> bool {
+    // Relaxed: `slowness` orders.
+    SLOWED.load(Ordering::Relaxed) != 0
+}
+
+#[cold]
+fn slowed(now: Instant) -> Instant {
+    match BEGINNING.get() {
+        Some((beginning, _)) => {
+            *beginning + now.saturating_duration_since(*beginning).div_f64(slowness())
+        }
+        None => now,
+    }
+}
+
+#[cold]
+fn slowed_ns(now: u64) -> u64 {
+    match BEGINNING.get() {
+        Some((_, beginning)) => {
+            beginning + (now.saturating_sub(*beginning) as f64 / slowness()) as u64
+        }
+        None => now,
+    }
+}
+
+/// The time by the system's clock that `time` lasts.
+#[inline]
+#[must_use]
+pub fn by_system(time: Duration) -> Duration {
+    if is_slowed() {
+        Duration::try_from_secs_f64(time.as_secs_f64() * slowness()).unwrap_or(Duration::MAX)
+    } else {
+        time
+    }
+}
+
+/// The time until then, by the system's clock: what a condition variable waits for.
+#[must_use]
+pub fn until(then: Instant) -> Duration {
+    by_system(then.saturating_duration_since(now()))
 }
 
 /// The time since `then`.
@@ -43,7 +120,8 @@ pub fn monotonic_ns() -> u64 {
     if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
         return ns;
     }
-    nanoseconds(clock_gettime(ClockId::Monotonic))
+    let now = nanoseconds(clock_gettime(ClockId::Monotonic));
+    if is_slowed() { slowed_ns(now) } else { now }
 }
 
 /// A number that changes with each tick of the system's coarse clock, of 1 to 10 ms (in a world, of 1 ms). Reading it
@@ -79,12 +157,14 @@ pub fn thread_cpu() -> Duration {
     if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
         return Duration::from_nanos(ns);
     }
-    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
+    let time = Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)));
+    if is_slowed() { time.div_f64(slowness()) } else { time }
 }
 
 /// The time as the system's calls take it; longer ones than they can hold are as long as they can.
 #[must_use]
 pub fn timespec(time: Duration) -> Timespec {
+    let time = by_system(time);
     Timespec {
         tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),

@@ -34,6 +34,10 @@ pub(crate) struct Figures {
     /// Folder to write to: report.json, report.csv and the page, index.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Measure in virtual time, a card's (--device soft0@card=connectx5,world), with the same code: nothing waits, and the
+    /// same build gives the same numbers. A point takes a hundredth of the time. In a build with --features simulation
+    #[arg(long, conflicts_with_all = ["list", "print", "render", "compare", "model"])]
+    pub(crate) world: bool,
     /// Measure 4 points of an axis, once, for 100 ms each: about a minute for all experiments on
     /// soft0
     #[arg(long, conflicts_with_all = ["list", "print", "render", "compare", "model"])]
@@ -59,7 +63,9 @@ pub(crate) struct Figures {
 impl Figures {
     /// Rounds of each point.
     pub(crate) fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 1 } else { Rounds::DEFAULT })
+        // In virtual time they are equal.
+        let one = self.quick || self.world;
+        self.rounds.unwrap_or(if one { 1 } else { Rounds::DEFAULT })
     }
 
     /// How long a round takes, in milliseconds.

@@ -18,6 +18,7 @@ use crate::figures::calibration::{self, Calibration};
 use crate::measure::Spread;
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
+use crate::session;
 use crate::table::Table;
 
 /// Requests, completions and receives of a batch; of lists of receives and requests, the thesis has 8.
@@ -41,12 +42,12 @@ struct Line<'a> {
 }
 
 pub(crate) fn run(common: &Common) -> Outcome {
-    let open = || rdma_conn::device::open(common.device.as_deref()).map_err(as_usage);
+    let open = || session::card::open(common.device.as_deref()).map_err(as_usage);
     let near = open()?;
     // The same device, where its name says more than what was asked for.
     let far = rdma_conn::device::open(Some(near.name())).map_err(as_usage)?;
     let slow = calibration::slow(near.name());
-    let parameters = measure(common, &near, &far, slow)?;
+    let parameters = measure(common, &near, &far)?;
     if common.json {
         say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);
         return Ok(());
@@ -166,7 +167,7 @@ fn nanoseconds(start: Instant) -> f64 {
 }
 
 /// Measures all, in turn: each round has a sample of each.
-fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> Result<Calibration> {
+fn measure(common: &Common, near: &Device, far: &Device) -> Result<Calibration> {
     let (mut here, mut there) = (End::new(near)?, End::new(far)?);
     here.connect(&there.here)?;
     there.connect(&here.here)?;
@@ -212,9 +213,8 @@ fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> R
     bar.finish_and_clear();
     let [.., take_all, _, _, _, _, _] = &samples;
     anyhow::ensure!(!take_all.is_empty(), "the device never had {POLLED} completions at a time");
-    let slower = slow.unwrap_or(1.0);
     let [one, list, take, take_all, post, post_list, gap, arrival, long] =
-        samples.map(|samples| Spread::of(samples).median / slower);
+        samples.map(|samples| Spread::of(samples).median);
     Ok(Calibration {
         o_snd_ns: one,
         o_snd_batched_ns: list,

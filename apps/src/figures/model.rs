@@ -378,7 +378,7 @@ mod tests {
             let at = points.iter().find(|(x, _)| *x == run.x as f64).unwrap().1;
             let ns = at * factor * 1e3;
             let result = [("latency_ns_p50".to_owned(), ns.into())].into_iter().collect();
-            figure.add(&run, &result, 1.0);
+            figure.add(&run, &result);
         }
         let error = CurveError::of(&figure, &curve(&figure)).unwrap();
         assert!((error.largest - 1.0).abs() < 1e-6 && error.at == 16, "{error:?}");

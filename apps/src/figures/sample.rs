@@ -34,7 +34,7 @@ pub(super) fn figure(name: &str, experiment: Experiment, factor: f64) -> Figure 
             let value = (run.x as f64).sqrt() * (case + 1) as f64 * apart * factor;
             let of = |y: &super::experiment::Y| (y.key.clone(), Value::from(value * y.divisor()));
             let result: Map<String, Value> = experiment.y.iter().map(of).collect();
-            figure.add(&run, &result, 1.0);
+            figure.add(&run, &result);
         }
     }
     figure

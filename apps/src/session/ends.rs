@@ -13,6 +13,7 @@ use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
 use super::address;
+use super::card;
 use super::origin::Origin;
 use super::parameters::Session;
 use super::refusal::{End, read_by};
@@ -33,7 +34,7 @@ const RECOVERIES: u32 = 50;
 /// The device that was asked for, fit for the ends that were asked for.
 pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     let name = address::name(common, ends)?;
-    let device = match device::open(name.as_deref()) {
+    let device = match card::open(name.as_deref()) {
         Ok(device) => device,
         Err(OpenError::Unknown { name, .. }) if bad_distance(&name).is_some() => {
             return Err(usage(bad_distance(&name).unwrap_or_default()));

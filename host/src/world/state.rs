@@ -29,6 +29,8 @@ impl NodeId {
 /// Scheduling and faults of a world. All numbers are drawn from its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nature {
+    /// Virtual time of a point, in nanoseconds: 1 at least.
+    pub point_ns: u64,
     /// At one of so many points another thread runs next.
     pub switch_one_in: u64,
     /// One of so many threads that could go on has no processor for a while; 0 is none.
@@ -50,6 +52,7 @@ pub struct Nature {
 impl Default for Nature {
     fn default() -> Nature {
         Nature {
+            point_ns: 40,
             switch_one_in: 4,
             stall_one_in: 0,
             stall_ns: 0,
@@ -211,8 +214,6 @@ pub(super) struct State {
     pub(super) stopped_until: Vec<u64>,
 }
 
-/// Virtual time of a point.
-const POINT_NS: u64 = 40;
 /// Vain polls after which a thread waits for time to pass: of one that says until when, and of another, which then
 /// waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
@@ -284,7 +285,7 @@ impl State {
     /// The running thread has come to a point: it takes time. `is_idle` if it has only looked.
     pub(super) fn step(&mut self, what: &'static str) {
         self.steps += 1;
-        self.now += POINT_NS;
+        self.now += self.nature.point_ns.max(1);
         if self.random.one_in(self.nature.jump_one_in) {
             self.now += self.random.below(self.nature.jump_ns);
         }

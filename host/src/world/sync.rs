@@ -229,23 +229,15 @@ impl Condvar {
         self.wait_here(guard, None);
     }
 
-    /// [`wait`](Self::wait), until `deadline` at most.
-    pub fn wait_until<T: ?Sized>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        deadline: Instant,
-    ) -> WaitTimeoutResult {
-        self.wait_here(guard, Some(deadline));
-        WaitTimeoutResult(crate::time::now() >= deadline)
-    }
-
     /// [`wait`](Self::wait), for `time` at most.
     pub fn wait_for<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
         time: Duration,
     ) -> WaitTimeoutResult {
-        self.wait_until(guard, crate::time::now() + time)
+        let deadline = crate::time::now() + time;
+        self.wait_here(guard, Some(deadline));
+        WaitTimeoutResult(crate::time::now() >= deadline)
     }
 
     fn wait_here<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Instant>) {

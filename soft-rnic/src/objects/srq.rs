@@ -18,6 +18,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::queue_memory::Resource;
 use crate::objects::recv_ring::{RecvRing, recv_len};
 use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, Taker, XrcSrq, Xrcd};
+use crate::schedule::distance::card::Turn;
 use crate::schedule::distance::charge::Charged;
 use crate::{errno, limits};
 
@@ -232,6 +233,7 @@ fn new(
         ring,
         taker: Padded::default(),
         users: AtomicUsize::new(0),
+        turn: Turn::default(),
         acks: Acks::default(),
         xrc,
         trace,

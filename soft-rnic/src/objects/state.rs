@@ -50,7 +50,7 @@ use crate::objects::queue_memory::{Allocators, QueueMemory};
 use crate::objects::recv_ring::{Consumer, RecvRing};
 use crate::objects::span::SpanBuf;
 use crate::objects::users::Users;
-use crate::schedule::distance::card::Link;
+use crate::schedule::distance::card::{Link, Turn};
 use crate::schedule::distance::times::{Distance, Times};
 use crate::schedule::network::faults::Network;
 use crate::schedule::timer::Timer;
@@ -474,6 +474,8 @@ pub(crate) struct Srq {
     pub(crate) taker: Padded<Lock<Taker>>,
     /// Queue pairs that use it.
     pub(crate) users: AtomicUsize,
+    /// Of a card's: when it is free.
+    pub(crate) turn: Turn,
     pub(crate) acks: Acks,
     /// Of an XRC receive queue.
     pub(crate) xrc: Option<XrcSrq>,

@@ -71,8 +71,8 @@ fn run(device: &Weak<Device>, timer: &Timer, epoch: Instant) {
         match deadlines.peek().map(|Reverse((at, _, _))| *at) {
             None => timer.changed.wait(&mut deadlines),
             Some(at) if at > now => {
-                let until = epoch + Duration::from_nanos(at);
-                timer.changed.wait_until(&mut deadlines, until);
+                let time = host::time::until(epoch + Duration::from_nanos(at));
+                timer.changed.wait_for(&mut deadlines, time);
             }
             Some(_) => {
                 drop(deadlines);

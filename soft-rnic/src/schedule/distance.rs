@@ -31,10 +31,10 @@ use crate::engine::responder::Session;
 use crate::objects::device::DEVICES;
 use crate::objects::pending::Outcome;
 use crate::objects::qp_state::State;
-use crate::objects::state::{Device, Kind, Qp, Sq};
+use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
 use crate::objects::wqe::Request;
-use crate::schedule::distance::card::{Card, Link, transit};
-use crate::schedule::distance::times::{Distance, Transit};
+use crate::schedule::distance::card::{Card, Link, Load, transit};
+use crate::schedule::distance::times::{Distance, Limits, Transit};
 
 /// How much later than a poll the timer comes.
 const TIMER_NS: u64 = 50_000;
@@ -69,7 +69,7 @@ pub fn distant(round_trip: Duration) -> String {
 }
 
 /// The name of a device within one process which takes the time that a card takes, times `slow`, from 1
-/// to 1000: from now on it is listed. `None` where there is no such card, or it would be faster.
+/// to 1000, by the system's clock: from now on it is listed. `None` where there is no such card, or it would be faster.
 ///
 /// The one card is `connectx5`, with the parameters that "Know Your Memory" (Fischer, 2021) has fitted
 /// to measurements. A post, a poll that finds something and a post of receives return when a card's
@@ -81,7 +81,9 @@ pub fn distant(round_trip: Duration) -> String {
 /// assert_eq!(soft_rnic::card("telepathy", 1.0), None);
 /// ```
 pub fn card(card: &str, slow: f64) -> Option<String> {
-    let costs = Card::named(card, slow).filter(|_| (1.0..=1000.0).contains(&slow))?;
+    // By the clock of this process, which may go as slowly.
+    let by_clock = slow / host::time::slowness();
+    let costs = Card::named(card, by_clock).filter(|_| (1.0..=1000.0).contains(&slow))?;
     let name = format!("soft0@card={card},slow={slow}");
     list(&name, 2 << 40 | slow.to_bits() >> 24, || Distance::new(0, Some(costs)));
     Some(name)
@@ -117,12 +119,27 @@ pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &Reques
             // A datagram's way in is free: it may go to any queue pair.
             let (near, free) = (&qp.pd.context.link, Link::default());
             let far = peer.as_ref().map_or(&free, |peer| &peer.pd.context.link);
-            let is_read = wqe.op.is_response();
-            let (arrival, answer) = transit(card, (near, far), leaves, request.len(), is_read);
-            Transit { arrival, answer }
+            let (bytes, is_read) = (request.len(), wqe.op.is_response());
+            let load = match wqe.inline {
+                _ if is_read => Load::Answered(bytes),
+                true => Load::Inline(bytes),
+                false => Load::Fetched(bytes),
+            };
+            let (arrival, answer) = transit(card, (near, far), leaves, load);
+            let shared = peer.as_ref().and_then(|peer| peer.srq.as_ref());
+            // Relaxed: the count guards no memory.
+            let is_shared = |srq: &&Arc<Srq>| srq.users.load(Ordering::Relaxed) > 1;
+            match shared.filter(is_shared).filter(|_| wqe.takes_receive()) {
+                None => Transit { arrival, answer },
+                Some(srq) => {
+                    let taken = card.receive_shared(&srq.turn, arrival, bytes);
+                    Transit { arrival: taken, answer: answer + (taken - arrival) }
+                }
+            }
         }
     };
-    let times = transit_times.get_or_insert_default().post(at, requester, wqe, transit);
+    let limits = distance.card.as_ref().map_or(Limits::default(), Limits::of);
+    let times = transit_times.get_or_insert_default().post(at, requester, wqe, limits, transit);
     distance.push(qp.num, times);
     distance.set_timer(&qp.pd.context.device);
 }

@@ -187,7 +187,7 @@ impl Shared {
                 self.wake.wait(&mut waiting);
             }
             if !waiting.is_half_full() && !waiting.has_ended {
-                self.wake.wait_for(&mut waiting, DELAY);
+                self.wake.wait_for(&mut waiting, host::time::by_system(DELAY));
             }
             let has_ended = waiting.has_ended;
             drop(waiting);

@@ -180,7 +180,7 @@ impl Underway {
     ) -> T {
         let (mut copies, limit) = (self.0.copies.lock(), host::time::now() + GRACE);
         while copies.all.values().any(|copy| copy.is_at_end) && host::time::now() < limit {
-            self.0.changed.wait_until(&mut copies, limit);
+            self.0.changed.wait_for(&mut copies, host::time::until(limit));
         }
         let left = copies.all.values().filter(|copy| !copy.is_at_end);
         let left: Vec<_> = left.map(|copy| copy.ongoing.clone()).collect();

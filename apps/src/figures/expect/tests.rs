@@ -34,7 +34,7 @@ fn of(expect: &str, a: &[f64], b: &[f64]) -> Figure {
         let values = if run.case == "a" { a } else { b };
         if let Some(value) = values.get(at) {
             let result = [("messages_per_s".to_owned(), (*value).into())].into_iter().collect();
-            figure.add(&run, &result, 1.0);
+            figure.add(&run, &result);
         }
     }
     figure
@@ -178,7 +178,7 @@ fn inlining_is_expected_to_gain_on_a_card_and_on_no_other_device() {
         for run in experiment.runs(false) {
             let value = if run.case == "inline" { inline(run.x) } else { fetched(run.x) };
             let result = [("latency_ns_p50".to_owned(), value.into())].into_iter().collect();
-            figure.add(&run, &result, 1.0);
+            figure.add(&run, &result);
         }
         verdicts(&figure, device, false).iter().map(|v| v.status).collect::<Vec<_>>()
     };

@@ -47,7 +47,7 @@ pub(super) fn manifest(manifest: &Manifest) -> Markup {
     let quick = if manifest.quick { ", quick" } else { "" };
     let rounds = format!("{} of {} ms each{quick}", manifest.rounds, manifest.round_ms);
     let slow = manifest.slow.map_or(String::new(), |slow| {
-        format!("times are divided by {slow}, and rates multiplied: the device is that much slower than the card")
+        format!("the clock goes {slow} times slower than the system's, as the device is that much slower than the card")
     });
     let model = manifest.calibration.as_ref().map_or(String::new(), parameters);
     let lines = [

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::{FORMAT, Figure, Manifest, Point, Report, Series};
 use crate::figures::experiment::{Experiment, Run};
-use crate::figures::unit::Quantity;
 
 impl Report {
     /// A report without figures.
@@ -23,9 +22,8 @@ impl Figure {
         Figure { name: name.into(), experiment, skipped: None, series, predicted: Vec::new() }
     }
 
-    /// Adds a sample for each key of the experiment that the result of `run` contains. Times are
-    /// divided by `slow`, and rates multiplied by it.
-    pub(crate) fn add(&mut self, run: &Run<'_>, result: &Map<String, Value>, slow: f64) {
+    /// Adds a sample for each key of the experiment that the result of `run` contains.
+    pub(crate) fn add(&mut self, run: &Run<'_>, result: &Map<String, Value>) {
         let keys: Vec<String> = self.experiment.y.iter().map(|y| y.key.clone()).collect();
         let Some(series) = self.series.iter_mut().find(|series| series.case == run.case) else {
             return;
@@ -35,11 +33,6 @@ impl Figure {
         for key in keys {
             let value = result.get(&key).and_then(Value::as_f64);
             if let Some(value) = value.filter(|value| value.is_finite()) {
-                let value = match Quantity::of(&key) {
-                    Quantity::Time => value / slow,
-                    Quantity::Rate | Quantity::Bandwidth => value * slow,
-                    Quantity::Bytes | Quantity::Count => value,
-                };
                 point.values.entry(key).or_default().push(value);
             }
         }

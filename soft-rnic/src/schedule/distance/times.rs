@@ -74,13 +74,34 @@ impl Distance {
 pub(crate) struct Times {
     /// Of the requests in the queue, oldest first: each its position.
     times: VecDeque<(u32, Transit)>,
-    /// When the last one that was posted left.
+    /// When the next one may leave.
     left: u64,
     /// When the READs and atomics under way are answered.
     answers: VecDeque<u64>,
     /// The request that was refused when it arrived; it takes the send queue along when the
     /// answer is here, and nothing arrives behind it.
     pub(crate) refused: Option<(u32, Reason)>,
+}
+
+/// Limits of a card for one queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Nanoseconds from a request to the next one.
+    between: u64,
+    /// READs and atomics under way.
+    reads: u32,
+}
+
+impl Limits {
+    pub(crate) fn of(card: &Card) -> Limits {
+        Limits { between: card.between_requests(), reads: card.reads() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { between: 0, reads: u32::MAX }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,9 +117,10 @@ impl Times {
         at: u64,
         requester: &Requester,
         wqe: &Wqe,
+        limits: Limits,
         transit: impl FnOnce(u64) -> Transit,
     ) -> Transit {
-        let transit = self.plan(at, requester, wqe, transit);
+        let transit = self.plan(at, requester, wqe, limits, transit);
         self.times.push_back((wqe.position, transit));
         transit
     }
@@ -108,6 +130,7 @@ impl Times {
         at: u64,
         requester: &Requester,
         wqe: &Wqe,
+        limits: Limits,
         transit: impl FnOnce(u64) -> Transit,
     ) -> Transit {
         let mut leaves = self.left.max(at);
@@ -115,12 +138,12 @@ impl Times {
             leaves = leaves.max(self.answers.back().copied().unwrap_or(0));
         }
         if wqe.op.is_response() {
-            let most = usize::from(requester.max_rd_atomic.max(1));
+            let most = u32::from(requester.max_rd_atomic.max(1)).min(limits.reads) as usize;
             while self.answers.len() >= most {
                 leaves = leaves.max(self.answers.pop_front().unwrap_or(0));
             }
         }
-        self.left = leaves;
+        self.left = leaves + limits.between;
         let transit = transit(leaves);
         if wqe.op.is_response() {
             self.answers.push_back(transit.answer);
@@ -166,7 +189,8 @@ mod tests {
         let mut times = Times::default();
         let mut plan = |now, op, fence| {
             let transit = |leaves| Transit { arrival: leaves + 50, answer: leaves + 100 };
-            let Transit { arrival, answer } = times.plan(now, &requester, &wqe(op, fence), transit);
+            let (wqe, limits) = (wqe(op, fence), Limits::default());
+            let Transit { arrival, answer } = times.plan(now, &requester, &wqe, limits, transit);
             (arrival, answer)
         };
         assert_eq!(plan(10, Op::Read, false), (60, 110));

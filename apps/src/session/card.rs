@@ -1,0 +1,56 @@
+//! Devices that take a card's time: more slowly than the card, or in virtual time.
+
+use rdma_conn::device::{self, Device, OpenError};
+
+use crate::cli::Common;
+use crate::figures::calibration;
+use crate::outcome::Outcome;
+
+/// The end of the name of a device in virtual time.
+pub(crate) const WORLD: &str = ",world";
+
+/// Opens a device. Where it is slower than the card that it stands for, the clock of this process goes as slowly: what is
+/// measured, and what waits, is in the card's time.
+pub(crate) fn open(name: Option<&str>) -> Result<Device, OpenError> {
+    #[cfg(feature = "simulation")]
+    if name.is_some_and(|name| name.ends_with(WORLD)) && host::is_in_world() {
+        use rdma_conn::simulation::{WorldDevice, WorldKind};
+        // It lives as long as its world, in which the whole command runs.
+        let device: &WorldDevice = Box::leak(Box::new(WorldDevice::new(WorldKind::Card)));
+        return device::open(Some(device.name()));
+    }
+    let full = name.map(device::full_name).transpose()?;
+    if let Some(slow) = full.as_deref().and_then(calibration::slow) {
+        // A process measures one card.
+        host::time::slow_down(slow);
+    }
+    device::open(full.as_deref())
+}
+
+/// Runs a command that measures: in a world, if its device is in virtual time.
+pub(crate) fn in_its_time(
+    common: &Common,
+    measure: impl FnOnce() -> Outcome + Send + 'static,
+) -> Outcome {
+    if !common.device.as_deref().is_some_and(|name| name.ends_with(WORLD)) {
+        return measure();
+    }
+    in_world(measure)
+}
+
+#[cfg(not(feature = "simulation"))]
+fn in_world(_: impl FnOnce() -> Outcome) -> Outcome {
+    Err(usage(
+        "--device …,world: this build has no virtual time: build it with --features simulation",
+    ))
+}
+
+#[cfg(feature = "simulation")]
+fn in_world(measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+    use rdma_conn::simulation::{self, Limits, Nature};
+    // Threads have a processor each: they take the time that their calls cost, and no other.
+    let nature = Nature { point_ns: 1, ..Nature::default() };
+    let limits = Limits { steps: u64::MAX, time: std::time::Duration::from_secs(3600), events: 60 };
+    let (_, ended) = simulation::run(1, nature, limits, measure);
+    ended.unwrap_or_else(|failure| Err(anyhow::anyhow!("{failure}")))
+}
