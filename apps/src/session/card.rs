@@ -15,8 +15,8 @@ pub(crate) fn open(name: Option<&str>) -> Result<Device, OpenError> {
     #[cfg(feature = "simulation")]
     if name.is_some_and(|name| name.ends_with(WORLD)) && host::is_in_world() {
         use rdma_conn::simulation::{WorldDevice, WorldKind};
-        // It lives as long as its world, in which the whole command runs.
-        let device: &WorldDevice = Box::leak(Box::new(WorldDevice::new(WorldKind::Card)));
+        let mut device = OF_WORLD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let device = device.get_or_insert_with(|| WorldDevice::new(WorldKind::Card));
         return device::open(Some(device.name()));
     }
     let full = name.map(device::full_name).transpose()?;
@@ -45,12 +45,23 @@ fn in_world(_: impl FnOnce() -> Outcome) -> Outcome {
     ))
 }
 
+/// The device of the world, in which the whole command runs.
+#[cfg(feature = "simulation")]
+static OF_WORLD: std::sync::Mutex<Option<rdma_conn::simulation::WorldDevice>> =
+    std::sync::Mutex::new(None);
+
 #[cfg(feature = "simulation")]
 fn in_world(measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     use rdma_conn::simulation::{self, Limits, Nature};
     // Threads have a processor each: they take the time that their calls cost, and no other.
     let nature = Nature { point_ns: 1, ..Nature::default() };
     let limits = Limits { steps: u64::MAX, time: std::time::Duration::from_secs(3600), events: 60 };
-    let (_, ended) = simulation::run(1, nature, limits, measure);
+    let program = move || {
+        let outcome = measure();
+        // Its threads end with it.
+        drop(OF_WORLD.lock().map(|mut device| device.take()));
+        outcome
+    };
+    let (_, ended) = simulation::run(1, nature, limits, program);
     ended.unwrap_or_else(|failure| Err(anyhow::anyhow!("{failure}")))
 }
