@@ -630,3 +630,19 @@ fn a_sender_that_has_sent_is_not_shared_any_more() {
     assert_eq!(&*receiver.recv().unwrap(), b"one");
     assert_eq!(&*receiver.recv().unwrap(), b"two");
 }
+
+#[test]
+fn threads_hear_that_one_of_them_has_aborted_the_receiver_they_share() {
+    bounded(|| {
+        let (mut sender, receiver) = connected(&small(Layout::Mirrored));
+        sender.send(b"arrived").unwrap();
+        let receiver = receiver.into_shared().unwrap();
+        let other = receiver.clone();
+        let first = receiver.recv().unwrap();
+        receiver.abort();
+        assert_eq!((&*first, other.recv().unwrap_err()), (&b"arrived"[..], RecvError::Closed));
+        drop(other);
+        let ended = sender.send_acked(b"late").unwrap_err();
+        assert!(matches!(ended, SendError::Ended(_)), "{ended:?}");
+    });
+}

@@ -223,11 +223,11 @@
 //! window is to be written, and is not zero-based; windows of type 2 may be. Queue pair, window and
 //! region are of one domain. A bound window of type 2 has to be invalidated first; one of type 1 is
 //! bound to something else at once, and has a key then that tells nothing of the one before. What is
-//! refused completes with `MW_BIND`, or `LOC_QP_OP` for an invalidation. While windows are bound to a
-//! region, `ibv_dereg_mr` and `ibv_rereg_mr` are `EINVAL`; `ibv_dealloc_mw` ends a binding, and so
+//! refused completes with `MW_BIND`, an invalidation, too. While windows are bound to a
+//! region, `ibv_dereg_mr` and `ibv_rereg_mr` are `EBUSY`; `ibv_dealloc_mw` ends a binding, and so
 //! does the reset, or the end, of the queue pair. The low 8 bits of the `rkey` of a request become
-//! those of a key of type 2, and the rest of it is not looked at. `ibv_mw.rkey` stays as it is then,
-//! as with other devices.
+//! those of a key of type 2, and the rest of it is not looked at; the post writes that key to `ibv_mw.rkey`, as
+//! with irdma.
 //!
 //! Requests take effect in their order. One that ends a binding completes when nothing goes on under
 //! the old key any more. It waits for those that can use the window, and for no others: of type 2 that
@@ -302,7 +302,7 @@
 //! | LID of a multicast group | names one of the attachments of a queue pair, which is a member as long as it has one | rxe: a member until the first one is ended |
 //! | more attachments than a queue pair may have | `ENOMEM` | rxe has no such limit |
 //! | atomics on on-demand memory | atomic with each other, in the process that has it registered, and with nothing else | cards: as all others |
-//! | key to be invalidated here that is none of a window bound to the queue pair | `LOC_QP_OP` | rxe: a window of type 2 that is not bound is invalidated again |
+//! | key to be invalidated here that is none of a window bound to the queue pair | `MW_BIND` (a memory management operation error) | rxe: `LOC_QP_OP`; a window of type 2 that is not bound is invalidated again |
 //! | the same, in a message | `REM_ACCESS`, `REM_INV_REQ` there | rxe: acknowledged, `REM_INV_REQ` there |
 //! | resizing a shared queue | not offered | cards have it |
 //!

@@ -51,7 +51,7 @@ reasons! {
     Operation = 19, IBV_WC_LOC_QP_OP_ERR,
         "the queue pair has no such operation, or the address handle is of another domain";
     Bind = 20, IBV_WC_MW_BIND_ERR, "the window cannot be bound so";
-    Invalidate = 21, IBV_WC_LOC_QP_OP_ERR, "no window that is bound to the queue pair has the key";
+    Invalidate = 21, IBV_WC_MW_BIND_ERR, "no window that is bound to the queue pair has the key";
     ReceiveShort = 24, IBV_WC_LOC_LEN_ERR, "the message is longer than the receive request";
     ReceiveInvalidate = 25, IBV_WC_REM_INV_REQ_ERR,
         "the message invalidates a key, and no window that is bound to the queue pair has it";

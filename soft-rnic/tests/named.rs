@@ -23,10 +23,9 @@ fn error_of<T>(made: *mut T) -> c_int {
 /// The fields are those of a live struct.
 unsafe fn refuses<const N: usize>(
     handle: *mut u32,
-    context: *mut *mut ibv_context,
+    (context, mut other): (*mut *mut ibv_context, *mut ibv_context),
     mut calls: impl FnMut() -> [c_int; N],
 ) {
-    let mut other = null_mut();
     // SAFETY: the caller's promise.
     unsafe {
         *handle ^= 0x55;
@@ -40,7 +39,7 @@ unsafe fn refuses<const N: usize>(
 
 #[test]
 fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
-    let p = Pair::new();
+    let (p, other) = (Pair::new(), Net::new());
     let (v, net) = (&p.net.v, &p.net);
     let cq = net.cq(16);
     let (qp, mr) = (net.qp(cq), p.mr[0]);
@@ -56,7 +55,7 @@ fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
     // SAFETY: all objects are alive, and their structs as they were made but for what is tried.
     unsafe {
         let srq = (v.create_srq)(net.pd, &mut srq_attr);
-        refuses(&raw mut (*net.pd).handle, &raw mut (*net.pd).context, || {
+        refuses(&raw mut (*net.pd).handle, (&raw mut (*net.pd).context, other.ctx), || {
             [
                 error_of((v.create_qp)(net.pd, &mut init())),
                 error_of((v.reg_mr)(net.pd, at.cast(), bytes.len(), RW as c_int)),
@@ -65,7 +64,7 @@ fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
                 (v.dealloc_pd)(net.pd),
             ]
         });
-        refuses(&raw mut (*cq).handle, &raw mut (*cq).context, || {
+        refuses(&raw mut (*cq).handle, (&raw mut (*cq).context, other.ctx), || {
             [
                 error_of((v.create_qp)(net.pd, &mut init())),
                 ibv_req_notify_cq(cq, 0),
@@ -73,7 +72,7 @@ fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
                 (v.destroy_cq)(cq),
             ]
         });
-        refuses(&raw mut (*srq).handle, &raw mut (*srq).context, || {
+        refuses(&raw mut (*srq).handle, (&raw mut (*srq).context, other.ctx), || {
             [
                 error_of((v.create_qp)(net.pd, &mut ibv_qp_init_attr { srq, ..init() })),
                 (v.query_srq)(srq, &mut few),
@@ -81,7 +80,7 @@ fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
                 (v.destroy_srq)(srq),
             ]
         });
-        refuses(&raw mut (*qp).handle, &raw mut (*qp).context, || {
+        refuses(&raw mut (*qp).handle, (&raw mut (*qp).context, other.ctx), || {
             let mut attr = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..init_state() };
             let state = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
             [
@@ -90,16 +89,19 @@ fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
                 (v.destroy_qp)(qp),
             ]
         });
-        refuses(&raw mut (*mr).handle, &raw mut (*mr).context, || [(v.dereg_mr)(mr)]);
+        refuses(&raw mut (*mr).handle, (&raw mut (*mr).context, other.ctx), || [(v.dereg_mr)(mr)]);
         let dealloc = (*net.ctx).ops.dealloc_mw.unwrap();
-        refuses(&raw mut (*mw).handle, &raw mut (*mw).context, || [dealloc(mw)]);
-        refuses(&raw mut (*ah).handle, &raw mut (*ah).context, || [(v.destroy_ah)(ah)]);
+        refuses(&raw mut (*mw).handle, (&raw mut (*mw).context, other.ctx), || [dealloc(mw)]);
+        refuses(&raw mut (*ah).handle, (&raw mut (*ah).context, other.ctx), || {
+            [(v.destroy_ah)(ah)]
+        });
         assert_eq!((dealloc(mw), (v.destroy_srq)(srq)), (0, 0));
     }
     net.destroy_ah(ah);
     net.destroy_qp(qp);
     net.destroy_cq(cq);
     p.close();
+    other.close();
 }
 
 fn init_state() -> ibv_qp_attr {

@@ -171,7 +171,7 @@ fn keys_that_no_longer_hold_are_refused() {
             end(&p, mw, key);
             match invalidates {
                 false => assert_eq!(p.write(p.addr(1), key), "REM_ACCESS"),
-                true => assert_eq!(p.local_inv(key), "LOC_QP_OP"),
+                true => assert_eq!(p.local_inv(key), "MW_BIND"),
             }
             p.close();
         }
@@ -236,7 +236,7 @@ fn an_old_key_of_a_window_of_type_1_is_refused_and_no_key_of_it_is_invalidated()
     let p = Pair::bindable();
     let mw = alloc(p.net.pd, TYPE_1);
     assert_eq!(bind_1(&p, 1, mw, piece(p.mr[1], 0, 64, WRITE)), "SUCCESS");
-    assert_eq!(p.local_inv(key_of(mw)), "LOC_QP_OP");
+    assert_eq!(p.local_inv(key_of(mw)), "MW_BIND");
     dealloc(mw);
     p.close();
 }
@@ -274,7 +274,7 @@ fn no_other_queue_pair_uses_or_invalidates_a_window_of_type_2() {
     type Try = fn(&Pair, u32) -> &'static str;
     let tries: [(Try, &str); 3] = [
         (|p, key| p.write(p.addr(1), key), "REM_ACCESS"),
-        (|p, key| p.local_inv(key), "LOC_QP_OP"),
+        (|p, key| p.local_inv(key), "MW_BIND"),
         (
             |p, key| {
                 assert_eq!(post_recv(p.qp[1], 1, &mut []), 0);
@@ -452,7 +452,7 @@ fn a_request_that_fails_flushes_those_behind_it() {
     ];
     assert_eq!(post_list(p.qp[1], &mut list), 0);
     let done: Vec<_> = p.net.poll(p.cq[1], 2).iter().map(|wc| wc.status).collect();
-    assert_eq!(done, ["LOC_QP_OP", "WR_FLUSH"]);
+    assert_eq!(done, ["MW_BIND", "WR_FLUSH"]);
     dealloc(mw);
     p.close();
 }

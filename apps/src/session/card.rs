@@ -40,7 +40,7 @@ pub(crate) fn in_its_time(
 
 #[cfg(not(feature = "simulation"))]
 fn in_world(_: impl FnOnce() -> Outcome) -> Outcome {
-    Err(usage(
+    Err(crate::outcome::usage(
         "--device …,world: this build has no virtual time: build it with --features simulation",
     ))
 }
