@@ -351,7 +351,8 @@ pub fn full_name(name: &str) -> Result<String, OpenError> {
     let Some(card) = card.filter(|card| !card.contains(",slow=")) else { return Ok(name.into()) };
     let costs = soft_rnic::call_costs(card).ok_or_else(|| unknown_card(card))?;
     let fast = open_listed(&list_card(card, 1.0)?)?;
-    Ok(format!("{name},slow={}", fast.slowness(&costs)?))
+    let slow = fast.slowness(&costs)?;
+    Ok(format!("{name},slow={slow}"))
 }
 
 /// The soft device that takes the time of a card, `connectx5,slow=8`.

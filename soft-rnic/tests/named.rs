@@ -31,9 +31,9 @@ unsafe fn refuses<const N: usize>(
         *handle ^= 0x55;
         assert_eq!(calls(), [ENOENT; N], "another handle");
         *handle ^= 0x55;
-        core::mem::swap(&mut *context, &mut other);
+        core::ptr::swap(context, &mut other);
         assert_eq!(calls(), [ENOENT; N], "another context");
-        core::mem::swap(&mut *context, &mut other);
+        core::ptr::swap(context, &mut other);
     }
 }
 
