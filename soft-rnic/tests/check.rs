@@ -1,4 +1,4 @@
-//! Checked processes: what each scene does wrong, and what is reported.
+//! Checked processes: what each scene does wrong, and what is reported; of the right program nothing is.
 //!
 //! A scene is played by this program, started again; it ends by itself, and has written its report
 //! to standard error.
@@ -56,6 +56,44 @@ const SCENES: &[(&str, fn())] = &[
     ("ack", never_acknowledged),
     ("fork", fork),
 ];
+
+/// Scenes of which [`mistake`] makes a right program.
+const MISTAKES: &[&str] = &[
+    "unpolled",
+    "deregister",
+    "lkey",
+    "range",
+    "rkey",
+    "right",
+    "reset",
+    "ready",
+    "unsignaled",
+    "domain",
+    "overrun",
+    "short",
+];
+/// The variable of a scene that is to be played without its mistake.
+const RIGHT: &str = "SCENE_IS_RIGHT";
+
+/// A value that a program has wrong, or the one that is right.
+fn mistake<T>(wrong: T, right: T) -> T {
+    if std::env::var_os(RIGHT).is_some() { right } else { wrong }
+}
+
+#[test]
+fn a_mistake_is_found_and_nothing_in_the_program_without_it() {
+    for (scene, device) in MISTAKES.iter().flat_map(|scene| DEVICES.map(|device| (*scene, device)))
+    {
+        let lines = report_on(device, scene);
+        assert!(lines[0].starts_with("finding: "), "{scene} on {device}: {lines:?}");
+        let environment = [(VARIABLE, "report"), ("RDMA_CONN_DEVICE", device), (RIGHT, "1")];
+        assert_eq!(
+            report_with(scene, &environment),
+            ["0 findings, 0 notes"],
+            "{scene} on {device}"
+        );
+    }
+}
 
 #[test]
 fn the_other_process() {
@@ -205,7 +243,9 @@ fn change_before_poll() {
     // It is known to be done when the next one is.
     ends.send(7, 64, UNSIGNALED);
     ends.send(8, 64, SIGNALED);
-    ends.change(0, 1);
+    if mistake(true, false) {
+        ends.change(0, 1);
+    }
     let _ = [ends.poll(0), ends.poll(1), ends.poll(1)];
     // Now it may.
     ends.change(0, 2);
@@ -284,11 +324,17 @@ fn deregister_early() {
     let ends = Ends::new();
     ends.receive(1, 0, 64);
     ends.send(7, 64, SIGNALED);
-    ends.net.dereg(ends.mr[0]);
+    let is_early = mistake(true, false);
+    if is_early {
+        ends.net.dereg(ends.mr[0]);
+    }
     let _ = [ends.poll(0), ends.poll(1)];
     for end in [0, 1] {
         ends.net.destroy_qp(ends.qp[end]);
         ends.net.destroy_cq(ends.cq[end]);
+    }
+    if !is_early {
+        ends.net.dereg(ends.mr[0]);
     }
     ends.net.dereg(ends.mr[1]);
     ends.net.close();
@@ -439,10 +485,19 @@ fn what_cannot_be_looked_at_safely_is_not_compared() {
 fn wrong_lkey() {
     let ends = Ends::new();
     let mut sges = [sge(ends.mr[0], 0, 64)];
-    sges[0].lkey ^= 0x1234;
-    assert_eq!(post_send(ends.qp[0], &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
+    sges[0].lkey ^= mistake(0x1234, 0);
+    send_from(ends, &mut sges, ("LOC_PROT", 1));
+}
+
+/// Sends what lies there to a receive request; how it fails, if there is a mistake.
+fn send_from(ends: Ends, sges: &mut [ibv_sge], failed: (&str, u32)) {
+    ends.receive(3, 0, 64);
+    assert_eq!(post_send(ends.qp[0], &mut send_wr(7, W::IBV_WR_SEND, sges, SIGNALED)), 0);
     let wc = ends.poll(0);
-    assert_eq!((wc.status, wc.vendor_err), ("LOC_PROT", 1));
+    assert_eq!((wc.status, wc.vendor_err), mistake(failed, ("SUCCESS", 0)));
+    if mistake(false, true) {
+        assert_eq!(ends.poll(1).status, "SUCCESS");
+    }
     ends.close();
 }
 
@@ -459,12 +514,8 @@ fn a_wrong_lkey_is_found_and_the_regions_that_there_are() {
 
 fn beyond_the_region() {
     let ends = Ends::new();
-    ends.receive(3, 0, 64);
-    let mut sges = [sge(ends.mr[0], 4090, 64)];
-    assert_eq!(post_send(ends.qp[0], &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
-    let wc = ends.poll(0);
-    assert_eq!((wc.status, wc.vendor_err), ("LOC_PROT", 3));
-    ends.close();
+    let mut sges = [sge(ends.mr[0], mistake(4090, 4032), 64)];
+    send_from(ends, &mut sges, ("LOC_PROT", 3));
 }
 
 #[test]
@@ -495,14 +546,22 @@ fn a_receive_buffer_beyond_its_region_is_found() {
     }
 }
 
-/// Writes to the other end's memory by a key; the status, and the number of the reason.
-fn write_to_the_peer(ends: &Ends, rkey: u32) -> (&'static str, u32) {
+/// Writes to memory of the other end with these rights, by its key and a change of that; the number of the
+/// reason why it fails, if there is a mistake.
+fn write_to_the_peer(rights: u32, change: u32, reason: u32) {
+    let ends = Ends::new();
+    let mut memory = [0; 64];
+    let to = ends.net.mr(&mut memory, rights);
     let mut sges = [sge(ends.mr[0], 0, 64)];
     let mut wr = send_wr(7, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
-    (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (ends.buf[1].as_ptr() as u64, rkey);
+    // SAFETY: the region is alive.
+    (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = unsafe { ((*to).addr as u64, (*to).rkey ^ change) };
     assert_eq!(post_send(ends.qp[0], &mut wr), 0);
     let wc = ends.poll(0);
-    (wc.status, wc.vendor_err)
+    let failed = ("REM_ACCESS", or_of_a_nak(reason));
+    assert_eq!((wc.status, wc.vendor_err), mistake(failed, ("SUCCESS", 0)));
+    ends.net.dereg(to);
+    ends.close();
 }
 
 /// Over the network, what a NAK says.
@@ -511,19 +570,11 @@ fn or_of_a_nak(number: u32) -> u32 {
 }
 
 fn wrong_rkey() {
-    let ends = Ends::new();
-    // SAFETY: the region is alive.
-    let key = unsafe { (*ends.mr[1]).rkey } ^ 0x1234;
-    assert_eq!(write_to_the_peer(&ends, key), ("REM_ACCESS", or_of_a_nak(48)));
-    ends.close();
+    write_to_the_peer(RW, mistake(0x1234, 0), 48);
 }
 
 fn missing_right() {
-    let ends = Ends::new();
-    // SAFETY: the region is alive.
-    let key = unsafe { (*ends.mr[1]).rkey };
-    assert_eq!(write_to_the_peer(&ends, key), ("REM_ACCESS", or_of_a_nak(51)));
-    ends.close();
+    write_to_the_peer(mistake(LOCAL, RW), 0, 51);
 }
 
 /// It is said at the end that knows the regions, once.
@@ -548,9 +599,15 @@ fn a_wrong_rkey_or_a_missing_right_is_found() {
 fn posts_in_reset() {
     let ends = Ends::new();
     let qp = ends.net.qp(ends.cq[0]);
+    if mistake(false, true) {
+        // SAFETY: it is alive.
+        ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::LIVING);
+    }
+    let refused = mistake(libc::EINVAL, 0);
+    assert_eq!(post_recv(qp, 3, &mut [sge(ends.mr[0], 64, 64)]), refused);
     let mut sges = [sge(ends.mr[0], 0, 64)];
-    assert_eq!(post_send(qp, &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), libc::EINVAL);
-    assert_eq!(post_recv(qp, 3, &mut sges), libc::EINVAL);
+    assert_eq!(post_send(qp, &mut send_wr(7, W::IBV_WR_SEND, &mut sges, SIGNALED)), refused);
+    (0..mistake(0, 2)).for_each(|_| assert_eq!(ends.poll(0).status, "SUCCESS"));
     ends.net.destroy_qp(qp);
     ends.close();
 }
@@ -559,10 +616,10 @@ fn posts_in_reset() {
 fn a_post_in_reset_is_found() {
     for (_, lines) in reports("reset") {
         let right = "is refused (EINVAL): the queue pair is in RESET: it takes ";
-        assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x7 on QP 0x", right);
-        assert_line(&lines[0], "finding: ", "send requests from RTS on");
-        assert_line(&lines[1], "finding: ibv_post_recv: RECV wr_id 0x3 on QP 0x", right);
-        assert_line(&lines[1], "finding: ", "receive requests from INIT on");
+        assert_line(&lines[0], "finding: ibv_post_recv: RECV wr_id 0x3 on QP 0x", right);
+        assert_line(&lines[0], "finding: ", "receive requests from INIT on");
+        assert_line(&lines[1], "finding: ibv_post_send: SEND wr_id 0x7 on QP 0x", right);
+        assert_line(&lines[1], "finding: ", "send requests from RTS on");
         assert_eq!(lines[2..], ["2 findings, 0 notes"]);
     }
 }
@@ -571,9 +628,12 @@ fn no_receive_request() {
     // About retries: a few, so that it is refused soon.
     let config = Config { rnr_retry: 3, ..Config::LIVING };
     let ends = Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config);
+    let receives = mistake(0, 1);
+    (0..receives).for_each(|id| ends.receive(id, 0, 64));
     ends.send(7, 64, SIGNALED);
     let wc = ends.poll(0);
-    assert_eq!((wc.status, wc.vendor_err), ("RNR_RETRY_EXC", 64));
+    assert_eq!((wc.status, wc.vendor_err), mistake(("RNR_RETRY_EXC", 64), ("SUCCESS", 0)));
+    (0..receives).for_each(|_| assert_eq!(ends.poll(1).status, "SUCCESS"));
     ends.close();
 }
 
@@ -586,9 +646,21 @@ fn a_message_without_a_receive_request_is_found() {
     }
 }
 
-/// Posts as many requests as there is room for, and one more.
+/// Posts as many requests as there is room for, and one more. The right program has a completion for some of them.
 fn never_signaled() {
     let ends = Ends::new();
+    if mistake(false, true) {
+        for id in 0..100 {
+            ends.receive(id, 0, 64);
+            let is_fourth = id % 4 == 3;
+            ends.send(id, 8, if is_fourth { SIGNALED } else { UNSIGNALED });
+            assert_eq!(ends.poll(1).id, id);
+            if is_fourth {
+                assert_eq!(ends.poll(0).id, id);
+            }
+        }
+        return ends.close();
+    }
     let qps = [UNSIGNALED, SIGNALED].map(|first| {
         let attr = ends.net.init_attr(ends.cq[0]);
         let cap = ibv_qp_cap { max_send_wr: 16, ..attr.cap };
@@ -623,10 +695,12 @@ fn a_full_send_queue_without_a_signalled_request_is_found() {
 
 fn domain_in_use() {
     let ends = Ends::new();
-    // SAFETY: both are used, and stay.
-    unsafe {
-        assert_eq!((ends.net.v.dealloc_pd)(ends.net.pd), libc::EBUSY);
-        assert_eq!((ends.net.v.destroy_cq)(ends.cq[0]), libc::EBUSY);
+    if mistake(true, false) {
+        // SAFETY: both are used, and stay.
+        unsafe {
+            assert_eq!((ends.net.v.dealloc_pd)(ends.net.pd), libc::EBUSY);
+            assert_eq!((ends.net.v.destroy_cq)(ends.cq[0]), libc::EBUSY);
+        }
     }
     ends.close();
 }
@@ -767,12 +841,13 @@ fn could_overflow(cq: u32, room: u32) -> String {
 
 fn overrun() {
     let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 4);
-    let room = ends.cqe();
-    (0..=room).for_each(|id| ends.receive(id, id as usize * 64, 64));
-    (0..room).for_each(|id| ends.send(id, 8, UNSIGNALED));
-    ends.send(room, 8, SIGNALED);
+    let messages = ends.cqe() + mistake(1, 0);
+    (0..messages).for_each(|id| ends.receive(id, id as usize * 64, 64));
+    (1..messages).for_each(|id| ends.send(id, 8, UNSIGNALED));
+    ends.send(0, 8, SIGNALED);
     // All have arrived then.
     let _ = ends.poll(0);
+    (0..mistake(0, messages)).for_each(|_| assert_eq!(ends.poll(1).status, "SUCCESS"));
     ends.close();
 }
 
@@ -792,9 +867,10 @@ fn a_completion_queue_that_overruns_is_found() {
 
 fn too_short() {
     let ends = Ends::new();
-    ends.receive(3, 0, 60);
+    ends.receive(3, 0, mistake(60, 64));
     ends.send(7, 64, SIGNALED);
-    assert_eq!((ends.poll(0).status, ends.poll(1).status), ("REM_INV_REQ", "LOC_LEN"));
+    let failed = ["REM_INV_REQ", "LOC_LEN"];
+    assert_eq!([0, 1].map(|end| ends.poll(end).status), mistake(failed, ["SUCCESS"; 2]));
     ends.close();
 }
 
