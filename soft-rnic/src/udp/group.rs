@@ -243,6 +243,18 @@ mod tests {
     }
 
     #[test]
+    fn a_place_has_a_small_buffer_until_a_process_takes_it() {
+        let ports = group();
+        let bytes = |port: &Port| rustix::net::sockopt::socket_recv_buffer_size(port).unwrap();
+        // The kernel's number has room for its own structures, and is twice what it was given.
+        let most = |size: c_int| 2 * size as usize;
+        assert!(ports.iter().all(|port| bytes(port) <= most(IDLE_BUFFER)));
+        let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
+        let port = Port::take_place(socket, ports[0].local()).unwrap();
+        assert!((most(IDLE_BUFFER) + 1..=most(BUFFER)).contains(&bytes(&port)));
+    }
+
+    #[test]
     fn a_socket_of_another_address_is_no_place() {
         let ports = group();
         let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();

@@ -11,11 +11,11 @@ use super::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
 
 /// Sources that are kept from one message to the next, so that messages out of the same regions
 /// have them looked up once.
-const KEPT_SOURCES: usize = 4;
+pub(super) const KEPT_SOURCES: usize = 4;
 
 /// Bytes that are kept for the next message that has to be fetched: of all processes together,
 /// and enough for those that come often.
-const SPARE: usize = 4 << 20;
+pub(super) const SPARE: usize = 4 << 20;
 
 /// Whether the data of a message are at hand.
 pub(super) enum Gathered<'g> {

@@ -26,9 +26,9 @@ use crate::udp::Datagram;
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.
 const MOST: usize = 256;
 /// How long: a peer has given up by then, or will soon.
-const LONGEST_NS: u64 = 4_000_000_000;
+pub(super) const LONGEST_NS: u64 = 4_000_000_000;
 /// Bytes of READs that are kept of each.
-const KEPT: usize = 1 << 10;
+pub(super) const KEPT: usize = 1 << 10;
 
 impl Qp {
     /// The queue pair ends; its lock is held.

@@ -31,7 +31,7 @@ use super::responder::Answering;
 use super::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
 
 /// Batches that one look takes, each of the group that has waited longest.
-const READY: usize = 8;
+pub(super) const READY: usize = 8;
 /// Copies for members that one look makes before it leaves the rest in the sockets. The batch that reaches
 /// this number is still taken as a whole: a run of packets, or some if there are few members.
 pub(super) const COPIES: usize = 4_096;

@@ -165,6 +165,15 @@ mod tests {
         assert_eq!(look(&mut asked, 1), Presence::There);
     }
 
+    #[test]
+    fn pages_of_a_long_request_are_not_looked_at_together() {
+        let mut bytes = vec![1_u8; LOOKED_AT + 1];
+        let all = Span::of(&mut bytes);
+        let most = all.first(LOOKED_AT);
+        assert_eq!(look_at(&[most], true), are_present(most.ptr().addr(), LOOKED_AT, true));
+        assert_eq!(look_at(&[all], true), None);
+    }
+
     /// All packets of a request learn of a page that has gone, whichever has asked.
     #[test]
     fn what_has_gone_is_known_of_each_part() {

@@ -20,13 +20,13 @@ use super::responder::Answering;
 use super::state::{Late, PacketFaults, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
-const ROUNDS: u32 = 4;
+pub(super) const ROUNDS: u32 = 4;
 /// Polls that find the receive lock taken, before this thread yields.
 const YIELD_AFTER: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps. Nor do they take
 /// longer, beside the last of them: packets may come as fast as they are taken.
-const DRAIN: u32 = 256;
-const DRAIN_NS: u64 = 1_000_000;
+pub(super) const DRAIN: u32 = 256;
+pub(super) const DRAIN_NS: u64 = 1_000_000;
 /// How long the device's thread stays away from a device that is polled, at first, and after it has
 /// been polled each time.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
@@ -94,8 +94,7 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
 pub(crate) fn drain(device: &Arc<Device>) {
     // What comes to a child of fork is its parent's.
     let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) else { return };
-    let begun = clock::now();
-    for _ in 0..DRAIN {
+    look_on(clock::now, || {
         // What is owed to peers is the device's thread's to say, and no time of this call.
         let mut shared = Answering::with(Allowance::none());
         let (mut deferred, mut rx) = (DeferredWork::default(), wire.rx.lock());
@@ -106,10 +105,14 @@ pub(crate) fn drain(device: &Arc<Device>) {
         if is_owing {
             wire.leave();
         }
-        if !has_more || clock::now().saturating_sub(begun) > DRAIN_NS {
-            return;
-        }
-    }
+        has_more
+    });
+}
+
+/// Looks as long as there is more, [`DRAIN`] times and for [`DRAIN_NS`] at most.
+pub(super) fn look_on(now: impl Fn() -> u64, mut look: impl FnMut() -> bool) {
+    let begun = now();
+    let _ = (0..DRAIN).all(|_| look() && now().saturating_sub(begun) <= DRAIN_NS);
 }
 
 /// What a queue pair that ends does first: it acknowledges messages that the program has seen, so that the peer

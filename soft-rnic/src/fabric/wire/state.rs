@@ -361,8 +361,8 @@ pub(crate) struct KeptReads {
 
 impl KeptReads {
     /// READs that are kept, and bytes of each, at most: they look at counters.
-    const MOST: usize = 16;
-    const BYTES: usize = 64;
+    pub(super) const MOST: usize = 16;
+    pub(super) const BYTES: usize = 64;
 
     pub(crate) fn keep(&mut self, rkey: u32, va: u64, read: &[u8]) {
         if read.len() > Self::BYTES {

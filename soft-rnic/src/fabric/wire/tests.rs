@@ -1,5 +1,6 @@
 //! The order of what a batch of packets causes, without the threads that take one otherwise.
 
+mod bounds;
 mod congestion;
 mod groups;
 mod held;
@@ -49,9 +50,10 @@ struct Rig {
 
 impl Rig {
     fn new(device: &str, peer: &str) -> Rig {
-        let roce: Roce = device.parse().unwrap();
-        let name = roce.list().unwrap();
-        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        Rig::on(device_at(device), peer)
+    }
+
+    fn on(device: Arc<Device>, peer: &str) -> Rig {
         let qp = queue_pair_on(&device);
         let peer: IpAddr = peer.parse().unwrap();
         connect(qp, peer);
@@ -162,11 +164,38 @@ impl Rig {
         Headers::new(Bth { ack_req: true, ..bth })
     }
 
+    /// A READ of a region that stays, of so many bytes.
+    fn read(&self, len: usize) -> Headers {
+        let bytes = Box::leak(vec![5_u8; len].into_boxed_slice());
+        let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0.cast_signed();
+        // SAFETY: the queue pair is alive, and the memory stays.
+        let rkey = unsafe {
+            let pd = (*self.object.as_abi()).pd;
+            (*(crate::table().reg_mr)(pd, bytes.as_mut_ptr().cast(), len, access)).rkey
+        };
+        let bth = Bth::new(Opcode::RcReadRequest, self.object.num, Psn::new(0));
+        let reth = Some(Reth { va: bytes.as_ptr() as u64, rkey, len: len as u32 });
+        Headers { reth, ..Headers::new(Bth { ack_req: true, ..bth }) }
+    }
+
     fn ack(&self, psn: u32) -> Headers {
         let bth = Bth::new(Opcode::RcAck, self.object.num, Psn::new(psn));
         let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
         Headers { aeth, ..Headers::new(bth) }
     }
+}
+
+/// The device of an address.
+fn device_at(address: &str) -> Arc<Device> {
+    let name = address.parse::<Roce>().unwrap().list().unwrap();
+    DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap()
+}
+
+/// The same, without a thread: packets are taken by the test alone.
+fn without_thread(address: &str) -> Arc<Device> {
+    let device = device_at(address);
+    device.wire().unwrap().thread.set(None).unwrap();
+    device
 }
 
 /// One that does not wait for ever for what does not come.

@@ -196,6 +196,17 @@ mod tests {
         assert!(LINGER_LOSSY_NS > 2 * (4_096 << 14) && LONGEST.as_nanos() as u64 > LINGER_LOSSY_NS);
     }
 
+    /// A peer may ask again and again.
+    #[test]
+    fn a_process_that_exits_answers_peers_for_no_longer_than_it_may() {
+        let name = "127.0.0.184".parse::<crate::Roce>().unwrap().list().unwrap();
+        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
+        let wire = device.wire().unwrap();
+        // It would wait for ever.
+        wire.answered_ns.store(u64::MAX, Ordering::Relaxed);
+        linger(&device, wire);
+    }
+
     /// Another thread may have it locked: neither the thread that exits nor the device's needs it.
     #[test]
     fn a_process_that_exits_does_not_wait_for_the_list_of_devices() {

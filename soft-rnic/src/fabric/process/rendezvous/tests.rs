@@ -149,6 +149,17 @@ fn connections_of_one_process_that_say_nothing_are_few() {
 }
 
 #[test]
+fn connections_of_all_processes_that_say_nothing_are_so_many() {
+    let (here, mut rendezvous) = (here(), Rendezvous::default());
+    let (ours, _silent) = connection();
+    rustix::io::ioctl_fionbio(&ours, true).unwrap();
+    let of = |pid| (pid, ours.try_clone().unwrap());
+    rendezvous.pending = (0..PENDING as i32 + 9).map(of).collect();
+    rendezvous.take_in(&here, &Pairs::new());
+    assert_eq!(rendezvous.pending.len(), PENDING);
+}
+
+#[test]
 fn a_process_that_has_many_slots_is_met_with_a_few_of_them() {
     let (here, mut rendezvous) = (self::here(), Rendezvous::default());
     let others: Vec<Here> = (0..10).map(|_| self::here()).collect();

@@ -7,9 +7,11 @@ use std::sync::Weak;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 
+use super::reading::{ask, run, verdict};
 use super::*;
 use crate::deferred_work::DeferredWork;
 use crate::fabric::process::directory::{InFile, PublishedRegion};
+use crate::fabric::process::gather::{KEPT_SOURCES, SPARE};
 use crate::fabric::process::one_sided::regions::Regions;
 use crate::fabric::process::region::Window;
 use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
@@ -186,4 +188,28 @@ fn regions_of_more_bytes_than_a_peer_may_have_mapped_are_unmapped_in_turn() {
     let published = peer.pair.theirs.find(key(5)).unwrap();
     assert!(peer.pair.window(key(5), &published).is_none());
     assert_eq!(peer.pair.windows(), 2, "nothing was unmapped for it");
+}
+
+/// However many regions it lies in, and however long it is.
+#[test]
+fn few_regions_and_some_memory_are_kept_from_one_message_to_the_next() {
+    let mut peer = Wild::of(slot(97), rustix::process::getpid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(97)));
+    peer.receive_from(&qp);
+    let (file, keys) = (memory(4096), (1..=6).map(key));
+    let piece = |key| {
+        peer.directory.publish(key, &whole(&file));
+        ibv_sge { addr: 0, length: 64, lkey: key }
+    };
+    let pieces: Vec<_> = keys.map(piece).collect();
+    ask(&mut peer, &qp, &pieces, 6 * 64);
+    run(&mut peer);
+    assert_eq!(verdict(&peer), Some(Reply::Done));
+    let (side, mut spare) = (&mut peer.progress.sides[0], Vec::new());
+    assert_eq!(side.sources.len(), KEPT_SOURCES);
+    for len in [SPARE, SPARE + 1] {
+        side.buffer = vec![0; len];
+        side.tidy(&mut spare);
+        assert_eq!((side.buffer.capacity(), spare.len()), (0, SPARE));
+    }
 }

@@ -1,6 +1,6 @@
 //! Packets to groups beside everything else: how much one look takes, and in which order.
 
-use super::super::groups::COPIES;
+use super::super::groups::{COPIES, READY};
 use super::super::progress::{Look, catch_up, progress, settle};
 use super::port::unwatched;
 use super::*;
@@ -100,6 +100,18 @@ fn one_look_makes_a_bounded_number_of_copies_and_leaves_the_rest() {
         assert!(looks > 1, "{looks}");
         assert_eq!(groups.look(ALL), (false, 0, 0));
     }
+}
+
+/// However many groups have packets.
+#[test]
+fn one_look_passes_over_so_many_sockets_of_groups() {
+    let mut groups = Groups::new("127.0.0.246", "127.0.0.247");
+    for group in 0..=READY as u8 {
+        groups.attach(group, 1);
+        groups.send(group, &[1]);
+    }
+    assert_eq!(groups.look(ALL), (true, READY, READY));
+    assert_eq!(groups.look(ALL), (false, 1, 1));
 }
 
 /// Each run to one of two groups uses one look up.

@@ -15,9 +15,7 @@ struct Busy {
 
 impl Busy {
     fn new(device: &str, peer: &str) -> Busy {
-        let name = device.parse::<Roce>().unwrap().list().unwrap();
-        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
-        device.wire().unwrap().thread.set(None).unwrap();
+        let device = without_thread(device);
         let qp = queue_pair_with(&device, ibv_qp_type::IBV_QPT_RC, 128);
         let peer: IpAddr = peer.parse().unwrap();
         connect(qp, peer);

@@ -17,9 +17,7 @@ struct Owing {
 
 impl Owing {
     fn new(device: &str, peers: [(&str, usize); 2]) -> Owing {
-        let name = device.parse::<Roce>().unwrap().list().unwrap();
-        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
-        device.wire().unwrap().thread.set(None).unwrap();
+        let device = without_thread(device);
         let mut rigs = Vec::new();
         for (peer, connections) in peers {
             let peer = socket(peer.parse().unwrap());
@@ -30,7 +28,7 @@ impl Owing {
                 let object = unsafe { Qp::from_abi(qp) }.unwrap().keep();
                 let (device, peer) = (Arc::clone(&device), peer.try_clone().unwrap());
                 let rig = Rig { device, object, peer };
-                rig.take(&read(&rig));
+                rig.take(&rig.read(READ));
                 let from = rig.peer.local_addr().unwrap().ip();
                 rig.device.wire().unwrap().rx.lock().answering.note(from, rig.object.num);
                 rigs.push(rig);
@@ -56,20 +54,6 @@ impl Owing {
         let wire = self.device().wire().unwrap();
         progress(self.device(), wire, wire.rx.lock(), Look::Own);
     }
-}
-
-/// A READ of a region that stays.
-fn read(rig: &Rig) -> Headers {
-    let bytes = Box::leak(vec![5_u8; READ].into_boxed_slice());
-    let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0.cast_signed();
-    // SAFETY: the queue pair is alive, and the memory stays.
-    let rkey = unsafe {
-        let pd = (*rig.object.as_abi()).pd;
-        (*(crate::table().reg_mr)(pd, bytes.as_mut_ptr().cast(), READ, access)).rkey
-    };
-    let bth = Bth::new(Opcode::RcReadRequest, rig.object.num, Psn::new(0));
-    let reth = Some(Reth { va: bytes.as_ptr() as u64, rkey, len: READ as u32 });
-    Headers { reth, ..Headers::new(Bth { ack_req: true, ..bth }) }
 }
 
 /// A reset of an unrelated queue pair sent all that was owed, and took as long.

@@ -192,11 +192,10 @@ fn without_segmentation_each_packet_goes_by_itself() {
         ("127.0.0.148,gso=on", [0, 1, 2]),
         ("127.0.0.149,gso=off", [0, 0, 0]),
     ] {
-        let roce: Roce = text.parse().unwrap();
-        let name = roce.list().unwrap();
-        let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
-        let mut tx = device.wire().unwrap().tx.lock();
-        let mut push = || tx.push(SocketAddr::new(roce.ip, 9), Marks::default(), 1_000).unwrap().0;
+        let device = device_at(text);
+        let (mut tx, to) =
+            (device.wire().unwrap().tx.lock(), SocketAddr::from(([127, 0, 0, 1], 9)));
+        let mut push = || tx.push(to, Marks::default(), 1_000).unwrap().0;
         assert_eq!([(); 3].map(|()| push()), expected, "{text}");
     }
 }
@@ -204,10 +203,7 @@ fn without_segmentation_each_packet_goes_by_itself() {
 /// What receives may want the lock while the sender waits for room: `loopback=wire`.
 #[test]
 fn a_datagram_over_the_network_does_not_lock_the_queue_pair_that_it_goes_to() {
-    let roce: Roce = "127.0.0.243,loopback=wire".parse().unwrap();
-    let name = roce.list().unwrap();
-    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned().unwrap();
-    device.wire().unwrap().thread.set(None).unwrap();
+    let device = without_thread("127.0.0.243,loopback=wire");
     let [from, to] = [(); 2].map(|()| queue_pair_of(&device, ibv_qp_type::IBV_QPT_UD));
     [from, to].iter().for_each(|qp| be_ready_for_datagrams(*qp));
     // SAFETY: both queue pairs are alive.
