@@ -206,6 +206,7 @@ mod tests {
         for (round, message) in held.iter().enumerate() {
             assert_eq!(**message, [round as u8; 4]);
         }
+        assert_eq!(chunks.all.len(), Copies::KEPT, "the others go with their messages");
         held.clear();
         let before = chunks.open().as_ptr();
         assert_eq!(chunks.open().as_ptr(), before, "a free one is used again");

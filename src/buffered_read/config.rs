@@ -186,4 +186,12 @@ mod tests {
             assert_eq!(config.validate().unwrap_err().field, field);
         }
     }
+
+    /// The ring is one that its sender has chosen.
+    #[test]
+    fn entries_of_the_free_list_are_bounded() {
+        let held = |bytes| Config::default().max_held_for(&Geometry::plain(bytes, 8).unwrap());
+        assert_eq!(held(1 << 20), 1 << 16);
+        assert_eq!(held(1 << 32), Config::MAX_HELD);
+    }
 }

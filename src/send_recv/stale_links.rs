@@ -193,7 +193,8 @@ mod tests {
         let silent = add(&mut stale);
         stale.let_go(now);
         assert!(!silent.gave_back.get() && !silent.is_gone.get());
-        stale.let_go(now + 2 * LINGER);
+        // However long the linger is.
+        stale.let_go(now + 2 * SILENT_DEVICE);
         assert!(silent.gave_back.get() && silent.is_gone.get() && stale.is_empty());
         assert_eq!(stale.unaccounted(), 1);
     }

@@ -244,6 +244,9 @@ fn terms_that_cannot_be_are_named() {
     assert_eq!(with(16, 1), TermsError::Layout(LayoutError::ExtentBytes(1025)));
     assert_eq!(with(21, 4), TermsError::Layout(LayoutError::Message(1124)));
     assert_eq!(with(24, 0), TermsError::Layout(LayoutError::Links(0)));
+    assert_eq!(with(14, 1), TermsError::Layout(LayoutError::Extents(MAX_EXTENTS + 4)));
+    assert_eq!(with(19, 64), TermsError::Layout(LayoutError::ExtentBytes(MAX_EXTENT_BYTES + 1024)));
+    assert_eq!(with(26, 1), TermsError::Layout(LayoutError::Links(MAX_LINKS + 2)));
     assert_eq!(Terms::decode(&good[..39]), Err(TermsError::TooShort { len: 39 }));
     let end = Place { addr: u64::MAX - 7, rkey: 0 };
     assert_eq!(Terms::decode(&Terms::Sender { place: end }.encode()), Err(TermsError::Memory));
