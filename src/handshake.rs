@@ -162,6 +162,8 @@ impl<S: Stream> Stream for Within<S> {
 impl<S: Stream> Read for Within<S> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.arm()?;
+        // In a world, a read does not wait by itself.
+        self.await_input(self.step.get())?;
         self.stream.read(bytes)
     }
 }
@@ -457,6 +459,7 @@ mod tests {
         let late = exchange.receive(|_| Ok(())).unwrap_err();
         assert!(matches!(late, HandshakeError::TimedOut(_)), "{late}");
         exchange.refuse(late.reason(), &late.to_string());
+        assert!(exchange.end <= host::time::now() + REFUSAL_LIMIT);
         drop(near);
         let told = Exchange::new(&mut far, TIME_LIMIT).receive(|_| Ok(())).unwrap_err();
         assert!(matches!(told, HandshakeError::Refused { .. }), "{told}");
