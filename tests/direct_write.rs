@@ -15,8 +15,8 @@ use rdma_conn::direct_write::{
 };
 use rdma_conn::verbs_safe::WcStatus;
 use rdma_conn::{
-    Common, Connection, DirectWrite, Incoming, Listener, RecvHalf, Room, SendHalf, WaitStrategy,
-    connect_sender_over, join, pair, receiver,
+    Common, Connection, DirectWrite, Incoming, Listener, Protocol, RecvHalf, Room, SendHalf,
+    SharedWrite, WaitStrategy, connect_sender_over, join, pair, receiver, shared_write,
 };
 use support::slots::{RawReceiver, RawSender};
 use support::{assert_content, bounded, content, device};
@@ -225,6 +225,44 @@ fn a_busy_sender_does_not_keep_the_others_waiting() {
             assert!(is_served, "{detection:?}");
         });
     }
+}
+
+/// However many messages there are, and however long.
+fn turns_are_bounded<P: Protocol>(config: &P::Config) {
+    // Messages of 8 bytes, and of a KiB: 64 of them are a turn, or 8 KiB and one more.
+    for (bytes, turn) in [(8, 64), (1024, 9)] {
+        let device = device();
+        let (mut a, mut b) = pair::<P>(&device, &device, config).unwrap();
+        let (message, mut left) = (vec![7; bytes], 2 * turn);
+        (1..left).for_each(|_| _ = a.sender.send(&message).unwrap());
+        a.sender.send_acked(&message).unwrap();
+        while left > 0 {
+            // On some devices, what has come shows in later calls.
+            match b.receiver.try_recv_each(|_, _| ()) {
+                Err(RecvError::Empty) => {}
+                taken => {
+                    let taken = taken.unwrap();
+                    assert!((1..=turn).contains(&taken), "{taken} of {bytes} bytes");
+                    left -= taken;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_turn_takes_so_much_of_one_sender() {
+    for detection in BOTH {
+        bounded(move || {
+            let config = Config { buffers: 128, message_bytes: 1024, ..small(detection) };
+            turns_are_bounded::<DirectWrite>(&config);
+        });
+    }
+    bounded(|| {
+        let common = small(Detection::Polled).common;
+        let config = shared_write::Config { common, message_bytes: 1024, ..support::config() };
+        turns_are_bounded::<SharedWrite>(&config);
+    });
 }
 
 /// A receiver with an honest peer 0, and a hand-made one, 1.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{budgets, circles, seam, sized};
+use crate::{bounds, budgets, circles, seam, sized};
 
 /// Steps of cargo: what each is for, and its arguments. Quick ones first.
 const STEPS: &[(&str, &[&str])] = &[
@@ -44,6 +44,7 @@ const STEPS: &[(&str, &[&str])] = &[
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     circles::run()?;
+    bounds::run()?;
     budgets::run()?;
     seam::run()?;
     sized::run()?;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bindings;
+mod bounds;
 mod budgets;
 mod check;
 mod circles;
@@ -40,8 +41,8 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Run what most changes need, in minutes: formatting, clippy, circles of modules, what
-    /// goes round `host`, sized allocations that cannot fail, unit tests, the tests of the connections on soft0, doctests
+    /// Run what most changes need, in minutes: formatting, clippy, circles of modules, what goes round `host`, sized
+    /// allocations that cannot fail, bounds without a test, unit tests, the tests of the connections on soft0, doctests
     Check,
     /// Fail if modules of a crate use each other in circles, and show them
     Circles,
