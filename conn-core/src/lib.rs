@@ -39,9 +39,9 @@
 //! | [`raw`] | both | what raw queue pairs tell each other in it |
 //! | [`rc_pingpong`] | both | the set-up of rdma-core's `ibv_rc_pingpong` |
 //!
-//! Nothing here does I/O, allocates, or sees an address, a key, a pointer or a clock. So the same
-//! protocol runs over any verbs device, in any runtime, without std, and every history of it can
-//! be tested.
+//! Nothing here does I/O, allocates, or sees a pointer or a clock; addresses and keys are numbers
+//! that ends tell each other, and no machine follows them. So the same protocol runs over any verbs
+//! device, in any runtime, without std, and every history of it can be tested.
 //!
 //! # The drive loop
 //!

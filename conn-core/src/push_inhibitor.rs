@@ -2,13 +2,13 @@
 //! deadline has passed.
 //!
 //! A row of counters (messages sent, messages received) goes to each peer by a write. A write
-//! for every step is a write for every message: with n members and one sender, a multicast of
-//! Derecho's SMC takes (n-1)(n+2) of them. Its authors propose a batch size k, in the manner of
-//! Nagle's algorithm, and this machine is that proposal:
+//! for every step is a write for every message: with n members and one sender, a multicast takes
+//! (n-1)(n+2) of them. An issue of Derecho counts 10 for three members of its SMC, names no formula,
+//! and proposes a batch size k, in the manner of Nagle's algorithm. This machine is that proposal:
 //!
 //! - A push is due when a counter *crosses a multiple of k*. Counters that jump, as those of
 //!   received messages do, cross it all the same.
-//! - What does not cross is *inhibited*. A push that is inhibited arms a deadline (they propose
+//! - What does not cross is *inhibited*. A push that is inhibited arms a deadline (the issue proposes
 //!   150 µs), and is *forced* when that has passed, so that a lone message does not wait for
 //!   company for ever.
 //! - A flush *urges*: the next push is due at once.

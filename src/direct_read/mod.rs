@@ -28,7 +28,7 @@
 //! | mode | carried by | costs |
 //! |---|---|---|
 //! | `FencedWrite` | a WRITE behind the READ, with a fence | READs do not overlap |
-//! | `Write` (default) | a WRITE when the READ has completed | half a round trip later |
+//! | `Write` (default) | a WRITE when the READ has completed | a poll and a post between them |
 //! | `Send` | a SEND when READs have completed | an interrupt, one receive |
 //! | `Cumulative` | one WRITE for many messages | buffers come back later |
 //! | `Pull` | a READ by the sender when it wants to know | a round trip of the sender |
