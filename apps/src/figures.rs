@@ -13,6 +13,7 @@ pub(crate) mod calibration;
 mod chart;
 pub(crate) mod expect;
 pub(crate) mod experiment;
+pub(crate) mod headlines;
 mod location;
 pub(crate) mod model;
 pub(crate) mod page;

@@ -340,11 +340,19 @@ fn a_model_is_beside_the_papers_figures() {
         let number = |key: &str| line[key].as_f64().unwrap();
         let error = (number("model") - number("paper")) / number("paper");
         assert!((number("error") - error).abs() < 1e-9, "{line}");
-        assert_eq!(line["is_explained"], error.abs() <= 0.25, "{line}");
+        let holds = match line["compare"].as_str().unwrap() {
+            "about" => error.abs() <= 0.15,
+            "at_least" => error >= 0.0,
+            "at_most" => error <= 0.0,
+            other => panic!("{other}"),
+        };
+        assert_eq!(line["is_explained"], holds, "{line}");
+        assert_eq!(line["why"].is_string(), !holds, "{line}");
     }
-    // 42 M messages/s where the paper has 14.
-    let batched = lines.iter().find(|line| line["figure"].as_str().unwrap().contains("batched"));
-    assert_eq!(batched.unwrap()["is_explained"], false);
+    let fits = lines.iter().filter(|line| line["is_fit"] == true).count();
+    assert!(fits > 0 && fits < lines.len() - fits, "{fits} of {}", lines.len());
+    let table = said(&["--model", "connectx5"]);
+    assert!(table.contains("predictions") && table.contains("not explained: Derecho: "), "{table}");
     let page = out.file("index.html");
     assert!(page.contains("id=\"send-recv-rate-by-unacked\"") && page.contains("predicted"));
     refused(&["--model", "telepathy"], 2, "connectx5");
@@ -376,10 +384,15 @@ fn an_experiment_may_ask_for_a_curve_of_a_model() {
 #[test]
 fn a_calibration_has_every_parameter_of_the_model() {
     let is_complete = |line: &Value| {
-        for key in ["o_snd_ns", "o_snd_batched_ns", "o_rcv_ns", "o_post_ns", "o_post_batched_ns"] {
-            assert!(line[key].as_f64().unwrap() >= 0.0, "{line}");
+        for key in
+            ["o_snd", "o_snd_batched", "o_rcv", "o_post", "o_post_batched", "o_nic", "o_queue"]
+        {
+            assert!(line[format!("{key}_ns")].as_f64().unwrap() >= 0.0, "{key}: {line}");
         }
-        assert!(line["gap_per_byte_ns"].is_number() && line["g_ns"].is_number(), "{line}");
+        for key in ["o_srq", "g", "g_read", "l", "gap_per_byte", "gap_per_byte_alone"] {
+            assert!(line[format!("{key}_ns")].is_number(), "{key}: {line}");
+        }
+        assert!(line["reads"].as_f64().unwrap() >= 1.0, "{line}");
     };
     is_complete(&support::one(&["calibrate"]));
     let card = support::one(&["calibrate", "--device", "soft0@card=connectx5,slow=50"]);

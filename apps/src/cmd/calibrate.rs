@@ -1,16 +1,12 @@
 //! `rdma-conn calibrate`: the parameters of the performance model, of the device at hand.
 //!
-//! One thread drives two queue pairs, each of an opened device of its own, which send to each other.
+//! One thread drives both ends, each of an opened device of its own, which send to each other: one
+//! queue pair for what a message costs, and one or several for streams of messages.
 
-use std::sync::OnceLock;
-use std::time::Instant;
+mod end;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rdma_conn::device::Device;
-use rdma_conn::verbs_safe::{
-    CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, Endpoint, Gid, Mtu, QpControl,
-    QueuePair, QueuePairConfig, RecvQueue, RecvSide, SendOp, SendQueue,
-};
 use serde::Serialize;
 
 use crate::cli::Common;
@@ -20,16 +16,20 @@ use crate::outcome::{Outcome, as_usage};
 use crate::progress;
 use crate::session;
 use crate::table::Table;
+use end::{End, POLLED, Queues, nanoseconds};
 
-/// Requests, completions and receives of a batch; of lists of receives and requests, the thesis has 8.
-const POLLED: u32 = 32;
+/// Receives and requests of a list: the thesis has 8.
 const LISTED: u32 = 8;
 /// Bytes of long messages, beside which all that a message costs besides is little.
 const LONG: u32 = 64 << 10;
-/// How often each is measured.
+/// Messages of a stream, and queue pairs of those that have several.
+const STREAM: u32 = 512;
+const SEVERAL: u32 = 4;
+/// Bytes of the messages to a shared queue: those of up to 32 may be spared its cost.
+const SHARED: u32 = 64;
+/// How often each is measured; streams, which are long, in one of so many rounds.
 const ROUNDS: u32 = 400;
-/// The PSN of either end: nothing of an earlier connection is under way.
-const PSN: u32 = 7;
+const ROUNDS_OF_STREAM: u32 = 8;
 
 /// What is printed.
 #[derive(Serialize, Debug)]
@@ -47,197 +47,188 @@ pub(crate) fn run(common: &Common) -> Outcome {
     // The same device, where its name says more than what was asked for.
     let far = rdma_conn::device::open(Some(near.name())).map_err(as_usage)?;
     let slow = calibration::slow(near.name());
-    let parameters = measure(common, &near, &far)?;
+    let parameters = measure(&near, &far, ROUNDS, common.json)?;
     if common.json {
         say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);
         return Ok(());
     }
     let mut table = Table::new(1, &["", "one, ns", "batched, ns"]);
-    let Calibration { o_snd_ns, o_snd_batched_ns, o_rcv_ns, o_rcv_batched_ns, .. } = parameters;
-    let Calibration { o_post_ns, o_post_batched_ns, g_ns, l_ns, gap_per_byte_ns, .. } = parameters;
+    let of = parameters;
     for (name, one, batched) in [
-        ("o_snd: post a request", o_snd_ns, Some(o_snd_batched_ns)),
-        ("o_rcv: take a completion", o_rcv_ns, Some(o_rcv_batched_ns)),
-        ("o_post: post a receive", o_post_ns, Some(o_post_batched_ns)),
-        ("g: until the completion", g_ns, None),
-        ("L: until the arrival", l_ns, None),
-        ("G: 1000 bytes", 1000.0 * gap_per_byte_ns, None),
+        ("o_snd: post a request", of.o_snd_ns, Some(of.o_snd_batched_ns)),
+        ("o_rcv: take a completion", of.o_rcv_ns, Some(of.o_rcv_batched_ns)),
+        ("o_post: post a receive", of.o_post_ns, Some(of.o_post_batched_ns)),
+        ("o_nic: a message, of several queue pairs", of.o_nic_ns, None),
+        ("o_queue: a message, of one queue pair", of.o_queue_ns, None),
+        ("o_srq: a message, to a shared receive queue", of.o_srq_ns, None),
+        ("g: until the completion", of.g_ns, None),
+        ("g_read: until the completion of a READ", of.g_read_ns, None),
+        ("L: until the arrival", of.l_ns, None),
+        (
+            "G: 1000 bytes, of one message and of a stream",
+            1000.0 * of.gap_per_byte_alone_ns,
+            Some(1000.0 * of.gap_per_byte_ns),
+        ),
     ] {
         let shown = |ns: f64| format!("{ns:.1}");
         table.add_row([name.into(), shown(one), batched.map_or(String::new(), shown)]);
     }
-    say!("{}\n{table}", near.name());
+    say!("{}, {} READs under way at most\n{table}", near.name(), of.reads);
     Ok(())
 }
 
-/// One end, of a device of its own.
-struct End {
-    cq: CompletionQueue,
-    control: QpControl,
-    send: SendQueue,
-    recv: RecvQueue<()>,
-    batch: CompletionBatch,
-    here: Endpoint,
-    gid: Gid,
+/// Both ends of some queue pairs.
+struct Ends {
+    here: End,
+    there: End,
 }
 
-impl End {
-    fn new(device: &Device) -> Result<End> {
-        let cq = device.context().create_cq(CqConfig::new(4 * POLLED))?;
-        let shape = QueuePairConfig {
-            max_send_wr: POLLED,
-            send_slots: POLLED,
-            send_slot_bytes: LONG as usize,
-            recv: RecvSide::Own { slots: POLLED, slot_bytes: LONG as usize },
-            ..QueuePairConfig::new(&cq, &cq)
-        };
-        let QueuePair { control, send, recv } = device.pd().create_qp(&shape, ())?;
-        let gid = device.context().choose_gid(1, None)?;
-        let here = control.endpoint(1, gid, PSN)?;
-        let recv = recv.context("a queue pair without receives")?;
-        let batch = CompletionBatch::new(POLLED as usize);
-        Ok(End { cq, control, send, recv, batch, here, gid })
+impl Ends {
+    fn new(near: &Device, far: &Device, queues: Queues) -> Result<Ends> {
+        let (here, there) = (End::new(near, queues)?, End::new(far, queues)?);
+        here.connect(&there)?;
+        there.connect(&here)?;
+        Ok(Ends { here, there })
     }
 
-    fn connect(&self, peer: &Endpoint) -> Result<()> {
-        let attr = ConnectAttr {
-            mtu: Mtu::from_bytes(1024).context("an MTU")?,
-            ..ConnectAttr::new(self.gid.index as u8, PSN)
-        };
-        Ok(self.control.connect(peer, &attr)?)
+    /// Those of a stream.
+    fn stream(near: &Device, far: &Device, pairs: u32, is_shared: bool) -> Result<Ends> {
+        let bytes = if is_shared { SHARED } else { 1 };
+        Ends::new(near, far, Queues { pairs, depth: STREAM / pairs, bytes, is_shared })
     }
 
-    /// Posts so many messages of `bytes` bytes: how long the post takes.
-    fn send(&mut self, count: u32, bytes: u32) -> Result<f64> {
-        for _ in 0..count {
-            self.send.next_slot().context("no slot")?;
-            self.send.stage(SendOp::Send { len: bytes }, true)?;
+    /// Sends a message, and looks for it at the other end: how long after the post began it was found,
+    /// and how long the poll took that found it.
+    fn send_one(&mut self, bytes: u32) -> Result<(f64, f64)> {
+        let start = host::time::now();
+        self.here.send(1, bytes)?;
+        loop {
+            let (polled, time) = self.there.poll()?;
+            if polled > 0 {
+                return Ok((nanoseconds(start), time));
+            }
         }
-        let start = host::time::now();
-        self.send.post()?;
-        Ok(nanoseconds(start))
     }
 
-    /// Posts so many receives: how long that takes.
-    fn receive(&mut self, count: u32) -> Result<f64> {
-        let slots: Vec<u32> = (0..count).collect();
+    /// Sends a stream: the time of each message but the first, which takes `alone`.
+    fn send_stream(&mut self, pairs: u32, alone: f64) -> Result<f64> {
+        self.there.receive_all()?;
         let start = host::time::now();
-        self.recv.post(&slots)?;
-        Ok(nanoseconds(start))
-    }
-
-    /// Takes completions, as many as there are: how many, and how long the poll takes.
-    fn poll(&mut self) -> Result<(u32, f64)> {
-        let start = host::time::now();
-        let polled = self.cq.poll(&mut self.batch)? as u32;
+        self.here.send_all()?;
+        self.there.await_all(STREAM)?;
         let time = nanoseconds(start);
-        for completion in self.batch.drain() {
-            if let Some(error) = completion.error() {
-                return Err(error).context("a message was not sent");
-            }
-            if completion.queue_id() == self.send.queue_id() {
-                self.send.retire(&completion)?;
-            } else {
-                drop(self.recv.take(completion)?);
-            }
-        }
-        Ok((polled, time))
-    }
-
-    /// Polls until so many completions have been taken.
-    fn await_all(&mut self, count: u32) -> Result<()> {
-        let mut left = count;
-        while left > 0 {
-            left -= self.poll()?.0.min(left);
-        }
-        Ok(())
+        self.here.await_all(pairs)?;
+        Ok((time - alone) / f64::from(STREAM - 1))
     }
 }
 
-/// The time since `start`, without that of looking at the clock.
-fn nanoseconds(start: Instant) -> f64 {
-    static LOOK: OnceLock<f64> = OnceLock::new();
-    let time = host::time::since(start).as_nanos() as f64;
-    let look = LOOK.get_or_init(|| {
-        let start = host::time::now();
-        let last = (0..1000).fold(start, |_, _| host::time::now());
-        last.duration_since(start).as_nanos() as f64 / 1000.0
-    });
-    (time - look).max(0.0)
+/// Of each round one at most.
+#[derive(Default)]
+struct Samples {
+    post: Vec<f64>,
+    post_of_list: Vec<f64>,
+    take: Vec<f64>,
+    take_of_list: Vec<f64>,
+    receive: Vec<f64>,
+    receive_of_list: Vec<f64>,
+    completion: Vec<f64>,
+    arrival: Vec<f64>,
+    read: Vec<f64>,
+    byte: Vec<f64>,
+    byte_alone: Vec<f64>,
+    several_queues: Vec<f64>,
+    one_queue: Vec<f64>,
+    shared_queue: Vec<f64>,
 }
 
-/// Measures all, in turn: each round has a sample of each.
-fn measure(common: &Common, near: &Device, far: &Device) -> Result<Calibration> {
-    let (mut here, mut there) = (End::new(near)?, End::new(far)?);
-    here.connect(&there.here)?;
-    there.connect(&here.here)?;
-    let mut samples: [Vec<f64>; 9] = Default::default();
-    let bar = progress::bar(ROUNDS.into(), common.json);
-    for _ in 0..ROUNDS {
-        let [one, list, take, take_all, post, post_list, gap, arrival, long] = &mut samples;
-        // One message: its post, its arrival, its completion.
-        post.push(there.receive(1)?);
-        let (time, found) = arrives(&mut here, &mut there)?;
-        arrival.push(time);
-        take.push(found);
-        here.await_all(1)?;
-        there.receive(1)?;
-        let start = host::time::now();
-        one.push(here.send(1, 1)?);
-        here.await_all(1)?;
-        gap.push(nanoseconds(start));
-        there.await_all(1)?;
-        // Long ones, one behind the other.
-        there.receive(LISTED)?;
-        let start = host::time::now();
-        here.send(LISTED, LONG)?;
-        there.await_all(LISTED)?;
-        long.push((nanoseconds(start) - time) / f64::from(LISTED * LONG));
-        here.await_all(LISTED)?;
-        // Lists.
-        post_list.push(there.receive(LISTED)? / f64::from(LISTED));
-        list.push(here.send(LISTED, 1)? / f64::from(LISTED));
-        here.await_all(LISTED)?;
-        there.await_all(LISTED)?;
-        // Completions that are there already: those of our own are the last to come.
-        there.receive(POLLED)?;
-        here.send(POLLED, 1)?;
-        here.await_all(POLLED)?;
-        let (polled, time) = there.poll()?;
-        if polled == POLLED {
-            take_all.push(time / f64::from(POLLED));
+/// Measures all, in turn.
+fn measure(near: &Device, far: &Device, rounds: u32, json: bool) -> Result<Calibration> {
+    let queues = Queues { pairs: 1, depth: POLLED, bytes: LONG, is_shared: false };
+    let mut ends = Ends::new(near, far, queues)?;
+    let mut one = Ends::stream(near, far, 1, false)?;
+    let mut several = Ends::stream(near, far, SEVERAL, false)?;
+    let mut shared = Ends::stream(near, far, SEVERAL, true)?;
+    let reads = ends.here.reads.min(ends.there.reads);
+    let mut samples = Samples::default();
+    let bar = progress::bar(rounds.into(), json);
+    for round in 0..rounds {
+        let alone = ends.round(&mut samples)?;
+        if round % ROUNDS_OF_STREAM == 0 {
+            samples.one_queue.push(one.send_stream(1, alone)?);
+            samples.several_queues.push(several.send_stream(SEVERAL, alone)?);
+            samples.shared_queue.push(shared.send_stream(SEVERAL, alone)?);
         }
-        there.await_all(POLLED - polled)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let [.., take_all, _, _, _, _, _] = &samples;
-    anyhow::ensure!(!take_all.is_empty(), "the device never had {POLLED} completions at a time");
-    let [one, list, take, take_all, post, post_list, gap, arrival, long] =
-        samples.map(|samples| Spread::of(samples).median);
+    anyhow::ensure!(
+        !samples.take_of_list.is_empty(),
+        "the device never had {POLLED} completions at a time"
+    );
+    let median = |samples: Vec<f64>| Spread::of(samples).median;
+    let (post, take) = (median(samples.post), median(samples.take));
     Ok(Calibration {
-        o_snd_ns: one,
-        o_snd_batched_ns: list,
+        o_snd_ns: post,
+        o_snd_batched_ns: median(samples.post_of_list),
         o_rcv_ns: take,
-        o_rcv_batched_ns: take_all,
-        o_post_ns: post,
-        o_post_batched_ns: post_list,
+        o_rcv_batched_ns: median(samples.take_of_list),
+        o_post_ns: median(samples.receive),
+        o_post_batched_ns: median(samples.receive_of_list),
         // Of a device that does its work in the post, nothing may be left.
-        g_ns: (gap - one - take).max(0.0),
-        l_ns: (arrival - one - take).max(0.0),
-        gap_per_byte_ns: long,
+        g_ns: (median(samples.completion) - post - take).max(0.0),
+        l_ns: (median(samples.arrival) - post - take).max(0.0),
+        g_read_ns: (median(samples.read) - post - take).max(0.0),
+        gap_per_byte_ns: median(samples.byte),
+        gap_per_byte_alone_ns: median(samples.byte_alone).max(0.0),
+        o_nic_ns: median(samples.several_queues).max(0.0),
+        o_queue_ns: median(samples.one_queue).max(0.0),
+        o_srq_ns: median(samples.shared_queue).max(0.0),
+        reads: reads.into(),
     })
 }
 
-/// Sends a message, and looks for it at the other end: how long after the post began it was found, and
-/// how long the poll took that found it.
-fn arrives(here: &mut End, there: &mut End) -> Result<(f64, f64)> {
-    let start = host::time::now();
-    here.send(1, 1)?;
-    loop {
-        let (polled, time) = there.poll()?;
-        if polled > 0 {
-            return Ok((nanoseconds(start), time));
+impl Ends {
+    /// One sample of what a message costs: how long one alone takes to its receiver's poll.
+    fn round(&mut self, samples: &mut Samples) -> Result<f64> {
+        // One message: its post, its arrival, its completion.
+        samples.receive.push(self.there.receive(1)?);
+        let (alone, found) = self.send_one(1)?;
+        samples.arrival.push(alone);
+        samples.take.push(found);
+        self.here.await_all(1)?;
+        self.there.receive(1)?;
+        let start = host::time::now();
+        samples.post.push(self.here.send(1, 1)?);
+        self.here.await_all(1)?;
+        samples.completion.push(nanoseconds(start));
+        self.there.await_all(1)?;
+        samples.read.push(self.here.read(&self.there)?);
+        // A long one; several, one behind the other.
+        self.there.receive(1)?;
+        let (time, _) = self.send_one(LONG)?;
+        samples.byte_alone.push((time - alone) / f64::from(LONG));
+        self.here.await_all(1)?;
+        self.there.receive(LISTED)?;
+        let start = host::time::now();
+        self.here.send(LISTED, LONG)?;
+        self.there.await_all(LISTED)?;
+        samples.byte.push((nanoseconds(start) - alone) / f64::from(LISTED * LONG));
+        self.here.await_all(LISTED)?;
+        // Lists.
+        let listed = f64::from(LISTED);
+        samples.receive_of_list.push(self.there.receive(LISTED)? / listed);
+        samples.post_of_list.push(self.here.send(LISTED, 1)? / listed);
+        self.here.await_all(LISTED)?;
+        self.there.await_all(LISTED)?;
+        // Completions that are there already: those of our own are the last to come.
+        self.there.receive(POLLED)?;
+        self.here.send(POLLED, 1)?;
+        self.here.await_all(POLLED)?;
+        let (polled, time) = self.there.poll()?;
+        if polled == POLLED {
+            samples.take_of_list.push(time / f64::from(POLLED));
         }
+        self.there.await_all(POLLED - polled)?;
+        Ok(alone)
     }
 }

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::cli::{Common, Figures};
 use crate::figures::expect::Tally;
-use crate::figures::model::{self, Headline};
+use crate::figures::headlines::{Compare, HEADLINES, Headline, Role};
+use crate::figures::model::{self, Model};
 use crate::figures::page;
 use crate::figures::report::{Figure, Manifest, Report, replace};
 use crate::measure::figures::counted_as;
@@ -132,45 +133,81 @@ fn measure(common: &Common, options: &Figures) -> Outcome {
 /// A line of `--model --json`.
 #[derive(Serialize)]
 struct HeadlineLine<'a> {
+    source: &'a str,
     figure: &'a str,
     unit: &'a str,
     paper: f64,
+    compare: &'a str,
     model: f64,
     error: f64,
     is_explained: bool,
+    is_fit: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    why: &'a str,
+}
+
+/// Prints the papers' figures beside a model: first what it predicts, then what has set its parameters.
+fn say_headlines(common: &Common, model: &Model) -> Result<()> {
+    for (role, title) in [(Role::Prediction, "predictions"), (Role::Fit, "fits")] {
+        let mut table = Table::new(1, &[title, "paper", "model", "error", ""]);
+        let mut reasons = String::new();
+        for headline in HEADLINES.iter().filter(|headline| headline.role == role) {
+            let Headline { source, what: figure, unit, paper, compare, why, .. } = *headline;
+            let value = headline.predicted(model);
+            let (error, is_explained) = (headline.error(value), headline.is_explained(value));
+            let why = if is_explained { "" } else { why };
+            if common.json {
+                let (model, compare, is_fit) = (value, compare.name(), role == Role::Fit);
+                let line = HeadlineLine {
+                    source,
+                    figure,
+                    unit,
+                    paper,
+                    compare,
+                    model,
+                    error,
+                    is_explained,
+                    is_fit,
+                    why,
+                };
+                say!("{}", serde_json::to_string(&line)?);
+                continue;
+            }
+            let explained = match (is_explained, compare) {
+                (false, _) => "not explained",
+                (true, Compare::About) => "",
+                (true, _) => "holds",
+            };
+            table.add_row([
+                format!("{source}: {figure} ({unit})"),
+                format!("{}{paper:.2}", compare.sign()),
+                format!("{value:.2}"),
+                format!("{:+.0} %", error * 100.0),
+                explained.into(),
+            ]);
+            if !is_explained {
+                reasons += &format!("\nnot explained: {source}: {figure}: {why}");
+            }
+        }
+        if !common.json {
+            say!("{table}{reasons}\n");
+        }
+    }
+    Ok(())
 }
 
 /// Prints what a model makes of the papers' figures, and writes a page with its curves.
 fn predict(common: &Common, options: &Figures, name: &str) -> Outcome {
     let model = model::named(name).ok_or_else(|| usage(format!("--model {name}: unknown")))?;
     let experiments = experiments(&options.experiments)?;
-    let mut table = Table::new(1, &["", "paper", "model", "error", ""]);
-    for headline in model.headlines() {
-        let Headline { what, unit, paper, model } = headline;
-        let (error, is_explained) = (headline.error(), headline.is_explained());
-        let line = HeadlineLine { figure: what, unit, paper, model, error, is_explained };
-        if common.json {
-            say!("{}", serde_json::to_string(&line)?);
-        }
-        let explained = if is_explained { "" } else { "not explained" };
-        table.add_row([
-            format!("{what} ({unit})"),
-            format!("{paper:.2}"),
-            format!("{model:.2}"),
-            format!("{:+.0} %", error * 100.0),
-            explained.into(),
-        ]);
-    }
-    if !common.json {
-        say!("{table}");
-    }
+    say_headlines(common, &model)?;
     let Some(_) = &options.out else { return Ok(()) };
     let mut report =
         Report::new(Manifest { device: format!("the model of {name}"), ..Manifest::default() });
     for Named { name, experiment, .. } in experiments {
         let mut figure = Figure::new(&name, experiment);
         model.draw(&mut figure, false);
-        // The model is about Send/Receive; of the others there is nothing to show.
+        // Of what the model is not about there is nothing to show.
         if figure.has_results() {
             report.figures.push(figure);
         }

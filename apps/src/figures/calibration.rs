@@ -20,8 +20,24 @@ pub(crate) struct Calibration {
     /// From a post of one byte to its arrival, without the post and the poll: the network and both
     /// cards.
     pub(crate) l_ns: f64,
-    /// A byte of long messages that follow each other.
+    /// A byte of long messages that follow each other, and of one alone.
     pub(crate) gap_per_byte_ns: f64,
+    #[serde(default)]
+    pub(crate) gap_per_byte_alone_ns: f64,
+    /// The card handles a message of a stream: of several queue pairs, of one, and of several that
+    /// receive from a shared queue (of 64 bytes; the others have one).
+    #[serde(default)]
+    pub(crate) o_nic_ns: f64,
+    #[serde(default)]
+    pub(crate) o_queue_ns: f64,
+    #[serde(default)]
+    pub(crate) o_srq_ns: f64,
+    /// From the post of a READ of one byte to its completion, without the post and the poll.
+    #[serde(default)]
+    pub(crate) g_read_ns: f64,
+    /// READs of a queue pair under way, as many as the device permits, up to 16.
+    #[serde(default)]
+    pub(crate) reads: f64,
 }
 
 /// How many times slower a device is than the card that it stands for, by its name.

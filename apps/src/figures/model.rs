@@ -1,72 +1,351 @@
 //! The performance model of the thesis ("Know Your Memory: RDMA-Based Protocols for Data Exchange",
-//! Fischer, 2021): LogGP, with the costs of processor and card apart. It predicts Send/Receive over
-//! one connection.
+//! Fischer, 2021): LogGP, with the costs of processor and card apart; and what the other texts say of
+//! cards and switches. docs/figures.md has the formulas.
 //!
-//! | | |
-//! |---|---|
-//! | latency | `o_snd + o_nic + (k-1) G + L + o_nic + o_rcv` |
-//! | messages per second | the least of `u / (o_snd + g)`, `1 / o_snd`, `1 / (o_rcv + o_post)` and `1 / (o_nic + (k-1) G)` |
-//!
-//! `k` is the size in bytes, `u` the number of unacknowledged messages, and `g = g_fix + k G` the time
-//! from a post to its acknowledgement. A prediction says what the parameters imply, and no more: where
-//! a measurement differs, the model does not explain it.
+//! A rate is the least of what the window, the processors, the cards and the link permit. A time is the
+//! sum of what a message passes. Of messages that follow each other a byte costs `byte`; of one alone it
+//! costs `byte_alone`. A prediction says what the parameters imply, and no more: where a measurement
+//! differs, the model does not explain it.
+
+pub(crate) mod workload;
 
 use super::calibration::Calibration;
 use super::experiment::{Experiment, MODELS, Run};
 use super::report::{Figure, Predicted};
 use crate::measure::Spread;
+use workload::{Carrier, Pattern, Workload};
 
-/// The parameters of a device, in microseconds.
+/// What a call costs its processor, in microseconds: for one item, and for each of a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Parameters {
-    /// The processor posts a request.
-    o_snd: f64,
-    /// The processor takes a completion.
-    o_rcv: f64,
-    /// The processor posts a receive.
-    o_post: f64,
-    /// The card handles a message, at either end.
-    o_nic: f64,
-    /// The network carries a packet.
-    latency: f64,
-    /// From a post to the acknowledgement of a message of no bytes.
-    g_fix: f64,
-    /// A byte.
-    byte: f64,
+pub(crate) struct Call {
+    pub(crate) one: f64,
+    pub(crate) listed: f64,
+    /// Items of that list.
+    list: f64,
 }
 
-/// The parameters of a device, of requests that are posted one by one and in lists.
+impl Call {
+    /// The cost of an item of a list of `items`: a part of the call, and its own.
+    pub(crate) fn each(&self, items: f64) -> f64 {
+        let own = (self.list * self.listed - self.one) / (self.list - 1.0);
+        own + (self.one - own) / items
+    }
+}
+
+/// The parameters of a device: times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    single: Parameters,
-    batched: Parameters,
+    /// The processor posts a request. The thesis' fit.
+    pub(crate) o_snd: Call,
+    /// The processor takes a completion. The thesis' fit.
+    pub(crate) o_rcv: Call,
+    /// The processor posts a receive. The thesis' fit.
+    pub(crate) o_post: Call,
+    /// The processor takes a message of at most [`SMALL`] bytes, in addition: it comes inside its
+    /// completion ("inline receives"). Our fit to 11 M/s of N senders, 16 B.
+    pub(crate) o_small: f64,
+    /// The card handles a message, at either end, of any queue pair. The thesis' fit.
+    pub(crate) o_nic: f64,
+    /// The card handles a message of one queue pair: that is work of one of its units. Our fit to the
+    /// 14 M/s of one connection, 16 B, batched.
+    pub(crate) o_queue: f64,
+    /// The card takes a receive from a queue that queue pairs share, for a message of more than
+    /// [`SMALL`] bytes. Our fit to the 2 M/s of N senders.
+    pub(crate) o_srq: f64,
+    /// The network carries a packet. The thesis' fit.
+    pub(crate) latency: f64,
+    /// From a post to the acknowledgement of a message of no bytes. The thesis' fit.
+    pub(crate) g_fix: f64,
+    /// From the post of a READ of no bytes to its answer: over the network and back.
+    pub(crate) g_read: f64,
+    /// READs of a queue pair under way: the limit of mlx5 cards, about which the texts say nothing.
+    pub(crate) reads: f64,
+    /// A byte of messages that follow each other (G, batched). The thesis' fit.
+    pub(crate) byte: f64,
+    /// A byte of a message alone (G, single). The thesis' fit.
+    pub(crate) byte_alone: f64,
+    /// Requests that the network carries, per microsecond: Derecho's 75 M/s of a switch.
+    pub(crate) requests: f64,
+    /// Bytes that a card carries per microsecond, both directions together: Derecho's 25 GB/s.
+    pub(crate) both_ways: f64,
 }
 
-/// The thesis' fit to a ConnectX-5 with 100 Gbit/s.
-const CONNECTX5: Model = Model {
-    single: Parameters {
-        o_snd: 0.12,
-        o_rcv: 0.052,
-        o_post: 0.016,
-        o_nic: 0.02,
-        latency: 1.9,
-        g_fix: 3.4,
-        byte: 0.2e-3,
-    },
-    batched: Parameters {
-        o_snd: 0.016,
-        o_rcv: 0.017,
-        o_post: 0.007,
-        o_nic: 0.02,
-        latency: 1.9,
-        g_fix: 3.4,
-        byte: 0.084e-3,
-    },
+/// The longest message that comes inside its completion, by the thesis ("32 bytes or lower").
+const SMALL: f64 = 32.0;
+/// How long Derecho's proposal inhibits a push at most.
+const DEADLINE: f64 = 150.0;
+
+/// A ConnectX-5 with 100 Gbit/s; switch and link as in Derecho's text.
+pub(crate) const CONNECTX5: Model = Model {
+    o_snd: Call { one: 0.12, listed: 0.016, list: 8.0 },
+    o_rcv: Call { one: 0.052, listed: 0.017, list: 32.0 },
+    o_post: Call { one: 0.016, listed: 0.007, list: 8.0 },
+    o_small: 0.023,
+    o_nic: 0.02,
+    o_queue: 1.0 / 14.0,
+    o_srq: 0.5,
+    latency: 1.9,
+    g_fix: 3.4,
+    g_read: 2.0 * (0.02 + 1.9 + 0.02),
+    reads: 16.0,
+    byte: 0.084e-3,
+    byte_alone: 0.2e-3,
+    requests: 75.0,
+    both_ways: 25e3,
 };
 
 /// The model of this name, one of [`MODELS`].
 pub(crate) fn named(name: &str) -> Option<Model> {
     (name == MODELS[0]).then_some(CONNECTX5)
+}
+
+fn least(limits: impl IntoIterator<Item = f64>) -> f64 {
+    limits.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// Bytes of a record of a ring: a header of 8, and the message in multiples of 8.
+fn record(bytes: f64) -> f64 {
+    8.0 + 8.0 * (bytes / 8.0).ceil()
+}
+
+/// The limits of a stream of messages, in messages per microsecond.
+struct Limits {
+    /// One connection: its window, its sender's processor, its unit of the card.
+    connection: f64,
+    /// A thread that receives.
+    receiver: f64,
+    /// The cards and the link, of all connections together.
+    card: f64,
+}
+
+/// Times in microseconds.
+impl Model {
+    /// From a post to its completion, of a message alone.
+    pub(crate) fn g(&self, bytes: f64) -> f64 {
+        self.g_fix + bytes * self.byte_alone
+    }
+
+    /// From card to card.
+    fn trip(&self) -> f64 {
+        self.o_nic + self.latency + self.o_nic
+    }
+
+    /// From the post of a SEND to its receiver's poll.
+    fn hop(&self) -> f64 {
+        self.o_snd.one + self.trip() + self.o_rcv.one
+    }
+
+    /// From the post of a READ to the poll that finds it.
+    fn read(&self) -> f64 {
+        self.o_snd.one + self.g_read + self.o_rcv.one
+    }
+
+    /// What the receiver's processor does for a message of Send/Receive.
+    pub(crate) fn receives(&self, bytes: f64, polled: f64, reposted: f64) -> f64 {
+        let small = if bytes <= SMALL { self.o_small } else { 0.0 };
+        self.o_rcv.each(polled) + self.o_post.each(reposted) + small
+    }
+
+    /// What a card takes for a message of a stream.
+    fn carries(&self, bytes: f64) -> f64 {
+        self.o_nic + (bytes - 1.0).max(0.0) * self.byte
+    }
+
+    /// Half a round trip.
+    fn half_trip(&self, load: &Workload) -> f64 {
+        let bytes = (load.bytes - 1.0).max(0.0) * self.byte_alone;
+        bytes
+            + match load.carrier {
+                Carrier::SendRecv => self.hop(),
+                // The receiver polls memory.
+                Carrier::Write => self.o_snd.one + self.trip(),
+                Carrier::BufferedWrite => {
+                    let found = if load.is_tail_written { 0.0 } else { self.o_rcv.one };
+                    self.o_snd.one + self.trip() + found
+                }
+                // A SEND that names the buffer, and the READ.
+                Carrier::DirectRead => self.hop() + self.read(),
+                // A READ of the tail, and one of the data.
+                Carrier::BufferedRead => 2.0 * self.read(),
+            }
+    }
+
+    /// A multicast without company, until all have delivered it: its pushes, and the receivers'.
+    fn lone_multicast(&self, load: &Workload) -> f64 {
+        let posts = 3.0 * (load.members - 1.0) * self.o_snd.one;
+        let inhibited = if load.every > 1.0 && !load.is_flushed { DEADLINE } else { 0.0 };
+        inhibited + posts + 2.0 * self.trip()
+    }
+}
+
+/// Rates per microsecond.
+impl Model {
+    fn rate(&self, load: &Workload) -> Option<f64> {
+        let Limits { connection, receiver, card } = self.limits(load)?;
+        let shared = load.shares() && load.bytes > SMALL && load.carrier == Carrier::SendRecv;
+        Some(least([
+            load.senders * load.threads * connection,
+            load.threads * receiver,
+            card,
+            if shared { 1.0 / self.o_srq } else { f64::INFINITY },
+        ]))
+    }
+
+    fn limits(&self, load: &Workload) -> Option<Limits> {
+        match load.carrier {
+            Carrier::SendRecv | Carrier::Write => Some(self.messages(load)),
+            Carrier::DirectRead => Some(self.direct_read(load)),
+            Carrier::BufferedRead => load.transfer.map(|bytes| self.buffered_read(load, bytes)),
+            Carrier::BufferedWrite => load.transfer.map(|bytes| self.buffered_write(load, bytes)),
+        }
+    }
+
+    fn messages(&self, load: &Workload) -> Limits {
+        let o_snd = self.o_snd.each(load.batch);
+        let window = load.unacked / (o_snd + self.g(load.bytes));
+        let receiver = match load.carrier {
+            Carrier::Write => f64::INFINITY,
+            _ => 1.0 / self.receives(load.bytes, load.polled, load.reposted),
+        };
+        Limits {
+            connection: least([window, 1.0 / o_snd, 1.0 / self.o_queue]),
+            receiver,
+            card: 1.0 / self.carries(load.bytes),
+        }
+    }
+
+    /// The receiver takes the request, posts its receive again, posts the READ, takes its completion,
+    /// and posts the acknowledgement, a WRITE. Behind a fence, one READ follows the other.
+    fn direct_read(&self, load: &Workload) -> Limits {
+        let read = self.read() + load.bytes * self.byte_alone;
+        let all = self.hop() + read + self.o_snd.one + self.trip();
+        let reads = if load.is_fenced { 1.0 } else { self.reads.min(load.unacked) };
+        let works = 2.0 * self.o_rcv.one + self.o_post.one + 2.0 * self.o_snd.one;
+        Limits {
+            connection: least([load.unacked / all, reads / read]),
+            receiver: 1.0 / works,
+            card: 1.0 / self.carries(load.bytes),
+        }
+    }
+
+    /// Transfers of so many bytes: one behind the other, each with a READ of the tail before it; or
+    /// several READs under way. Processors cost nothing: the texts have no number of a copy.
+    fn buffered_read(&self, load: &Workload, transfer: f64) -> Limits {
+        let link = transfer * self.byte;
+        let (reads, time) = match load.is_ahead {
+            true => (load.reads.min(self.reads), self.read() + link),
+            false => (1.0, 2.0 * self.read() + link),
+        };
+        let connection = reads * transfer / time / record(load.bytes);
+        Limits {
+            connection,
+            // A receiver that waits for each READ has one under way, of whichever connection.
+            receiver: if load.is_ahead { f64::INFINITY } else { connection },
+            card: transfer / (self.o_nic + link) / record(load.bytes),
+        }
+    }
+
+    /// WRITEs of so many bytes at least. Processors cost nothing but the posts.
+    fn buffered_write(&self, load: &Workload, transfer: f64) -> Limits {
+        let transfer = transfer.max(record(load.bytes));
+        let writes = if load.is_tail_written { 2.0 } else { 1.0 };
+        let messages = transfer / record(load.bytes);
+        let posts = writes * self.o_snd.each(writes);
+        Limits {
+            connection: messages / posts.max(writes * self.o_queue),
+            receiver: f64::INFINITY,
+            card: messages / (writes * self.o_nic + transfer * self.byte),
+        }
+    }
+
+    /// The bandwidth of Buffered Read as the paper has it, by the bytes of a transfer, in bytes.
+    pub(crate) fn fetched(&self, transfer: f64) -> f64 {
+        transfer / (2.0 * self.read() + transfer * self.byte)
+    }
+
+    /// Multicasts of so many bytes in a group, a push for each `every` of them.
+    pub(crate) fn multicasts(&self, members: f64, every: f64, bytes: f64) -> f64 {
+        least([self.requests / operations(members, every), self.both_ways / bytes])
+    }
+}
+
+/// RDMA operations of a multicast, at all members: its data and its counter from the sender to each
+/// other member, and each member's count of what it has received to each other one.
+pub(crate) fn operations(members: f64, every: f64) -> f64 {
+    (members - 1.0) * (members + 2.0) / every
+}
+
+/// Predictions of results.
+impl Model {
+    /// The network and both cards, of a device that was measured; nothing is known of its switch.
+    fn calibrated(of: &Calibration) -> Model {
+        let call = |one, listed, list| Call { one: one / 1e3, listed: listed / 1e3, list };
+        Model {
+            o_snd: call(of.o_snd_ns, of.o_snd_batched_ns, 8.0),
+            o_rcv: call(of.o_rcv_ns, of.o_rcv_batched_ns, 32.0),
+            o_post: call(of.o_post_ns, of.o_post_batched_ns, 8.0),
+            // Those that were measured were small: it is part of `o_rcv`.
+            o_small: 0.0,
+            o_nic: of.o_nic_ns / 1e3,
+            o_queue: of.o_queue_ns / 1e3,
+            o_srq: of.o_srq_ns / 1e3,
+            latency: (of.l_ns - 2.0 * of.o_nic_ns).max(0.0) / 1e3,
+            g_fix: of.g_ns / 1e3,
+            g_read: of.g_read_ns / 1e3,
+            reads: of.reads.max(1.0),
+            byte: of.gap_per_byte_ns / 1e3,
+            byte_alone: of.gap_per_byte_alone_ns / 1e3,
+            requests: f64::INFINITY,
+            both_ways: f64::INFINITY,
+        }
+    }
+
+    /// What a result of this key would be, in the unit of the key.
+    pub(crate) fn predict(&self, load: &Workload, key: &str) -> Option<f64> {
+        match (load.pattern, key) {
+            (Pattern::PingPong, "latency_ns_p50") => Some(self.half_trip(load) * 1e3),
+            (Pattern::Stream, "messages_per_s") => Some(self.rate(load)? * 1e6),
+            (Pattern::Stream, "bytes_per_s") => Some(self.rate(load)? * 1e6 * load.bytes),
+            (Pattern::Multicast, "rdma_ops_per_message") => {
+                Some(operations(load.members, load.every))
+            }
+            (Pattern::LoneMulticast, "latency_ns_p50") => Some(self.lone_multicast(load) * 1e3),
+            _ => None,
+        }
+    }
+
+    /// Adds what it predicts of a figure: a curve for each case that it is about.
+    pub(crate) fn draw(&self, figure: &mut Figure, quick: bool) {
+        let experiment = figure.experiment.clone();
+        for y in &experiment.y {
+            for case in &experiment.cases {
+                let points = self.curve(&experiment, &case.label, &y.key, y.divisor(), quick);
+                if !points.is_empty() {
+                    figure.predicted.push(Predicted {
+                        label: format!("model: {}", case.label),
+                        case: Some(case.label.clone()),
+                        y: y.key.clone(),
+                        points,
+                    });
+                }
+            }
+        }
+    }
+
+    fn curve(
+        &self,
+        experiment: &Experiment,
+        case: &str,
+        key: &str,
+        divisor: f64,
+        quick: bool,
+    ) -> Vec<(f64, f64)> {
+        let point = |run: Run<'_>| {
+            let value = self.predict(&Workload::parse(&run.words)?, key)?;
+            Some((run.x as f64, value / divisor)).filter(|_| value.is_finite())
+        };
+        experiment.runs(quick).filter(|run| run.case == case).filter_map(point).collect()
+    }
 }
 
 /// What a curve differs by from what was measured, as parts of that.
@@ -115,226 +394,7 @@ pub(crate) fn add_curves(figure: &mut Figure, quick: bool, device: Option<&Calib
         figure.predicted.push(Predicted { label, case, y: y.key.clone(), points });
     }
     if let Some(calibration) = device {
-        Model::of(calibration).draw(figure, quick);
-    }
-}
-
-/// What a run sends.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Traffic {
-    is_pingpong: bool,
-    bytes: f64,
-    unacked: f64,
-    is_batched: bool,
-}
-
-impl Traffic {
-    /// That of a run, if the model is about it: one connection of Send/Receive, with the flags that
-    /// have a part in the model, and no other.
-    fn of(words: &[String]) -> Option<Traffic> {
-        let (command, flags) = words.split_first()?;
-        let is_pingpong = match command.as_str() {
-            "pingpong" => true,
-            "bench" => false,
-            _ => return None,
-        };
-        let (mut size, mut unacked, mut batch, mut preset) = (None, None, None, "batched");
-        for pair in flags.chunks(2) {
-            let [flag, value] = pair else { return None };
-            match flag.as_str() {
-                "--protocol" if value == "send-recv" => {}
-                "--size" => size = Some(value.parse().ok()?),
-                "--unacked" => unacked = Some(value.parse().ok()?),
-                "--batch" => batch = Some(value.parse::<u32>().ok()?),
-                "--preset" => preset = value,
-                _ => return None,
-            }
-        }
-        let (of_unacked, of_batch) = match preset {
-            "sequential" => (1.0, 1),
-            "unbatched" => (64.0, 1),
-            "batched" => (256.0, 8),
-            _ => return None,
-        };
-        Some(Traffic {
-            is_pingpong,
-            bytes: size?,
-            unacked: unacked.unwrap_or(of_unacked),
-            is_batched: batch.unwrap_or(of_batch) > 1,
-        })
-    }
-}
-
-impl Model {
-    /// The network and both cards are one parameter: what limits a card is not known.
-    fn of(calibration: &Calibration) -> Model {
-        let Calibration { o_snd_ns, o_rcv_ns, o_post_ns, g_ns, l_ns, gap_per_byte_ns, .. } =
-            *calibration;
-        let single = Parameters {
-            o_snd: o_snd_ns / 1e3,
-            o_rcv: o_rcv_ns / 1e3,
-            o_post: o_post_ns / 1e3,
-            o_nic: 0.0,
-            latency: l_ns / 1e3,
-            g_fix: g_ns / 1e3,
-            byte: gap_per_byte_ns / 1e3,
-        };
-        let batched = Parameters {
-            o_snd: calibration.o_snd_batched_ns / 1e3,
-            o_rcv: calibration.o_rcv_batched_ns / 1e3,
-            o_post: calibration.o_post_batched_ns / 1e3,
-            ..single
-        };
-        Model { single, batched }
-    }
-
-    /// Half a round trip, in microseconds.
-    fn latency(&self, bytes: f64) -> f64 {
-        let Parameters { o_snd, o_rcv, o_nic, latency, .. } = self.single;
-        o_snd + o_nic + self.single.carries(bytes) + latency + o_nic + o_rcv
-    }
-
-    /// Messages per microsecond.
-    fn rate(&self, bytes: f64, unacked: f64, is_batched: bool) -> f64 {
-        let p = if is_batched { self.batched } else { self.single };
-        let acknowledged = p.o_snd + p.g_fix + bytes * p.byte;
-        [
-            unacked / acknowledged,
-            1.0 / p.o_snd,
-            1.0 / (p.o_rcv + p.o_post),
-            1.0 / (p.o_nic + p.carries(bytes)),
-        ]
-        .into_iter()
-        .fold(f64::INFINITY, f64::min)
-    }
-
-    /// What a result of this key would be, in the unit of the key.
-    fn predict(&self, traffic: Traffic, key: &str) -> Option<f64> {
-        let Traffic { is_pingpong, bytes, unacked, is_batched } = traffic;
-        let rate = || self.rate(bytes, unacked, is_batched) * 1e6;
-        match (is_pingpong, key) {
-            (true, "latency_ns_p50") => Some(self.latency(bytes) * 1e3),
-            (false, "messages_per_s") => Some(rate()),
-            (false, "bytes_per_s") => Some(rate() * bytes),
-            _ => None,
-        }
-    }
-
-    /// Adds what it predicts of a figure: a curve for each case that it is about.
-    pub(crate) fn draw(&self, figure: &mut Figure, quick: bool) {
-        let experiment = figure.experiment.clone();
-        for y in &experiment.y {
-            for case in &experiment.cases {
-                let points = self.curve(&experiment, &case.label, &y.key, y.divisor(), quick);
-                if !points.is_empty() {
-                    figure.predicted.push(Predicted {
-                        label: format!("model: {}", case.label),
-                        case: Some(case.label.clone()),
-                        y: y.key.clone(),
-                        points,
-                    });
-                }
-            }
-        }
-    }
-
-    fn curve(
-        &self,
-        experiment: &Experiment,
-        case: &str,
-        key: &str,
-        divisor: f64,
-        quick: bool,
-    ) -> Vec<(f64, f64)> {
-        let point = |run: Run<'_>| {
-            let value = self.predict(Traffic::of(&run.words)?, key)?;
-            Some((run.x as f64, value / divisor))
-        };
-        experiment.runs(quick).filter(|run| run.case == case).filter_map(point).collect()
-    }
-}
-
-impl Parameters {
-    /// How long the link takes for so many bytes.
-    fn carries(&self, bytes: f64) -> f64 {
-        (bytes - 1.0).max(0.0) * self.byte
-    }
-}
-
-/// A figure that a paper names, and what the model makes of it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Headline {
-    pub(crate) what: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) paper: f64,
-    pub(crate) model: f64,
-}
-
-impl Headline {
-    /// Beyond this, the model does not explain what was measured.
-    const EXPLAINS: f64 = 0.25;
-
-    /// How far the model is from the paper, as a part of the paper's.
-    pub(crate) fn error(&self) -> f64 {
-        (self.model - self.paper) / self.paper
-    }
-
-    pub(crate) fn is_explained(&self) -> bool {
-        self.error().abs() <= Self::EXPLAINS
-    }
-}
-
-impl Model {
-    /// The papers' figures that the text has numbers of.
-    pub(crate) fn headlines(&self) -> Vec<Headline> {
-        let Parameters { o_snd, g_fix, byte, .. } = self.single;
-        // Requests of a ConnectX-4, of all members and of the sender: a multicast to two others
-        // takes 10, of which the sender's card sends 6.
-        let (requests, of_all, of_sender) = (75.0, 10.0, 6.0);
-        vec![
-            Headline {
-                what: "Send/Receive, half a round trip, 16 B",
-                unit: "µs",
-                paper: 2.0,
-                model: self.latency(16.0),
-            },
-            Headline {
-                what: "unacknowledged messages that saturate a connection, 16 B, one by one",
-                unit: "messages",
-                paper: 32.0,
-                model: (o_snd + g_fix + 16.0 * byte) / o_snd,
-            },
-            Headline {
-                what: "Send/Receive, one connection, 16 B, batched",
-                unit: "M msg/s",
-                paper: 14.0,
-                model: self.rate(16.0, 256.0, true),
-            },
-            Headline {
-                what: "Send/Receive, 32 unacknowledged beside 1, 16 B",
-                unit: "times",
-                paper: 5.0,
-                model: self.rate(16.0, 32.0, false) / self.rate(16.0, 1.0, false),
-            },
-            Headline {
-                what: "Send/Receive, 8 requests to a doorbell beside 1, 16 B",
-                unit: "times",
-                paper: 2.0,
-                model: self.rate(16.0, 256.0, true) / self.rate(16.0, 64.0, false),
-            },
-            Headline {
-                what: "multicast in a group of 3, by the work of all members",
-                unit: "M multicasts/s",
-                paper: 7.5,
-                model: requests / of_all,
-            },
-            Headline {
-                what: "multicast in a group of 3, by what the sender's card sends",
-                unit: "M multicasts/s",
-                paper: 7.5,
-                model: requests / of_sender,
-            },
-        ]
+        Model::calibrated(calibration).draw(figure, quick);
     }
 }
 
@@ -342,27 +402,18 @@ impl Model {
 mod tests {
     use super::*;
     use crate::figures::builtin;
+    use crate::figures::sample;
 
-    fn traffic(line: &str) -> Option<Traffic> {
-        Traffic::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    fn predict(line: &str, key: &str) -> f64 {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        CONNECTX5.predict(&Workload::parse(&words).unwrap(), key).unwrap()
     }
 
     #[test]
     fn a_calibrated_device_has_curves_and_their_errors() {
-        let calibration = Calibration {
-            o_snd_ns: 120.0,
-            o_snd_batched_ns: 16.0,
-            o_rcv_ns: 52.0,
-            o_rcv_batched_ns: 17.0,
-            o_post_ns: 16.0,
-            o_post_batched_ns: 7.0,
-            g_ns: 3400.0,
-            l_ns: 1940.0,
-            gap_per_byte_ns: 0.2,
-        };
         let experiment = builtin::named("send-recv-latency-by-size").unwrap().experiment().unwrap();
         let mut figure = Figure::new("f", experiment.clone());
-        add_curves(&mut figure, false, Some(&calibration));
+        add_curves(&mut figure, false, Some(&sample::calibration()));
         let curve = |figure: &Figure| {
             let ours = figure.predicted.iter().find(|curve| curve.label.starts_with("model: "));
             ours.unwrap().clone()
@@ -388,51 +439,82 @@ mod tests {
     /// Worked out by hand from the table of parameters.
     #[test]
     fn predictions_are_those_of_the_formulas() {
-        let predict =
-            |line: &str, key: &str| CONNECTX5.predict(traffic(line).unwrap(), key).unwrap();
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
         near(predict("pingpong --size 16", "latency_ns_p50"), 2115.0);
-        near(predict("bench --preset sequential --size 1000", "messages_per_s"), 1e6 / 3.72);
-        near(predict("bench --preset unbatched --size 16", "messages_per_s"), 1e6 / 0.12);
-        near(predict("bench --unacked 256 --batch 1 --size 16", "messages_per_s"), 1e6 / 0.12);
-        near(predict("bench --size 16", "messages_per_s"), 1e6 / 0.024);
-        near(predict("bench --size 16 --unacked 8", "messages_per_s"), 8e6 / 3.417_344);
-        let link = predict("bench --size 1000001", "bytes_per_s");
-        near(link, 1_000_001.0 * 1e6 / 84.02);
+        let rate = |line: &str| predict(line, "messages_per_s");
+        // The window, of one message: 0.12 + 3.4 and 1,000 bytes of 0.2 ns.
+        near(rate("bench --preset sequential --size 1000"), 1e6 / 3.72);
+        near(rate("bench --size 16 --unacked 8"), 8e6 / 3.419_2);
+        // The sender's processor.
+        near(rate("bench --preset unbatched --size 16"), 1e6 / 0.12);
+        near(rate("bench --unacked 256 --batch 1 --size 16"), 1e6 / 0.12);
+        // One queue pair's unit of the card, and the link.
+        near(rate("bench --size 16"), 14e6);
+        near(predict("bench --size 1000001", "bytes_per_s"), 1_000_001.0 * 1e6 / 84.02);
+        near(rate("bench --preset unbatched --size 1000001"), 1e6 / 84.02);
+        // Several connections: the card; the receiver's processor; the shared queue.
+        near(rate("bench --preset unbatched --threads 16 --size 16"), 1e6 / 0.021_26);
+        near(rate("bench --preset unbatched --senders 4 --size 512"), 1e6 / 0.068);
+        near(rate("bench --preset unbatched --senders 4 --size 16"), 1e6 / 0.091);
+        near(rate("bench --preset unbatched --srq --senders 4 --size 512"), 2e6);
+        near(rate("bench --preset unbatched --srq --senders 4 --size 32"), 1e6 / 0.091);
+        near(rate("bench --preset unbatched --srq --size 512"), 1e6 / 0.12);
+        // Without a receiver's processor.
+        near(rate("bench --op write --unacked 64 --batch 8 --senders 4 --size 8"), 1e6 / 0.020_588);
     }
 
     #[test]
-    fn runs_that_the_model_is_not_about_have_no_prediction() {
-        for line in [
-            "multicast --members 3",
-            "bench --protocol buffered-read --size 16",
-            "bench --size 16 --senders 4",
-            "bench --size 16 --srq",
-            "bench --op send --size 16",
-            "bench --preset rare --size 16",
-            "bench",
+    fn connections_that_read_have_two_trips() {
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
+        // A SEND, 0.12 + 1.94 + 0.052; a READ, 0.12 + 3.88 + 0.052.
+        near(predict("pingpong --protocol direct-read --size 1", "latency_ns_p50"), 6164.0);
+        near(predict("pingpong --protocol buffered-read --size 1", "latency_ns_p50"), 8104.0);
+        let written = "pingpong --protocol buffered-write --tail written --size 1";
+        near(predict(written, "latency_ns_p50"), 2060.0);
+        let rate = |line: &str| predict(line, "messages_per_s");
+        // The receiver's processor; one READ at a time; the window of READs.
+        near(rate("bench --protocol direct-read --size 16"), 1e6 / 0.36);
+        near(rate("bench --protocol direct-read --ack fenced-write --size 10"), 1e6 / 4.054);
+        near(rate("bench --protocol direct-read --size 100000"), 1e6 / 8.419_916);
+        near(rate("bench --protocol direct-read --unacked 1 --size 10"), 1e6 / 8.226);
+        // Transfers of 65,536 bytes, in records of 24.
+        let alone = "bench --protocol buffered-read --no-prefetch --max-read-bytes 64k --size 16";
+        near(rate(alone), 65536e6 / (8.104 + 5.505_024) / 24.0);
+        let ahead = "bench --protocol buffered-read --max-read-bytes 64k --size 16";
+        near(rate(ahead), 65536e6 / (0.02 + 5.505_024) / 24.0);
+        // Transfers of 240 bytes, 10 records, two WRITEs each: a queue pair's unit.
+        let gathered = "bench --protocol buffered-write --tail written --batch-bytes 240 --size 16";
+        near(rate(gathered), 70e6);
+    }
+
+    #[test]
+    fn a_multicast_has_an_operation_for_each_write() {
+        let line = "multicast --members 3 --burst 1 --push every:";
+        assert_eq!(predict(&format!("{line}1"), "rdma_ops_per_message"), 10.0);
+        assert_eq!(predict(&format!("{line}25"), "rdma_ops_per_message"), 0.4);
+        // Six posts and two trips; inhibited for 150 µs.
+        let lone = "multicast --lone --members 3 --push every:";
+        assert!((predict(&format!("{lone}1"), "latency_ns_p50") - 4600.0).abs() < 1e-6);
+        assert!((predict(&format!("{lone}25"), "latency_ns_p50") - 154_600.0).abs() < 1e-6);
+        let flushed = format!("{lone}25 --flush-every 1");
+        assert!((predict(&flushed, "latency_ns_p50") - 4600.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_experiments_have_curves() {
+        for name in [
+            "send-recv-latency-by-size",
+            "send-recv-rate-by-unacked",
+            "send-recv-rate-by-batch",
+            "send-recv-rate-by-senders",
+            "send-recv-rate-by-threads-srq",
+            "direct-read-rate-by-senders",
+            "direct-read-bandwidth-by-size",
+            "buffered-read-latency-by-size",
+            "buffered-read-bandwidth-by-transfer-cap",
+            "buffered-write-rate-by-gathered-bytes",
+            "tutorial-rate-by-batch",
         ] {
-            assert_eq!(traffic(line), None, "{line}");
-        }
-        assert_eq!(CONNECTX5.predict(traffic("bench --size 16").unwrap(), "rnr_events"), None);
-    }
-
-    #[test]
-    fn what_differs_from_the_paper_is_not_explained() {
-        let all = CONNECTX5.headlines();
-        let explained =
-            |what: &str| all.iter().find(|h| h.what.contains(what)).unwrap().is_explained();
-        assert!(
-            explained("half a round trip") && explained("saturate") && explained("all members")
-        );
-        assert!(!explained("batched") && !explained("sender's card"));
-    }
-
-    #[test]
-    fn the_experiments_of_send_receive_have_curves() {
-        for name in
-            ["send-recv-latency-by-size", "send-recv-rate-by-unacked", "send-recv-rate-by-batch"]
-        {
             let experiment = builtin::named(name).unwrap().experiment().unwrap();
             let xs = experiment.xs(false).len();
             let mut figure = Figure::new(name, experiment);

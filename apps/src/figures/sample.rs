@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::builtin;
+use super::calibration::Calibration;
 use super::experiment::Experiment;
 use super::report::{Figure, Manifest, Predicted, Report};
 
@@ -21,6 +22,27 @@ pub(super) fn manifest() -> Manifest {
         rounds: 3,
         round_ms: 100,
         command: "rdma-conn figures".into(),
+    }
+}
+
+/// The parameters of a ConnectX-5, as the thesis has them.
+pub(super) fn calibration() -> Calibration {
+    Calibration {
+        o_snd_ns: 120.0,
+        o_snd_batched_ns: 16.0,
+        o_rcv_ns: 52.0,
+        o_rcv_batched_ns: 17.0,
+        o_post_ns: 16.0,
+        o_post_batched_ns: 7.0,
+        g_ns: 3400.0,
+        l_ns: 1940.0,
+        gap_per_byte_ns: 0.084,
+        gap_per_byte_alone_ns: 0.2,
+        o_nic_ns: 20.0,
+        o_queue_ns: 1000.0 / 14.0,
+        o_srq_ns: 500.0,
+        g_read_ns: 3880.0,
+        reads: 16.0,
     }
 }
 

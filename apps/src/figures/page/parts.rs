@@ -74,13 +74,19 @@ pub(super) fn manifest(manifest: &Manifest) -> Markup {
 fn parameters(of: &Calibration) -> String {
     let two = |name, one, listed| format!("{name} {} ({} in lists)", digits(one), digits(listed));
     format!(
-        "{}, {}, {}, g {}, L {} ns, G {} ns/B",
+        "{}, {}, {}, o_nic {} (one queue pair {}, shared queue {}), g {}, g_read {}, L {} ns, G {} ns/B \
+         (alone {})",
         two("o_snd", of.o_snd_ns, of.o_snd_batched_ns),
         two("o_rcv", of.o_rcv_ns, of.o_rcv_batched_ns),
         two("o_post", of.o_post_ns, of.o_post_batched_ns),
+        digits(of.o_nic_ns),
+        digits(of.o_queue_ns),
+        digits(of.o_srq_ns),
         digits(of.g_ns),
+        digits(of.g_read_ns),
         digits(of.l_ns),
         digits(of.gap_per_byte_ns),
+        digits(of.gap_per_byte_alone_ns),
     )
 }
 
