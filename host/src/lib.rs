@@ -74,6 +74,16 @@ pub fn is_in_world() -> bool {
     false
 }
 
+/// Tells whether the calling thread runs in a world whose threads have a processor each.
+#[inline]
+#[must_use]
+pub fn has_own_processor() -> bool {
+    #[cfg(feature = "world")]
+    return world::here(world::Here::has_own_processor).unwrap_or(false);
+    #[cfg(not(feature = "world"))]
+    false
+}
+
 /// Calls `run` without a switch to another thread of the world in between.
 #[inline]
 pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {

@@ -34,7 +34,7 @@ pub fn play_with(
     plant: Option<Plant>,
 ) -> (Report, Result<(), Failure>) {
     let nature = Nature {
-        point_ns: Nature::default().point_ns,
+        own_processors: false,
         switch_one_in: case.switch_one_in,
         stall_one_in: case.stall_one_in,
         stall_ns: 1 + case.stall_us * 1000,

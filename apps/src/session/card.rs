@@ -54,7 +54,7 @@ static OF_WORLD: std::sync::Mutex<Option<rdma_conn::simulation::WorldDevice>> =
 fn in_world(measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     use rdma_conn::simulation::{self, Limits, Nature};
     // Threads have a processor each: they take the time that their calls cost, and no other.
-    let nature = Nature { point_ns: 1, ..Nature::default() };
+    let nature = Nature { own_processors: true, ..Nature::default() };
     let limits = Limits { steps: u64::MAX, time: std::time::Duration::from_secs(3600), events: 60 };
     let program = move || {
         let outcome = measure();

@@ -163,6 +163,10 @@ impl Here {
         self.world.state.lock().nature.plant == Some(plant)
     }
 
+    pub(crate) fn has_own_processor(&self) -> bool {
+        self.world.state.lock().nature.own_processors
+    }
+
     pub(crate) fn is_short(&self) -> bool {
         self.world.state.lock().is_short()
     }

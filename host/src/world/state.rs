@@ -29,8 +29,9 @@ impl NodeId {
 /// Scheduling and faults of a world. All numbers are drawn from its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nature {
-    /// Virtual time of a point, in nanoseconds: 1 at least.
-    pub point_ns: u64,
+    /// Each thread has a processor of its own: points take next to no time, and a thread that a device keeps waiting for
+    /// what its calls cost is not in the way of others.
+    pub own_processors: bool,
     /// At one of so many points another thread runs next.
     pub switch_one_in: u64,
     /// One of so many threads that could go on has no processor for a while; 0 is none.
@@ -52,7 +53,7 @@ pub struct Nature {
 impl Default for Nature {
     fn default() -> Nature {
         Nature {
-            point_ns: 40,
+            own_processors: false,
             switch_one_in: 4,
             stall_one_in: 0,
             stall_ns: 0,
@@ -214,6 +215,8 @@ pub(super) struct State {
     pub(super) stopped_until: Vec<u64>,
 }
 
+/// Virtual time of a point, where threads share a processor.
+const POINT_NS: u64 = 40;
 /// Vain polls after which a thread waits for time to pass: of one that says until when, and of another, which then
 /// waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
@@ -285,7 +288,7 @@ impl State {
     /// The running thread has come to a point: it takes time. `is_idle` if it has only looked.
     pub(super) fn step(&mut self, what: &'static str) {
         self.steps += 1;
-        self.now += self.nature.point_ns.max(1);
+        self.now += if self.nature.own_processors { 1 } else { POINT_NS };
         if self.random.one_in(self.nature.jump_one_in) {
             self.now += self.random.below(self.nature.jump_ns);
         }

@@ -137,9 +137,9 @@ impl Card {
     }
 
     /// What a poll costs that has found so many completions: one that finds none takes the time
-    /// that it takes, which in a world is none.
+    /// that it takes, which is none where threads have a processor each.
     pub(crate) fn poll(&self, completions: u32) -> u64 {
-        if completions == 0 && !host::is_in_world() {
+        if completions == 0 && !host::has_own_processor() {
             0
         } else {
             (self.poll + f64::from(completions) * self.completion) as u64
