@@ -294,7 +294,8 @@ mod tests {
     /// Each parameter has a part in a headline: a wrong one is found.
     #[test]
     fn a_wrong_parameter_is_found() {
-        let wrongs: [(&str, fn(&mut Model)); 18] = [
+        type Plant = fn(&mut Model);
+        let wrongs: [(&str, Plant); 18] = [
             ("o_snd", |m| m.o_snd.one *= 2.0),
             ("o_snd, batched", |m| m.o_snd.listed *= 8.0),
             ("o_rcv", |m| m.o_rcv.one *= 2.0),
