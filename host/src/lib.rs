@@ -74,7 +74,7 @@ pub fn is_in_world() -> bool {
     false
 }
 
-/// Tells whether the calling thread runs in a world whose threads have a processor each.
+/// Tells whether the calling thread runs in a world where threads have a processor each.
 #[inline]
 #[must_use]
 pub fn has_own_processor() -> bool {

@@ -41,7 +41,7 @@ pub fn slow_down(times: f64) -> bool {
     before.is_ok() || before == Err(times.to_bits())
 }
 
-/// How many times slower the clock goes than the system's.
+/// The factor by which the clock goes slower than the system's.
 #[must_use]
 pub fn slowness() -> f64 {
     // Acquire: the other side of `slow_down`.

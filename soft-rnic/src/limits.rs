@@ -21,9 +21,9 @@ pub(crate) const MAX_CQ_COUNT: u16 = 0x7fff;
 pub(crate) const MAX_CQ_PERIOD_US: u16 = 0xfff;
 /// Keys at a time: those of regions, and of memory windows.
 pub(crate) const MAX_KEYS: usize = 1 << 18;
-/// Of the keys above.
+/// Keys of memory windows, of those above.
 pub(crate) const MAX_MW: usize = 1 << 16;
-/// The others.
+/// Keys of regions: the others.
 pub(crate) const MAX_MR: usize = MAX_KEYS - MAX_MW;
 pub(crate) const MAX_PD: usize = 65_536;
 pub(crate) const MAX_SRQ: usize = 65_536;

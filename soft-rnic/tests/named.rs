@@ -1,4 +1,4 @@
-//! Calls with structs whose `handle` or `context` the program has changed: they name no object.
+//! Calls with structs of which the program has changed the `handle` or the `context`: they name no object.
 //!
 //! Not on rxe0: what is looked at there is the provider's business.
 

@@ -27,7 +27,7 @@ const STREAM: u32 = 512;
 const SEVERAL: u32 = 4;
 /// Bytes of the messages to a shared queue: those of up to 32 may be spared its cost.
 const SHARED: u32 = 64;
-/// How often each is measured; streams, which are long, in one of so many rounds.
+/// Rounds, in each of which each is measured; streams, which are long, in one of so many rounds.
 const ROUNDS: u32 = 400;
 const ROUNDS_OF_STREAM: u32 = 8;
 
@@ -122,7 +122,7 @@ impl Ends {
     }
 }
 
-/// Of each round one at most.
+/// Samples: at most one of each round.
 #[derive(Default)]
 struct Samples {
     post: Vec<f64>,

@@ -14,7 +14,7 @@ use By::{Formula, Ratio, Run};
 use Compare::{About, AtLeast, AtMost};
 use Role::{Fit, Prediction};
 
-/// How a paper's number compares with what there is.
+/// Comparison of a paper's number with what there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
     About,
@@ -42,14 +42,14 @@ impl Compare {
     }
 }
 
-/// Whether a number has set a parameter, or is predicted.
+/// Role of a number: it has set a parameter, or is predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Prediction,
     Fit,
 }
 
-/// How the model predicts a number.
+/// Prediction of a number by the model.
 #[derive(Clone, Copy)]
 pub(crate) enum By {
     /// A key of the result of a run.
@@ -69,7 +69,7 @@ pub(crate) struct Headline {
     pub(crate) compare: Compare,
     pub(crate) role: Role,
     by: By,
-    /// Where the model differs: why, and what was tried. Empty where it does not.
+    /// The reason why the model differs, and what was tried; empty if it does not differ.
     pub(crate) why: &'static str,
 }
 
@@ -96,7 +96,7 @@ impl Headline {
     /// Beyond this, the model does not explain a number.
     const EXPLAINS: f64 = 0.15;
 
-    /// What the model makes of it; not a number where a row is wrong.
+    /// The model's value; not a number where a row is wrong.
     pub(crate) fn predicted(&self, model: &Model) -> f64 {
         let run = |line: &str, key: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -112,12 +112,12 @@ impl Headline {
         }
     }
 
-    /// How far a value is from the paper's, as a part of that.
+    /// The distance of a value from the paper's, as a part of that.
     pub(crate) fn error(&self, value: f64) -> f64 {
         (value - self.paper) / self.paper
     }
 
-    /// Whether a value is what the paper says: near it, or on the side that it names.
+    /// Compares a value with the paper's: near it, or on the side that it names.
     pub(crate) fn is_explained(&self, value: f64) -> bool {
         let error = self.error(value);
         match self.compare {

@@ -15,7 +15,7 @@ use super::report::{Figure, Predicted};
 use crate::measure::Spread;
 use workload::{Carrier, Pattern, Workload};
 
-/// What a call costs its processor, in microseconds: for one item, and for each of a list.
+/// Cost of a call to its processor, in microseconds: for one item, and for each of a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Call {
     pub(crate) one: f64,
@@ -72,7 +72,7 @@ pub(crate) struct Model {
 
 /// The longest message that comes inside its completion, by the thesis ("32 bytes or lower").
 const SMALL: f64 = 32.0;
-/// How long Derecho's proposal inhibits a push at most.
+/// The longest time for which Derecho's proposal inhibits a push.
 const DEADLINE: f64 = 150.0;
 
 /// A ConnectX-5 with 100 Gbit/s; switch and link as in Derecho's text.
@@ -140,13 +140,13 @@ impl Model {
         self.o_snd.one + self.g_read + self.o_rcv.one
     }
 
-    /// What the receiver's processor does for a message of Send/Receive.
+    /// Time of the receiver's processor for a message of Send/Receive.
     pub(crate) fn receives(&self, bytes: f64, polled: f64, reposted: f64) -> f64 {
         let small = if bytes <= SMALL { self.o_small } else { 0.0 };
         self.o_rcv.each(polled) + self.o_post.each(reposted) + small
     }
 
-    /// What a card takes for a message of a stream.
+    /// Time of a card for a message of a stream.
     fn carries(&self, bytes: f64) -> f64 {
         self.o_nic + (bytes - 1.0).max(0.0) * self.byte
     }
@@ -348,12 +348,12 @@ impl Model {
     }
 }
 
-/// What a curve differs by from what was measured, as parts of that.
+/// Differences of a curve from what was measured, as parts of that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CurveError {
     pub(crate) median: f64,
     pub(crate) largest: f64,
-    /// Where the largest one is.
+    /// Place of the largest one.
     pub(crate) at: u64,
 }
 

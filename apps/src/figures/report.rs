@@ -46,7 +46,7 @@ pub(crate) struct Manifest {
     pub(crate) build: String,
     /// RFC 3339.
     pub(crate) date: String,
-    /// How many times slower the device is than the card that it stands for, and the clock than the system's.
+    /// The factor by which the device is slower than the card that it stands for, and the clock than the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slow: Option<f64>,
     /// The parameters of the performance model, measured before the figures.

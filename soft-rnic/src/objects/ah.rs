@@ -49,7 +49,7 @@ impl Ah {
     /// # Safety
     /// As there.
     unsafe fn named<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
-        // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
         let (object, shown) = unsafe { (Ah::from_abi(ah)?, name_in!(ah)) };
         check_name(shown, (0, object.pd.context.as_abi()))?;
         Ok(object)

@@ -181,7 +181,7 @@ impl Mr {
     /// # Safety
     /// `mr` is NULL or a region's struct of ours.
     unsafe fn named<'a>(mr: *mut ibv_mr) -> Result<&'a Mr, Errno> {
-        // SAFETY: the caller's promise; a struct of a region has both fields.
+        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
         let (object, shown) = unsafe {
             let object = mr.cast::<Mr>().as_ref().ok_or(errno::EINVAL)?;
             (object, name_in!(mr))
@@ -218,7 +218,7 @@ impl Pd {
     /// # Safety
     /// As there.
     pub(crate) unsafe fn named<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
-        // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
         let (object, shown) = unsafe { (Pd::of_struct(pd)?, name_in!(pd)) };
         check_name(shown, (object.id, object.context.as_abi()))?;
         Ok(object)
@@ -287,7 +287,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 ) -> *mut ibv_mr {
     // SAFETY: NULL, or a domain of ours.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
-        // A header's `ibv_reg_mr` asks for the address of the memory, whichever access.
+        // The macro `ibv_reg_mr` of the C header asks for the address of the memory also with this access.
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         let access = validate(addr, length, iova, access)?;
         let region = Region {

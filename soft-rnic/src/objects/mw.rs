@@ -48,7 +48,7 @@ impl Mw {
     /// # Safety
     /// As there.
     unsafe fn named<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, Errno> {
-        // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
         let (object, shown) = unsafe { (Mw::from_abi(mw)?, name_in!(mw)) };
         check_name(shown, (object.index, object.pd.context.as_abi()))?;
         Ok(object)

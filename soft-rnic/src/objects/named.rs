@@ -39,7 +39,7 @@ macro_rules! named {
             /// # Safety
             /// As there.
             pub(crate) unsafe fn named<'a>(abi: *mut $abi) -> Result<InArc<'a, $object>, Errno> {
-                // SAFETY: the caller's pointer is NULL, or to a live struct, which has both fields.
+                // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
                 let ($own, shown) = unsafe { (Self::from_abi(abi)?, name_in!(abi)) };
                 check_name(shown, ($handle, $own.context.as_abi()))?;
                 Ok($own)

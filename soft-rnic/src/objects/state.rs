@@ -474,7 +474,7 @@ pub(crate) struct Srq {
     pub(crate) taker: Padded<Lock<Taker>>,
     /// Queue pairs that use it.
     pub(crate) users: AtomicUsize,
-    /// Of a card's: when it is free.
+    /// The time from which it is free, on a card.
     pub(crate) turn: Turn,
     pub(crate) acks: Acks,
     /// Of an XRC receive queue.

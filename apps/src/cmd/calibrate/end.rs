@@ -26,7 +26,7 @@ pub(super) struct Queues {
     pub(super) depth: u32,
     /// The longest message.
     pub(super) bytes: u32,
-    /// Whether the queue pairs receive from one queue.
+    /// The queue pairs receive from one queue.
     pub(super) is_shared: bool,
 }
 

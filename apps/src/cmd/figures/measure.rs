@@ -264,7 +264,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// How many times shorter than its round a point is measured, by its own clock.
+    /// The factor by which a point is measured for a shorter time than its round, by its own clock.
     fn shorter(&self) -> f64 {
         match self.device.ends_with(WORLD) {
             true => 100.0,

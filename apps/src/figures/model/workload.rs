@@ -42,7 +42,7 @@ pub(crate) struct Workload {
     pub(crate) senders: f64,
     /// Receiving threads, each with connections of its own.
     pub(crate) threads: f64,
-    /// Whether all connections receive from one shared receive queue.
+    /// All connections receive from one shared receive queue.
     pub(crate) is_shared: bool,
     /// Direct Read: whether acknowledgements are held back by a fence.
     pub(crate) is_fenced: bool,

@@ -115,7 +115,7 @@ impl Card {
         Some(card)
     }
 
-    /// How long the next request of a queue pair stays behind one.
+    /// The time by which the next request of a queue pair stays behind one.
     pub(crate) fn between_requests(&self) -> u64 {
         self.queue_pair as u64
     }
@@ -164,7 +164,7 @@ pub(crate) struct Link {
     back: AtomicU64,
 }
 
-/// When a shared receive queue is free, in the time of its device.
+/// The time from which a shared receive queue is free, by the clock of its device.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(AtomicU64);
 

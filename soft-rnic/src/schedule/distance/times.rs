@@ -74,7 +74,7 @@ impl Distance {
 pub(crate) struct Times {
     /// Of the requests in the queue, oldest first: each its position.
     times: VecDeque<(u32, Transit)>,
-    /// When the next one may leave.
+    /// The time from which the next one may leave.
     left: u64,
     /// When the READs and atomics under way are answered.
     answers: VecDeque<u64>,
