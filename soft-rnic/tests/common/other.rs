@@ -265,11 +265,12 @@ impl Far {
     }
 }
 
-/// Meets the other process: both ends are connected.
+/// Meets the other process: both ends are connected. This one is before the other one can send,
+/// which has 3 ms for that if its peer is to die.
 pub fn join(end: &End, other: &mut Other, config: Config) -> Far {
     let far = Far::parse(&other.hear());
-    other.say(&end.say());
     end.connect(far, config);
+    other.say(&end.say());
     assert_eq!(other.hear(), "connected");
     far
 }
