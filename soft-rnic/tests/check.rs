@@ -696,7 +696,7 @@ fn a_full_send_queue_without_a_signalled_request_is_found() {
 fn domain_in_use() {
     let ends = Ends::new();
     if mistake(true, false) {
-        // SAFETY: both are used, and stay.
+        // SAFETY: `ends` owns both; the calls refuse, since queue pairs use them.
         unsafe {
             assert_eq!((ends.net.v.dealloc_pd)(ends.net.pd), libc::EBUSY);
             assert_eq!((ends.net.v.destroy_cq)(ends.cq[0]), libc::EBUSY);

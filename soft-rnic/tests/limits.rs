@@ -386,7 +386,7 @@ fn as_many_regions_exist_as_the_device_says() {
     let mut bytes = [0_u8; 8];
     let mut all = Vec::new();
     loop {
-        // SAFETY: the memory outlives the regions.
+        // SAFETY: `bytes` owns the memory, and lives until all regions are deregistered.
         let mr = unsafe { (net.v.reg_mr)(net.pd, bytes.as_mut_ptr().cast(), 8, RW as i32) };
         if mr.is_null() {
             break;

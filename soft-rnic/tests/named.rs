@@ -26,7 +26,7 @@ unsafe fn refuses<const N: usize>(
     (context, mut other): (*mut *mut ibv_context, *mut ibv_context),
     mut calls: impl FnMut() -> [c_int; N],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller owns the object, so that both fields are writable (the function's `# Safety`).
     unsafe {
         *handle ^= 0x55;
         assert_eq!(calls(), [ENOENT; N], "another handle");

@@ -265,7 +265,7 @@ fn become_another_user() {
     join_as_other(&end, patient());
     assert_eq!(hear().as_deref(), Some("now"));
     if rustix::process::geteuid().is_root() {
-        // SAFETY: it changes who this process is.
+        // SAFETY: the call has no pointer; the C library changes the user of all threads of this process.
         assert_eq!(unsafe { libc::setuid(65_534) }, 0);
     } else {
         // Only root can; what the system answers afterwards is the same.

@@ -101,7 +101,7 @@ fn a_zero_based_region_is_addressed_from_its_first_byte() {
     let mut p = Pair::bindable();
     p.buf[0][..8].copy_from_slice(b"new data");
     let at = p.buf[1][640..].as_mut_ptr();
-    // SAFETY: the memory outlives the regions.
+    // SAFETY: `p.buf` owns the memory, and lives until the regions are deregistered below.
     let all = unsafe {
         let by_name = p.net.v.reg_mr_iova2.unwrap();
         let plain = (p.net.v.reg_mr)(p.net.pd, at.cast(), 64, (RW | ZERO_BASED) as i32);
@@ -110,7 +110,7 @@ fn a_zero_based_region_is_addressed_from_its_first_byte() {
     for mr in all {
         p.buf[1][640..].fill(0);
         assert!(!mr.is_null());
-        // SAFETY: the region is alive.
+        // SAFETY: this test owns the region, and deregisters it below.
         let key = unsafe { (*mr).rkey };
         assert_eq!([p.write(0, key), p.write(56, key)], ["SUCCESS"; 2]);
         assert_eq!(

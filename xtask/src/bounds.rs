@@ -1,4 +1,4 @@
-//! The bounds of docs/security.md: in tables whose last column is headed so, each row names the tests that reach its bound, as
+//! The bounds of docs/security.md: in tables with a last column that is headed so, each row names the tests that reach its bound, as
 //! `file::test` (a file by the end of its path, without `.rs`), or says that the bound is computed.
 
 use std::fs;

@@ -245,7 +245,7 @@ pub(crate) const HEADLINES: &[Headline] = &[
         Formula(|m| m.multicasts(3.0, 250.0, 100.0))),
     row(SMC, "k = 250 beside 1, 3 members, 100 B", (About, 4.0, "times"), Prediction,
         Formula(|m| m.multicasts(3.0, 250.0, 100.0) / m.multicasts(3.0, 1.0, 100.0)))
-        .but("the text's own rates, 250 and 7.5 M msg/s, are 33 times. Tried: one sender to two others, whose \
+        .but("the text's own rates, 250 and 7.5 M msg/s, are 33 times. Tried: one sender to two others: its \
             12.5 GB/s out are 62 M msg/s, 8"),
     row(SMC, "a message that is inhibited, alone, 3 members", (About, 150.0, "µs"), Prediction,
         Run("multicast --lone --members 3 --push every:25", LATENCY)),

@@ -239,7 +239,7 @@ impl Model {
         let connection = reads * transfer / time / record(load.bytes);
         Limits {
             connection,
-            // A receiver that waits for each READ has one under way, of whichever connection.
+            // A receiver that waits for each READ has one under way, of one connection or another.
             receiver: if load.is_ahead { f64::INFINITY } else { connection },
             card: transfer / (self.o_nic + link) / record(load.bytes),
         }

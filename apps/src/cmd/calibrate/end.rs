@@ -146,7 +146,7 @@ impl End {
 
     /// Takes completions, as many as there are: how many, and how long the poll takes.
     pub(super) fn poll(&mut self) -> Result<(u32, f64)> {
-        // A world whose threads seem to poll in vain lets more time pass than a call takes.
+        // A world in which all threads seem to poll in vain lets more time pass than a call takes.
         host::progress();
         let start = host::time::now();
         let polled = self.cq.poll(&mut self.batch)? as u32;
