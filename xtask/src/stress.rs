@@ -70,15 +70,27 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
     let programs = programs(&args.filter)?;
     ensure!(!programs.is_empty(), "no test program has {:?} in its name", args.filter);
     keep_processors_busy()?;
-    let mut failed = BTreeMap::<&str, u32>::new();
-    for time in 1..=args.times {
-        let start = Instant::now();
-        for (name, why) in run_all(&programs)? {
-            println!("--- {name}, run {time}: {why}");
-            *failed.entry(name).or_default() += 1;
+    // Programs of the next run begin while the longest of this one go on.
+    let runs: Vec<(u32, &Program)> = (1..=args.times)
+        .flat_map(|time| programs.iter().map(move |program| (time, program)))
+        .collect();
+    let left = Mutex::new(BTreeMap::from_iter((1..=args.times).map(|time| (time, programs.len()))));
+    let failed = Mutex::new(BTreeMap::<&str, u32>::new());
+    let start = Instant::now();
+    side_by_side::for_each(&runs, AT_A_TIME, |(time, program)| {
+        if let Some(why) = run_once(program, *time)? {
+            println!("--- {}, run {time}: {why}", program.name);
+            *failed.lock().expect("no panic").entry(&program.name).or_default() += 1;
         }
-        println!("=== run {time} of {}: {} s", args.times, start.elapsed().as_secs());
-    }
+        let mut left = left.lock().expect("no panic");
+        let of_run = left.get_mut(time).expect("a count for each run");
+        *of_run -= 1;
+        if *of_run == 0 {
+            println!("=== run {time} of {}: at {} s", args.times, start.elapsed().as_secs());
+        }
+        Ok(())
+    })?;
+    let failed = failed.into_inner().expect("no panic");
     for Program { name, .. } in &programs {
         let failed = failed.get(name.as_str()).copied().unwrap_or(0);
         println!("{name}: {} passed, {failed} failed", args.times - failed);
@@ -139,23 +151,11 @@ fn keep_processors_busy() -> Result<()> {
     Ok(())
 }
 
-/// Runs each program once; the names of those that have failed, with the reasons.
-fn run_all(programs: &[Program]) -> Result<Vec<(&str, String)>> {
-    let failed = Mutex::new(Vec::new());
-    side_by_side::for_each(programs, AT_A_TIME, |program| {
-        if let Some(why) = run_once(program)? {
-            failed.lock().expect("no panic").push((&*program.name, why));
-        }
-        Ok(())
-    })?;
-    Ok(failed.into_inner().expect("no panic"))
-}
-
-/// Runs a program once, as cargo does; why it has failed, with what it has printed.
-fn run_once(program: &Program) -> Result<Option<String>> {
+/// Runs a program once, as cargo does, for the run `time`; why it has failed, with what it has printed.
+fn run_once(program: &Program, time: u32) -> Result<Option<String>> {
     let name =
         program.executable.file_name().context("a program has a name")?.display().to_string();
-    let printed = std::env::temp_dir().join(format!("stress-{}-{name}", std::process::id()));
+    let printed = std::env::temp_dir().join(format!("stress-{}-{name}-{time}", std::process::id()));
     let file = File::create(&printed)?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO", env!("CARGO"));
