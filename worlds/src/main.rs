@@ -305,9 +305,10 @@ fn report(args: &Args, sum: &mut Sum, s: f64) -> Result<ExitCode> {
 /// A fault by its name, with or without dashes.
 fn plant(name: &str) -> Result<Plant, String> {
     let letters = name.replace('-', "");
-    let found =
-        Plant::ALL.into_iter().find(|plant| format!("{plant:?}").eq_ignore_ascii_case(&letters));
-    found.ok_or_else(|| format!("one of {:?}", Plant::ALL))
+    let found = Plant::OF_WORLDS
+        .into_iter()
+        .find(|plant| format!("{plant:?}").eq_ignore_ascii_case(&letters));
+    found.ok_or_else(|| format!("one of {:?}", Plant::OF_WORLDS))
 }
 
 /// The name that the command line has.

@@ -27,11 +27,19 @@ pub enum Plant {
     ReadBeyondRing,
     /// RoCE: an acknowledgement is taken as that of the packet behind its own.
     PsnWindow,
+    /// Multicast: each message is pushed, however many are to share a push.
+    IgnoredK,
+    /// Multicast: 5 messages share a push where 25 are to, and 25 where 5 are.
+    ExchangedK,
+    /// Send/Receive: a doorbell for each message.
+    BatchOfOne,
+    /// Send/Receive: half as many messages are under way.
+    HalfWindow,
 }
 
 impl Plant {
-    /// All of them.
-    pub const ALL: [Plant; 12] = [
+    /// Faults that break a rule of a protocol or of the device; the worlds find them.
+    pub const OF_WORLDS: [Plant; 12] = [
         Plant::ExtraCredit,
         Plant::DoubleFree,
         Plant::LostWakeup,
@@ -45,4 +53,8 @@ impl Plant {
         Plant::ReadBeyondRing,
         Plant::PsnWindow,
     ];
+
+    /// Faults that the figures' expectations find. Only `EarlyAck` also breaks a rule; the others cost performance alone.
+    pub const OF_FIGURES: [Plant; 5] =
+        [Plant::IgnoredK, Plant::ExchangedK, Plant::BatchOfOne, Plant::HalfWindow, Plant::EarlyAck];
 }

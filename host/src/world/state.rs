@@ -177,6 +177,20 @@ pub(super) struct Spins {
     until: Option<u64>,
 }
 
+impl Spins {
+    /// True if it has polled in vain for a while since the last happening. A thread with a processor of its own keeps
+    /// no other one waiting, and is asked again when time has passed.
+    fn is_idle(&self, happenings: u64, own_processors: bool) -> bool {
+        let few = if own_processors || self.until.is_some() { FEW_SPINS } else { MANY_SPINS };
+        self.since == happenings && self.count >= few
+    }
+
+    /// True if it need not run before others: it is idle, and its own time has not come.
+    fn may_wait(&self, happenings: u64, now: u64) -> bool {
+        self.is_idle(happenings, true) && self.until.is_none_or(|until| until > now)
+    }
+}
+
 #[derive(Debug)]
 struct Event {
     at: u64,
@@ -217,6 +231,8 @@ pub(super) struct State {
 
 /// Virtual time of a point, where threads share a processor.
 const POINT_NS: u64 = 40;
+/// Points of a thread in a nanosecond, where each has a processor of its own.
+const POINTS_IN_NS: u64 = 4;
 /// Vain polls after which a thread waits for time to pass: of one that says until when, and of another, which then
 /// waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
@@ -224,6 +240,11 @@ const MANY_SPINS: u32 = 32;
 /// Vain polls of such a thread after another one's time has come, which may do something then.
 const MORE_SPINS: u32 = 8;
 const IDLE_SHARE: u64 = 256;
+/// Time of a vain poll, where each thread has a processor of its own.
+const VAIN_POLL_NS: u64 = 20;
+/// One of so many turns may go to such a thread while others have something to do: it may have been given something
+/// without a happening.
+const IDLE_TURN_ONE_IN: u64 = 16;
 /// Tries, a millisecond each, to get a lock that is held outside of the world.
 const OUTSIDE_TRIES: u32 = 50;
 
@@ -288,7 +309,12 @@ impl State {
     /// The running thread has come to a point: it takes time. `is_idle` if it has only looked.
     pub(super) fn step(&mut self, what: &'static str) {
         self.steps += 1;
-        self.now += if self.nature.own_processors { 1 } else { POINT_NS };
+        if !self.nature.own_processors {
+            self.now += POINT_NS;
+        } else if self.steps.is_multiple_of(POINTS_IN_NS * self.tasks.len() as u64) {
+            // The others' points are at the same time.
+            self.now += 1;
+        }
         if self.random.one_in(self.nature.jump_one_in) {
             self.now += self.random.below(self.nature.jump_ns);
         }
@@ -322,16 +348,15 @@ impl State {
                 && task.not_before <= self.now
                 && self.stopped_until[task.node.index()] <= self.now
         };
-        let (mut next, share) =
-            (self.next_time().unwrap_or(u64::MAX), (self.now - self.happened_at) / IDLE_SHARE);
+        let own_processors = self.nature.own_processors;
+        let least = if own_processors { VAIN_POLL_NS } else { 0 };
+        let share = ((self.now - self.happened_at) / IDLE_SHARE).max(least);
+        let mut next = self.next_time().unwrap_or(u64::MAX);
         for task in self.tasks.iter().filter(can_run) {
-            let spins = &task.spins;
-            let is_idle = spins.since == happenings
-                && spins.count >= if spins.until.is_some() { FEW_SPINS } else { MANY_SPINS };
-            if !is_idle {
+            if !task.spins.is_idle(happenings, own_processors) {
                 return;
             }
-            next = next.min(spins.until.unwrap_or(self.now + share).max(self.now));
+            next = next.min(task.spins.until.unwrap_or(self.now + share).max(self.now));
         }
         if next != u64::MAX {
             self.now = next;
@@ -455,6 +480,13 @@ impl State {
                 && runnable.len() > 1
             {
                 runnable.retain(|id| *id != without);
+            }
+            if self.nature.own_processors && !self.random.one_in(IDLE_TURN_ONE_IN) {
+                let may_wait =
+                    |id: &usize| self.tasks[*id].spins.may_wait(self.happenings, self.now);
+                if !runnable.iter().all(may_wait) {
+                    runnable.retain(|id| !may_wait(id));
+                }
             }
             if !runnable.is_empty() {
                 let id = self.random.pick(&runnable);
