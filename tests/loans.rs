@@ -17,11 +17,12 @@ use conn_core::handshake::Options;
 use conn_core::loan::{LoanError, LoanWire, ReturnError, WantError};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    CloseReason, Config, Full, Peer, ProtocolError, Receiver, RecvError, Reposting, SendError,
-    Sender, SharedConfig, SharedPool, Transport,
+    CloseReason, Config, Full, Peer, Preset, ProtocolError, Receiver, RecvError, Reposting,
+    SendError, Sender, SharedConfig, SharedPool, Transport,
 };
 use rdma_conn::{
-    Listener, RecvHalf, SendHalf, SendRecv, connect_sender_over, join_shared, receiver_shared,
+    Listener, RecvHalf, SendHalf, SendRecv, connect_sender_over, join, join_shared, receiver,
+    receiver_shared,
 };
 use support::raw::{RawEnd, Shape, receiver_for, sender_to};
 use support::{assert_content, bounded, content, counters, device, hold, mortal, rnr_since, small};
@@ -61,14 +62,44 @@ fn take_a_loan(sender: &mut Sender, inbox: &mut Receiver) {
     }
 }
 
+/// Bytes of receive buffers of so many connections: with a queue for each, and of the pool for as many.
+fn registered(device: &Device, config: &Config, peers: u32) -> (u64, u64) {
+    let mut inbox = receiver::<SendRecv>(device, config, peers).unwrap();
+    let sender = |_| join::<SendRecv>(&mut inbox, device, device, config).unwrap();
+    let senders: Vec<Sender> = (0..peers).map(sender).collect();
+    let separate = inbox.registered_bytes();
+    senders.into_iter().for_each(|sender| sender.close().unwrap());
+    let pool = SharedPool::new(device, SharedConfig::new(config, peers)).unwrap();
+    (separate, pool.registered_bytes())
+}
+
 #[test]
-fn memory_does_not_grow_with_the_connections_but_for_three_buffers_each() {
-    let config = Config { unacked: 256, recv_depth: 512, ..support::config::<Config>() };
-    let buffers = |peers| SharedConfig::new(&config, peers).buffers;
-    assert_eq!(buffers(1), 512 + 2, "no more than with a queue of its own, and the one for FIN");
-    assert_eq!(buffers(256) - buffers(128), 3 * 128);
-    let separate = 256 * 513;
-    assert!(buffers(256) * 20 <= separate, "{} of {separate}", buffers(256));
+fn a_pool_registers_half_at_8_peers_and_hardly_more_at_64() {
+    let device = device();
+    for preset in [Preset::Unbatched, Preset::Batched] {
+        let config =
+            Config { common: support::config::<Config>().common, ..Config::preset_for(preset, 64) };
+        let (of_2, of_8) = (registered(&device, &config, 2), registered(&device, &config, 8));
+        assert!(of_2.1 * 10 <= of_2.0 * 6, "{of_2:?}");
+        assert!(of_8.1 * 2 <= of_8.0, "{of_8:?}");
+        let of_pool = |peers| {
+            let sizes = SharedConfig::new(&config, peers);
+            u64::from(sizes.buffers) * u64::from(sizes.buffer_bytes)
+        };
+        assert_eq!(of_pool(8), of_8.1);
+        assert!(of_pool(64) * 2 <= of_8.1 * 3, "{} beside {}", of_pool(64), of_8.1);
+        // Three buffers of each connection more.
+        assert_eq!(of_pool(256) - of_pool(128), 3 * 128 * 64);
+    }
+    // With short queues, as for long messages, the three buffers of each connection are most of the pool.
+    for config in [Config::preset(Preset::Sequential), Config::preset_for(Preset::Batched, 1 << 20)]
+    {
+        for peers in [1, 2, 8, 64] {
+            let sizes = SharedConfig::new(&config, peers);
+            sizes.validate().unwrap();
+            assert!(sizes.buffers >= 3 * peers + config.recv_depth, "{sizes:?}");
+        }
+    }
 }
 
 /// Requests for loans and returned credits are no messages: a receiver that has taken all messages
@@ -113,7 +144,7 @@ fn a_sender_closes_while_its_request_for_a_loan_is_unanswered() {
     });
 }
 
-/// Those that have stopped hold more credits than half of the pool has; they neither send nor
+/// Those that have stopped hold more credits than loans may take together; they neither send nor
 /// make any other call.
 #[test]
 fn senders_that_take_a_loan_and_stop_leave_the_others_going() {

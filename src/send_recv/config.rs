@@ -64,9 +64,7 @@ pub struct Config {
     /// Longest message that this end can receive, and that it asks the peer to
     /// receive, in bytes. Each receive buffer and each send slot has this size.
     pub message_bytes: u32,
-    /// Unacknowledged messages at most; the send queue's depth without control. Of the end
-    /// that receives into a [`SharedPool`](super::SharedPool): messages for which a sender may
-    /// have credits at a time, if `recv_depth` is not less.
+    /// Unacknowledged messages at most; the send queue's depth without control.
     pub unacked: u32,
     /// Messages posted with one doorbell; `batch <= unacked`. With 1, each message is posted by
     /// the call that accepts it. With more, messages are gathered: what is not a whole batch
@@ -76,7 +74,8 @@ pub struct Config {
     /// `unacked`, at least `batch`, at most 64).
     pub signal_every: u32,
     /// Receive buffers posted for the peer's messages (Fischer's k). One more is
-    /// posted for its goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own.
+    /// posted for its goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own, and lends
+    /// a sender up to so many at a time.
     pub recv_depth: u32,
     /// Completions polled at a time (Fischer polls 32).
     pub poll_batch: u32,

@@ -16,6 +16,7 @@ use verbs_safe::{
     CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp, SendQueue,
 };
 
+use self::loans::LoanWaits;
 use self::staged::{Controls, Packs};
 use super::Config;
 use crate::arm::{Arm, Arming};
@@ -90,6 +91,7 @@ pub struct Sender {
     limit: usize,
     ended: Option<CloseReason>,
     silence: Silence,
+    loan_waits: LoanWaits,
     watch: Watch,
     stats: SenderStats,
 }
@@ -141,6 +143,7 @@ impl Sender {
             limit,
             ended: None,
             silence: Silence::default(),
+            loan_waits: LoanWaits::default(),
             watch: Watch::default(),
             stats: SenderStats::default(),
         }

@@ -5,6 +5,7 @@ use conn_core::handshake::{Endpoint, Options};
 use conn_core::loan::{Borrower, MAX_IN_FLIGHT};
 use conn_core::pack::Packer;
 use conn_core::pool::{PoolConfig, PoolCounts};
+use host::plant::{Plant, is_planted};
 use verbs_safe::{
     CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
 };
@@ -36,6 +37,14 @@ const SENDER_CONTROL: u32 = 4;
 /// a protection domain in which no memory is registered for peers.
 const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
+/// The configuration, but where a test plants a fault.
+fn planted(config: Config) -> Config {
+    let unacked =
+        if is_planted(Plant::HalfWindow) { config.unacked.div_ceil(2) } else { config.unacked };
+    let batch = if is_planted(Plant::BatchOfOne) { 1 } else { config.batch.min(unacked) };
+    Config { batch, unacked, ..config }
+}
+
 /// A sending half whose queue pair waits for its peer.
 #[derive(Debug)]
 pub struct NewSender {
@@ -48,6 +57,7 @@ pub struct NewSender {
 
 impl NewSender {
     pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let config = &planted(*config);
         let depth = config.unacked + SENDER_CONTROL;
         let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.common.wait)?;
         let pair = device.messages_pd().create_qp(
@@ -158,7 +168,7 @@ impl NewLink {
         }
         let place = receiver.make_place()?;
         let address = Address { returns: receiver.returns.clone(), place };
-        let loan = config.credits.then_some(largest_loan(config));
+        let loan = config.credits.then_some(window);
         let join = |pool| receiver.join_pool(pool, &address, loan);
         let member = shared.map(join).transpose()?;
         if let Some(pool) = shared {
@@ -192,7 +202,7 @@ impl NewHalf for NewLink {
             psn: self.psn,
             recv_depth: match self.pool_bytes {
                 // The sender's share, and a loan.
-                Some(_) if self.config.credits => largest_loan(&self.config) + 1,
+                Some(_) if self.config.credits => self.window + 1,
                 _ => self.window,
             },
             max_message: self.pool_bytes.unwrap_or(self.config.message_bytes),
@@ -252,12 +262,6 @@ impl setup::NewLink for NewLink {
     fn abandon(link: Link, receiver: &mut Receiver) {
         receiver.links.forget(link);
     }
-}
-
-/// Credits that a sender may borrow of a shared pool at a time: as many as may be
-/// unacknowledged.
-fn largest_loan(config: &Config) -> u32 {
-    config.unacked.min(config.recv_depth)
 }
 
 fn no_control_buffers() -> ConnectError {

@@ -26,7 +26,7 @@ use state::{Inner, MAX_LIST, SharedReturn, lock};
 /// receive queue. Clones are handles of the same pool.
 ///
 /// Each connection keeps three buffers, and its sender borrows credits for more: at most
-/// [`unacked`](super::Config::unacked) at a time, 4 at first, in the order in which senders ask.
+/// [`recv_depth`](super::Config::recv_depth) at a time, 4 at first, in the order in which senders ask.
 /// Never more is lent than there is, so that receiver-not-ready cannot happen however fast
 /// the senders are. A buffer is lent again after it has been posted again. Messages that the
 /// application holds count as lent: while it holds all that can be lent, each sender may
@@ -34,8 +34,8 @@ use state::{Inner, MAX_LIST, SharedReturn, lock};
 ///
 /// A sender gives back what it does not use when it waits for its last message, flushes or
 /// closes, and when others have waited for a tenth of a second. One that makes no call keeps
-/// its loan; all such loans take at most half of what can be lent, and after that loans have
-/// one credit each. [`close`](crate::SendHalf::close) does not wait for credits when all that was
+/// its loan; all such loans take at most three quarters of what can be lent, and after that
+/// loans have one credit each. [`close`](crate::SendHalf::close) does not wait for credits when all that was
 /// accepted is sent: the goodbye has a buffer of its own, also while a request for credits has
 /// no answer.
 ///

@@ -194,11 +194,11 @@ const EMPTY: List = List { first: NONE, last: NONE };
 /// assert_eq!(lender.take(a)?.credits, 4);
 ///
 /// lender.want(b)?; // which still uses its share
-/// assert_eq!((lender.next_due(), lender.waiting()), (None, 1), "half of 8 is lent");
+/// assert_eq!((lender.next_due(), lender.waiting()), (None, 1), "6 of 8 are lent at most");
 /// lender.tick();
 /// lender.tick();
 /// assert!(lender.take(a)?.recall);
-/// assert_eq!(lender.take(b)?.credits, 1, "a is silent");
+/// assert_eq!(lender.take(b)?.credits, 3, "a is silent, and has 3 of the 6");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 // Invariant: lendable = free + sum of excess; silent = sum of the excess of silent members;
@@ -248,6 +248,11 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// Buffers beyond what members keep.
     pub fn lendable(&self) -> u32 {
         self.lendable
+    }
+
+    /// Buffers that loans take together at most: the others are for loans of one.
+    fn most(&self) -> u32 {
+        self.lendable - self.lendable.div_ceil(4)
     }
 
     /// Buffers lent to members that do not answer a recall, or have left.
@@ -460,9 +465,10 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     fn offer(&self, member: u32) -> Option<u32> {
         let slot = self.slots.as_ref().get(member as usize)?;
         let available = self.free + u32::from(slot.used == 0);
-        let (lent, half) = (self.lendable - self.free, self.lendable / 2);
-        let credits = slot.next_loan.min(half.saturating_sub(self.silent)).max(1);
-        let fits = credits <= available && (credits == 1 || lent + credits <= half);
+        let (lent, most) = (self.lendable - self.free, self.most());
+        let left = most.saturating_sub(self.silent);
+        let credits = slot.next_loan.min((left / 2).max(FIRST_LOAN)).min(left).max(1);
+        let fits = credits <= available && (credits == 1 || lent + credits <= most);
         // Otherwise it waits for loans that are being used up, if there are any.
         let is_all = lent == self.silent && available > 0;
         (fits || is_all).then_some(credits.min(available))

@@ -135,10 +135,10 @@ fn between_two_loans_to_one_member_all_that_wait_get_one() {
     assert!(loans > 200, "{loans} loans");
 }
 
-/// Senders that take what they can get and stop leave half of the pool to the others, and a
+/// Senders that take what they can get and stop leave a quarter of the pool to the others, and a
 /// loan of one each time.
 #[test]
-fn silent_members_take_half_of_the_pool_and_the_others_go_on() {
+fn silent_members_leave_a_quarter_and_the_others_go_on() {
     const SILENT: u32 = 24;
     let mut lender = Lender::new([LenderSlot::new(); 32], 32 * KEPT + 400).unwrap();
     for member in 0..32 {
@@ -158,7 +158,7 @@ fn silent_members_take_half_of_the_pool_and_the_others_go_on() {
             assert!(lent > 0, "member {member} got nothing");
         }
     }
-    assert!(lender.lendable() - lender.free() <= 200 + SILENT, "{}", lender.free());
+    assert!(lender.lendable() - lender.free() <= 300 + SILENT, "{}", lender.free());
     lender.tick();
     lender.tick();
     for turn in 0..1000 {

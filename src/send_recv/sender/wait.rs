@@ -45,17 +45,30 @@ impl driven::Sender for Sender {
 
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
         let mut idle = self.idle(deadline);
-        let mut stalled = false;
-        loop {
-            match self.prepare(bytes) {
-                Err(SendError::Full(full)) => stalled |= full == Full::Credits,
+        let (mut stalled, mut loan) = (false, None);
+        let done = loop {
+            let full = match self.prepare(bytes) {
+                Err(SendError::Full(full)) => full,
                 done => {
                     self.stats.credit_stalls += u64::from(stalled);
-                    return done;
+                    break done;
                 }
+            };
+            if full != Full::Credits {
+                self.loan_waits.end(&mut loan);
+            } else if !stalled {
+                if self.borrower.is_some() {
+                    idle.set_strategy(self.loan_waits.strategy(self.config.common.wait));
+                    loan = Some(host::time::now());
+                }
+                stalled = true;
             }
-            self.wait_a_little(&mut idle)?;
-        }
+            if let Err(e) = self.wait_a_little(&mut idle) {
+                break Err(e);
+            }
+        };
+        self.loan_waits.end(&mut loan);
+        done
     }
 
     fn gather(&mut self, on: bool) -> bool {

@@ -15,7 +15,9 @@ pub enum Reposting {
     /// in batches (Fischer's way).
     Thread,
     /// The thread that frees a buffer enqueues its id, and becomes the poster if there is
-    /// none at the moment: no lock is waited for, no thread has to be woken.
+    /// none at the moment: it does not wait for another one that posts, and no thread has to be
+    /// woken. A receiver's own thread gathers what it frees, and posts it in batches. A poster holds
+    /// the pool's lock, which requests for loans take, too.
     #[default]
     Combining,
 }
@@ -58,26 +60,38 @@ impl SharedConfig {
     pub const MAX_PEERS: u32 = 1 << 20;
     /// Buffers that each connection keeps.
     pub const KEPT: u32 = KEPT;
-    /// Largest loans that a pool made by [`new`](SharedConfig::new) has room for at a time.
-    const LOANS: u32 = 16;
+    /// Upper limit of the buffers to lend, in multiples of `recv_depth`. Loans take at most three
+    /// quarters of them: two senders can borrow a whole queue each, so that the receiver has
+    /// messages of one while the other one waits for its loan.
+    const QUEUES: u32 = 3;
 
-    /// A pool for up to `max_peers` connections with this configuration: three buffers for
-    /// each, and 16 times `unacked` to be lent; no more than `recv_depth` messages of each
-    /// connection can take.
+    /// A pool for up to `max_peers` connections with this configuration: three buffers for each,
+    /// and `3 * recv_depth` to lend. Where half of the buffers of separate receive queues are fewer
+    /// than that, the pool has that half, but always at least `recv_depth` to lend.
+    ///
+    /// With a `recv_depth` of 104 or more, a pool for 8 connections takes at most half of the memory of
+    /// separate queues, and one for 64 at most 1.5 times as much as the pool for 8. With smaller values,
+    /// the three buffers of each connection are most of the pool.
     ///
     /// ```
-    /// use rdma_conn::send_recv::{Config, SharedConfig};
+    /// use rdma_conn::send_recv::{Config, Preset, SharedConfig};
     ///
-    /// let pool = SharedConfig::new(&Config { unacked: 64, ..Config::default() }, 100);
-    /// assert_eq!(pool.buffers, 3 * 100 + 16 * 64);
+    /// let config = Config::preset(Preset::Unbatched);
+    /// assert_eq!(config.recv_depth, 128);
+    /// let buffers = |peers| SharedConfig::new(&config, peers).buffers;
+    /// assert_eq!(buffers(100), 3 * 100 + 3 * 128);
+    /// assert_eq!(buffers(4), 4 * (128 + 1) / 2, "half of what separate queues have");
     /// ```
     #[must_use]
     pub fn new(config: &Config, max_peers: u32) -> SharedConfig {
+        let depth = config.recv_depth;
         let kept = max_peers.saturating_mul(KEPT);
-        let lent = config.unacked.saturating_mul(Self::LOANS);
-        let separate = config.recv_depth.saturating_add(KEPT - 1).saturating_mul(max_peers);
+        // A queue of its own has one more for the goodbye.
+        let separate = depth.saturating_add(1).saturating_mul(max_peers);
+        let lent = (separate / 2).saturating_sub(kept).max(depth);
+        let most = depth.saturating_mul(Self::QUEUES);
         SharedConfig {
-            buffers: kept.saturating_add(lent).min(separate).max(kept),
+            buffers: kept.saturating_add(lent.min(most)),
             buffer_bytes: config.message_bytes,
             max_peers,
             reposting: Reposting::default(),

@@ -150,12 +150,13 @@ impl Lending {
     fn serve(&mut self) {
         while let Some(&first) = self.queue.front() {
             let account = self.accounts[first as usize].clone();
-            let (lent, half) = (self.lendable() - self.free(), self.lendable() / 2);
+            let (lent, most) = (self.lendable() - self.free(), self.lendable() * 3 / 4);
             let available = self.free() + if account.used == 0 { 1 } else { 0 };
-            let left = if half > self.silent() { half - self.silent() } else { 0 };
-            let size = account.next_loan.min(left).max(1);
+            let left = if most > self.silent() { most - self.silent() } else { 0 };
+            let part = if left > 8 { left / 2 } else { left.min(4) };
+            let size = account.next_loan.min(part).max(1);
             let is_all_silent = lent == self.silent();
-            let is_ok = size <= available && (size == 1 || lent + size <= half);
+            let is_ok = size <= available && (size == 1 || lent + size <= most);
             match () {
                 () if is_ok => self.grant(first, size),
                 () if is_all_silent && available > 0 => self.grant(first, available.min(size)),
