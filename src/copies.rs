@@ -50,11 +50,39 @@ impl Message {
         Some(Message { bytes: Bytes::Short(bytes), len: message.len() as u32, peer })
     }
 
+    /// A message of these bytes.
+    pub(crate) fn from_bytes(bytes: &[u8], peer: Peer) -> Message {
+        let long = || {
+            let chunk = Bytes::Copied { chunk: Arc::from(bytes), start: 0 };
+            Message { bytes: chunk, len: bytes.len() as u32, peer }
+        };
+        Message::short(bytes, peer).unwrap_or_else(long)
+    }
+
     /// The peer that sent it.
     #[inline]
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+}
+
+/// A message that a link hands out: a copy, or one that can be copied.
+pub(crate) trait Received: std::fmt::Debug {
+    /// Its length, in bytes.
+    fn bytes(&self) -> usize;
+    fn into_message(self) -> Message;
+}
+
+impl Received for Message {
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn into_message(self) -> Message {
+        self
     }
 }
 

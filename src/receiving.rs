@@ -8,7 +8,7 @@ use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue
 
 use crate::arm::{Arm, Arming};
 use crate::common::Common;
-use crate::copies::{BULK, Copies, Message};
+use crate::copies::{BULK, Copies, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::index::QpIndex;
 use crate::keepalive::{Look, SILENT, Watch};
@@ -21,6 +21,8 @@ use crate::wire::ConnectedQp;
 pub(crate) trait Link: std::fmt::Debug {
     /// What all links of a receiver have in common.
     type Shared: std::fmt::Debug;
+    /// Type of message that it hands out.
+    type Taken: Received;
 
     fn posting(&self) -> &Posting;
     fn posting_mut(&mut self) -> &mut Posting;
@@ -31,14 +33,14 @@ pub(crate) trait Link: std::fmt::Debug {
     /// Takes a completion of its receive queue, if it is one.
     fn on_receive(&mut self, completion: Completion<'_>);
 
-    /// Looks for messages, and copies some of them out: each goes to the back of `out`. Nothing
-    /// more comes from a link that has ended.
+    /// Looks for messages, and copies some of them out, or lends them: each goes to the back of `out`.
+    /// Nothing more comes from a link that has ended.
     fn take(
         &mut self,
         shared: &mut Self::Shared,
         peer: Peer,
         copies: &mut Copies,
-        out: &mut VecDeque<Message>,
+        out: &mut VecDeque<Self::Taken>,
     );
 
     /// Reports to the peer what was freed, if that is due; whether nothing is due any more. Where
@@ -55,6 +57,11 @@ pub(crate) trait Link: std::fmt::Debug {
     /// Whether the peer has said goodbye, as far as memory shows now. It has gone: no later look
     /// would show more.
     fn looks_for_goodbye(&mut self, shared: &mut Self::Shared) -> bool;
+
+    /// True while buffers are lent: their return raises no completion, so the receiver polls for it.
+    fn lends(&self) -> bool {
+        false
+    }
 
     /// Gives back what it has of the shared memory: it has ended, and nothing more is taken.
     fn leave(&mut self, shared: &mut Self::Shared) {
@@ -75,6 +82,8 @@ struct Place<L> {
     is_told: bool,
     /// It is in the queue of links that may have something.
     is_ready: bool,
+    /// It is in the list of links that lend.
+    is_lender: bool,
     /// A completion has come since the last probe.
     has_spoken: bool,
 }
@@ -103,9 +112,11 @@ pub(crate) struct Receiving<L: Link> {
     /// Places of open links that are polled.
     polled: Vec<u32>,
     next_polled: usize,
+    /// Places of links that lend, each once.
+    lenders: Vec<u32>,
     copies: Copies,
     /// Messages that were taken and not handed out.
-    out: VecDeque<Message>,
+    out: VecDeque<L::Taken>,
     polls: u32,
     /// Turns that links had.
     served: u32,
@@ -144,6 +155,7 @@ impl<L: Link> Receiving<L> {
             ready: VecDeque::new(),
             polled: Vec::new(),
             next_polled: 0,
+            lenders: Vec::new(),
             copies: Copies::new(),
             out: VecDeque::new(),
             polls: 0,
@@ -213,8 +225,15 @@ impl<L: Link> Receiving<L> {
         if link.is_polled() {
             self.polled.push(at as u32);
         }
-        let place =
-            Place { link, peer, messages: 0, is_told: false, is_ready: false, has_spoken: true };
+        let place = Place {
+            link,
+            peer,
+            messages: 0,
+            is_told: false,
+            is_ready: false,
+            is_lender: false,
+            has_spoken: true,
+        };
         match self.places.get_mut(at) {
             Some(vacant) => *vacant = Some(place),
             None => self.places.push(Some(place)),
@@ -292,11 +311,11 @@ impl<L: Link> Receiving<L> {
 impl<L: Link> Receiving<L> {
     /// The next message.
     #[inline]
-    pub(crate) fn try_recv(&mut self) -> Result<Message, RecvError> {
+    pub(crate) fn try_recv(&mut self) -> Result<L::Taken, RecvError> {
         loop {
             if let Some(message) = self.out.pop_front() {
                 self.messages += 1;
-                self.bytes += message.len() as u64;
+                self.bytes += message.bytes() as u64;
                 return Ok(message);
             }
             self.go_on()?;
@@ -314,6 +333,7 @@ impl<L: Link> Receiving<L> {
         let mut count = 0;
         // One by one: should `each` panic, the rest is still to be received.
         while let Some(message) = self.out.pop_front() {
+            let message = message.into_message();
             self.messages += 1;
             self.bytes += message.len() as u64;
             each(message.peer(), &message);
@@ -336,6 +356,7 @@ impl<L: Link> Receiving<L> {
         if look != Look::No || self.served.is_multiple_of(Self::SERVES_PER_POLL) {
             // A dead queue is reported when no messages are left.
             let _ = self.poll_completions();
+            self.settle_lenders();
             for nth in 0..self.polled.len() {
                 self.make_ready(self.polled[nth]);
             }
@@ -384,6 +405,9 @@ impl<L: Link> Receiving<L> {
         if !self.out.is_empty() {
             place.messages += self.out.len() as u64;
             place.has_spoken = true;
+            if place.link.lends() && !std::mem::replace(&mut place.is_lender, true) {
+                self.lenders.push(at);
+            }
             if !place.link.settle(&mut self.shared) {
                 self.settle_late(at);
             }
@@ -412,6 +436,21 @@ impl<L: Link> Receiving<L> {
         }
     }
 
+    /// Reports what the program has given back of the buffers that links lend.
+    fn settle_lenders(&mut self) {
+        let (places, shared) = (&mut self.places, &mut self.shared);
+        self.lenders.retain(|at| {
+            let Some(place) = places.get_mut(*at as usize).and_then(Option::as_mut) else {
+                return false;
+            };
+            if !place.is_told {
+                place.link.settle(shared);
+            }
+            place.is_lender = place.link.lends() && !place.is_told;
+            place.is_lender
+        });
+    }
+
     /// Looks for news; whether something was taken.
     fn poll(&mut self) -> Result<bool, RecvError> {
         self.polls = self.polls.wrapping_add(1);
@@ -419,7 +458,9 @@ impl<L: Link> Receiving<L> {
         if looks {
             self.look_after();
         }
-        if looks || self.polled.len() < self.open_links as usize {
+        let lends = !self.lenders.is_empty();
+        self.settle_lenders();
+        if looks || lends || self.polled.len() < self.open_links as usize {
             self.poll_completions()?;
         }
         // Each polled link once, the one behind the last that had something first.
@@ -509,8 +550,8 @@ impl<L: Link> Receiving<L> {
         let channel = self.channel.clone();
         self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(&e))?;
         self.look_after();
-        // A trailer makes no event.
-        let Some(channel) = channel.filter(|_| self.polled.is_empty()) else {
+        self.settle_lenders();
+        let Some(channel) = channel.filter(|_| self.all_news_has_events()) else {
             let poll = Arm::Poll(poll_after(self.common.wait));
             return Ok(if self.has_news() { Arm::Ready } else { poll });
         };
@@ -524,13 +565,18 @@ impl<L: Link> Receiving<L> {
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
     }
 
+    /// True if every source of news raises an event: a trailer and a returned buffer raise none.
+    fn all_news_has_events(&self) -> bool {
+        self.polled.is_empty() && self.lenders.is_empty()
+    }
+
     fn has_news(&self) -> bool {
         !self.out.is_empty() || !self.ready.is_empty()
     }
 
     /// Waits for a message.
     #[cold]
-    pub(crate) fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+    pub(crate) fn recv_until(&mut self, deadline: Deadline) -> Result<L::Taken, RecvError> {
         if self.joined == 0 {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
@@ -562,9 +608,10 @@ impl<L: Link> Receiving<L> {
     }
 
     /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us. A
-    /// trailer makes no event: with such peers it sleeps for `POLL_SLEEP` at most.
-    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
+    /// trailer makes no event, nor does a buffer that is given back: it sleeps for `POLL_SLEEP` at most.
+    fn sleep(&mut self, time: Duration) -> Result<Option<L::Taken>, RecvError> {
         self.look_after();
+        self.settle_lenders();
         let time = time.min(self.watch.left(self.common.keepalive));
         let Some(channel) = self.channel.clone() else { return Ok(None) };
         let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
@@ -573,7 +620,7 @@ impl<L: Link> Receiving<L> {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
         }
-        let time = if self.polled.is_empty() { time } else { time.min(POLL_SLEEP) };
+        let time = if self.all_news_has_events() { time } else { time.min(POLL_SLEEP) };
         channel.wait(&armed, Some(time)).map_err(|e| self.fail(&e))?;
         self.poll_completions()?;
         Ok(None)

@@ -359,6 +359,11 @@ impl Idle {
         }
     }
 
+    /// Waits differently from now on.
+    pub(crate) fn set_strategy(&mut self, strategy: WaitStrategy) {
+        self.strategy = strategy;
+    }
+
     /// Continues the keepalive interval of the wait that timed out before this one.
     pub(crate) fn resume(mut self, silence: &mut Silence) -> Idle {
         self.probe = silence.0.take();

@@ -1,12 +1,12 @@
-//! Buffered Write: messages that are read where they lie, against messages that are copied
-//! out of the ring first.
+//! Buffered Write and Direct Write: messages that are read where they lie, against messages that are
+//! copied out of the ring, or of the buffer, first.
 
 use std::time::Instant;
 
 use rdma_conn::buffered_write::{Config, Peer, Receiver, RecvError};
 use rdma_conn::device::{self, Device};
 use rdma_conn::ring::RingShape;
-use rdma_conn::{BufferedWrite, RecvHalf, SendHalf, pair};
+use rdma_conn::{BufferedWrite, DirectWrite, RecvHalf, SendHalf, direct_write, pair};
 
 use super::{Target, in_turn, line, rate};
 
@@ -37,6 +37,46 @@ pub(crate) fn run() {
             line(&format!("{size} B, {name} is read"), ours, theirs, "GB/s", target);
         }
     }
+    direct_write_part(&device);
+}
+
+/// Direct Write: the buffer is lent, and the first word is read.
+fn direct_write_part(device: &Device) {
+    println!("Direct Write, two threads, GB/s: lent buffers against copied messages");
+    for size in [512, 8 << 10, 64 << 10] {
+        let (ours, theirs) = in_turn(
+            || direct_write_with(device, size, true),
+            || direct_write_with(device, size, false),
+        );
+        let target = Target::AtLeast(if size == 64 << 10 { 1.3 } else { 1.0 });
+        line(&format!("{size} B, its first word is read"), ours, theirs, "GB/s", target);
+    }
+}
+
+fn direct_write_with(device: &Device, size: usize, lends: bool) -> f64 {
+    let config = direct_write::Config { message_bytes: size as u32, ..Default::default() };
+    let (a, b) = pair::<DirectWrite>(device, device, &config).expect("a pair");
+    let (mut sender, mut receiver, messages) = (a.sender, b.receiver, BYTES / size);
+    let mut drain = || {
+        if lends {
+            let message = receiver.try_recv_in_place()?;
+            let mut word = [0; 8];
+            message.read(0, &mut word).expect("it is longer");
+            check(Reads::FirstWord, message.len(), [u64::from_ne_bytes(word)].into_iter());
+            return Ok(1);
+        }
+        receiver.try_recv_each(|_, message| check(Reads::FirstWord, message.len(), words(message)))
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let message = vec![7; size];
+            for _ in 0..messages {
+                sender.send(&message).expect("sent");
+            }
+            sender.close().expect("closed");
+        });
+        until_all(messages, size, &mut drain)
+    })
 }
 
 /// A thread sends, and this one receives, until all has arrived.
@@ -58,16 +98,30 @@ fn run_with(
             }
             sender.close().expect("closed");
         });
-        let (start, mut received) = (Instant::now(), 0);
-        while received < messages {
-            match drain(&mut receiver) {
-                Ok(count) => received += count,
-                Err(RecvError::Empty) => std::hint::spin_loop(),
-                Err(e) => panic!("{e}"),
-            }
-        }
-        rate((messages * size) as u64, start.elapsed()) / 1e9
+        until_all(messages, size, &mut || drain(&mut receiver))
     })
+}
+
+/// Receives all messages; bytes a nanosecond.
+fn until_all(
+    messages: usize,
+    size: usize,
+    drain: &mut impl FnMut() -> Result<usize, RecvError>,
+) -> f64 {
+    let (start, mut received) = (Instant::now(), 0);
+    while received < messages {
+        match drain() {
+            Ok(count) => received += count,
+            Err(RecvError::Empty) => std::hint::spin_loop(),
+            Err(e) => panic!("{e}"),
+        }
+    }
+    rate((messages * size) as u64, start.elapsed()) / 1e9
+}
+
+/// The words of a message.
+fn words(message: &[u8]) -> impl Iterator<Item = u64> {
+    message.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
 }
 
 fn in_place(receiver: &mut Receiver, reads: Reads) -> Result<usize, RecvError> {
@@ -80,8 +134,7 @@ fn in_place(receiver: &mut Receiver, reads: Reads) -> Result<usize, RecvError> {
 
 fn copied(receiver: &mut Receiver, reads: Reads) -> Result<usize, RecvError> {
     receiver.try_recv_each(|_: Peer, message| {
-        let words = message.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-        check(reads, message.len(), words);
+        check(reads, message.len(), words(message));
     })
 }
 

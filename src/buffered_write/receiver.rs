@@ -19,7 +19,7 @@ use crate::index::QpIndex;
 use crate::keepalive::Watch;
 use crate::peer::Peer;
 use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
-use taking::{InPlace, Open, copy, take_from, take_in_place};
+use taking::{InRing, Open, copy, take_from, take_in_place};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -304,7 +304,7 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(Peer, SharedView<'_>) -> R,
     ) -> Result<R, RecvError> {
-        let InPlace { open, payload } = self.next_in_place()?;
+        let InRing { open, payload } = self.next_in_place()?;
         // Should `read` panic: the next call that receives frees what is open.
         let link = self.links.get(open.place as usize).and_then(Option::as_ref);
         let view = link
@@ -414,7 +414,7 @@ impl Receiver {
 
     /// Takes the next message without a copy: from the rest of the open copy, else from the
     /// next link.
-    fn next_in_place(&mut self) -> Result<InPlace, RecvError> {
+    fn next_in_place(&mut self) -> Result<InRing, RecvError> {
         if let Some(Open { place, from, until }) = self.open {
             let link = self.links.get_mut(place as usize).and_then(Option::as_mut);
             // The rest of a copy lies in the ring, too; it is copied again if need be.

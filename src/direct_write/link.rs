@@ -1,6 +1,7 @@
 //! A receiver's side of one queue pair: buffers, slots, end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use conn_core::direct_write::{
     Arrival, ArrivalError, BufferReceiver, SLOT_BYTES, STOPPED, SlotRun, TRAILER_BYTES, padded,
@@ -8,10 +9,11 @@ use conn_core::direct_write::{
 };
 use conn_core::ring::offer::Place;
 use conn_core::wr::WrClass;
-use verbs_safe::{Completion, RecvQueue, SendOp, SharedRegion, TakeError};
+use verbs_safe::{Completion, RecvQueue, SendOp, TakeError};
 
+use super::in_place::{Buffers, InPlace};
 use crate::checked;
-use crate::copies::{BULK, Copies, Message};
+use crate::copies::{BULK, Copies};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
@@ -24,6 +26,13 @@ pub(super) const SLOTS_PER_WRITE: u32 = 64;
 /// Messages that a link hands out in one turn.
 const TURN: usize = 64;
 
+/// State that the links of a receiver share.
+#[derive(Debug, Default)]
+pub(crate) struct Lending {
+    /// The current call is a `recv_in_place`: lend buffers instead of copying.
+    pub(super) in_place: bool,
+}
+
 /// One peer of a receiver.
 #[derive(Debug)]
 pub struct Link {
@@ -31,7 +40,9 @@ pub struct Link {
     /// Receives for immediates; `None` where messages are polled for.
     pub(super) recv: Option<RecvQueue<()>>,
     pub(super) core: BufferReceiver<Box<[u32]>>,
-    pub(super) buffers: SharedRegion,
+    pub(super) buffers: Arc<Buffers>,
+    /// Buffers that are lent, at most those of the layout.
+    pub(super) lent: u32,
     pub(super) peer_slots: Place,
     pub(super) peer_slot_count: u32,
     /// Credits that are worth telling.
@@ -44,18 +55,32 @@ pub struct Link {
 }
 
 impl Link {
-    /// Copies the next message, if it is there, behind `at` bytes of the open copy.
+    /// The next message, if it is there.
     #[inline]
-    fn take_one(&mut self, copies: &mut Copies, at: u64) -> Result<Option<Arrival>, ArrivalError> {
+    fn arrived(&mut self) -> Result<Option<Arrival>, ArrivalError> {
         let Some(buffer) = self.core.expected() else { return Ok(None) };
         let trailer_at = self.core.layout().trailer_at(buffer) as usize;
-        let Some(arrival) = self.core.on_trailer(checked::observe(&self.buffers, trailer_at))?
-        else {
-            return Ok(None);
-        };
-        copies.fill(&self.buffers, arrival.offset, at, padded(arrival.len));
-        self.core.free(arrival.buffer);
-        Ok(Some(arrival))
+        self.core.on_trailer(checked::observe(&self.buffers.region, trailer_at))
+    }
+
+    /// The next message; where none is there, the link may have ended.
+    #[inline]
+    fn next(&mut self) -> Result<Option<Arrival>, ArrivalError> {
+        loop {
+            if let Some(arrival) = self.arrived()? {
+                return Ok(Some(arrival));
+            }
+            if self.core.has_ended() {
+                self.posting.fail(CloseReason::Closed);
+                return Ok(None);
+            }
+            if self.core.has_heard_goodbye() {
+                return Err(ArrivalError::Missing);
+            }
+            if !self.hear_goodbye()? {
+                return Ok(None);
+            }
+        }
     }
 
     /// Takes the goodbye, if it is there: then all messages are.
@@ -64,25 +89,44 @@ impl Link {
             return Ok(false);
         }
         let at = self.core.layout().goodbye_at() as usize;
-        self.core.on_goodbye(checked::observe(&self.buffers, at))
+        self.core.on_goodbye(checked::observe(&self.buffers.region, at))
     }
 
-    fn take_all(&mut self, copies: &mut Copies) -> Result<(), ArrivalError> {
+    fn copy_all(&mut self, copies: &mut Copies) -> Result<(), ArrivalError> {
         let mut at = 0;
         while at < BULK && self.copied.len() < TURN {
-            if let Some(arrival) = self.take_one(copies, at)? {
-                self.copied.push((at as u32, arrival.len));
-                at += padded(arrival.len);
-            } else if self.core.has_ended() {
-                self.posting.fail(CloseReason::Closed);
-                break;
-            } else if self.core.has_heard_goodbye() {
-                return Err(ArrivalError::Missing);
-            } else if !self.hear_goodbye()? {
-                break;
-            }
+            let Some(arrival) = self.next()? else { break };
+            copies.fill(&self.buffers.region, arrival.offset, at, padded(arrival.len));
+            self.core.free(arrival.buffer);
+            self.copied.push((at as u32, arrival.len));
+            at += padded(arrival.len);
         }
         Ok(())
+    }
+
+    fn lend_all(&mut self, peer: Peer, out: &mut VecDeque<InPlace>) -> Result<(), ArrivalError> {
+        while out.len() < TURN {
+            let Some(Arrival { buffer, offset, len, .. }) = self.next()? else { break };
+            out.push_back(self.buffers.lend(buffer, offset, len, peer));
+            self.lent += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes back what is not lent any more.
+    #[cold]
+    fn take_back(&mut self) {
+        let mut buffers = [0; TURN];
+        loop {
+            let count = self.buffers.take_back(&mut buffers);
+            for buffer in &buffers[..count] {
+                self.core.free(*buffer);
+            }
+            self.lent -= count as u32;
+            if count < buffers.len() {
+                return;
+            }
+        }
     }
 
     #[cold]
@@ -123,7 +167,8 @@ impl Link {
 }
 
 impl receiving::Link for Link {
-    type Shared = ();
+    type Shared = Lending;
+    type Taken = InPlace;
 
     fn posting(&self) -> &Posting {
         &self.posting
@@ -159,24 +204,32 @@ impl receiving::Link for Link {
 
     fn take(
         &mut self,
-        _shared: &mut (),
+        lending: &mut Lending,
         peer: Peer,
         copies: &mut Copies,
-        out: &mut VecDeque<Message>,
+        out: &mut VecDeque<InPlace>,
     ) {
         if self.is_broken {
             return;
         }
-        let taken = self.take_all(copies);
-        out.extend(copies.messages(self.copied.drain(..), peer));
+        let taken = match lending.in_place {
+            false => self.copy_all(copies),
+            true => self.lend_all(peer, out),
+        };
+        out.extend(copies.messages(self.copied.drain(..), peer).map(InPlace::from));
         if let Err(e) = taken {
             self.refuse(e);
         }
     }
 
-    fn settle(&mut self, _shared: &mut ()) -> bool {
+    fn settle(&mut self, _: &mut Lending) -> bool {
+        if self.lent > 0 {
+            self.take_back();
+        }
+        // While buffers are lent, each free one is reported: the sender may have no other one for long.
+        let threshold = if self.lent > 0 { 1 } else { self.threshold };
         while self.posting.ended().is_none()
-            && let Some(run) = self.core.slots_due(self.threshold)
+            && let Some(run) = self.core.slots_due(threshold)
         {
             if !self.tell(run) {
                 return false;
@@ -197,15 +250,19 @@ impl receiving::Link for Link {
         }
     }
 
-    fn has_heard_goodbye(&self, _shared: &()) -> bool {
+    fn lends(&self) -> bool {
+        self.lent > 0
+    }
+
+    fn has_heard_goodbye(&self, _: &Lending) -> bool {
         self.core.has_heard_goodbye()
     }
 
-    fn looks_for_goodbye(&mut self, _shared: &mut ()) -> bool {
+    fn looks_for_goodbye(&mut self, _: &mut Lending) -> bool {
         // Where it comes with an immediate, its completion came before this.
         if self.core.awaits_goodbye() && !self.is_broken {
             let at = self.core.layout().goodbye_at() as usize;
-            let words = checked::last_look(|| checked::observe(&self.buffers, at));
+            let words = checked::last_look(|| checked::observe(&self.buffers.region, at));
             if let Err(e) = self.core.on_goodbye(words) {
                 self.refuse(e);
             }
@@ -214,7 +271,7 @@ impl receiving::Link for Link {
     }
 
     fn registered_bytes(&self) -> u64 {
-        self.buffers.len() as u64
+        self.buffers.region.len() as u64
     }
 }
 

@@ -27,11 +27,13 @@
 //! less memory.
 //!
 //! The peer can write to a buffer at any time, also to one that is just being read. So messages
-//! are copied, and looked at in the copy.
+//! are copied, and looked at in the copy. [`Receiver::recv_in_place`] leaves them in the buffer, which is lent
+//! until the message is dropped; what is needed of it is copied by [`InPlace::read`].
 //!
 //! The protocol itself is [`conn_core::direct_write`].
 
 mod config;
+mod in_place;
 mod link;
 mod protocol;
 mod receiver;
@@ -43,6 +45,7 @@ pub use crate::error::{CloseReason, ConnectError, Full, ProtocolError, RecvError
 pub use crate::peer::Peer;
 pub use crate::ticket::Ticket;
 pub use config::{Config, Detection};
+pub use in_place::InPlace;
 pub use receiver::{Receiver, ReceiverStats};
 pub use sender::{Reserved, Sender, SenderStats};
 

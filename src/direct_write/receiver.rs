@@ -1,8 +1,11 @@
 //! The receiving half: one thread, one completion queue, any number of peers.
 
+use std::time::Duration;
+
+use super::in_place::InPlace;
 use super::link::Link;
 use crate::arm::Arm;
-use crate::copies::Message;
+use crate::copies::{Message, Received};
 use crate::error::RecvError;
 use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
@@ -53,6 +56,54 @@ impl Receiver {
     }
 }
 
+/// Receiving without a copy.
+impl Receiver {
+    /// Receives the next message without copying it. Its buffer goes back to the sender once the
+    /// message is dropped and a call of this receiver has reported it. Each message that the program
+    /// holds takes one of [`Config::buffers`](super::Config::buffers) from the sender.
+    ///
+    /// ```
+    /// use rdma_conn::{DirectWrite, SendHalf, pair};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let (mut left, mut right) = pair::<DirectWrite>(&device, &device, &Default::default())?;
+    /// left.sender.send(b"a header, and much more")?;
+    /// let message = right.receiver.recv_in_place()?;
+    /// let mut header = [0; 8];
+    /// message.read(0, &mut header)?;
+    /// assert_eq!((&header, message.len()), (b"a header", 23));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`RecvHalf::recv`].
+    pub fn recv_in_place(&mut self) -> Result<InPlace, RecvError> {
+        self.in_place_until(Deadline::NEVER)
+    }
+
+    /// [`recv_in_place`](Self::recv_in_place), for at most `timeout`.
+    ///
+    /// # Errors
+    /// The errors of [`RecvHalf::recv_timeout`].
+    pub fn recv_in_place_timeout(&mut self, timeout: Duration) -> Result<InPlace, RecvError> {
+        self.in_place_until(Deadline::after(timeout))
+    }
+
+    /// [`recv_in_place`](Self::recv_in_place), if a message is there.
+    ///
+    /// # Errors
+    /// The errors of [`RecvHalf::try_recv`].
+    pub fn try_recv_in_place(&mut self) -> Result<InPlace, RecvError> {
+        self.receiving.shared.in_place = true;
+        self.receiving.try_recv()
+    }
+
+    fn in_place_until(&mut self, deadline: Deadline) -> Result<InPlace, RecvError> {
+        self.receiving.shared.in_place = true;
+        self.receiving.recv_until(deadline)
+    }
+}
+
 impl RecvHalf for Receiver {
     type Message = Message;
 
@@ -66,11 +117,13 @@ impl RecvHalf for Receiver {
 
     #[inline]
     fn try_recv(&mut self) -> Result<Message, RecvError> {
-        self.receiving.try_recv()
+        self.receiving.shared.in_place = false;
+        self.receiving.try_recv().map(Received::into_message)
     }
 
     #[inline]
     fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+        self.receiving.shared.in_place = false;
         self.receiving.try_recv_each(each)
     }
 
@@ -83,7 +136,8 @@ impl driven::Receiver for Receiver {
     type Taken = Message;
 
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.receiving.recv_until(deadline)
+        self.receiving.shared.in_place = false;
+        self.receiving.recv_until(deadline).map(Received::into_message)
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {

@@ -12,7 +12,8 @@ use verbs_safe::{
     SharedRegion,
 };
 
-use super::link::{Link, SLOTS_PER_WRITE};
+use super::in_place::Buffers;
+use super::link::{Lending, Link, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderParts};
 use super::{Config, Detection, Receiver};
 use crate::device::Device;
@@ -226,7 +227,9 @@ impl setup::NewLink for NewLink {
             posting: Posting::new(control, send, tracker),
             recv: recv.filter(|_| found == Found::Immediate),
             core,
-            buffers: self.buffers,
+            buffers: Buffers::new(self.buffers, layout.buffers())
+                .ok_or_else(|| unfit("it has no buffers"))?,
+            lent: 0,
             peer_slots: place,
             peer_slot_count: slots,
             threshold: (layout.buffers() / 4).max(1),
@@ -256,6 +259,6 @@ pub(super) fn receiver(
     config.validate()?;
     let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
     let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-    let receiving = Receiving::new((), cq, channel, max_peers, config.common);
+    let receiving = Receiving::new(Lending::default(), cq, channel, max_peers, config.common);
     Ok(Receiver { receiving, receives: config.receives() })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use conn_core::multicast::{Config as CoreConfig, ConfigError, MAX_MEMBERS, Members, Policy, Rank};
+use host::plant::{Plant, is_planted};
 
 use super::error::JoinError;
 use crate::raw::Link;
@@ -108,11 +109,21 @@ impl Config {
             max_message: self.message_bytes,
             capacity,
             is_mirrored: capacity >= MIRRORED,
-            policy: self.policy,
+            policy: planted(self.policy),
             deadline_ns: ns(self.deadline),
             health_ns: ns(self.health),
             suspect_ns: ns(self.suspect_after),
         }
+    }
+}
+
+/// The policy, but where a test plants a fault.
+fn planted(policy: Policy) -> Policy {
+    match policy {
+        Policy::Every(_) if is_planted(Plant::IgnoredK) => Policy::Every(1),
+        Policy::Every(5) if is_planted(Plant::ExchangedK) => Policy::Every(25),
+        Policy::Every(25) if is_planted(Plant::ExchangedK) => Policy::Every(5),
+        policy => policy,
     }
 }
 

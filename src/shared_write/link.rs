@@ -61,6 +61,7 @@ impl Link {
 
 impl receiving::Link for Link {
     type Shared = Ring;
+    type Taken = Message;
 
     fn posting(&self) -> &Posting {
         &self.posting

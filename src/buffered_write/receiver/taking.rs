@@ -16,7 +16,7 @@ pub(super) struct Open {
 
 /// A message that was taken where it lies in the ring.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct InPlace {
+pub(super) struct InRing {
     pub(super) open: Open,
     pub(super) payload: Span,
 }
@@ -84,7 +84,7 @@ pub(super) fn copy(link: &mut Link, chunks: &mut Copies, place: u32) -> Option<O
 }
 
 /// Takes the next message of a link where it lies. Records that are no messages are skipped.
-pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
+pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InRing> {
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
@@ -95,7 +95,7 @@ pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
         match link.core.take(word) {
             Ok(Some(Record { payload, end, .. })) => {
                 link.messages += 1;
-                return Some(InPlace { open: Open { place, from, until: end }, payload });
+                return Some(InRing { open: Open { place, from, until: end }, payload });
             }
             Ok(None) => {}
             Err(e) => link.fail_record(e),
