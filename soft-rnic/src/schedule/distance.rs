@@ -36,7 +36,8 @@ use crate::objects::wqe::Request;
 use crate::schedule::distance::card::{Card, Link, Load, transit};
 use crate::schedule::distance::times::{Distance, Limits, Transit};
 
-/// How much later than a poll the timer comes.
+/// Delay of the timer behind the next arrival: a poll comes first, and a timer without delay would occupy a processor
+/// that other threads use.
 const TIMER_NS: u64 = 50_000;
 /// The number of no queue pair, by which the timer asks for all of a device.
 pub(crate) const ALL: u32 = 0;
@@ -102,8 +103,11 @@ impl Distance {
     fn set_timer(&self, device: &Arc<Device>) {
         // Relaxed: as in `set_next`; but a thread that has pushed sees its own push.
         let next = self.next.load(Ordering::Relaxed);
-        if next != u64::MAX && !self.is_timed.swap(true, Ordering::AcqRel) {
-            device.arm(ALL, Some(next.saturating_sub(self.now()) + TIMER_NS));
+        // AcqRel: one thread sets the timer for a time, and sees what the one before it has pushed.
+        if next < self.timed_for.fetch_min(next, Ordering::AcqRel) {
+            // Where the timer has a processor of its own, it is on time, for threads that poll memory.
+            let late = if host::has_own_processor() { 0 } else { TIMER_NS };
+            device.arm(ALL, Some(next.saturating_sub(self.now()) + late));
         }
     }
 }
@@ -125,14 +129,14 @@ pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &Reques
                 true => Load::Inline(bytes),
                 false => Load::Fetched(bytes),
             };
-            let (arrival, answer) = transit(card, (near, far), leaves, load);
+            let (arrival, answer) = transit(card, (near, far), (at, leaves), load);
             let shared = peer.as_ref().and_then(|peer| peer.srq.as_ref());
             // Relaxed: the count guards no memory.
             let is_shared = |srq: &&Arc<Srq>| srq.users.load(Ordering::Relaxed) > 1;
             match shared.filter(is_shared).filter(|_| wqe.takes_receive()) {
                 None => Transit { arrival, answer },
                 Some(srq) => {
-                    let taken = card.receive_shared(&srq.turn, arrival, bytes);
+                    let taken = card.receive_shared(&srq.turn, at, arrival, bytes);
                     Transit { arrival: taken, answer: answer + (taken - arrival) }
                 }
             }
@@ -158,7 +162,10 @@ pub(crate) fn look(device: &Arc<Device>) {
 #[cold]
 pub(crate) fn timed(device: &Arc<Device>) {
     let Some(distance) = device.distance() else { return };
-    distance.is_timed.store(false, Ordering::Release);
+    // Not so where an earlier time has come in between, for which the timer was set again.
+    if distance.timed_for.load(Ordering::Acquire) <= distance.now() {
+        distance.timed_for.store(u64::MAX, Ordering::Release);
+    }
     step(device, distance);
     distance.set_timer(device);
 }

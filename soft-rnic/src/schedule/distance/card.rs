@@ -13,7 +13,7 @@
 //! model ("Know Your Memory", Fischer, 2021): `o_snd` is 0.119 µs a doorbell and 0.001 µs a request,
 //! which gives its 0.12 of single requests and 0.016 of lists of 8.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use host::sync::Mutex;
 
 /// The costs of a card, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -125,10 +125,10 @@ impl Card {
         self.reads
     }
 
-    /// A message of so many bytes has come at `at`, for a receive of a queue that several queue pairs share: when it has
-    /// one.
-    pub(crate) fn receive_shared(&self, queue: &Turn, at: u64, bytes: u64) -> u64 {
-        if bytes <= SMALL { at } else { take(&queue.0, at, self.shared_receive as u64) }
+    /// Time at which a message of `bytes` that comes at `at` has a receive of a queue that several queue pairs share,
+    /// as is known `now`.
+    pub(crate) fn receive_shared(&self, queue: &Turn, now: u64, at: u64, bytes: u64) -> u64 {
+        if bytes <= SMALL { at } else { queue.0.take(now, at, self.shared_receive as u64) }
     }
 
     /// What a post of so many requests costs the caller.
@@ -157,32 +157,48 @@ impl Card {
     }
 }
 
-/// When the links of a card are free, in the time of its device.
+/// Link of a card, with a way for each direction.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    out: AtomicU64,
-    back: AtomicU64,
+    out: Way,
+    back: Way,
 }
 
-/// The time from which a shared receive queue is free, by the clock of its device.
+/// Times at which a way is taken, in the time of its device: apart from each other, the earliest first.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(AtomicU64);
+struct Way(Mutex<Vec<(u64, u64)>>);
 
-/// Takes a link for `busy` from `at` on, or from when it is free: when it has carried that.
-fn take(free: &AtomicU64, at: u64, busy: u64) -> u64 {
-    let taken = |free: u64| Some(free.max(at) + busy);
-    // Relaxed: times, which order nothing else.
-    match free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken) {
-        Ok(free) | Err(free) => free.max(at) + busy,
+impl Way {
+    /// Takes the way for `busy` nanoseconds from `at` on, in parts where others have taken it: its end. Nothing is
+    /// asked for before `now` any more.
+    fn take(&self, now: u64, at: u64, busy: u64) -> u64 {
+        let mut taken = self.0.lock();
+        let past = taken.partition_point(|(_, end)| *end < now.min(at));
+        taken.drain(..past);
+        let first = taken.partition_point(|(_, end)| *end < at);
+        let (mut begin, mut end, mut left, mut next) = (at, at, busy, first);
+        while let Some((from, until)) = taken.get(next).copied()
+            && from < end + left
+        {
+            left -= from.saturating_sub(end);
+            (begin, end, next) = (begin.min(from), end.max(until), next + 1);
+        }
+        end += left;
+        taken.splice(first..next, [(begin, end)]);
+        end
     }
 }
 
-/// A message of so many bytes leaves one card at `at`, and has come to the other: when.
-fn carried(card: &Card, (from, to): (&Link, &Link), at: u64, bytes: u64) -> u64 {
+/// Times at which a shared receive queue takes messages.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(Way);
+
+/// Arrival time of a message of `bytes` that leaves its card at `leaves`, as is known `now`.
+fn carried(card: &Card, (from, to): (&Link, &Link), now: u64, leaves: u64, bytes: u64) -> u64 {
     let (busy, latency) = (card.busy(bytes), card.latency as u64);
-    let sent = take(&from.out, at, busy);
+    let sent = from.out.take(now, leaves, busy);
     // Its first byte is there while its last one is still sent.
-    take(&to.back, sent - busy + latency, busy).max(sent + latency) + card.message as u64
+    to.back.take(now, sent - busy + latency, busy) + card.message as u64
 }
 
 /// Bytes of a request, and their way.
@@ -196,19 +212,23 @@ pub(crate) enum Load {
     Inline(u64),
 }
 
-/// When a request that leaves at `at` arrives at the other card, and when its answer is here.
-pub(crate) fn transit(card: &Card, (near, far): (&Link, &Link), at: u64, load: Load) -> (u64, u64) {
+/// Times at which a request arrives at the other card and its answer is back, from those of its post and departure.
+pub(crate) fn transit(
+    card: &Card,
+    (near, far): (&Link, &Link),
+    (posted, leaves): (u64, u64),
+    load: Load,
+) -> (u64, u64) {
     let acknowledged = |arrival: u64| (arrival, arrival + card.acknowledgement as u64);
+    let there = |bytes| carried(card, (near, far), posted, leaves, bytes);
     match load {
         Load::Answered(bytes) => {
-            let arrival = carried(card, (near, far), at, 0);
-            (arrival, carried(card, (far, near), arrival, bytes))
+            let arrival = there(0);
+            (arrival, carried(card, (far, near), posted, arrival, bytes))
         }
-        Load::Fetched(bytes) => acknowledged(carried(card, (near, far), at, bytes)),
+        Load::Fetched(bytes) => acknowledged(there(bytes)),
         // The fetch is a part of the latency, in which the link is free.
-        Load::Inline(bytes) => {
-            acknowledged(carried(card, (near, far), at, bytes) - card.fetch as u64)
-        }
+        Load::Inline(bytes) => acknowledged(there(bytes) - card.fetch as u64),
     }
 }
 
@@ -233,11 +253,11 @@ mod tests {
         let (near, far) = (Link::default(), Link::default());
         // o_nic + L + o_nic; 3.4 µs from the post to the acknowledgement.
         assert_eq!(
-            transit(&card, (&near, &far), 1000, Load::Fetched(1)),
+            transit(&card, (&near, &far), (1000, 1000), Load::Fetched(1)),
             (1000 + 1940, 1000 + 3400)
         );
         assert_eq!(
-            transit(&card, (&near, &far), 9000, Load::Inline(1)),
+            transit(&card, (&near, &far), (9000, 9000), Load::Inline(1)),
             (9000 + 1640, 9000 + 3100)
         );
     }
@@ -246,7 +266,7 @@ mod tests {
     fn receives_that_are_shared_are_taken_one_after_another() {
         let card = Card::named("connectx5", 1.0).unwrap();
         let queue = Turn::default();
-        let taken = [33, 33, 32].map(|bytes| card.receive_shared(&queue, 1000, bytes));
+        let taken = [33, 33, 32].map(|bytes| card.receive_shared(&queue, 0, 1000, bytes));
         assert_eq!(taken, [1500, 2000, 1000]);
     }
 
@@ -254,25 +274,53 @@ mod tests {
     fn messages_follow_each_other_as_fast_as_the_link_is() {
         let card = Card::named("connectx5", 1.0).unwrap();
         let (near, far) = (Link::default(), Link::default());
-        let arrivals: Vec<u64> =
-            (0..100).map(|_| transit(&card, (&near, &far), 0, Load::Fetched(10_001)).0).collect();
+        let arrivals: Vec<u64> = (0..100)
+            .map(|_| transit(&card, (&near, &far), (0, 0), Load::Fetched(10_001)).0)
+            .collect();
         // 20 ns and 840 for the bytes.
         assert!(arrivals.windows(2).all(|pair| pair[1] - pair[0] == 860), "{arrivals:?}");
         // Two senders share the link of the receiver.
         let (other, free) = (Link::default(), Link::default());
-        let first = transit(&card, (&near, &free), 1_000_000, Load::Fetched(10_001)).0;
-        let second = transit(&card, (&other, &free), 1_000_000, Load::Fetched(10_001)).0;
+        let first = transit(&card, (&near, &free), (1_000_000, 1_000_000), Load::Fetched(10_001)).0;
+        let second =
+            transit(&card, (&other, &free), (1_000_000, 1_000_000), Load::Fetched(10_001)).0;
         assert_eq!(second - first, 860);
+    }
+
+    /// The requests of one queue pair stay behind each other, and those of another one go in between.
+    #[test]
+    fn a_card_serves_other_queue_pairs_while_one_waits() {
+        let card = Card::named("connectx5", 1.0).unwrap();
+        let (near, far) = (Link::default(), Link::default());
+        let list = || -> Vec<u64> {
+            let request = |n: u64| transit(&card, (&near, &far), (0, n * 71), Load::Fetched(1)).0;
+            (0..8).map(request).collect()
+        };
+        let (one, other) = (list(), list());
+        // Both at the pace of a queue pair, and not one behind the other.
+        assert_eq!([one[7], other[7]].map(|last| last - one[0]), [7 * 71, 7 * 71 + 20]);
+        // With four, the card is the limit.
+        let last = (0..2).map(|_| list()[7]).max().unwrap();
+        assert_eq!(last - one[0], 31 * 20);
     }
 
     #[test]
     fn the_data_of_a_read_come_out_of_the_other_card() {
         let card = Card::named("connectx5", 1.0).unwrap();
         let (near, far) = (Link::default(), Link::default());
-        let (arrival, answer) = transit(&card, (&near, &far), 0, Load::Answered(10_001));
+        let (arrival, answer) = transit(&card, (&near, &far), (0, 0), Load::Answered(10_001));
         assert_eq!(arrival, 20 + 1900 + 20);
         assert_eq!(answer, arrival + 860 + 1900 + 20);
-        // They delay no message of the requester's, which has its own way out.
-        assert_eq!(transit(&card, (&near, &far), 20, Load::Fetched(1)).0, 20 + 20 + 1900 + 20);
+        // They delay no message of the requester's, which has its own way out, and none that leaves the other
+        // card before them.
+        let early = transit(&card, (&far, &near), (0, 0), Load::Fetched(1)).0;
+        assert_eq!(early, 20 + 1900 + 20);
+        // The data of another READ come behind them.
+        let (_, second) = transit(&card, (&near, &far), (0, 0), Load::Answered(10_001));
+        assert_eq!(second - answer, 860);
+        assert_eq!(
+            transit(&card, (&near, &far), (40, 40), Load::Fetched(1)).0,
+            40 + 20 + 1900 + 20
+        );
     }
 }

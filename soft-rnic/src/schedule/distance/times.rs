@@ -1,6 +1,6 @@
 //! When the requests of a distant device arrive, and are answered.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
@@ -26,8 +26,8 @@ pub(crate) struct Distance {
     pub(crate) next: AtomicU64,
     /// One thread at a time handles the events, in their order.
     pub(crate) stepping: Lock<()>,
-    /// A deadline of the timer is set.
-    pub(crate) is_timed: AtomicBool,
+    /// Time of the event that the timer is set for; `u64::MAX` if it is not.
+    pub(crate) timed_for: AtomicU64,
 }
 
 impl Distance {
@@ -39,7 +39,7 @@ impl Distance {
             events: Mutex::default(),
             next: AtomicU64::new(u64::MAX),
             stepping: Lock::default(),
-            is_timed: AtomicBool::new(false),
+            timed_for: AtomicU64::new(u64::MAX),
         }
     }
 
