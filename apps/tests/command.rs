@@ -152,7 +152,7 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--input", "/dev/null"], "--input /dev/null: not a regular file"),
         (&["bench", "--input", "/no/such"], "--input /no/such: No such file"),
         (&["bench", "--faults", "loss=0.1"], "--faults needs --op"),
-        (&["bench", "--seconds", "-1"], "--seconds -1: a number of seconds from 0.001 to 86400"),
+        (&["bench", "--seconds", "-1"], "--seconds -1: a number of seconds from 0.0001 to 86400"),
         (&["bench", "--size", "16,,32"], "--size '': bytes"),
         (
             &["bench", "--cpu", "0-1023", "--size", "16"],

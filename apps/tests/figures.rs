@@ -157,7 +157,7 @@ fn a_report_becomes_a_page() {
 fn an_expectation_that_does_not_hold_is_status_1() {
     let (report, out) = (report("falling", 0.5), Folder::new("checked"));
     let check = ["--render", report.text(), "--out", out.text(), "--check"];
-    refused(&check, 1, "1 of 1 expectations do not hold: mine: Messages per second: ");
+    refused(&check, 1, "2 of 2 expectations do not hold: mine: Messages per second: ");
     assert!(out.file("index.html").contains("class=\"failed\""), "the page is there all the same");
     said(&["--render", report.text(), "--out", out.text(), "--force"]);
 }

@@ -87,6 +87,14 @@ const STEPS: &[Step] = &[
         240,
         &["cargo test --profile lane --package worlds --test plants"],
     ),
+    step(
+        "figures in a world",
+        Full,
+        120,
+        &[
+            "cargo test --profile lane --package rdma-conn-apps --features simulation --test figures_world",
+        ],
+    ),
     step("seeded faults", Full, 150, &["cargo xtask soak --schedules 50000"]),
     step("leaks", Always, 20, &["tests/leaks.sh"]),
     step("fuzz targets", Gate, 160, &["SECONDS_EACH=2 fuzz/run.sh"]),
