@@ -93,19 +93,21 @@ impl<'s, S: Stream> Hurried<'s, S> {
         Hurried { stream, end: host::time::now() + limit, step: Cell::new(limit) }
     }
 
-    /// The next step ends with its time, or with that of all.
-    fn arm(&self) -> std::io::Result<()> {
+    /// Time that the next step may take: the step's limit, or what is left of the whole.
+    fn arm(&self) -> std::io::Result<Duration> {
         let left = self.end.saturating_duration_since(host::time::now()).min(self.step.get());
         match left.is_zero() {
             true => Err(ErrorKind::WouldBlock.into()),
-            false => self.stream.set_timeout(left),
+            false => self.stream.set_timeout(left).map(|()| left),
         }
     }
 }
 
 impl<S: Stream> Read for Hurried<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.arm()?;
+        let left = self.arm()?;
+        // In a world, a read does not wait by itself.
+        self.stream.await_input(left)?;
         self.stream.read(buffer)
     }
 }
@@ -124,7 +126,11 @@ impl<S: Stream> Write for Hurried<'_, S> {
 impl<S: Stream> Stream for Hurried<'_, S> {
     fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
         self.step.set(time);
-        self.arm()
+        self.arm().map(drop)
+    }
+
+    fn await_input(&self, time: Duration) -> std::io::Result<()> {
+        self.stream.await_input(self.arm()?.min(time))
     }
 
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {

@@ -40,10 +40,10 @@ pub(crate) fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.context("cannot start a run")?;
     tracing::info!("a run has begun");
-    signals::hand_on_to(Pid::from_raw(child.id() as i32));
+    let pid = Pid::from_raw(child.id() as i32).context("the process of a run has the number 0")?;
+    signals::hand_on_to(pid);
     let said = said(&mut child);
-    // No signal goes to a number that may be another process's.
-    signals::hand_on_to(None);
+    signals::stop_handing_on_to(pid);
     let status = child.wait()?;
     let (results, remarks) = said?;
     let parsed = results.lines().map(serde_json::from_str).collect::<Result<Vec<Line>, _>>();

@@ -85,16 +85,21 @@ impl Drop for Settles {
     }
 }
 
-/// The run that this process waits for: it gets the signals that only this process has got.
-static HANDED_ON_TO: Mutex<Option<Pid>> = Mutex::new(None);
+/// The runs that this process waits for: they get the signals that only this process has got.
+static HANDED_ON_TO: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// From now on hands signals on to this process, which nothing has waited for yet; a signal that has
-/// come, at once.
-pub(crate) fn hand_on_to(process: Option<Pid>) {
-    *HANDED_ON_TO.lock() = process;
+/// Hands signals on to this process, too, from now on, and at once one that has come. The caller has not waited for
+/// the process yet: the number is its own.
+pub(crate) fn hand_on_to(process: Pid) {
+    HANDED_ON_TO.lock().push(process);
     if is_interrupted() {
         hand_on();
     }
+}
+
+/// Hands no more signals on to this process. To be called before it is waited for: its number may be another's then.
+pub(crate) fn stop_handing_on_to(process: Pid) {
+    HANDED_ON_TO.lock().retain(|known| *known != process);
 }
 
 /// Hands on the signal that has come. The other process ignores what this one ignores, so that it
@@ -105,11 +110,11 @@ fn hand_on() {
     send(signal.unwrap_or(Signal::TERM));
 }
 
-/// Sends a signal to the run that this process waits for. Returns whether there is one.
+/// Sends a signal to the runs that this process waits for. Returns whether there is one.
 fn send(signal: Signal) -> bool {
-    let process = *HANDED_ON_TO.lock();
-    // It may have ended already: nothing has waited for it, so that the number is its own.
-    process.is_some_and(|process| kill_process(process, signal).is_ok())
+    let processes = HANDED_ON_TO.lock();
+    // One may have ended already: nothing has waited for it, so that the number is its own.
+    processes.iter().filter(|process| kill_process(**process, signal).is_ok()).count() > 0
 }
 
 /// A signal has asked for an end.

@@ -2,7 +2,7 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
-//! parts run: `connection`, `device`, `shared`, `processes`, `programs`, `one-core`, `in-place`, `wake`, `rings`
+//! parts run: `connection`, `device`, `processes`, `programs`, `one-core`, `in-place`, `wake`, `rings`
 //! (or one of `rings/small`, `rings/read`, `rings/write`), `prefetch` (`prefetch/near`, `prefetch/far`),
 //! `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `async` (`async/rate`, `async/wake`), `copy`, `copy-disk`. UCX's shared memory is the peer where
 //! `ucx_perftest` is installed (Debian: ucx-utils).
@@ -21,7 +21,6 @@ mod prefetch;
 mod processes;
 mod programs;
 mod rings;
-mod shared;
 mod ucx;
 mod wake;
 
@@ -33,10 +32,9 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 19] = [
+const PARTS: [Part; 18] = [
     ("connection", connection::run),
     ("device", device::run),
-    ("shared", shared::run),
     ("processes", processes::run),
     ("programs", programs::run),
     ("one-core", one_core::run),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{ROUNDS, Target, in_turn, line, median, ucx};
+use super::{Target, in_turn, line, ucx};
 
 pub(crate) const TRIPS: u64 = 100_000;
 /// To connect.
@@ -16,11 +16,9 @@ pub(crate) fn run() {
     println!("Two processes on soft0 : UCX shared memory");
     let program = build();
     if ucx::find().is_none() {
-        println!("  ucx_perftest is not installed (Debian: ucx-utils), so only the rest is shown");
-    } else {
-        beside_ucx(&program);
+        return println!("  ucx_perftest is not installed (Debian: ucx-utils)");
     }
-    connections(&program);
+    beside_ucx(&program);
 }
 
 fn beside_ucx(program: &PathBuf) {
@@ -42,36 +40,6 @@ fn beside_ucx(program: &PathBuf) {
     let to_gb = |rate: f64| rate * LARGE as f64 / 1e9;
     let (ours, theirs) = in_turn(|| to_gb(large()), || to_gb(ucx::tag_rate(LARGE, 40_000)));
     line("64 KiB, a connection, 16 unacknowledged", ours, theirs, "GB/s", Target::AtLeast(1.0));
-}
-
-/// Many connections of one process into one receiving thread of another.
-fn connections(program: &PathBuf) {
-    println!("16 B into one receiver : one connection");
-    flat(program, "queue pairs, one thread", [1, 10, 100, 256, 1000], |n| {
-        format!("--op send --batch 8 --wait spin --qps {n}")
-    });
-    flat(program, "connections, a thread each", [1, 10, 100, 1000], |n| {
-        let one_queue = if n > 1 { " --single-receiver" } else { "" };
-        format!("--preset batched --senders {n}{one_queue}")
-    });
-}
-
-fn flat<const N: usize>(
-    program: &PathBuf,
-    what: &str,
-    counts: [u32; N],
-    flags: impl Fn(u32) -> String,
-) {
-    let mut rates = counts.map(|_| Vec::new());
-    for _ in 0..ROUNDS {
-        for (n, rates) in counts.into_iter().zip(&mut rates) {
-            rates.push(rate(program, &flags(n)) / 1e6);
-        }
-    }
-    let rates = rates.map(median);
-    for (n, rate) in counts.into_iter().zip(rates) {
-        line(&format!("{n} {what}"), rate, rates[0], "M/s", Target::AtLeast(0.8));
-    }
 }
 
 /// The command, built as it is shipped.
@@ -118,13 +86,12 @@ pub(crate) fn both_ends_on(
     let address = ucx::free_address();
     let flags: Vec<&str> = flags.split(' ').collect();
     // What both ends have to be told; the rest is the connecting one's.
-    let told = |name: &str, n: usize| {
-        flags.iter().position(|flag| *flag == name).map_or(&[][..], |at| &flags[at..at + n])
+    let told = |name: &str| {
+        flags.iter().position(|flag| *flag == name).map_or(&[][..], |at| &flags[at..at + 2])
     };
     let listen = [command, "--listen", &address];
-    let kind = [told("--op", 2), told("--protocol", 2)].concat();
-    let shape = [&kind[..], told("--senders", 2), told("--single-receiver", 1)].concat();
-    let mut listener = end(program, cores[0], &[&listen[..], &shape].concat());
+    let mut listener =
+        end(program, cores[0], &[&listen[..], told("--op"), told("--protocol")].concat());
     let mut tries = 0..TRIES;
     let figure = loop {
         // The listener needs a moment; until then the other end fails at once.

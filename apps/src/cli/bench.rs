@@ -39,8 +39,8 @@ pub(crate) struct Bench {
     /// [default: each sender has a queue of its own; of --srq alone: combining]
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "combining", value_enum)]
     pub(crate) srq: Option<Srq>,
-    /// Receive buffers in the shared queue [default: 3 a sender and 16 times --unacked, at
-    /// most as many as separate queues have]
+    /// Receive buffers in the shared queue [default: 3 a sender and 3 times --recv-depth, or half
+    /// of what separate queues have, if that is less]
     #[arg(long, value_name = "N", requires = "srq")]
     pub(crate) srq_buffers: Option<u32>,
     /// Messages per second of each sender, or auto: the highest rate without RNR events

@@ -102,7 +102,7 @@ pub(crate) const MOST: u64 = 1 << 48;
 /// A number of seconds.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        _ => Err("a number of seconds from 0.001 to 86400".into()),
+        Ok(s) if (0.000_1..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err("a number of seconds from 0.0001 to 86400".into()),
     }
 }

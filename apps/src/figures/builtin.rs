@@ -31,6 +31,8 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("send-recv-rate-by-senders"),
     experiment!("send-recv-rate-by-senders-srq"),
     experiment!("send-recv-rate-by-size-srq"),
+    experiment!("send-recv-rate-by-queue-pairs"),
+    experiment!("send-recv-rate-by-reposting"),
     experiment!("send-recv-rnr-by-rate"),
     experiment!("send-recv-processor-use-by-rate"),
     experiment!("send-recv-memory-by-senders"),
@@ -77,6 +79,8 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("multicast-operations-by-members"),
     experiment!("multicast-rate-by-burst"),
     experiment!("multicast-latency-by-members"),
+    experiment!("multicast-latency-by-k"),
+    experiment!("multicast-latency-by-deadline"),
 ];
 
 /// The one of this name.

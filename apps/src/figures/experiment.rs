@@ -31,14 +31,26 @@
 //! points = [[16, 1.8]]           # in the unit of the axis
 //! # level = 1.8                  # instead, where the text has no x
 //!
-//! [[expect]]                     # on: only on devices whose name begins so; may be left out
-//! ratio = { of = "batched", to = "batched", x = 64, to_x = 16, at_least = 2, on = "soft0" }
+//! [[expect]]
+//! claim = "the batched version seems to be limited by the device only"  # the source's sentence
+//! on = "soft0"                   # only devices with a name that begins so; "=soft0": soft0 alone
+//! y = "bytes_per_s"              # which plot. All three may be left out
+//! ratio = { of = "batched", to = "batched", x = 64, to_x = 16, at_least = 2 }
+//!
+//! [[expect]]
+//! value = { case = "batched", x = 16, at_most = 1.8 }
 //!
 //! [[expect]]
 //! monotone = { case = "batched", direction = "rising", tolerance_percent = 15 }
 //!
-//! [[expect]]
+//! [[expect]]                     # or from, to, or both instead of last
 //! plateau = { case = "batched", last = 3, within_percent = 20 }
+//!
+//! [[expect]]
+//! peak = { case = "batched", from = 16, to = 64, falls_to = 0.8 }
+//!
+//! [[expect]]
+//! linear = { case = "batched", to = 64, within_percent = 20 }
 //! ```
 
 mod check;
@@ -49,7 +61,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use parts::{
-    Axis, Case, Direction, Expect, MODELS, ModelCurve, Monotone, Paper, Plateau, Ratio, Scale, X, Y,
+    Axis, Case, Direction, Expect, Linear, MODELS, ModelCurve, Monotone, Number, Paper, Peak,
+    Plateau, Ratio, Scale, Shape, Value, X, Y,
 };
 
 use super::location;

@@ -159,14 +159,17 @@ mod tests {
         let measured = memory.measured(&report);
         assert_eq!(measured.len(), 2);
         let (heading, facts) = &measured[1];
-        assert_eq!(heading, "Registered memory by senders: Memory registered to receive (KiB)");
+        assert_eq!(
+            heading,
+            "Memory and rate by senders, with a shared receive queue and without: Memory registered to receive (KiB)"
+        );
         // The made-up value is the root of x, times the number of the case.
         let srq = &facts[1];
         assert_eq!(
             (&*srq.figure, &*srq.case),
             ("send-recv-memory-by-senders", "shared receive queue")
         );
-        assert_eq!(srq.values, "2.97 (Senders 2), 8.4 (Senders 16)");
+        assert_eq!(srq.values, "2.97 (Senders 2), 33.6 (Senders 256)");
         // What was not measured is left out.
         let mut few = report;
         few.figures.retain(|figure| figure.name != "send-recv-memory-by-senders");

@@ -15,7 +15,7 @@ pub(crate) fn open(name: Option<&str>) -> Result<Device, OpenError> {
     #[cfg(feature = "simulation")]
     if name.is_some_and(|name| name.ends_with(WORLD)) && host::is_in_world() {
         use rdma_conn::simulation::{WorldDevice, WorldKind};
-        let mut device = OF_WORLD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut device = OF_WORLD.lock();
         let device = device.get_or_insert_with(|| WorldDevice::new(WorldKind::Card));
         return device::open(Some(device.name()));
     }
@@ -47,21 +47,29 @@ fn in_world(_: impl FnOnce() -> Outcome) -> Outcome {
 
 /// The device of the world, in which the whole command runs.
 #[cfg(feature = "simulation")]
-static OF_WORLD: std::sync::Mutex<Option<rdma_conn::simulation::WorldDevice>> =
-    std::sync::Mutex::new(None);
+static OF_WORLD: host::sync::Mutex<Option<rdma_conn::simulation::WorldDevice>> =
+    host::sync::Mutex::new(None);
 
 #[cfg(feature = "simulation")]
 fn in_world(measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     use rdma_conn::simulation::{self, Limits, Nature};
-    // Threads have a processor each: they take the time that their calls cost, and no other.
-    let nature = Nature { own_processors: true, ..Nature::default() };
+    // Threads have a processor each: they take the time that their calls cost, and no other. They meet where they wait.
+    let nature =
+        Nature { own_processors: true, switch_one_in: 256, plant: planted(), ..Nature::default() };
     let limits = Limits { steps: u64::MAX, time: std::time::Duration::from_secs(3600), events: 60 };
     let program = move || {
         let outcome = measure();
         // Its threads end with it.
-        drop(OF_WORLD.lock().map(|mut device| device.take()));
+        drop(OF_WORLD.lock().take());
         outcome
     };
     let (_, ended) = simulation::run(1, nature, limits, program);
     ended.unwrap_or_else(|failure| Err(anyhow::anyhow!("{failure}")))
+}
+
+/// The fault that a test plants into the code, to see a figure's expectation fail.
+#[cfg(feature = "simulation")]
+fn planted() -> Option<host::plant::Plant> {
+    let name = std::env::var("RDMA_CONN_PLANT").ok()?;
+    host::plant::Plant::OF_FIGURES.into_iter().find(|plant| format!("{plant:?}") == name)
 }

@@ -219,7 +219,7 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
         let mut first = [0];
         self.stream.set_read_timeout(Some(time))?;
         let read = loop {
-            match self.stream.read(&mut first) {
+            match self.await_input(time).and_then(|()| self.stream.read(&mut first)) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 done => break done,
             }
@@ -275,6 +275,11 @@ impl<N> Write for Channel<N> {
 impl<N> Stream for Channel<N> {
     fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
         self.stream.set_timeout(time)
+    }
+
+    fn await_input(&self, time: Duration) -> std::io::Result<()> {
+        // The error of a host's read that times out.
+        self.stream.await_input(time).map_err(|_| ErrorKind::WouldBlock.into())
     }
 
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {

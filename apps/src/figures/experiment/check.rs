@@ -1,6 +1,6 @@
 //! Consistency checks between the parts of an experiment.
 
-use super::parts::{Expect, MODELS, Scale};
+use super::parts::{Linear, MODELS, Number, Peak, Plateau, Scale, Shape};
 use super::{Experiment, MOST_CASES};
 use crate::figures::location::PathStep;
 use crate::figures::unit;
@@ -111,50 +111,104 @@ impl Experiment {
 
     fn check_expect(&self, at: usize) -> Checked {
         let expect = &self.expects[at];
-        let kind = match expect {
-            Expect::Ratio(_) => "ratio",
-            Expect::Monotone(_) => "monotone",
-            Expect::Plateau(_) => "plateau",
+        self.check_key(expect.y.as_deref(), |y| fault!(["expect", at, "y"], "{y}"))?;
+        let mut shapes = expect.shapes();
+        let (Some(shape), None) = (shapes.next(), shapes.next()) else {
+            let shapes = "value, ratio, monotone, plateau, peak, linear";
+            return Err(fault!(
+                ["expect", at],
+                "an expectation needs exactly one of {shapes}: put several into an [[expect]] each"
+            ));
         };
+        let kind = shape.name();
         let wrong = |key, what: &str| fault!(["expect", at, kind, key], "{what}");
-        self.check_key(expect.key(), |y| wrong("y", &y))?;
-        match expect {
-            Expect::Ratio(ratio) => {
-                self.check_case(Some(&ratio.of), |case| wrong("of", &case))?;
-                self.check_case(Some(&ratio.to), |case| wrong("to", &case))?;
-                for (key, bound) in [("at_least", ratio.at_least), ("at_most", ratio.at_most)] {
-                    if bound.is_some_and(|bound| !bound.is_finite()) {
-                        return Err(wrong(key, "a bound is a finite number"));
-                    }
-                }
-                if ratio.at_least.is_none() && ratio.at_most.is_none() {
-                    return Err(wrong("x", "a ratio needs at_least, at_most, or both"));
-                }
-                for (key, x) in [("x", Some(ratio.x)), ("to_x", ratio.to_x)] {
-                    let is_run = |x: u64| self.xs(false).contains(&x) || self.xs(true).contains(&x);
-                    if x.is_some_and(|x| !is_run(x.0)) {
-                        return Err(wrong(key, "it must be one of the values of x"));
-                    }
-                }
-                Ok(())
-            }
-            Expect::Monotone(monotone) => {
-                self.check_case(Some(&monotone.case), |case| wrong("case", &case))?;
-                let tolerance = monotone.tolerance_percent;
-                match (0.0..=100.0).contains(&tolerance) {
-                    true => Ok(()),
-                    false => Err(wrong("tolerance_percent", "it may be 0 to 100")),
+        let bounds = |at_least: Option<f64>, at_most: Option<f64>| {
+            for (key, bound) in [("at_least", at_least), ("at_most", at_most)] {
+                if bound.is_some_and(|bound| !bound.is_finite()) {
+                    return Err(wrong(key, "a bound is a finite number"));
                 }
             }
-            Expect::Plateau(plateau) => {
-                self.check_case(Some(&plateau.case), |case| wrong("case", &case))?;
-                if !(2..=self.x.values.len()).contains(&plateau.last) {
-                    return Err(wrong("last", "it may be 2 to the number of values of x"));
+            match at_least.or(at_most) {
+                Some(_) => Ok(()),
+                None => Err(wrong("x", &format!("a {kind} needs at_least, at_most, or both"))),
+            }
+        };
+        let has_case = |key, case: &str| self.check_case(Some(case), |case| wrong(key, &case));
+        let is_run = |key, x: Option<Number>| {
+            let is_run = |x: Number| [true, false].iter().any(|q| self.xs(*q).contains(&x.0));
+            match x.is_none_or(is_run) {
+                true => Ok(()),
+                false => Err(wrong(key, "it must be one of the values of x")),
+            }
+        };
+        // A range of one point says nothing, and would never be evaluated.
+        let has_two = |key, from: Option<Number>, to: Option<Number>| {
+            let (from, to) = (from.map_or(0, |from| from.0), to.map_or(u64::MAX, |to| to.0));
+            let values = self.xs(false);
+            match values.iter().filter(|x| (from..=to).contains(x)).count() {
+                0 | 1 => Err(wrong(key, "two values of x at least lie in the range")),
+                _ => Ok(()),
+            }
+        };
+        let is_part = |key, part: f64, most: f64| match (0.0..=most).contains(&part) {
+            true if part.is_finite() => Ok(()),
+            _ if most.is_infinite() => Err(wrong(key, "it may be 0 or more")),
+            _ => Err(wrong(key, &format!("it may be 0 to {most}"))),
+        };
+        match shape {
+            Shape::Value(value) => {
+                has_case("case", &value.case)?;
+                bounds(value.at_least, value.at_most)?;
+                is_run("x", value.x)
+            }
+            Shape::Ratio(ratio) => {
+                has_case("of", &ratio.of)?;
+                has_case("to", &ratio.to)?;
+                bounds(ratio.at_least, ratio.at_most)?;
+                is_run("x", Some(ratio.x))?;
+                is_run("to_x", ratio.to_x)
+            }
+            Shape::Monotone(monotone) => {
+                has_case("case", &monotone.case)?;
+                is_part("tolerance_percent", monotone.tolerance_percent, 100.0)
+            }
+            Shape::Plateau(Plateau { case, last, from, to, within_percent }) => {
+                has_case("case", case)?;
+                is_run("from", *from)?;
+                is_run("to", *to)?;
+                has_two("to", *from, *to)?;
+                match (last, from.or(*to)) {
+                    (Some(last), None) if (2..=self.x.values.len()).contains(last) => {}
+                    (Some(_), None) => {
+                        return Err(wrong("last", "it may be 2 to the number of values of x"));
+                    }
+                    (None, Some(_)) => {}
+                    _ => {
+                        return Err(wrong(
+                            "case",
+                            "a plateau needs either last, or from and to (one of them may be left out)",
+                        ));
+                    }
                 }
-                match plateau.within_percent.is_finite() && plateau.within_percent >= 0.0 {
-                    true => Ok(()),
-                    false => Err(wrong("within_percent", "it may be 0 or more")),
+                is_part("within_percent", *within_percent, f64::INFINITY)
+            }
+            Shape::Peak(Peak { case, from, to, falls_to }) => {
+                has_case("case", case)?;
+                is_run("from", Some(*from))?;
+                is_run("to", Some(*to))?;
+                if from.0 > to.0 {
+                    return Err(wrong("to", "it may not be below from"));
                 }
+                is_part("falls_to", *falls_to, 1.0)
+            }
+            Shape::Linear(Linear { case, to, within_percent }) => {
+                has_case("case", case)?;
+                is_run("to", Some(*to))?;
+                has_two("to", None, Some(*to))?;
+                if self.x.values.first() == Some(&0) {
+                    return Err(wrong("to", "a line through 0 and the point at 0 has no slope"));
+                }
+                is_part("within_percent", *within_percent, 100.0)
             }
         }
     }

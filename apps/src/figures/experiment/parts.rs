@@ -166,33 +166,87 @@ pub(crate) struct ModelCurve {
     pub(crate) y: Option<String>,
 }
 
-/// An expectation about the results.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum Expect {
-    Ratio(Ratio),
-    Monotone(Monotone),
-    Plateau(Plateau),
+/// An expectation about the results: one of the shapes.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Expect {
+    /// The sentence of the source that it stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) claim: Option<String>,
+    /// The beginning of a device's name (`soft0@card`), or a whole one (`=soft0`), if it is not about
+    /// all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) on: Option<String>,
+    /// The key that it compares; without one, that of the first axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) y: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio: Option<Ratio>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) monotone: Option<Monotone>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) plateau: Option<Plateau>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) peak: Option<Peak>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) linear: Option<Linear>,
+}
+
+/// A shape that results are expected to have.
+#[derive(Debug)]
+pub(crate) enum Shape<'a> {
+    Value(&'a Value),
+    Ratio(&'a Ratio),
+    Monotone(&'a Monotone),
+    Plateau(&'a Plateau),
+    Peak(&'a Peak),
+    Linear(&'a Linear),
+}
+
+impl Shape<'_> {
+    /// Name in a file.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Shape::Value(_) => "value",
+            Shape::Ratio(_) => "ratio",
+            Shape::Monotone(_) => "monotone",
+            Shape::Plateau(_) => "plateau",
+            Shape::Peak(_) => "peak",
+            Shape::Linear(_) => "linear",
+        }
+    }
 }
 
 impl Expect {
-    /// The key that it compares; without one, that of the first axis.
-    pub(crate) fn key(&self) -> Option<&str> {
-        match self {
-            Expect::Ratio(Ratio { y, .. })
-            | Expect::Monotone(Monotone { y, .. })
-            | Expect::Plateau(Plateau { y, .. }) => y.as_deref(),
-        }
+    /// Its shapes; exactly one after `check_expect`.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = Shape<'_>> {
+        let Expect { value, ratio, monotone, plateau, peak, linear, .. } = self;
+        let shapes = [
+            value.as_ref().map(Shape::Value),
+            ratio.as_ref().map(Shape::Ratio),
+            monotone.as_ref().map(Shape::Monotone),
+            plateau.as_ref().map(Shape::Plateau),
+            peak.as_ref().map(Shape::Peak),
+            linear.as_ref().map(Shape::Linear),
+        ];
+        shapes.into_iter().flatten()
     }
+}
 
-    /// With what the name of a device begins that it is about, if not about all devices.
-    pub(crate) fn on(&self) -> Option<&str> {
-        match self {
-            Expect::Ratio(Ratio { on, .. })
-            | Expect::Monotone(Monotone { on, .. })
-            | Expect::Plateau(Plateau { on, .. }) => on.as_deref(),
-        }
-    }
+/// A point itself, or each point of a case, in the unit of the axis.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Value {
+    pub(crate) case: String,
+    /// The x of the point; without it, each point of the case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) x: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at_least: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at_most: Option<f64>,
 }
 
 /// One point divided by another one: of two cases at one x, or of one case at two.
@@ -206,17 +260,12 @@ pub(crate) struct Ratio {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) to_x: Option<Number>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) y: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_most: Option<f64>,
     /// The paper's value. A ratio that holds and is not within a factor of two of it is no tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) paper: Option<f64>,
-    /// The beginning of a device's name (`soft0@card`), if it is not about all devices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) on: Option<String>,
 }
 
 /// A case rises or falls. Steps back are allowed up to the tolerance.
@@ -225,13 +274,8 @@ pub(crate) struct Ratio {
 pub(crate) struct Monotone {
     pub(crate) case: String,
     pub(crate) direction: Direction,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) y: Option<String>,
     #[serde(default)]
     pub(crate) tolerance_percent: f64,
-    /// The beginning of a device's name (`soft0@card`), if it is not about all devices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) on: Option<String>,
 }
 
 /// The direction of a monotone case.
@@ -242,19 +286,43 @@ pub(crate) enum Direction {
     Falling,
 }
 
-/// The last points of a case lie close together.
+/// Points of a case that lie close together: the last ones, or those from one x to another.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plateau {
     pub(crate) case: String,
-    pub(crate) last: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) y: Option<String>,
+    pub(crate) last: Option<usize>,
+    /// Lowest x; without it, the first of the case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<Number>,
+    /// Highest x; without it, the last of the case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<Number>,
     /// The largest difference between highest and lowest, in percent of the lowest.
     pub(crate) within_percent: f64,
-    /// The beginning of a device's name (`soft0@card`), if it is not about all devices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) on: Option<String>,
+}
+
+/// A case that is highest in a range of x, and lower at its end.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Peak {
+    pub(crate) case: String,
+    pub(crate) from: Number,
+    pub(crate) to: Number,
+    /// Largest ratio of the last point to the highest, 0 to 1.
+    pub(crate) falls_to: f64,
+}
+
+/// A case that grows as x does: its points lie near the line through 0 and the first one.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Linear {
+    pub(crate) case: String,
+    /// Up to this x.
+    pub(crate) to: Number,
+    /// Largest distance of a point from the line, in percent of the line's value.
+    pub(crate) within_percent: f64,
 }
 
 /// A list of numbers in rising order, in the syntax of flags.

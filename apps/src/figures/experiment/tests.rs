@@ -71,7 +71,7 @@ fn the_documented_experiment_is_one() {
     let lines = lines.skip(1).take_while(|line| *line != "//! ```");
     let text: Vec<&str> = lines.map(|line| line.trim_start_matches("//!")).collect();
     let experiment = parse(&text.join("\n")).unwrap();
-    assert_eq!(experiment.expects.len(), 3);
+    assert_eq!(experiment.expects.len(), 6);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn an_error_has_its_place_and_what_is_allowed() {
         (
             "ratio =",
             "quotient =",
-            "mine.toml:39:1: unknown variant `quotient`, expected one of `ratio`, `monotone`, `plateau`",
+            "mine.toml:39:1: unknown field `quotient`, expected one of `claim`, `on`, `y`, `value`, `ratio`",
         ),
         (
             "to = \"window 32\"",
@@ -151,6 +151,16 @@ fn an_error_has_its_place_and_what_is_allowed() {
         ("x = 8,", "x = 9,", "mine.toml:39:48: it must be one of the values of x"),
         (
             "ratio = { of",
+            "value = { case = \"packed\" } #",
+            "a value needs at_least, at_most, or both",
+        ),
+        (
+            "ratio = { of",
+            "value = { case = \"packed\", x = 9, at_most = 1 } #",
+            "mine.toml:39:32: it must be one of the values of x",
+        ),
+        (
+            "ratio = { of",
             "monotone = { case = \"packed\", direction = \"sideways\" } #",
             "unknown variant `sideways`, expected `rising` or `falling`",
         ),
@@ -158,6 +168,26 @@ fn an_error_has_its_place_and_what_is_allowed() {
             "ratio = { of",
             "plateau = { case = \"packed\", last = 1, within_percent = 5 } #",
             "mine.toml:39:37: it may be 2",
+        ),
+        (
+            "ratio = { of",
+            "plateau = { case = \"packed\", last = 2, to = 8, within_percent = 5 } #",
+            "a plateau needs either last, or from and to (one of them may be left out)",
+        ),
+        (
+            "ratio = { of",
+            "peak = { case = \"packed\", from = 2, to = 8, falls_to = 2 } #",
+            "it may be 0 to 1",
+        ),
+        (
+            "ratio = { of",
+            "linear = { case = \"packed\", to = 9, within_percent = 5 } #",
+            "it must be one of the values of x",
+        ),
+        (
+            "ratio = { of",
+            "claim = \"faster\" #",
+            "an expectation needs exactly one of value, ratio, monotone",
         ),
         ("[[y]]\nkey", "[[y]\nkey", "mine.toml:13:"),
     ] {

@@ -156,6 +156,7 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
                             Status::NotMeasured | Status::Elsewhere => { " (" (verdict.found) ")" }
                             _ => { "; found: " b { (verdict.found) } }
                         }
+                        @if let Some(claim) = &verdict.claim { q { (claim) } }
                     }
                 }
             }
