@@ -1,6 +1,7 @@
 //! The sending half.
 
 mod drive;
+mod loan_waits;
 mod loans;
 mod staged;
 mod stopped;
@@ -16,7 +17,7 @@ use verbs_safe::{
     CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp, SendQueue,
 };
 
-use self::loans::LoanWaits;
+use self::loan_waits::LoanWaits;
 use self::staged::{Controls, Packs};
 use super::Config;
 use crate::arm::{Arm, Arming};
