@@ -74,6 +74,15 @@ pub fn is_in_world() -> bool {
     false
 }
 
+/// Number of the world that this thread runs in; 0 if it runs in none.
+#[must_use]
+pub fn world_number() -> usize {
+    #[cfg(feature = "world")]
+    return world::here(world::Here::number).unwrap_or(0);
+    #[cfg(not(feature = "world"))]
+    0
+}
+
 /// Tells whether the calling thread runs in a world where threads have a processor each.
 #[inline]
 #[must_use]

@@ -159,6 +159,11 @@ impl Here {
         }
     }
 
+    /// Number of the world, different from that of each other world that exists, and not 0.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.world).addr()
+    }
+
     pub(crate) fn is_planted(&self, plant: Plant) -> bool {
         self.world.state.lock().nature.plant == Some(plant)
     }

@@ -139,6 +139,7 @@ impl Device {
             guid: limits::GUID_BASE + ordinal,
             gid: OnceLock::new(),
             process: std::process::id(),
+            world: host::world_number(),
             qps: QpTable::default(),
             mrs: MrTable::default(),
             xrc: XrcTable::default(),
@@ -390,9 +391,18 @@ pub(crate) fn default_device() -> Arc<Device> {
     Arc::clone(&DEVICES.lock()[0])
 }
 
+/// The devices that the calling thread may use. Those of a world are its threads' alone: it waits for all users of a
+/// device to go, and threads outside go by real time.
+pub(crate) fn visible() -> Vec<Arc<Device>> {
+    let world = host::world_number();
+    let is_visible = |device: &&Arc<Device>| device.world == 0 || device.world == world;
+    DEVICES.lock().iter().filter(is_visible).cloned().collect()
+}
+
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    let visible = visible().into_iter();
     let mut list: Vec<*mut ibv_device> =
-        DEVICES.lock().iter().map(|d| Arc::into_raw(Arc::clone(d)).cast_mut().cast()).collect();
+        visible.map(|d| Arc::into_raw(d).cast_mut().cast()).collect();
     // SAFETY: the caller gives NULL or a place for the number.
     if let Some(out) = unsafe { num_devices.as_mut() } {
         *out = list.len() as c_int;

@@ -70,6 +70,8 @@ pub(crate) struct Device {
     pub(crate) gid: OnceLock<Gid>,
     /// The process that it is of. A child of fork finds it, and cannot use it.
     pub(crate) process: u32,
+    /// The world in which it was made; 0 if in none.
+    pub(crate) world: usize,
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,

@@ -151,3 +151,21 @@ impl Drop for WorldDevice {
         DEVICES.lock().retain(|device| !Arc::ptr_eq(device, &self.device));
     }
 }
+
+#[cfg(all(test, feature = "simulation"))]
+mod tests {
+    use super::*;
+    use crate::objects::device::visible;
+
+    #[test]
+    fn threads_outside_of_a_world_do_not_hold_its_devices() {
+        let program = || {
+            let device = WorldDevice::new(WorldKind::Near);
+            let name = device.name().to_owned();
+            let sees = move || visible().iter().any(|device| device.name() == name);
+            assert!(sees());
+            assert!(!std::thread::spawn(sees).join().unwrap());
+        };
+        host::world::run(1, Default::default(), Default::default(), program).1.unwrap();
+    }
+}
