@@ -128,7 +128,7 @@ impl Card {
     /// Time at which a message of `bytes` that comes at `at` has a receive of a queue that several queue pairs share,
     /// as is known `now`.
     pub(crate) fn receive_shared(&self, queue: &Turn, now: u64, at: u64, bytes: u64) -> u64 {
-        if bytes <= SMALL { at } else { queue.0.take(now, at, self.shared_receive as u64) }
+        if bytes <= SMALL { at } else { queue.0.take(now, at, self.shared_receive as u64).1 }
     }
 
     /// What a post of so many requests costs the caller.
@@ -169,23 +169,28 @@ pub(crate) struct Link {
 struct Way(Mutex<Vec<(u64, u64)>>);
 
 impl Way {
-    /// Takes the way for `busy` nanoseconds from `at` on, in parts where others have taken it: its end. Nothing is
-    /// asked for before `now` any more.
-    fn take(&self, now: u64, at: u64, busy: u64) -> u64 {
+    /// Takes the way for `busy` nanoseconds from `at` on, in parts where others have taken it; returns the begin of the
+    /// first part and the end of the last one. Nothing is asked for before `now` any more.
+    fn take(&self, now: u64, at: u64, busy: u64) -> (u64, u64) {
         let mut taken = self.0.lock();
         let past = taken.partition_point(|(_, end)| *end < now.min(at));
         taken.drain(..past);
         let first = taken.partition_point(|(_, end)| *end < at);
         let (mut begin, mut end, mut left, mut next) = (at, at, busy, first);
+        let mut free = None;
         while let Some((from, until)) = taken.get(next).copied()
             && from < end + left
         {
-            left -= from.saturating_sub(end);
+            if from > end {
+                left -= from - end;
+                free.get_or_insert(end);
+            }
             (begin, end, next) = (begin.min(from), end.max(until), next + 1);
         }
+        let free = free.unwrap_or(end);
         end += left;
         taken.splice(first..next, [(begin, end)]);
-        end
+        (free, end)
     }
 }
 
@@ -196,9 +201,10 @@ pub(crate) struct Turn(Way);
 /// Arrival time of a message of `bytes` that leaves its card at `leaves`, as is known `now`.
 fn carried(card: &Card, (from, to): (&Link, &Link), now: u64, leaves: u64, bytes: u64) -> u64 {
     let (busy, latency) = (card.busy(bytes), card.latency as u64);
-    let sent = from.out.take(now, leaves, busy);
+    let (begins, sent) = from.out.take(now, leaves, busy);
     // Its first byte is there while its last one is still sent.
-    to.back.take(now, sent - busy + latency, busy) + card.message as u64
+    let (_, taken) = to.back.take(now, begins + latency, busy);
+    taken.max(sent + latency) + card.message as u64
 }
 
 /// Bytes of a request, and their way.
