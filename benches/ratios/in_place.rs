@@ -56,8 +56,8 @@ fn direct_write_part(device: &Device) {
 fn direct_write_with(device: &Device, size: usize, lends: bool) -> f64 {
     let config = direct_write::Config { message_bytes: size as u32, ..Default::default() };
     let (a, b) = pair::<DirectWrite>(device, device, &config).expect("a pair");
-    let (mut sender, mut receiver, messages) = (a.sender, b.receiver, BYTES / size);
-    let mut drain = || {
+    let (sender, mut receiver) = (a.sender, b.receiver);
+    let drain = || {
         if lends {
             let message = receiver.try_recv_in_place()?;
             let mut word = [0; 8];
@@ -67,16 +67,7 @@ fn direct_write_with(device: &Device, size: usize, lends: bool) -> f64 {
         }
         receiver.try_recv_each(|_, message| check(Reads::FirstWord, message.len(), words(message)))
     };
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let message = vec![7; size];
-            for _ in 0..messages {
-                sender.send(&message).expect("sent");
-            }
-            sender.close().expect("closed");
-        });
-        until_all(messages, size, &mut drain)
-    })
+    until_all(sender, size, drain)
 }
 
 /// A thread sends, and this one receives, until all has arrived.
@@ -89,7 +80,17 @@ fn run_with(
         RingShape { ring_bytes: 1 << 20, message_bytes: size as u32, ..RingShape::default() };
     let (a, b) = pair::<BufferedWrite>(device, device, &Config { ring, ..Config::default() })
         .expect("a pair");
-    let (mut sender, mut receiver, messages) = (a.sender, b.receiver, BYTES / size);
+    let (sender, mut receiver) = (a.sender, b.receiver);
+    until_all(sender, size, || drain(&mut receiver))
+}
+
+/// Sends messages from a thread, and receives all of them in this one; bytes a nanosecond.
+fn until_all(
+    mut sender: impl SendHalf,
+    size: usize,
+    mut drain: impl FnMut() -> Result<usize, RecvError>,
+) -> f64 {
+    let messages = BYTES / size;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let message = vec![7; size];
@@ -98,25 +99,16 @@ fn run_with(
             }
             sender.close().expect("closed");
         });
-        until_all(messages, size, &mut || drain(&mut receiver))
-    })
-}
-
-/// Receives all messages; bytes a nanosecond.
-fn until_all(
-    messages: usize,
-    size: usize,
-    drain: &mut impl FnMut() -> Result<usize, RecvError>,
-) -> f64 {
-    let (start, mut received) = (Instant::now(), 0);
-    while received < messages {
-        match drain() {
-            Ok(count) => received += count,
-            Err(RecvError::Empty) => std::hint::spin_loop(),
-            Err(e) => panic!("{e}"),
+        let (start, mut received) = (Instant::now(), 0);
+        while received < messages {
+            match drain() {
+                Ok(count) => received += count,
+                Err(RecvError::Empty) => std::hint::spin_loop(),
+                Err(e) => panic!("{e}"),
+            }
         }
-    }
-    rate((messages * size) as u64, start.elapsed()) / 1e9
+        rate((messages * size) as u64, start.elapsed()) / 1e9
+    })
 }
 
 /// The words of a message.
