@@ -3,6 +3,7 @@
 #[macro_use]
 mod support;
 
+use host::sync::SetOnDrop;
 use rdma_conn::Common;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -610,8 +611,8 @@ fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: Case>() {
                 assert_eq!(receiver.try_recv().map(drop), Err(RecvError::Empty));
             }
         });
+        let _acked = SetOnDrop(&is_acked);
         batch.wait_acked_timeout(ticket, support::PATIENCE).unwrap();
-        is_acked.store(true, Ordering::Release);
     });
     // Flushing sends what has gathered; the batch goes on.
     batch.send(b"flushed").unwrap();

@@ -1,6 +1,8 @@
 //! Locks and condition variables: `parking_lot`'s, and in a world points at which a seed decides which thread
 //! comes first.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 #[cfg(not(feature = "world"))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(feature = "world"))]
@@ -10,6 +12,28 @@ pub use std::sync::OnceLock;
 pub use crate::world::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
+
+/// Sets a flag when it is dropped, so also when its scope panics: threads that go on until the flag is set do not keep
+/// the scope, which waits for them, from ending.
+///
+/// ```
+/// use core::sync::atomic::{AtomicBool, Ordering};
+///
+/// let is_over = AtomicBool::new(false);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+///     let _over = host::sync::SetOnDrop(&is_over);
+/// });
+/// ```
+#[derive(Debug)]
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        // Release: a thread that sees the flag sees what was done before.
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 /// A point that so many threads pass together.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use common::*;
+use host::sync::SetOnDrop;
 use libc::{EBUSY, EINVAL, ENOMEM};
 use verbs_sys::*;
 
@@ -332,7 +333,7 @@ fn polls_look_into_nothing_that_a_resize_has_given_back() {
     std::thread::scope(|scope| {
         for _ in 0..POLLERS {
             scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) || polled.load(Ordering::Relaxed) < RESIZES {
+                while !is_over.load(Ordering::Relaxed) {
                     let all = net.poll_now(queue as *mut ibv_cq);
                     let failed = all.iter().filter(|wc| wc.status != "SUCCESS").count();
                     failures.fetch_add(failed as u64, Ordering::Relaxed);
@@ -340,6 +341,7 @@ fn polls_look_into_nothing_that_a_resize_has_given_back() {
                 }
             });
         }
+        let _over = SetOnDrop(&is_over);
         for n in 0..RESIZES {
             let mut wr = send_wr(n, ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut [], SIGNALED);
             // The shorter queue has room for all.
@@ -350,7 +352,9 @@ fn polls_look_into_nothing_that_a_resize_has_given_back() {
             // SAFETY: the queue is alive.
             unsafe { assert_eq!((net.v.resize_cq)(cq, 16 << (n % 2)), 0) };
         }
-        is_over.store(true, Ordering::Relaxed);
+        while polled.load(Ordering::Relaxed) < RESIZES {
+            std::thread::yield_now();
+        }
     });
     assert_eq!((polled.into_inner(), failures.into_inner()), (RESIZES, 0));
     let [lent, back] = [true, false].map(|lent| {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::mw::{alloc, bind_wr, dealloc, key_of};
 use common::pages::*;
 use common::*;
+use host::sync::SetOnDrop;
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
@@ -57,14 +58,6 @@ fn outcomes(seen: &Seen) -> usize {
 }
 
 /// The other thread ends, also where this one has failed.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn memory_that_goes_in_the_midst_is_an_error_and_no_signal() {
     // So many, and more until each kind of request has been seen to succeed and to fail.

@@ -5,6 +5,7 @@ mod common;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use common::*;
+use host::sync::SetOnDrop;
 use verbs_sys::*;
 
 fn rdma(
@@ -207,6 +208,7 @@ fn observe(p: &Pair, offset: usize, len: usize) {
                 std::thread::yield_now();
             }
         });
+        let _over = SetOnDrop(stop);
         for round in 1..=ROUNDS {
             // SAFETY: the requester's buffer is idle between the writes.
             unsafe { core::ptr::write_bytes(p.buf[0].as_ptr().cast_mut(), round, len) };
@@ -216,7 +218,6 @@ fn observe(p: &Pair, offset: usize, len: usize) {
             assert_eq!(post_send(p.qp[0], &mut wr), 0);
             done(p);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use common::other::*;
 use common::*;
+use host::sync::SetOnDrop;
 use soft_rnic::trace::{Stage, Trace, VARIABLE, Wait, load};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
@@ -395,6 +396,7 @@ fn two_pollers() {
         };
         scope.spawn(poll);
         scope.spawn(poll);
+        let _over = SetOnDrop(&is_over);
         for round in 0..ROUNDS {
             for id in 0..ROUND {
                 let id = round * ROUND + id;
@@ -407,7 +409,6 @@ fn two_pollers() {
             assert_eq!(outstanding(&trace, 0).0, [], "round {round}");
             assert_eq!(trace.completion_queues[0].unpolled, 0, "round {round}");
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     keep(p);
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use host::sync::SetOnDrop;
 use rdma_conn::conn_core::handshake::Reason;
 use rdma_conn::device::{self, Device, OpenError};
 use rdma_conn::handshake::HandshakeError;
@@ -227,18 +228,9 @@ pub(crate) fn engaged<K: Kind, T>(
             tracing::warn!(error = %e, "no thread refuses the connections that come meanwhile");
         }
         // Also when the work panics: the thread would be waited for.
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_over);
         work()
     })
-}
-
-/// Says on its end that something is over.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What it wants, and the stream that it came by.

@@ -3,8 +3,9 @@
 use super::*;
 use crate::*;
 use conn_core::ring::{Geometry, Producer};
+use host::sync::SetOnDrop;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 
 const CAPACITY: usize = 4096;
 const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
@@ -356,6 +357,7 @@ fn claimed_by_three(config: RingConfig, geometry: Geometry, count: u32) {
             sum
         };
         let threads = [(); 3].map(|()| scope.spawn(receive));
+        let over = SetOnDrop(&is_over);
         let (mut batch, mut sent, mut posted) = (CompletionBatch::new(16), 0, 0);
         while sent < count || ring.claimed() < sender.tail() {
             let len = 4 + sent % 290;
@@ -386,7 +388,7 @@ fn claimed_by_three(config: RingConfig, geometry: Geometry, count: u32) {
             ring.land(&send, sender.tail());
             sender.on_head(ring.freed()).unwrap();
         }
-        is_over.store(true, Release);
+        drop(over);
         threads.map(|thread| thread.join().unwrap())
     });
     assert_eq!(sums.iter().sum::<u64>(), u64::from(count) * u64::from(count - 1) / 2);

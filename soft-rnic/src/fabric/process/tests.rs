@@ -18,6 +18,7 @@ use crate::objects::qp_state::State;
 use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};
 use crate::reason::Reason;
 use host::random::Random;
+use host::sync::SetOnDrop;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use verbs_sys::*;

@@ -83,7 +83,9 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(33)));
     peer.receive_from(&qp);
     let file = memory(PIECE.into());
-    let published = whole(&file);
+    // Where it lies, should it be fetched.
+    let addr = vec![7_u8; PIECE as usize].leak().as_ptr().expose_provenance() as u64;
+    let published = PublishedRegion { addr, ..whole(&file) };
     let keys = [1, 2, 1].map(key);
     let piece = |key| ibv_sge { addr: 0, length: PIECE, lkey: key };
     keys.iter().for_each(|key| peer.directory.publish(*key, &published));
@@ -93,7 +95,7 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
     let parties = u64::from(qp.num) | u64::from(far(slot(33))) << 32;
     let generation = u64::from(qp.responder.lock().generation);
     let (is_over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (directory, mut done) = (&peer.directory, 0);
+    let (directory, mut done, mut fetched) = (&peer.directory, 0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -101,6 +103,7 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
                 rounds.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let _over = SetOnDrop(&is_over);
         for at in 0..MESSAGES {
             // The other thread has a processor.
             let seen = rounds.load(Ordering::Relaxed);
@@ -113,14 +116,22 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
             let len = u64::from(3 * PIECE) << 32;
             peer.rings.scribble_request(at, [kinds, parties, numbered, len, 0, 3, 0, 0]);
             let mut deferred = DeferredWork::default();
-            peer.progress.run(&crate::objects::device::default_device(), &mut deferred);
+            let device = crate::objects::device::default_device();
+            peer.progress.run(&device, &mut deferred);
+            // Where the key's version is not the one that was mapped, its bytes are fetched.
+            if let Some(mut fetch) = peer.progress.next_fetch(|_| true) {
+                let is_there = fetch.run();
+                peer.progress.is_over(*fetch, is_there);
+                peer.progress.run(&device, &mut deferred);
+                fetched += 1;
+            }
             deferred.run();
             let reply = reply_at(&peer.pair.outgoing, at).unwrap().unwrap();
             done += u32::from(reply.verdict == Reply::Done);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(done, MESSAGES);
+    assert!(fetched < MESSAGES, "none was gathered out of mappings");
 }
 
 /// More than the kernel grants mappings (`vm.max_map_count`, 65,530).
