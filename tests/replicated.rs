@@ -72,6 +72,13 @@ impl Member {
         }
     }
 
+    /// What this member has set a key to; "-" for nothing.
+    fn get(&mut self, key: &str) -> String {
+        self.say(&format!("get {key}"));
+        let line = self.hear(&format!("{key} "));
+        line[key.len() + 1..].to_owned()
+    }
+
     fn dump(&mut self) -> BTreeMap<String, String> {
         self.say("dump");
         let mut all = BTreeMap::new();
@@ -131,10 +138,16 @@ fn nothing_acknowledged_is_lost(victim: usize, moment: u64) {
     // It acknowledges in its order: these, and what it has said meanwhile.
     let said = std::iter::from_fn(|| dead.output.recv().ok());
     let later = said.filter(|line| line.starts_with("ok ")).count() as u64;
-    for member in &mut members {
+    for (n, member) in members.iter_mut().enumerate() {
         member.hear("met");
-        member.say("set last 1");
-        member.hear("ok last");
+        member.say(&format!("set last{n} 1"));
+    }
+    // A value is acknowledged when it is set at the member that was asked; the other one may learn later that it may
+    // set it, too.
+    for member in &mut members {
+        for last in 0..2 {
+            while member.get(&format!("last{last}")) == "-" {}
+        }
     }
     let stores: Vec<_> = members.iter_mut().map(Member::dump).collect();
     let has = |rank: usize, number: u64| {

@@ -370,7 +370,8 @@ fn an_experiment_may_ask_for_a_curve_of_a_model() {
     assert!(out.file("index.html").contains("LogGP"));
     // Beside it is the curve of the device itself, and how far each is from what was measured.
     let report: Value = serde_json::from_str(&out.file("report.json")).unwrap();
-    assert!(report["manifest"]["calibration"]["o_snd_ns"].as_f64().unwrap() > 0.0);
+    // Beside other programs, a cost may be measured as none.
+    assert!(report["manifest"]["calibration"]["o_snd_ns"].as_f64().unwrap() >= 0.0);
     let labels = report["figures"][0]["predicted"].as_array().unwrap().iter();
     let labels: Vec<&str> = labels.map(|curve| curve["label"].as_str().unwrap()).collect();
     assert!(labels.contains(&"LogGP") && labels.contains(&"model: 16 B"), "{labels:?}");

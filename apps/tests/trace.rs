@@ -82,6 +82,13 @@ impl Traced {
         kill_process(Pid::from_child(&self.0.0), signal).unwrap();
     }
 
+    /// Stops the process; it has stopped when this returns.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let options = rustix::process::WaitOptions::UNTRACED;
+        rustix::process::waitpid(Some(Pid::from_child(&self.0.0)), options).unwrap();
+    }
+
     fn kill(&mut self) {
         self.0.0.kill().unwrap();
         self.0.0.wait().unwrap();
@@ -182,11 +189,20 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     };
     let own = format!("{file}.{}", client.number());
     let sent = |line: &Value| request(line, "SEND").is_some_and(|send| send["stage"] == "sent");
-    // Where it is stopped between its reply and its own message, the client waits for that one.
+    // Where it is stopped between its reply and its own message, the client waits for that one. It is stopped, too: an
+    // answer that lies there already may be taken between two looks.
     let start = Instant::now();
     loop {
-        server.signal(Signal::STOP);
-        if (0..LOOKS).any(|_| look(&own, sent).is_some()) {
+        server.stop();
+        let found = (0..LOOKS).any(|_| {
+            client.stop();
+            let found = look(&own, sent).is_some();
+            if !found {
+                client.signal(Signal::CONT);
+            }
+            found
+        });
+        if found {
             break;
         }
         assert!(start.elapsed() < PATIENCE, "no SEND was on its way");

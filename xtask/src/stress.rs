@@ -64,6 +64,8 @@ struct Program {
     executable: PathBuf,
     /// Of its package, where cargo runs it.
     folder: PathBuf,
+    /// Held while it runs: tests of a program have addresses of their own, which they would share with themselves.
+    runs: Mutex<()>,
 }
 
 pub(crate) fn run(args: &StressArgs) -> Result<()> {
@@ -131,7 +133,12 @@ fn program(artifact: Artifact) -> Option<Program> {
     // Unit tests have the name of what they are of.
     let unit = if target.kind.iter().any(|kind| kind == "test") { "" } else { " (unit tests)" };
     let name = format!("{package}/{}{unit}", target.name);
-    executable.filter(|_| profile.test).map(|executable| Program { name, executable, folder })
+    executable.filter(|_| profile.test).map(|executable| Program {
+        name,
+        executable,
+        folder,
+        runs: Mutex::new(()),
+    })
 }
 
 /// Starts the threads that the tests run beside; they end with this process.
@@ -153,6 +160,7 @@ fn keep_processors_busy() -> Result<()> {
 
 /// Runs a program once, as cargo does, for the run `time`; why it has failed, with what it has printed.
 fn run_once(program: &Program, time: u32) -> Result<Option<String>> {
+    let _alone = program.runs.lock().expect("no panic");
     let name =
         program.executable.file_name().context("a program has a name")?.display().to_string();
     let printed = std::env::temp_dir().join(format!("stress-{}-{name}-{time}", std::process::id()));
