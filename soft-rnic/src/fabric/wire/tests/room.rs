@@ -153,8 +153,16 @@ impl Unreliable {
         // SAFETY: a request of memory that is registered, and a live queue pair.
         unsafe {
             let opcode = ibv_wr_opcode::IBV_WR_SEND;
-            let mut wr = ibv_send_wr { opcode, sg_list: &mut from, num_sge: 1, ..zeroed() };
+            let send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+            let mut wr =
+                ibv_send_wr { opcode, sg_list: &mut from, num_sge: 1, send_flags, ..zeroed() };
             assert_eq!(post_send(self.qp.as_abi(), &mut wr, &mut null_mut()), 0);
+            // The next one has room.
+            let mut wc: ibv_wc = zeroed();
+            while ibv_poll_cq((*self.qp.as_abi()).send_cq, 1, &mut wc) == 0 {
+                host::thread::yield_now();
+            }
+            assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
         }
     }
 }
@@ -169,13 +177,18 @@ fn others_send_while_a_long_message_of_an_unreliable_connection_goes() {
     let found = (0..200).any(|_| {
         let before = sent();
         std::thread::scope(|scope| {
-            scope.spawn(|| sender.send());
+            let sending = scope.spawn(|| sender.send());
             loop {
                 let tx = wire.tx.lock();
                 let n = (sent() - before) as usize;
                 drop(tx);
                 if n > 0 {
                     break n < MESSAGE / MTU / 2;
+                }
+                // It has failed: its panic is this test's.
+                if sending.is_finished() {
+                    sending.join().unwrap();
+                    break false;
                 }
                 host::thread::yield_now();
             }
