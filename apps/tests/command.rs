@@ -701,14 +701,6 @@ fn a_lone_message_waits_for_the_deadline_and_for_no_other_message() {
     assert_eq!((&lines[0]["forced_pushes"], &lines[2]["forced_pushes"]), (&0.into(), &0.into()));
 }
 
-/// Of a member that sends one message at a time: the next one does not come before.
-#[test]
-fn a_flush_follows_its_message_at_once() {
-    let common = ["multicast", "--lone", "--messages", "5", "--deadline-us", "60000000"];
-    let lines = json(&[&common[..], &["--push", "every:250", "--flush-every", "1"]].concat());
-    assert_eq!(lines[0]["forced_pushes"], 0, "{}", lines[0]);
-}
-
 #[test]
 fn a_multicast_of_its_own_takes_ten_operations_and_a_batch_shares_them() {
     let common = ["multicast", "--members", "3", "--size", "100", "--messages", "20000"];

@@ -159,7 +159,10 @@ impl Load {
     }
 
     fn one(&mut self, now: Instant) -> Result<(), SendError> {
-        self.flush_if_due()?;
+        if self.flush_every.is_some() && self.until_flush == 0 {
+            self.sender.flush()?;
+            self.until_flush = self.flush_every.unwrap_or(0);
+        }
         stamp(&mut self.bytes, self.sent, now - self.began);
         let ticket = self.sender.try_send(&self.bytes)?;
         if let Some(lone) = &mut self.lone {
@@ -171,15 +174,6 @@ impl Load {
             burst.sent(self.sent, ticket);
         }
         self.until_flush = self.until_flush.saturating_sub(1);
-        self.flush_if_due()
-    }
-
-    /// Flushes behind the last message of so many.
-    fn flush_if_due(&mut self) -> Result<(), SendError> {
-        if let Some(every) = self.flush_every.filter(|_| self.until_flush == 0) {
-            self.sender.flush()?;
-            self.until_flush = every;
-        }
         Ok(())
     }
 
