@@ -64,8 +64,7 @@ impl Pair {
         Pair { ah: ah(&nets[0], group), nets, sender, member, group }
     }
 
-    /// The system drops datagrams to groups of an interface that is not up yet, and it says so of a new one before: the
-    /// datagram is sent until it comes.
+    /// A datagram to a group may be lost, as where its interface has just been made: it is sent again until it comes.
     fn exchange(&self, number: u32) {
         let end = host::time::now() + PATIENCE;
         let mut again = host::time::now();
