@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use host::plant::{Plant, is_planted};
-use host::thread::{spin_loop, yield_now, yield_until};
+use host::thread::{spin_loop, yield_until};
 
 use crate::keepalive::SHORTEST_KEEPALIVE;
 
@@ -418,7 +418,9 @@ impl Idle {
         // A wait that has slept polls once for each sleep: where many threads wait, their polls
         // would take the processor from the one that they wait for.
         let sleeps_at_once = self.slept || self.strategy.spin_time() == Some(Duration::ZERO);
-        if !sleeps_at_once && self.polls < POLLS_PER_YIELD.get() {
+        // Where it rests between two looks, each look may come late.
+        let polls_on = self.polls < POLLS_PER_YIELD.get() && !host::has_own_processor();
+        if !sleeps_at_once && polls_on {
             spin_loop();
             return Step::Again;
         }
@@ -466,11 +468,10 @@ impl Idle {
             return Step::Sleep(self.deadline.remaining(now).min(probe.remaining(now)));
         }
         // Two ends of a connection may share a core: let the other one run.
-        match self.next_change(since, probe) {
-            Some(until) => yield_until(until),
-            None => yield_now(),
-        }
-        self.yielded = Some(Yield::of(host::time::since(now)));
+        yield_until(self.next_change(since, probe));
+        // A rest tells nothing about processors.
+        let yielded = || Yield::of(host::time::since(now));
+        self.yielded = (!host::has_own_processor()).then(yielded);
         Step::Again
     }
 

@@ -37,6 +37,25 @@ pub fn point() {
     world::here(|here| here.point("point"));
 }
 
+/// Says that the calling thread polls what lies at this address, a word or a queue: in a world where threads have a
+/// processor each, [`thread::yield_until`] lasts until it [changes].
+#[inline(always)]
+pub fn looks_at<T: ?Sized>(what: *const T) {
+    #[cfg(feature = "world")]
+    world::here(|here| here.looks_at(what.addr()));
+    #[cfg(not(feature = "world"))]
+    let _ = what;
+}
+
+/// Says that so many bytes from this address on have changed, or the queue there: the other side of [`looks_at`].
+#[inline(always)]
+pub fn changes<T: ?Sized>(from: *const T, len: usize) {
+    #[cfg(feature = "world")]
+    world::here(|here| here.changes(from.addr(), len));
+    #[cfg(not(feature = "world"))]
+    let _ = (from, len);
+}
+
 /// Says that something has happened: a message has come. A world in which threads only poll lets time pass faster.
 #[inline]
 pub fn progress() {

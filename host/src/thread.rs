@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 #[cfg(feature = "world")]
 use crate::world::{Task, here};
 
@@ -57,16 +59,43 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// [`yield_now`] of a thread that polls until `until` at the latest: in a world in which all threads poll, time passes
-/// until then.
+/// [`yield_now`] of a thread that polls, until `until` at the latest if it is given: in a world in which all threads
+/// poll, time passes until then. Where each thread has a processor, this one rests until what it
+/// [has looked at](crate::looks_at) since it last did has changed, and for 20 µs at most.
 #[inline]
-pub fn yield_until(until: std::time::Instant) {
+pub fn yield_until(until: Option<std::time::Instant>) {
     #[cfg(feature = "world")]
-    if here(|here| here.spin("yield", Some(until))).is_some() {
+    if here(|here| here.rest(until)).is_some() {
         return;
     }
     let _ = until;
     std::thread::yield_now();
+}
+
+/// Keeps the processor until then. Where each thread of a world has one, others go on meanwhile.
+#[inline]
+pub fn work_until(until: std::time::Instant) {
+    #[cfg(feature = "world")]
+    if here(|here| here.work_until(until)) == Some(true) {
+        return;
+    }
+    while crate::time::now() < until {
+        spin_loop();
+    }
+}
+
+/// Has the calling thread, with the threads and processes that it starts, stay on the processor of this number, among
+/// those that it may run on. Threads of a world run one at a time: handing over to one on another processor takes up to
+/// ten times as long.
+pub fn stay_on_processor(number: usize) {
+    let Ok(all) = sched_getaffinity(None) else { return };
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|at| all.is_set(*at)).collect();
+    let mut one = CpuSet::new();
+    if let Some(at) = number.checked_rem(allowed.len()).map(|nth| allowed[nth]) {
+        one.set(at);
+        // It only saves time.
+        let _ = sched_setaffinity(None, &one);
+    }
 }
 
 /// The number of the processor that the calling thread runs on: threads of a world share one.

@@ -150,11 +150,11 @@ pub fn wall_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// The time that this thread has had a processor for; in a world, that the world has lasted.
+/// The time that this thread has had a processor for; in a world, from the world's begin and without its waits.
 #[must_use]
 pub fn thread_cpu() -> Duration {
     #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+    if let Some(ns) = crate::world::here(crate::world::Here::busy_ns) {
         return Duration::from_nanos(ns);
     }
     let time = Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)));

@@ -28,6 +28,7 @@ mod here;
 mod schedule;
 mod state;
 pub mod sync;
+mod watch;
 
 pub use here::{Here, Task, fail, here, note, on_node, start_timer, uninterrupted, wait_for_fds};
 pub use state::{Failure, Limits, Nature, NodeId, Report};

@@ -12,7 +12,6 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use host::plant::Plant;
 use host::world::Limits;
-use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 use worlds::case::{Case, Connection, Place};
 use worlds::play::play_with;
@@ -137,7 +136,7 @@ fn make_smaller(args: &Args, case: &Case) -> Result<ExitCode> {
 
 /// Runs a share of the seeds, up to the first that fails: its threads stay.
 fn work(args: &Args, stride: u64) -> Result<ExitCode> {
-    stay_on_a_processor(args.from as usize);
+    host::thread::stay_on_processor(args.from as usize);
     for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
         let case = Case::draw(seed, args.protocol, args.world);
         let (report, ended) = play_with(&case, limits(args, Limits::default().events), args.plant);
@@ -152,18 +151,6 @@ fn work(args: &Args, stride: u64) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Threads of a world run one at a time: handing over to one on the same processor takes half the time.
-fn stay_on_a_processor(nth: usize) {
-    let Ok(all) = rustix::thread::sched_getaffinity(None) else { return };
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|at| all.is_set(*at)).collect();
-    let mut one = CpuSet::new();
-    if let Some(at) = allowed.get(nth % allowed.len().max(1)) {
-        one.set(*at);
-        // It only saves time.
-        let _ = rustix::thread::sched_setaffinity(None, &one);
-    }
 }
 
 /// The sum of all worlds.

@@ -210,6 +210,9 @@ impl Pacer {
     #[inline]
     pub(crate) fn wait(&mut self) {
         let Some(interval) = self.interval else { return };
+        if host::has_own_processor() {
+            host::thread::work_until(self.next);
+        }
         let mut now = host::time::now();
         while now < self.next {
             host::thread::spin_loop();

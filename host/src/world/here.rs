@@ -159,6 +159,56 @@ impl Here {
         }
     }
 
+    /// The calling thread has found nothing in what it has looked at. Where it has a processor of its own, it rests until
+    /// that changes.
+    pub(crate) fn rest(&self, until: Option<Instant>) {
+        if !self.world.own_processors {
+            return self.spin("yield", until);
+        }
+        let until = until.map(|at| nanoseconds(at.saturating_duration_since(self.world.epoch)));
+        let mut state = self.world.state.lock();
+        state.step("yield");
+        let (has_news, end) = state.begin_rest(self.id, until);
+        if state.is_over || has_news && state.tasks[self.id].uninterrupted == 0 {
+            let leaves = state.is_over;
+            return self.world.hand_on(state, self.id, leaves);
+        }
+        if state.tasks[self.id].uninterrupted > 0 {
+            return;
+        }
+        drop(state);
+        self.world.block(self.id, On::News, Some(end));
+        self.world.state.lock().tasks[self.id].watch.clear();
+    }
+
+    /// Waits until then, busily, if the calling thread has a processor of its own; whether it has.
+    pub(crate) fn work_until(&self, until: Instant) -> bool {
+        if self.world.own_processors && until > self.now() {
+            self.block(On::Work, Some(until));
+        }
+        self.world.own_processors
+    }
+
+    pub(crate) fn looks_at(&self, thing: usize) {
+        if self.world.own_processors {
+            self.world.state.lock().tasks[self.id].watch.add(thing);
+        }
+    }
+
+    pub(crate) fn changes(&self, from: usize, len: usize) {
+        if self.world.own_processors {
+            let mut state = self.world.state.lock();
+            state.tasks.iter_mut().for_each(|task| task.watch.change(from, len));
+        }
+    }
+
+    /// The time in which the calling thread has not waited.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.point("now");
+        let state = self.world.state.lock();
+        state.now - state.tasks[self.id].waited_ns
+    }
+
     /// Number of the world, different from that of each other world that exists, and not 0.
     pub(crate) fn number(&self) -> usize {
         Arc::as_ptr(&self.world).addr()
@@ -169,7 +219,7 @@ impl Here {
     }
 
     pub(crate) fn has_own_processor(&self) -> bool {
-        self.world.state.lock().nature.own_processors
+        self.world.own_processors
     }
 
     pub(crate) fn is_short(&self) -> bool {

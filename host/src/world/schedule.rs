@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, Status, TaskState};
+use super::watch::Watch;
 
 /// Real time after which a thread that comes to no point is said to do so for ever.
 const STUCK: Duration = Duration::from_secs(30);
@@ -16,6 +17,8 @@ const STUCK: Duration = Duration::from_secs(30);
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) epoch: Instant,
+    /// Each thread has a processor of its own ([`Nature::own_processors`]).
+    pub(super) own_processors: bool,
     ended: Condvar,
 }
 
@@ -24,6 +27,7 @@ impl Shared {
         Shared {
             state: Mutex::new(State::new(seed, nature, limits)),
             epoch: Instant::now(),
+            own_processors: nature.own_processors,
             ended: Condvar::new(),
         }
     }
@@ -42,6 +46,8 @@ impl Shared {
             not_before: 0,
             uninterrupted: 0,
             spins: Spins::default(),
+            watch: Watch::default(),
+            waited_ns: 0,
         });
         state.progress();
         id
@@ -51,7 +57,7 @@ impl Shared {
     pub(super) fn begin(&self, first: usize) {
         let mut state = self.state.lock();
         state.running = first;
-        hand_to(&state, first);
+        self.hand_to(state, Some(first));
     }
 
     /// The world has ended, one way or the other.
@@ -80,11 +86,7 @@ impl Shared {
             return;
         }
         let baton = Arc::clone(&state.tasks[me].baton);
-        match next {
-            Some(next) => hand_to(&state, next),
-            None => _ = self.ended.notify_all(),
-        }
-        drop(state);
+        self.hand_to(state, next);
         wait_for(&baton);
     }
 
@@ -95,8 +97,13 @@ impl Shared {
             state.fail(format!("a thread waits for {on:?} where it may not be interrupted"));
         }
         state.lock_waiters += u32::from(matches!(on, On::Lock(_)));
+        let (is_busy, began) = (matches!(on, On::News | On::Work), state.now);
         state.tasks[me].status = Status::Blocked { on, deadline };
         self.hand_on(state, me, false);
+        if !is_busy {
+            let mut state = self.state.lock();
+            state.tasks[me].waited_ns += state.now - began;
+        }
     }
 
     /// Thread `me` has ended.
@@ -108,20 +115,26 @@ impl Shared {
         }
         state.progress();
         state.wake(usize::MAX, |on| matches!(on, On::End(id) if *id == me));
-        match state.choose(None) {
-            Some(next) => hand_to(&state, next),
-            None => _ = self.ended.notify_all(),
-        }
+        let next = state.choose(None);
+        self.hand_to(state, next);
     }
-}
 
-fn hand_to(state: &State, next: usize) {
-    let task = &state.tasks[next];
-    // Release: what this thread has written is visible to the next one.
-    task.baton.store(true, Ordering::Release);
-    // A thread that has not begun looks at the baton when it does.
-    if let Some(thread) = &task.thread {
-        thread.unpark();
+    /// Hands the baton to this thread, or, without one, ends the world.
+    fn hand_to(&self, state: MutexGuard<'_, State>, next: Option<usize>) {
+        let Some(next) = next else {
+            self.ended.notify_all();
+            return;
+        };
+        let task = &state.tasks[next];
+        // Release: what this thread has written is visible to the next one.
+        task.baton.store(true, Ordering::Release);
+        // A thread that has not begun looks at the baton when it does, behind the lock.
+        let thread = task.thread.clone();
+        // The next one takes the lock soon.
+        drop(state);
+        if let Some(thread) = thread {
+            thread.unpark();
+        }
     }
 }
 

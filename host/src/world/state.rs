@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::plant::kinds::Plant;
 use crate::random::generator::Random;
 
+use super::watch::Watch;
+
 /// A part of a world that fails as one: a process, or a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeId(pub(super) u32);
@@ -126,6 +128,10 @@ pub(super) enum On {
     Fds(Vec<OwnedFd>),
     /// The end of another thread.
     End(usize),
+    /// A change of what the thread has looked at ([`Watch`]).
+    News,
+    /// Only the deadline: it has something to do until then.
+    Work,
 }
 
 /// Without addresses and descriptors, which differ from run to run.
@@ -137,6 +143,8 @@ impl std::fmt::Debug for On {
             On::Lock(_) => "a lock",
             On::Condition(_) => "a condition variable",
             On::Fds(_) => "input of a descriptor",
+            On::News => "a change of what it looks at",
+            On::Work => "its work",
             On::End(task) => return write!(f, "the end of thread {task}"),
         })
     }
@@ -165,6 +173,9 @@ pub(super) struct TaskState {
     /// Points in here do not switch.
     pub(super) uninterrupted: u32,
     pub(super) spins: Spins,
+    pub(super) watch: Watch,
+    /// Time that it has spent in waits.
+    pub(super) waited_ns: u64,
 }
 
 /// Vain polls of a thread.
@@ -240,6 +251,8 @@ const MANY_SPINS: u32 = 32;
 /// Vain polls of such a thread after another one's time has come, which may do something then.
 const MORE_SPINS: u32 = 8;
 const IDLE_SHARE: u64 = 256;
+/// The longest rest of a thread that polls: what it looks at may change without a word.
+const LONGEST_REST_NS: u64 = 20_000;
 /// Time of a vain poll, where each thread has a processor of its own.
 const VAIN_POLL_NS: u64 = 20;
 /// One of so many turns may go to such a thread while others have something to do: it may have been given something
@@ -363,6 +376,18 @@ impl State {
         }
     }
 
+    /// A thread begins to rest, until then at the latest: whether something has changed that it has looked at, and when
+    /// its rest ends.
+    pub(super) fn begin_rest(&mut self, task: usize, until: Option<u64>) -> (bool, u64) {
+        let end = until.unwrap_or(u64::MAX).min(self.now + LONGEST_REST_NS);
+        let watch = &mut self.tasks[task].watch;
+        let has_news = watch.has_news() || end <= self.now;
+        if has_news {
+            watch.clear();
+        }
+        (has_news, end)
+    }
+
     pub(super) fn progress(&mut self) {
         self.happenings += 1;
         (self.happened_at, self.outside_tries) = (self.now, 0);
@@ -411,14 +436,16 @@ impl State {
             let _ = is_due.then(|| rustix::io::write(fd, &1_u64.to_ne_bytes()));
             !is_due
         });
+        let with_input = self.with_input();
         let mut runnable = Vec::with_capacity(self.tasks.len());
         let mut has_timed_out = false;
         for (id, task) in self.tasks.iter_mut().enumerate() {
             let mut is_late = false;
             let is_over = match &task.status {
                 Status::Ready => true,
-                Status::Blocked { on: On::Fds(fds), .. } if is_readable(fds) => true,
+                Status::Blocked { on: On::Fds(_), .. } if with_input.contains(&id) => true,
                 Status::Blocked { on: On::Token, .. } if task.has_token => true,
+                Status::Blocked { on: On::News, .. } if task.watch.has_news() => true,
                 Status::Blocked { deadline, .. } => {
                     is_late = true;
                     deadline.is_some_and(|at| at <= now)
@@ -432,9 +459,10 @@ impl State {
                 if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
                     self.lock_waiters -= 1;
                 }
+                let looks = matches!(&task.status, Status::Blocked { on: On::News, .. });
                 task.status = Status::Ready;
-                has_timed_out |= is_late;
-                if !is_late {
+                has_timed_out |= is_late && !looks;
+                if !is_late && !looks {
                     self.happenings += 1;
                     self.happened_at = now;
                 }
@@ -452,6 +480,22 @@ impl State {
             }
         }
         runnable
+    }
+
+    /// The threads that wait for input of a descriptor which has some.
+    fn with_input(&self) -> Vec<usize> {
+        let (mut polled, mut of) = (Vec::new(), Vec::new());
+        for (id, task) in self.tasks.iter().enumerate() {
+            let Status::Blocked { on: On::Fds(fds), .. } = &task.status else { continue };
+            polled.extend(fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            of.resize(polled.len(), id);
+        }
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if polled.is_empty() || rustix::event::poll(&mut polled, Some(&at_once)) == Ok(0) {
+            return Vec::new();
+        }
+        let has_input = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        polled.iter().zip(of).filter(|(polled, _)| has_input(polled)).map(|(_, id)| id).collect()
     }
 
     /// When the next thread can run that cannot run now.
@@ -538,10 +582,4 @@ impl State {
             self.progress();
         }
     }
-}
-
-fn is_readable(fds: &[OwnedFd]) -> bool {
-    let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }

@@ -185,7 +185,9 @@ impl SharedRegion {
     /// [`RegionError`]: out of bounds, or not aligned to 8.
     #[inline]
     pub fn load_u64(&self, offset: usize) -> Result<u64, RegionError> {
-        Ok(self.word(offset)?.load(Ordering::Relaxed))
+        let word = self.word(offset)?;
+        host::looks_at(word);
+        Ok(word.load(Ordering::Relaxed))
     }
 
     /// Stores a word at `offset`: relaxed, see [`publish_tail`](Self::publish_tail).
@@ -194,7 +196,9 @@ impl SharedRegion {
     /// [`RegionError`]: out of bounds, or not aligned to 8.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RegionError> {
-        self.word(offset)?.store(value, Ordering::Relaxed);
+        let word = self.word(offset)?;
+        word.store(value, Ordering::Relaxed);
+        host::changes(word, 8);
         Ok(())
     }
 
@@ -208,7 +212,9 @@ impl SharedRegion {
     /// [`RegionError`]: out of bounds, or not aligned to 8.
     #[inline]
     pub fn publish_tail(&self, offset: usize, value: u64) -> Result<(), RegionError> {
-        self.word(offset)?.store(value, Ordering::Release);
+        let word = self.word(offset)?;
+        word.store(value, Ordering::Release);
+        host::changes(word, 8);
         Ok(())
     }
 
@@ -224,7 +230,9 @@ impl SharedRegion {
     /// [`RegionError`]: out of bounds, or not aligned to 8.
     #[inline]
     pub fn observe_arrival(&self, offset: usize) -> Result<u64, RegionError> {
-        Ok(self.word(offset)?.load(Ordering::Acquire))
+        let word = self.word(offset)?;
+        host::looks_at(word);
+        Ok(word.load(Ordering::Acquire))
     }
 
     /// Loads the byte at `offset`, as [`observe_arrival`](Self::observe_arrival) loads a
@@ -249,7 +257,9 @@ impl SharedRegion {
     #[inline]
     pub fn observe_byte(&self, offset: usize) -> Result<u8, RegionError> {
         self.span(offset, 1)?;
-        Ok(self.word_at(offset & !7).load(Ordering::Acquire).to_ne_bytes()[offset & 7])
+        let word = self.word_at(offset & !7);
+        host::looks_at(word.as_ptr().wrapping_byte_add(offset & 7));
+        Ok(word.load(Ordering::Acquire).to_ne_bytes()[offset & 7])
     }
 
     /// Stores the byte at `offset`, as [`publish_tail`](Self::publish_tail) stores a word.

@@ -52,12 +52,14 @@ unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
 /// What was there before an atomic operation.
 pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     // AcqRel: an atomic synchronises all users of the word.
-    match wqe.op {
+    let was = match wqe.op {
         Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
         _ => word
             .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
             .unwrap_or_else(|seen| seen),
-    }
+    };
+    host::changes(word, 8);
+    was
 }
 
 impl Delivery<'_, '_> {

@@ -11,13 +11,7 @@ use crate::objects::state::Device;
 pub(crate) fn charge(start: Instant, cost: u64) {
     // The look at the clock that finds that the time is over takes a part of it.
     let end = start + Duration::from_nanos(cost.saturating_sub(look()));
-    if host::has_own_processor() {
-        // Others go on meanwhile.
-        return host::time::sleep(end.saturating_duration_since(host::time::now()));
-    }
-    while host::time::now() < end {
-        host::thread::spin_loop();
-    }
+    host::thread::work_until(end);
 }
 
 /// How long a look at the clock takes, in nanoseconds.
