@@ -12,12 +12,15 @@ pub(crate) struct Calibration {
     /// The processor takes a completion: one, and one of 32.
     pub(crate) o_rcv_ns: f64,
     pub(crate) o_rcv_batched_ns: f64,
+    /// The processor takes a message of at most 32 bytes, in addition.
+    #[serde(default)]
+    pub(crate) o_small_ns: f64,
     /// The processor posts a receive: one, and one of a list of 8.
     pub(crate) o_post_ns: f64,
     pub(crate) o_post_batched_ns: f64,
-    /// From a post of one byte to its completion, without the post and the poll.
+    /// From a post of 64 bytes to its completion, without the post and the poll.
     pub(crate) g_ns: f64,
-    /// From a post of one byte to its arrival, without the post and the poll: the network and both
+    /// From a post of 64 bytes to its arrival, without the post and the poll: the network and both
     /// cards.
     pub(crate) l_ns: f64,
     /// A byte of long messages that follow each other, and of one alone.
@@ -25,7 +28,7 @@ pub(crate) struct Calibration {
     #[serde(default)]
     pub(crate) gap_per_byte_alone_ns: f64,
     /// The card handles a message of a stream: of several queue pairs, of one, and of several that
-    /// receive from a shared queue (of 64 bytes; the others have one).
+    /// receive from a shared queue, of 64 bytes each.
     #[serde(default)]
     pub(crate) o_nic_ns: f64,
     #[serde(default)]

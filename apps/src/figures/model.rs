@@ -284,8 +284,7 @@ impl Model {
             o_snd: call(of.o_snd_ns, of.o_snd_batched_ns, 8.0),
             o_rcv: call(of.o_rcv_ns, of.o_rcv_batched_ns, 32.0),
             o_post: call(of.o_post_ns, of.o_post_batched_ns, 8.0),
-            // Those that were measured were small: it is part of `o_rcv`.
-            o_small: 0.0,
+            o_small: of.o_small_ns / 1e3,
             o_nic: of.o_nic_ns / 1e3,
             o_queue: of.o_queue_ns / 1e3,
             o_srq: of.o_srq_ns / 1e3,

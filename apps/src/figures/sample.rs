@@ -32,6 +32,7 @@ pub(super) fn calibration() -> Calibration {
         o_snd_batched_ns: 16.0,
         o_rcv_ns: 52.0,
         o_rcv_batched_ns: 17.0,
+        o_small_ns: 23.0,
         o_post_ns: 16.0,
         o_post_batched_ns: 7.0,
         g_ns: 3400.0,

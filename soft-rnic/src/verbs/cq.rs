@@ -12,6 +12,7 @@ use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Armed, Channel, Context, Cq, Device, Element, Extended, Ring};
 use crate::objects::users::NewUser;
+use crate::schedule::distance::card::SMALL;
 use crate::schedule::distance::charge::charge;
 use crate::{errno, limits};
 
@@ -177,6 +178,7 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<
     let device = &cq.context.device;
     let card = if device.is_synchronous() { None } else { device.card() };
     let card = card.map(|card| (card, host::time::now()));
+    host::looks_at(cq);
     if !device.is_synchronous() {
         crate::schedule::sim::steps_before_poll(device);
         crate::schedule::distance::look(device);
@@ -192,12 +194,27 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<
         unsafe { watch_poll(cq, wc, n) };
     }
     if let Some((card, start)) = card {
-        charge(start, card.poll(n));
+        // SAFETY: `n` completions were written there.
+        charge(start, card.poll(n, unsafe { small_receives(wc, n) }));
     }
     if n == 0 && cq.dead.load(Ordering::Relaxed) {
         return Err(errno::EINVAL);
     }
     Ok(n)
+}
+
+/// How many of these are of messages that a card puts into their completion.
+///
+/// # Safety
+/// `wc` has `n` completions, as words.
+unsafe fn small_receives(wc: *const ibv_wc, n: u32) -> u32 {
+    let is_small = |i: &u32| {
+        // SAFETY: the caller's promise.
+        let words = unsafe { wc.add(*i as usize).cast::<[u64; 6]>().read_unaligned() };
+        // Status and opcode; the number of bytes is behind the vendor's error.
+        words[1] == u64::from(ibv_wc_opcode::IBV_WC_RECV.0) << 32 && words[2] >> 32 <= SMALL
+    };
+    (0..n).filter(is_small).count() as u32
 }
 
 /// Traces and checks what a poll has taken.

@@ -22,6 +22,8 @@ pub(crate) struct Card {
     request: f64,
     poll: f64,
     completion: f64,
+    /// A completion of a message of at most [`SMALL`] bytes, which are in it, in addition.
+    small: f64,
     receive_doorbell: f64,
     receive: f64,
     /// The card handles a message, at either end.
@@ -42,8 +44,8 @@ pub(crate) struct Card {
     reads: u32,
 }
 
-/// Bytes of the longest message that a shared receive queue does not slow down.
-const SMALL: u64 = 32;
+/// Bytes of the longest message that comes inside its completion: a shared receive queue does not slow it down.
+pub(crate) const SMALL: u64 = 32;
 
 /// What the calls of a card cost their caller, in nanoseconds: each call, and each request, completion
 /// or receive of it.
@@ -83,6 +85,7 @@ const CONNECTX5: Card = Card {
     request: 1.0,
     poll: 36.0,
     completion: 16.0,
+    small: 23.0,
     receive_doorbell: 10.3,
     receive: 5.7,
     message: 20.0,
@@ -100,8 +103,9 @@ impl Card {
     #[must_use]
     pub(crate) fn named(name: &str, slow: f64) -> Option<Card> {
         let mut card = (name == "connectx5").then_some(CONNECTX5)?;
-        let Card { doorbell, request, poll, completion, receive_doorbell, receive, .. } = &mut card;
-        for cost in [doorbell, request, poll, completion, receive_doorbell, receive] {
+        let Card { doorbell, request, poll, completion, small, receive_doorbell, receive, .. } =
+            &mut card;
+        for cost in [doorbell, request, poll, completion, small, receive_doorbell, receive] {
             *cost *= slow;
         }
         let Card { message, latency, acknowledgement, byte, .. } = &mut card;
@@ -136,13 +140,14 @@ impl Card {
         (self.doorbell + f64::from(requests) * self.request) as u64
     }
 
-    /// What a poll costs that has found so many completions: one that finds none takes the time
+    /// What a poll costs that has found so many completions, some of them of small messages: one that finds none takes the time
     /// that it takes, which is none where threads have a processor each.
-    pub(crate) fn poll(&self, completions: u32) -> u64 {
+    pub(crate) fn poll(&self, completions: u32, small: u32) -> u64 {
         if completions == 0 && !host::has_own_processor() {
             0
         } else {
-            (self.poll + f64::from(completions) * self.completion) as u64
+            let completions = f64::from(completions) * self.completion;
+            (self.poll + completions + f64::from(small) * self.small) as u64
         }
     }
 
@@ -247,7 +252,7 @@ mod tests {
     fn costs_are_those_of_the_model() {
         let card = Card::named("connectx5", 1.0).unwrap();
         assert_eq!((card.post(1), card.post(8) / 8), (120, 15));
-        assert_eq!((card.poll(0), card.poll(1), card.poll(32) / 32), (0, 52, 17));
+        assert_eq!((card.poll(0, 0), card.poll(1, 0), card.poll(32, 0) / 32), (0, 52, 17));
         assert_eq!((card.receive(1), card.receive(8) / 8), (16, 6));
         assert_eq!(Card::named("connectx5", 2.0).unwrap().post(1), 240);
         assert_eq!(Card::named("telepathy", 1.0), None);
