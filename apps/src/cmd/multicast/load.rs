@@ -159,10 +159,7 @@ impl Load {
     }
 
     fn one(&mut self, now: Instant) -> Result<(), SendError> {
-        if self.flush_every.is_some() && self.until_flush == 0 {
-            self.sender.flush()?;
-            self.until_flush = self.flush_every.unwrap_or(0);
-        }
+        self.flush()?; // for which there was no room before
         stamp(&mut self.bytes, self.sent, now - self.began);
         let ticket = self.sender.try_send(&self.bytes)?;
         if let Some(lone) = &mut self.lone {
@@ -174,6 +171,20 @@ impl Load {
             burst.sent(self.sent, ticket);
         }
         self.until_flush = self.until_flush.saturating_sub(1);
+        match self.flush() {
+            Err(SendError::WindowFull) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Flushes, if so many messages have been sent.
+    fn flush(&mut self) -> Result<(), SendError> {
+        if let Some(every) = self.flush_every
+            && self.until_flush == 0
+        {
+            self.sender.flush()?;
+            self.until_flush = every;
+        }
         Ok(())
     }
 
