@@ -16,8 +16,8 @@ use signal_hook::iterator::Signals;
 
 use crate::outcome;
 
-/// How long work that was interrupted may take to come to its end.
-const GRACE: Duration = Duration::from_secs(3);
+/// How long work that was interrupted may take to come to its end: longer than a peer that lives has no processor.
+const GRACE: Duration = Duration::from_secs(8);
 
 /// The signal that has come; 0 while there is none.
 static CAME: AtomicI32 = AtomicI32::new(0);
