@@ -200,12 +200,12 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     fn join(
         end: &mut Self::RecvEnd,
         pool: Option<&Self::Pool>,
-        device: &Device,
+        [device, of_sender]: [&Device; 2],
         settings: &Self::Settings,
     ) -> Result<Self::SendEnd, ConnectError> {
         let (receiver, config) = (Self::receiver_of(end), Self::config(settings));
-        let sender = rdma_conn::join_shared::<Self>(receiver, pool, device, device, config)?;
-        Ok(Self::send_end(sender, device, settings))
+        let sender = rdma_conn::join_shared::<Self>(receiver, pool, device, of_sender, config)?;
+        Ok(Self::send_end(sender, of_sender, settings))
     }
 
     /// Both ends of a connection that goes both ways.

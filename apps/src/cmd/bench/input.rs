@@ -129,7 +129,7 @@ fn within_process<K: Kind>(
     bar: &ProgressBar,
 ) -> Result<Passed> {
     let mut far = K::new_receiver(device, config, 1, None)?;
-    let near = K::join(&mut far, None, device, config)?;
+    let near = K::join(&mut far, None, [device, device], config)?;
     host::thread::scope(|scope| {
         let receiving = scope.spawn(move || take(far, || Ok(()))).context(NO_THREAD)?;
         let sent = send(near, source, size, bar);

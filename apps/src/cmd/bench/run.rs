@@ -13,7 +13,7 @@ use crate::measure::{
     HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since, start_all,
 };
 use crate::protocol::{Kind, Receiving, Sending, Taken};
-use crate::session::sender_ended;
+use crate::session::{card, sender_ended};
 use crate::{pinning, signals};
 
 /// Both sides of a measurement, connected.
@@ -72,10 +72,12 @@ impl<K: Kind> Sides<K> {
 
     fn within_process(device: &Device, config: &K::Settings, shape: Shape) -> Result<Sides<K>> {
         let mut sides = Sides::receiving(device, config, shape)?;
+        let other = card::other_end(device)?;
+        let devices = [device, other.as_ref().unwrap_or(device)];
         let pool = sides.pool.clone();
         for stream in 0..u64::from(shape.senders) {
             let Inlet { receiver, streams } = sides.next_inlet()?;
-            let sender = K::join(receiver, pool.as_ref(), device, config)?;
+            let sender = K::join(receiver, pool.as_ref(), devices, config)?;
             streams.push(stream);
             sides.senders.push(Outlet { sender, stream });
         }
@@ -348,8 +350,8 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
         }
         vain = vain.wrapping_add(1);
         // The senders may share a core with this thread.
-        if vain.is_multiple_of(VAIN_ROUNDS) {
-            host::thread::yield_now()
+        if vain.is_multiple_of(VAIN_ROUNDS) || host::has_own_processor() {
+            host::thread::yield_until(None)
         } else {
             host::thread::spin_loop()
         }

@@ -23,10 +23,12 @@ const WARM_UP: u64 = 1000;
 /// Both ends as threads of this process.
 pub(super) fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Line>> {
     let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
+    let other = session::card::other_end(local.device)?;
+    let device = other.as_ref().unwrap_or(local.device);
     host::thread::scope(|scope| {
         let follower = scope.spawn(move || {
             pinning::pin_thread(1);
-            follow(local, &mut far, |_| Ok(()))
+            follow(Local { device, ..local }, &mut far, |_| Ok(()))
         });
         let follower = follower.context(NO_THREAD)?;
         pinning::pin_thread(0);
