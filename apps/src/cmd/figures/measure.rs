@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::bail;
+use host::sync::Mutex;
 
 use super::machine;
 use super::named::Named;
@@ -23,6 +24,8 @@ use crate::{progress, signals};
 const TRIPS_PER_MS: u64 = 5;
 /// At least.
 const TRIPS: u64 = 20;
+/// Messages of a paced sender, in virtual time.
+const PACED: f64 = 60.0;
 
 /// How each run of a report is made.
 struct Plan<'a> {
@@ -87,7 +90,7 @@ pub(super) fn measure(
                 let all = bar.length().unwrap_or_default();
                 remark!(
                     "{} of {all} runs are measured: the same command line with --resume goes on",
-                    bar.position().saturating_sub(1) // one was not
+                    bar.position()
                 );
                 return Ok((report, Err(interrupted)));
             }
@@ -205,24 +208,18 @@ impl Plan<'_> {
         done: &mut Progress,
     ) {
         let experiment = figure.experiment.clone();
-        let runs: Vec<Run<'_>> = experiment.runs(self.quick).collect();
-        for runs in runs.chunks(self.at_once()) {
-            bar.inc(runs.len() as u64);
-            let is_missing = |run: &&Run<'_>| {
-                let point = figure.series(run.case).and_then(|series| series.at(run.x));
-                let is_there = point.is_some_and(|point| point.rounds as usize > round);
-                !is_there && !done.given_up.contains(&(run.case.to_owned(), run.x))
-            };
-            let missing: Vec<&Run<'_>> = runs.iter().filter(is_missing).collect();
-            if let Some(run) = missing.first() {
-                bar.set_message(format!("{}: {}, {}", figure.name, run.case, run.x));
-            }
-            let ran = self.run(&missing);
-            let taken =
-                missing.iter().zip(ran).try_for_each(|(run, ran)| take(figure, run, ran, done));
-            if let Err(interrupted) = taken {
-                done.interrupted = Some(interrupted);
-                break;
+        let is_missing = |run: &Run<'_>| {
+            let point = figure.series(run.case).and_then(|series| series.at(run.x));
+            let is_there = point.is_some_and(|point| point.rounds as usize > round);
+            !is_there && !done.given_up.contains(&(run.case.to_owned(), run.x))
+        };
+        let (missing, others): (Vec<Run<'_>>, Vec<_>) =
+            experiment.runs(self.quick).partition(is_missing);
+        bar.inc(others.len() as u64);
+        let ran = self.run(&figure.name, &missing, bar);
+        for (run, ran) in missing.iter().zip(ran) {
+            if let Err(interrupted) = take(figure, run, ran, done) {
+                done.interrupted.get_or_insert(interrupted);
             }
         }
         if !figure.has_points() {
@@ -230,34 +227,54 @@ impl Plan<'_> {
         }
     }
 
-    /// Number of runs in parallel: one for each core in virtual time, else 1.
-    fn at_once(&self) -> usize {
-        if self.device.ends_with(WORLD) { machine::cores() as usize } else { 1 }
+    /// Whether time is virtual.
+    fn in_world(&self) -> bool {
+        self.device.ends_with(WORLD)
     }
 
-    /// Runs these in parallel. After a signal, those not yet started return `Interrupted`.
-    fn run(&self, runs: &[&Run<'_>]) -> Vec<anyhow::Result<Ran>> {
-        let once = |run: &Run<'_>| match signals::interrupted() {
-            Some(interrupted) => Ok(Ran::Interrupted(Vec::new(), interrupted)),
-            None => run::once(&self.words(run)),
+    /// Runs these, in virtual time one on each processor. After a signal, those not yet started return `Interrupted`.
+    fn run(
+        &self,
+        figure: &str,
+        runs: &[Run<'_>],
+        bar: &indicatif::ProgressBar,
+    ) -> Vec<anyhow::Result<Ran>> {
+        let once = |run: &Run<'_>| {
+            bar.set_message(format!("{figure}: {}, {}", run.case, run.x));
+            let ran = match signals::interrupted() {
+                Some(interrupted) => Ok(Ran::Interrupted(Vec::new(), interrupted)),
+                None => run::once(&self.words(run)),
+            };
+            if !matches!(ran, Ok(Ran::Interrupted(..))) {
+                bar.inc(1);
+            }
+            ran
         };
-        let once = &once;
-        host::thread::scope(|scope| {
-            let (last, others) = runs.split_last()?;
-            let others = others.iter().map(|run| scope.spawn(move || once(run)));
-            let others: Vec<_> = others.collect();
-            let last = once(last);
-            let joined = others.into_iter().map(|other| {
-                other?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
-            Some(joined.chain([last]).collect())
-        })
-        .unwrap_or_default()
+        let left = Mutex::new(runs.iter().enumerate());
+        let next = || left.lock().next();
+        let work = || std::iter::from_fn(next).map(|(n, run)| (n, once(run))).collect::<Vec<_>>();
+        let work_on = |number| {
+            host::thread::stay_on_processor(number);
+            work()
+        };
+        let mut ran = host::thread::scope(|scope| {
+            let of = |number| scope.spawn(move || work_on(number));
+            let count = if self.in_world() { machine::cores() as usize } else { 0 };
+            let threads: Vec<_> = (0..count).map(of).collect();
+            // One that was not started leaves its part to the others.
+            let join = |thread: host::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            let ran: Vec<_> = threads.into_iter().flatten().flat_map(join).collect();
+            ran.into_iter().chain(work()).collect::<Vec<_>>()
+        });
+        ran.sort_by_key(|(n, _)| *n);
+        ran.into_iter().map(|(_, ran)| ran).collect()
     }
 
     /// The factor by which a point is measured for a shorter time than its round, by its own clock.
     fn shorter(&self) -> f64 {
-        match self.device.ends_with(WORLD) {
+        match self.in_world() {
             true => 1000.0,
             false => calibration::slow(&self.device).unwrap_or(1.0),
         }
@@ -270,29 +287,40 @@ impl Plan<'_> {
     /// The words of a run: those of the experiment, the device, and how long it takes.
     fn words(&self, run: &Run<'_>) -> Vec<String> {
         let mut words = run.words.clone();
-        let has = |flag: &str| {
-            run.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}=")))
+        let value = |flag: &str| {
+            let of = |(n, word): (usize, &String)| match word.strip_prefix(flag)? {
+                "" => run.words.get(n + 1).cloned(),
+                rest => rest.strip_prefix('=').map(str::to_owned),
+            };
+            run.words.iter().enumerate().find_map(of)
         };
+        let has = |flag: &str| value(flag).is_some();
         let mut add = |flag: &str, value: String, others: &[&str]| {
             if !has(flag) && !others.iter().any(|other| has(other)) {
                 words.extend([flag.to_owned(), value]);
             }
         };
         add("--device", self.device.clone(), &[]);
+        let in_world = self.in_world();
+        let command = run.words.first().map(String::as_str);
         // In virtual time, adaptive waits have no history in the first round: the median of 3 leaves it out.
-        let rounds = if self.device.ends_with(WORLD) { "3" } else { "1" };
-        add("--rounds", rounds.into(), &[]);
-        match run.words.first().map(String::as_str) {
-            Some("pingpong") => {
-                let trips = (self.round_ms * TRIPS_PER_MS) as f64 / self.shorter();
-                add("--iterations", (trips as u64).max(TRIPS).to_string(), &[]);
-            }
-            // Of the card's time: a round takes as long on a device that is slower. In virtual time messages of
-            // a group take more operations, and are few in that time: those under way in the end would count.
-            Some("multicast") if self.device.ends_with(WORLD) => {
-                add("--seconds", format!("{}", 8.0 * self.seconds()), &["--messages"]);
-            }
-            _ => add("--seconds", format!("{}", self.seconds()), &["--messages"]),
+        add("--rounds", if in_world && has("--wait") { "3" } else { "1" }.into(), &[]);
+        if in_world && command != Some("multicast") {
+            add("--wait", "spin".into(), &[]);
+        }
+        if command == Some("pingpong") {
+            let trips = (self.round_ms * TRIPS_PER_MS) as f64 / self.shorter();
+            add("--iterations", (trips as u64).max(TRIPS).to_string(), &[]);
+        } else {
+            // Of the card's time: a round takes as long on a device that is slower. In virtual time it is short:
+            // messages of a group, large transfers and paced messages would be too few.
+            let is_slow = command == Some("multicast")
+                || value("--protocol").is_some_and(|protocol| protocol == "buffered-read");
+            let longer = if in_world && is_slow { 8.0 } else { 1.0 };
+            let rate = value("--rate").and_then(|rate| rate.parse::<f64>().ok());
+            let least = rate.filter(|_| in_world).map_or(0.0, |rate| PACED / rate);
+            let seconds = (longer * self.seconds()).max(least);
+            add("--seconds", format!("{seconds}"), &["--messages"]);
         }
         if let Some(index) = self.common.gid_index {
             add("--gid-index", index.to_string(), &[]);
