@@ -51,6 +51,8 @@ pub struct Device {
     /// Of queue pairs and pools that only send and receive.
     messages: ProtectionDomain,
     provider: Provider,
+    /// Domains that are made have their memory on demand.
+    is_on_demand: bool,
 }
 
 /// The provider of a device.
@@ -108,7 +110,7 @@ impl Device {
         let context = found.open().map_err(|e| fail("be opened", &e))?;
         let domain = || context.alloc_pd().map_err(|e| fail("allocate a protection domain", &e));
         let (pd, messages) = (domain()?, domain()?);
-        Ok(Device { context, pd, messages, provider })
+        Ok(Device { context, pd, messages, provider, is_on_demand: false })
     }
 
     /// Its name: `mlx5_0`, `rxe0`, `soft0`.
@@ -206,9 +208,37 @@ impl Device {
     /// # Errors
     /// [`DeviceError`] when the device has no more protection domains.
     pub fn isolated(&self) -> Result<Device, DeviceError> {
-        let pd = self.context.alloc_pd();
-        let pd = pd.map_err(|e| self.error("allocate a protection domain", &e))?;
-        Ok(Device { pd, ..self.clone() })
+        Ok(Device { pd: self.new_domain()?, ..self.clone() })
+    }
+
+    /// A handle of the same device, the connections of which have their memory on demand: no page of theirs is pinned, and
+    /// each is asked for when it is used first.
+    ///
+    /// ```
+    /// let device = rdma_conn::device::soft()?;
+    /// match device.on_demand() {
+    ///     Ok(paged) => drop(rdma_conn::pair::<rdma_conn::BufferedRead>(&paged, &device, &Default::default())?),
+    ///     Err(e) => println!("{e}"), // the device, or the kernel below it, cannot
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DeviceError`]: the device does not offer it, or has no more protection domains.
+    pub fn on_demand(&self) -> Result<Device, DeviceError> {
+        let paged = Device { is_on_demand: true, ..self.clone() };
+        let (pd, messages) = (paged.new_domain()?, paged.new_domain()?);
+        Ok(Device { pd, messages, ..paged })
+    }
+
+    /// A protection domain for one half alone: whatever a peer learns or guesses, it reaches no memory of another
+    /// connection through the queue pairs of its own.
+    pub(crate) fn new_domain(&self) -> Result<ProtectionDomain, DeviceError> {
+        let failed = |e: &dyn fmt::Display| self.error("allocate a protection domain", e);
+        match self.is_on_demand {
+            true => self.context.alloc_pd_on_demand().map_err(|e| failed(&e)),
+            false => self.context.alloc_pd().map_err(|e| failed(&e)),
+        }
     }
 
     /// The protection domain of Send/Receive: nothing is registered in it for peers.

@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::error::ConnectError;
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
-use crate::ring::memory::{ControlBlock, isolated};
+use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
 use crate::setup::{self, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
@@ -46,7 +46,7 @@ pub struct NewSender {
 
 impl NewSender {
     pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let (pd, wanted) = (isolated(device)?, config.ring.geometry()?);
+        let (pd, wanted) = (device.new_domain()?, config.ring.geometry()?);
         let make = |geometry: &Geometry| pd.source_ring(ring_config(geometry, config));
         let (ring, geometry) = mirrored_or_plain(wanted, config.ring, make)
             .map_err(|e| device.error("make a ring", &e))?;
@@ -122,7 +122,7 @@ impl NewLink {
         receiver: &Receiver,
     ) -> Result<NewLink, ConnectError> {
         receiver.check_vacancy()?;
-        let pd = isolated(device)?;
+        let pd = device.new_domain()?;
         // The receiver's way of waiting, whatever the link's configuration: where it sleeps, a
         // link without a channel would not wake it.
         let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;

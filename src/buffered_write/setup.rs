@@ -21,7 +21,7 @@ use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
 use crate::qp::Inline;
-use crate::ring::memory::{ControlBlock, isolated, place, register_ring};
+use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{self, NewHalf, PeerHalf, unfit};
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
 
@@ -52,7 +52,7 @@ pub struct NewSender {
 
 impl NewSender {
     pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = isolated(device)?;
+        let pd = device.new_domain()?;
         let depth = config.send_queue + SENDER_CONTROL;
         let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
         let (inline, zcopy) = inline_bytes(device, config);
@@ -170,7 +170,7 @@ impl NewLink {
             let value = config.window().into();
             return Err(ConfigError { field: "tail.window", value, rule }.into());
         }
-        let (pd, geometry) = (isolated(device)?, config.ring.geometry()?);
+        let (pd, geometry) = (device.new_domain()?, config.ring.geometry()?);
         let window = config.window();
         let recv = match window {
             0 => RecvSide::None,

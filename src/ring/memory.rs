@@ -10,13 +10,6 @@ use verbs_safe::{
 use crate::checked;
 use crate::device::{Device, DeviceError};
 
-/// A protection domain for one half alone: whatever a peer learns or guesses, it reaches
-/// no memory of another connection through the queue pairs of its own.
-pub(crate) fn isolated(device: &Device) -> Result<ProtectionDomain, DeviceError> {
-    let pd = device.context().alloc_pd();
-    pd.map_err(|e| device.error("allocate a protection domain", &e))
-}
-
 /// Memory for a ring of this shape.
 pub(crate) fn ring_memory(device: &Device, geometry: &Geometry) -> Result<Backing, DeviceError> {
     let bytes = usize::try_from(geometry.capacity()).unwrap_or(usize::MAX);

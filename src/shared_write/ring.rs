@@ -9,7 +9,7 @@ use verbs_safe::{ProtectionDomain, RemoteAccess, SharedRegion};
 use crate::checked;
 use crate::device::Device;
 use crate::error::ConnectError;
-use crate::ring::memory::{isolated, peer_memory};
+use crate::ring::memory::peer_memory;
 
 /// The ring of a receiver, and who has which part of it.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(super) fn new(device: &Device, layout: Layout) -> Result<Ring, ConnectError> {
-        let pd = isolated(device)?;
+        let pd = device.new_domain()?;
         let region = peer_memory(device, &pd, layout.bytes(), RemoteAccess::ALL)?;
         let extents = vec![ExtentSlot::default(); layout.extents() as usize];
         let links = vec![LinkSlot::default(); layout.links() as usize];

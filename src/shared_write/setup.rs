@@ -19,7 +19,7 @@ use crate::half::driven::Sender as _;
 use crate::peer::Peer;
 use crate::posting::Posting;
 use crate::receiving::Receiving;
-use crate::ring::memory::{isolated, peer_memory, place};
+use crate::ring::memory::{peer_memory, place};
 use crate::sending::Sending;
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
@@ -58,7 +58,7 @@ pub struct NewSender {
 
 impl NewSender {
     pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = isolated(device)?;
+        let pd = device.new_domain()?;
         let depth = config.send_queue + CONTROL;
         let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
         let pair = pd.create_qp(

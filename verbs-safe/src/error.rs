@@ -136,6 +136,9 @@ pub enum RegisterError {
     /// The device's capabilities could not be asked for.
     #[error(transparent)]
     Query(#[from] QueryDeviceError),
+    /// There was no protection domain to register in.
+    #[error(transparent)]
+    Domain(#[from] AllocPdError),
     /// `max_held` is not a power of two.
     #[error("max_held ({0}) must be a power of two")]
     MaxHeld(u32),

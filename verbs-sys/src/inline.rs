@@ -159,6 +159,29 @@ pub unsafe fn ibv_query_device_ex(
     }
 }
 
+/// Advises about pieces of on-demand regions; an errno.
+///
+/// # Safety
+/// `pd` is alive and belongs to an open context; `sg_list` has `num_sge` entries.
+pub unsafe fn ibv_advise_mr(
+    pd: *mut ibv_pd,
+    advice: ib_uverbs_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    // SAFETY: the caller's promises; the domain's context is open as long as it.
+    unsafe {
+        match verbs_get_ctx((*pd).context, offset_of!(verbs_context, advise_mr)) {
+            Some(vctx) => match (*vctx).advise_mr {
+                Some(op) => op(pd, advice, flags, sg_list, num_sge),
+                None => EOPNOTSUPP,
+            },
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
 /// Registers memory, with every access bit that was asked for: optional bits need
 /// `ibv_reg_mr_iova2`, the plain symbol would drop them. A library that lacks it
 /// may ignore them, by their definition.

@@ -8,12 +8,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::FileType;
-use verbs_sys::{Table, ibv_context, ibv_device_attr_ex, ibv_pd, ibv_port_attr};
+use verbs_sys::{Table, ibv_access_flags, ibv_context, ibv_device_attr_ex, ibv_pd, ibv_port_attr};
 
 use crate::attr::{DeviceAttr, PortAttr};
 use crate::descriptor::make_nonblocking;
 use crate::errno::{Errno, leaked};
-use crate::error::{AllocPdError, OpenDeviceError, QueryDeviceError, QueryPortError};
+use crate::error::{
+    AllocPdError, OpenDeviceError, QueryDeviceError, QueryPortError, RegisterError,
+};
 use crate::object::backlog::Backlog;
 use crate::object::device::Device;
 
@@ -154,11 +156,51 @@ impl Context {
     /// # Errors
     /// [`AllocPdError`] with the system's reason.
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, AllocPdError> {
+        self.domain(ibv_access_flags(0))
+    }
+
+    /// A protection domain whose memory is all registered on demand: the device asks for a page when it needs it, and no
+    /// page is pinned. The first access to each takes as long as a page fault.
+    ///
+    /// ```
+    /// # let devices = verbs_safe::devices(soft_rnic::table())?;
+    /// # let context = devices[0].open()?;
+    /// if context.attr()?.odp.supported {
+    ///     let pd = context.alloc_pd_on_demand()?;
+    ///     # let _ = pd;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegisterError::NoOnDemandPaging`] where the device has none for some use of memory by reliable connections.
+    pub fn alloc_pd_on_demand(&self) -> Result<ProtectionDomain, RegisterError> {
+        let odp = self.attr()?.odp;
+        let uses = [
+            (odp.supported, "anything"),
+            (odp.send, "sends"),
+            (odp.recv, "receives"),
+            (odp.srq_recv, "shared receive queues"),
+            (odp.write, "writes"),
+            (odp.read, "reads"),
+            (odp.atomic, "atomics"),
+        ];
+        match uses.into_iter().find(|(is_offered, _)| !is_offered) {
+            Some((_, missing)) => Err(RegisterError::NoOnDemandPaging {
+                device: self.device_name().to_owned(),
+                missing,
+            }),
+            None => Ok(self.domain(ibv_access_flags::IBV_ACCESS_ON_DEMAND)?),
+        }
+    }
+
+    /// A protection domain, all regions of which are registered with this access besides their own.
+    fn domain(&self, access: ibv_access_flags) -> Result<ProtectionDomain, AllocPdError> {
         // SAFETY: the context is alive.
         let raw = unsafe { (self.inner.table.alloc_pd)(self.inner.raw.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(|| AllocPdError { errno: Errno::last() })?;
         let context = ManuallyDrop::new(self.inner.clone());
-        Ok(ProtectionDomain { inner: Arc::new(PdInner { raw, context }) })
+        Ok(ProtectionDomain { inner: Arc::new(PdInner { raw, context, access }) })
     }
 }
 
@@ -188,6 +230,8 @@ pub struct ProtectionDomain {
 pub(crate) struct PdInner {
     pub(crate) raw: NonNull<ibv_pd>,
     pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
+    /// What all regions are registered with, besides their own.
+    pub(crate) access: ibv_access_flags,
 }
 
 // SAFETY: verbs on a protection domain may be called from any thread.

@@ -103,6 +103,7 @@ impl Registration {
         // SAFETY: the part lies inside the mapping.
         let base = unsafe { backing.base().add(offset) };
         let (table, raw) = (&pd.inner.context.table, pd.inner.raw.as_ptr());
+        let access = ibv_access_flags(access.0 | pd.inner.access.0);
         // SAFETY: the registration holds the mapping, and ends before it is unmapped.
         let mr = unsafe { verbs_sys::ibv_reg_mr(table, raw, base.as_ptr().cast(), len, access) };
         let mr = NonNull::new(mr)
