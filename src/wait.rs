@@ -418,7 +418,7 @@ impl Idle {
         // A wait that has slept polls once for each sleep: where many threads wait, their polls
         // would take the processor from the one that they wait for.
         let sleeps_at_once = self.slept || self.strategy.spin_time() == Some(Duration::ZERO);
-        // Where it rests between two looks, each look may come late.
+        // In virtual time `yield_until` lasts until something changes: polls before it only delay that.
         let polls_on = self.polls < POLLS_PER_YIELD.get() && !host::has_own_processor();
         if !sleeps_at_once && polls_on {
             spin_loop();

@@ -200,12 +200,12 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     fn join(
         end: &mut Self::RecvEnd,
         pool: Option<&Self::Pool>,
-        [device, of_sender]: [&Device; 2],
+        [device, sender_device]: [&Device; 2],
         settings: &Self::Settings,
     ) -> Result<Self::SendEnd, ConnectError> {
         let (receiver, config) = (Self::receiver_of(end), Self::config(settings));
-        let sender = rdma_conn::join_shared::<Self>(receiver, pool, device, of_sender, config)?;
-        Ok(Self::send_end(sender, of_sender, settings))
+        let sender = rdma_conn::join_shared::<Self>(receiver, pool, device, sender_device, config)?;
+        Ok(Self::send_end(sender, sender_device, settings))
     }
 
     /// Both ends of a connection that goes both ways.

@@ -16,7 +16,8 @@ use signal_hook::iterator::Signals;
 
 use crate::outcome;
 
-/// How long work that was interrupted may take to come to its end: longer than a peer that lives has no processor.
+/// The longest time that interrupted work has to come to its end: on a busy machine a process may have no processor for
+/// several seconds.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// The signal that has come; 0 while there is none.

@@ -142,7 +142,7 @@ fn a_report_becomes_a_page() {
     assert_eq!((&written["figures"], &written["failed"]), (&json!(1), &json!(0)), "{written}");
     let page = out.file("index.html");
     assert!(page.contains("<article id=\"mine\"") && page.contains("<svg"));
-    assert_eq!(out.file("report.csv").lines().count(), 1 + 3 * 6 * 3);
+    assert_eq!(out.file("report.csv").lines().count(), 1 + 4 * 6 * 3);
     // What was written is a report.
     let again = Folder::new("rendered-again");
     said(&["--render", out.text(), "--out", again.text()]);

@@ -38,20 +38,21 @@ pub fn point() {
 }
 
 /// Says that the calling thread polls what lies at this address, a word or a queue: in a world where threads have a
-/// processor each, [`thread::yield_until`] lasts until it [changes].
+/// processor each, its next [`thread::yield_until`] lasts until one of the watched addresses [changes](notify_changed), or
+/// for 20 µs.
 #[inline(always)]
-pub fn looks_at<T: ?Sized>(what: *const T) {
+pub fn watch<T: ?Sized>(what: *const T) {
     #[cfg(feature = "world")]
-    world::here(|here| here.looks_at(what.addr()));
+    world::here(|here| here.watch(what.addr()));
     #[cfg(not(feature = "world"))]
     let _ = what;
 }
 
-/// Says that so many bytes from this address on have changed, or the queue there: the other side of [`looks_at`].
+/// Says that so many bytes from this address on have changed, or the queue there: the other side of [`watch`].
 #[inline(always)]
-pub fn changes<T: ?Sized>(from: *const T, len: usize) {
+pub fn notify_changed<T: ?Sized>(from: *const T, len: usize) {
     #[cfg(feature = "world")]
-    world::here(|here| here.changes(from.addr(), len));
+    world::here(|here| here.notify_changed(from.addr(), len));
     #[cfg(not(feature = "world"))]
     let _ = (from, len);
 }

@@ -60,12 +60,12 @@ pub fn yield_now() {
 }
 
 /// [`yield_now`] of a thread that polls, until `until` at the latest if it is given: in a world in which all threads
-/// poll, time passes until then. Where each thread has a processor, this one rests until what it
-/// [has looked at](crate::looks_at) since it last did has changed, and for 20 µs at most.
+/// poll, time passes until then. Where each thread has a processor, this one sleeps until an address changes that it
+/// [watches](crate::watch) since its last `yield_until`, and for 20 µs at most.
 #[inline]
 pub fn yield_until(until: Option<std::time::Instant>) {
     #[cfg(feature = "world")]
-    if here(|here| here.rest(until)).is_some() {
+    if here(|here| here.wait_for_change(until)).is_some() {
         return;
     }
     let _ = until;
@@ -74,9 +74,9 @@ pub fn yield_until(until: Option<std::time::Instant>) {
 
 /// Keeps the processor until then. Where each thread of a world has one, others go on meanwhile.
 #[inline]
-pub fn work_until(until: std::time::Instant) {
+pub fn busy_wait_until(until: std::time::Instant) {
     #[cfg(feature = "world")]
-    if here(|here| here.work_until(until)) == Some(true) {
+    if here(|here| here.busy_wait_until(until)) == Some(true) {
         return;
     }
     while crate::time::now() < until {
@@ -87,7 +87,7 @@ pub fn work_until(until: std::time::Instant) {
 /// Has the calling thread, with the threads and processes that it starts, stay on the processor of this number, among
 /// those that it may run on. Threads of a world run one at a time: handing over to one on another processor takes up to
 /// ten times as long.
-pub fn stay_on_processor(number: usize) {
+pub fn pin_to_cpu(number: usize) {
     let Ok(all) = sched_getaffinity(None) else { return };
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|at| all.is_set(*at)).collect();
     let mut one = CpuSet::new();

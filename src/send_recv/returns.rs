@@ -45,6 +45,7 @@ impl Returns {
         // The buffer's owner gives it back once; a second time, the
         // queue would refuse it, which is right.
         let _ = self.queue.enqueue(place << self.slot_bits | slot);
+        host::notify_changed(&self.queue, 1);
         self.wakeup.wake();
     }
 
@@ -52,6 +53,7 @@ impl Returns {
     pub(crate) fn tell(&self, place: u32) {
         // The queue refuses a link that is in it already, which is right.
         let _ = self.told.enqueue(place);
+        host::notify_changed(&self.told, 1);
         self.wakeup.wake();
     }
 
@@ -59,6 +61,7 @@ impl Returns {
     /// holds; returns how many there were.
     #[inline]
     pub(crate) fn drain_told(&self, places: &mut [u32]) -> usize {
+        host::watch(&self.told);
         self.told.drain(places)
     }
 
@@ -69,6 +72,7 @@ impl Returns {
     /// Takes freed buffers, as many as `ids` holds; returns how many there were.
     #[inline]
     pub(crate) fn drain(&self, ids: &mut [u32]) -> usize {
+        host::watch(&self.queue);
         self.queue.drain(ids)
     }
 

@@ -136,7 +136,7 @@ fn make_smaller(args: &Args, case: &Case) -> Result<ExitCode> {
 
 /// Runs a share of the seeds, up to the first that fails: its threads stay.
 fn work(args: &Args, stride: u64) -> Result<ExitCode> {
-    host::thread::stay_on_processor(args.from as usize);
+    host::thread::pin_to_cpu(args.from as usize);
     for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
         let case = Case::draw(seed, args.protocol, args.world);
         let (report, ended) = play_with(&case, limits(args, Limits::default().events), args.plant);

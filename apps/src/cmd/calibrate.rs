@@ -170,7 +170,9 @@ fn measure(near: &Device, far: &Device, rounds: u32, json: bool) -> Result<Calib
     let median = |samples: Vec<f64>| Spread::of(samples).median;
     let (post, take) = (median(samples.post), median(samples.take));
     let take_of_list = median(samples.take_of_list);
-    let byte = median(samples.byte);
+    let (byte, byte_alone) = (median(samples.byte), median(samples.byte_alone).max(0.0));
+    // The model's are of one byte.
+    let others = f64::from(SHORT - 1) * byte_alone;
     Ok(Calibration {
         o_snd_ns: post,
         o_snd_batched_ns: median(samples.post_of_list),
@@ -180,11 +182,11 @@ fn measure(near: &Device, far: &Device, rounds: u32, json: bool) -> Result<Calib
         o_post_ns: median(samples.receive),
         o_post_batched_ns: median(samples.receive_of_list),
         // Of a device that does its work in the post, nothing may be left.
-        g_ns: (median(samples.completion) - post - take).max(0.0),
-        l_ns: (median(samples.arrival) - post - take).max(0.0),
+        g_ns: (median(samples.completion) - post - take - others).max(0.0),
+        l_ns: (median(samples.arrival) - post - take - others).max(0.0),
         g_read_ns: (median(samples.read) - post - take).max(0.0),
         gap_per_byte_ns: byte,
-        gap_per_byte_alone_ns: median(samples.byte_alone).max(0.0),
+        gap_per_byte_alone_ns: byte_alone,
         o_nic_ns: (median(samples.several_queues) - f64::from(SHORT) * byte).max(0.0),
         o_queue_ns: median(samples.one_queue).max(0.0),
         o_srq_ns: median(samples.shared_queue).max(0.0),

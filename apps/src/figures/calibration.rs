@@ -18,9 +18,9 @@ pub(crate) struct Calibration {
     /// The processor posts a receive: one, and one of a list of 8.
     pub(crate) o_post_ns: f64,
     pub(crate) o_post_batched_ns: f64,
-    /// From a post of 64 bytes to its completion, without the post and the poll.
+    /// From a post of one byte to its completion, without the post and the poll.
     pub(crate) g_ns: f64,
-    /// From a post of 64 bytes to its arrival, without the post and the poll: the network and both
+    /// From a post of one byte to its arrival, without the post and the poll: the network and both
     /// cards.
     pub(crate) l_ns: f64,
     /// A byte of long messages that follow each other, and of one alone.

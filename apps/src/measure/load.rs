@@ -211,7 +211,7 @@ impl Pacer {
     pub(crate) fn wait(&mut self) {
         let Some(interval) = self.interval else { return };
         if host::has_own_processor() {
-            host::thread::work_until(self.next);
+            host::thread::busy_wait_until(self.next);
         }
         let mut now = host::time::now();
         while now < self.next {

@@ -29,7 +29,7 @@ pub(crate) fn open(name: Option<&str>) -> Result<Device, OpenError> {
 
 /// The device of the other end in this process, if it is another one: each that is opened is a card of its own where it
 /// takes a card's time.
-pub(crate) fn other_end(device: &Device) -> Result<Option<Device>, OpenError> {
+pub(crate) fn peer_device(device: &Device) -> Result<Option<Device>, OpenError> {
     let is_card = device.name().contains("@card=") || host::is_in_world();
     is_card.then(|| device::open(Some(device.name()))).transpose()
 }
@@ -60,7 +60,7 @@ static OF_WORLD: host::sync::Mutex<Option<rdma_conn::simulation::WorldDevice>> =
 #[cfg(feature = "simulation")]
 fn in_world(measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     use rdma_conn::simulation::{self, Limits, Nature};
-    host::thread::stay_on_processor(0);
+    host::thread::pin_to_cpu(host::thread::processor() as usize);
     // Threads have a processor each: they take the time that their calls cost, and no other. They meet where they wait.
     let nature =
         Nature { own_processors: true, switch_one_in: 256, plant: planted(), ..Nature::default() };

@@ -159,17 +159,17 @@ impl Here {
         }
     }
 
-    /// The calling thread has found nothing in what it has looked at. Where it has a processor of its own, it rests until
-    /// that changes.
-    pub(crate) fn rest(&self, until: Option<Instant>) {
+    /// The calling thread has found nothing where it has looked. If it has a processor of its own, it sleeps until that
+    /// changes.
+    pub(crate) fn wait_for_change(&self, until: Option<Instant>) {
         if !self.world.own_processors {
             return self.spin("yield", until);
         }
         let until = until.map(|at| nanoseconds(at.saturating_duration_since(self.world.epoch)));
         let mut state = self.world.state.lock();
         state.step("yield");
-        let (has_news, end) = state.begin_rest(self.id, until);
-        if state.is_over || has_news && state.tasks[self.id].uninterrupted == 0 {
+        let (is_signalled, end) = state.begin_wait_for_change(self.id, until);
+        if state.is_over || is_signalled && state.tasks[self.id].uninterrupted == 0 {
             let leaves = state.is_over;
             return self.world.hand_on(state, self.id, leaves);
         }
@@ -177,28 +177,28 @@ impl Here {
             return;
         }
         drop(state);
-        self.world.block(self.id, On::News, Some(end));
+        self.world.block(self.id, On::Watched, Some(end));
         self.world.state.lock().tasks[self.id].watch.clear();
     }
 
-    /// Waits until then, busily, if the calling thread has a processor of its own; whether it has.
-    pub(crate) fn work_until(&self, until: Instant) -> bool {
+    /// Waits until then, busily, if the calling thread has a processor of its own; returns false if it has none.
+    pub(crate) fn busy_wait_until(&self, until: Instant) -> bool {
         if self.world.own_processors && until > self.now() {
-            self.block(On::Work, Some(until));
+            self.block(On::BusyWait, Some(until));
         }
         self.world.own_processors
     }
 
-    pub(crate) fn looks_at(&self, thing: usize) {
+    pub(crate) fn watch(&self, address: usize) {
         if self.world.own_processors {
-            self.world.state.lock().tasks[self.id].watch.add(thing);
+            self.world.state.lock().tasks[self.id].watch.add(address);
         }
     }
 
-    pub(crate) fn changes(&self, from: usize, len: usize) {
+    pub(crate) fn notify_changed(&self, from: usize, len: usize) {
         if self.world.own_processors {
             let mut state = self.world.state.lock();
-            state.tasks.iter_mut().for_each(|task| task.watch.change(from, len));
+            state.tasks.iter_mut().for_each(|task| task.watch.notify(from, len));
         }
     }
 

@@ -97,7 +97,7 @@ impl Shared {
             state.fail(format!("a thread waits for {on:?} where it may not be interrupted"));
         }
         state.lock_waiters += u32::from(matches!(on, On::Lock(_)));
-        let (is_busy, began) = (matches!(on, On::News | On::Work), state.now);
+        let (is_busy, began) = (matches!(on, On::Watched | On::BusyWait), state.now);
         state.tasks[me].status = Status::Blocked { on, deadline };
         self.hand_on(state, me, false);
         if !is_busy {

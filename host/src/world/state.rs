@@ -129,9 +129,9 @@ pub(super) enum On {
     /// The end of another thread.
     End(usize),
     /// A change of what the thread has looked at ([`Watch`]).
-    News,
+    Watched,
     /// Only the deadline: it has something to do until then.
-    Work,
+    BusyWait,
 }
 
 /// Without addresses and descriptors, which differ from run to run.
@@ -143,8 +143,8 @@ impl std::fmt::Debug for On {
             On::Lock(_) => "a lock",
             On::Condition(_) => "a condition variable",
             On::Fds(_) => "input of a descriptor",
-            On::News => "a change of what it looks at",
-            On::Work => "its work",
+            On::Watched => "a change of what it watches",
+            On::BusyWait => "its time",
             On::End(task) => return write!(f, "the end of thread {task}"),
         })
     }
@@ -251,7 +251,7 @@ const MANY_SPINS: u32 = 32;
 /// Vain polls of such a thread after another one's time has come, which may do something then.
 const MORE_SPINS: u32 = 8;
 const IDLE_SHARE: u64 = 256;
-/// The longest rest of a thread that polls: what it looks at may change without a word.
+/// The longest rest of a thread that polls: a change may not be notified.
 const LONGEST_REST_NS: u64 = 20_000;
 /// Time of a vain poll, where each thread has a processor of its own.
 const VAIN_POLL_NS: u64 = 20;
@@ -378,14 +378,15 @@ impl State {
 
     /// A thread begins to rest, until then at the latest: whether something has changed that it has looked at, and when
     /// its rest ends.
-    pub(super) fn begin_rest(&mut self, task: usize, until: Option<u64>) -> (bool, u64) {
-        let end = until.unwrap_or(u64::MAX).min(self.now + LONGEST_REST_NS);
+    pub(super) fn begin_wait_for_change(&mut self, task: usize, until: Option<u64>) -> (bool, u64) {
         let watch = &mut self.tasks[task].watch;
-        let has_news = watch.has_news() || end <= self.now;
-        if has_news {
+        let longest = if watch.is_complete() { LONGEST_REST_NS } else { VAIN_POLL_NS };
+        let end = until.unwrap_or(u64::MAX).min(self.now + longest);
+        let is_signalled = watch.is_signalled() || end <= self.now;
+        if is_signalled {
             watch.clear();
         }
-        (has_news, end)
+        (is_signalled, end)
     }
 
     pub(super) fn progress(&mut self) {
@@ -445,7 +446,7 @@ impl State {
                 Status::Ready => true,
                 Status::Blocked { on: On::Fds(_), .. } if with_input.contains(&id) => true,
                 Status::Blocked { on: On::Token, .. } if task.has_token => true,
-                Status::Blocked { on: On::News, .. } if task.watch.has_news() => true,
+                Status::Blocked { on: On::Watched, .. } if task.watch.is_signalled() => true,
                 Status::Blocked { deadline, .. } => {
                     is_late = true;
                     deadline.is_some_and(|at| at <= now)
@@ -459,10 +460,10 @@ impl State {
                 if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
                     self.lock_waiters -= 1;
                 }
-                let looks = matches!(&task.status, Status::Blocked { on: On::News, .. });
+                let is_watch = matches!(&task.status, Status::Blocked { on: On::Watched, .. });
                 task.status = Status::Ready;
-                has_timed_out |= is_late && !looks;
-                if !is_late && !looks {
+                has_timed_out |= is_late && !is_watch;
+                if !is_late && !is_watch {
                     self.happenings += 1;
                     self.happened_at = now;
                 }

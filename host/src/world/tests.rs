@@ -211,3 +211,52 @@ fn handing_over_is_quick() {
     });
     println!("{} ns a step", start.elapsed().as_nanos() as u64 / report.steps);
 }
+
+/// Runs a program where each thread has a processor, and returns the nanoseconds that it says.
+fn with_own_processors(program: fn() -> u128) -> u128 {
+    let nature = Nature { own_processors: true, ..Nature::default() };
+    run(1, nature, Limits::default(), program).1.unwrap()
+}
+
+/// The time at which a thread that polls a word finds it changed, by a thread that changes it after 5 µs and `notifies`.
+fn found_after(watches: bool, notifies: bool, until: Option<Duration>) -> u128 {
+    let (word, began) = (Arc::new(AtomicU64::new(0)), time::now());
+    let other = Arc::clone(&word);
+    let change = move || {
+        time::sleep(Duration::from_micros(5));
+        other.store(1, Ordering::Relaxed);
+        if notifies {
+            crate::notify_changed(&*other, 8);
+        }
+    };
+    let changer = thread::spawn("changer", change).unwrap();
+    let mut looks = 0;
+    loop {
+        if watches {
+            crate::watch(&*word);
+        }
+        if word.load(Ordering::Relaxed) == 1 {
+            break;
+        }
+        looks += 1;
+        thread::yield_until(until.map(|time| began + looks * time));
+    }
+    let found = time::since(began).as_nanos();
+    changer.join().unwrap();
+    found
+}
+
+#[test]
+fn a_thread_that_polls_in_vain_sleeps_until_what_it_watches_changes() {
+    let is_near = |found: u128, ns: u128| (ns..ns + 200).contains(&found);
+    let notified = with_own_processors(|| found_after(true, true, None));
+    assert!(is_near(notified, 5_000), "{notified}");
+    // Nothing tells of the change.
+    let missed = with_own_processors(|| found_after(true, false, None));
+    assert!(is_near(missed, 20_000), "{missed}");
+    let limited = with_own_processors(|| found_after(true, false, Some(Duration::from_micros(7))));
+    assert!(is_near(limited, 7_000), "{limited}");
+    // One that watches nothing polls on.
+    let polled = with_own_processors(|| found_after(false, true, None));
+    assert!(is_near(polled, 5_000), "{polled}");
+}

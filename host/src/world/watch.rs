@@ -1,41 +1,41 @@
-//! What a thread polls.
+//! Addresses that a thread polls.
 
-/// What a thread has looked at since it last rested, and whether any of it has changed.
+/// The addresses that a thread has polled since its last rest, and the news of a change at one of them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Addresses of words and queues.
-    things: Vec<usize>,
-    has_news: bool,
+    /// Of words and queues.
+    addresses: Vec<usize>,
+    is_signalled: bool,
 }
 
-/// A thread that looks at more than this does not rest.
+/// A thread that watches more addresses sleeps for the shortest time only, as one that watches none.
 const MOST: usize = 256;
 
 impl Watch {
-    pub(super) fn add(&mut self, thing: usize) {
-        if self.has_news || self.things.contains(&thing) {
-            return;
+    pub(super) fn add(&mut self, address: usize) {
+        if self.addresses.len() <= MOST && !self.addresses.contains(&address) {
+            self.addresses.push(address);
         }
-        if self.things.len() == MOST {
-            self.has_news = true;
-            return;
-        }
-        self.things.push(thing);
     }
 
     /// So many bytes from there on change.
-    pub(super) fn change(&mut self, from: usize, len: usize) {
-        self.has_news |= self.things.iter().any(|thing| thing.wrapping_sub(from) < len);
+    pub(super) fn notify(&mut self, from: usize, len: usize) {
+        self.is_signalled |= self.addresses.iter().any(|address| address.wrapping_sub(from) < len);
     }
 
-    pub(super) fn has_news(&self) -> bool {
-        self.has_news
+    pub(super) fn is_signalled(&self) -> bool {
+        self.is_signalled
+    }
+
+    /// Whether a change of all that the thread has polled is noticed.
+    pub(super) fn is_complete(&self) -> bool {
+        (1..=MOST).contains(&self.addresses.len())
     }
 
     /// The thread looks anew.
     pub(super) fn clear(&mut self) {
-        self.things.clear();
-        self.has_news = false;
+        self.addresses.clear();
+        self.is_signalled = false;
     }
 }
 
@@ -47,23 +47,26 @@ mod tests {
     fn a_change_of_what_was_looked_at_is_news_until_the_next_look() {
         let mut watch = Watch::default();
         watch.add(64);
-        watch.change(56, 8);
-        watch.change(65, 100);
-        assert!(!watch.has_news());
-        watch.change(60, 5);
-        assert!(watch.has_news());
+        watch.notify(56, 8);
+        watch.notify(65, 100);
+        assert!(!watch.is_signalled());
+        watch.notify(60, 5);
+        assert!(watch.is_signalled());
         watch.clear();
-        watch.change(60, 5);
-        assert!(!watch.has_news());
+        watch.notify(60, 5);
+        assert!(!watch.is_signalled());
     }
 
     #[test]
-    fn a_thread_that_looks_at_too_much_has_news() {
+    fn a_thread_that_watches_nothing_or_too_much_is_not_told_of_all() {
         let mut watch = Watch::default();
+        assert!(!watch.is_complete());
         (0..MOST).for_each(|n| watch.add(n));
         (0..MOST).for_each(|n| watch.add(n));
-        assert!(!watch.has_news());
+        assert!(watch.is_complete());
         watch.add(MOST);
-        assert!(watch.has_news());
+        assert!(!watch.is_complete());
+        watch.clear();
+        assert!(!watch.is_complete());
     }
 }

@@ -286,7 +286,7 @@ impl Cq {
         // Release: the entries are complete, and so are the data they announce.
         oldest.sequence.store(producer.published.wrapping_add(1), Ordering::Release);
         producer.published = producer.tail;
-        host::changes(self, 1);
+        host::notify_changed(self, 1);
     }
 
     /// Whether completions get a time.

@@ -324,7 +324,7 @@ pub(crate) unsafe fn copy_piece(to: Span<'_>, from: Span<'_>, len: usize, how: C
             copy::in_order_to(to.ptr, from.ptr, len, direction);
         }
     }
-    host::changes(to.ptr, len);
+    host::notify_changed(to.ptr, len);
 }
 
 /// How many bytes this thread has copied by plain accesses.

@@ -178,7 +178,7 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<
     let device = &cq.context.device;
     let card = if device.is_synchronous() { None } else { device.card() };
     let card = card.map(|card| (card, host::time::now()));
-    host::looks_at(cq);
+    host::watch(cq);
     if !device.is_synchronous() {
         crate::schedule::sim::steps_before_poll(device);
         crate::schedule::distance::look(device);
@@ -203,16 +203,17 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<
     Ok(n)
 }
 
-/// How many of these are of messages that a card puts into their completion.
+/// Counts those of messages that a card puts into their completion.
 ///
 /// # Safety
 /// `wc` has `n` completions, as words.
 unsafe fn small_receives(wc: *const ibv_wc, n: u32) -> u32 {
     let is_small = |i: &u32| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < n`, and the caller has had `n` completions written to `wc`.
         let words = unsafe { wc.add(*i as usize).cast::<[u64; 6]>().read_unaligned() };
-        // Status and opcode; the number of bytes is behind the vendor's error.
-        words[1] == u64::from(ibv_wc_opcode::IBV_WC_RECV.0) << 32 && words[2] >> 32 <= SMALL
+        // Word 1 is status and opcode; the high half of word 2 is the number of bytes.
+        let is_receive = words[1] == u64::from(ibv_wc_opcode::IBV_WC_RECV.0) << 32;
+        is_receive && (1..=SMALL).contains(&(words[2] >> 32))
     };
     (0..n).filter(is_small).count() as u32
 }

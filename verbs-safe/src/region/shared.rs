@@ -186,7 +186,7 @@ impl SharedRegion {
     #[inline]
     pub fn load_u64(&self, offset: usize) -> Result<u64, RegionError> {
         let word = self.word(offset)?;
-        host::looks_at(word);
+        host::watch(word);
         Ok(word.load(Ordering::Relaxed))
     }
 
@@ -198,7 +198,7 @@ impl SharedRegion {
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RegionError> {
         let word = self.word(offset)?;
         word.store(value, Ordering::Relaxed);
-        host::changes(word, 8);
+        host::notify_changed(word, 8);
         Ok(())
     }
 
@@ -214,7 +214,7 @@ impl SharedRegion {
     pub fn publish_tail(&self, offset: usize, value: u64) -> Result<(), RegionError> {
         let word = self.word(offset)?;
         word.store(value, Ordering::Release);
-        host::changes(word, 8);
+        host::notify_changed(word, 8);
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl SharedRegion {
     #[inline]
     pub fn observe_arrival(&self, offset: usize) -> Result<u64, RegionError> {
         let word = self.word(offset)?;
-        host::looks_at(word);
+        host::watch(word);
         Ok(word.load(Ordering::Acquire))
     }
 
@@ -258,7 +258,7 @@ impl SharedRegion {
     pub fn observe_byte(&self, offset: usize) -> Result<u8, RegionError> {
         self.span(offset, 1)?;
         let word = self.word_at(offset & !7);
-        host::looks_at(word.as_ptr().wrapping_byte_add(offset & 7));
+        host::watch(word.as_ptr().wrapping_byte_add(offset & 7));
         Ok(word.load(Ordering::Acquire).to_ne_bytes()[offset & 7])
     }
 
@@ -414,6 +414,39 @@ impl fmt::Debug for SharedRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The errno of an advice about a region: a device advises about on-demand regions only.
+    fn advised(region: &SharedRegion) -> i32 {
+        let (addr, lkey) = (region.base.as_ptr() as u64, region.registration.lkey());
+        let mut piece = verbs_sys::ibv_sge { addr, length: 64, lkey };
+        let advice = verbs_sys::ib_uverbs_advise_mr_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH;
+        // SAFETY: the region holds its domain; the list has one piece.
+        unsafe {
+            verbs_sys::ibv_advise_mr(
+                region.registration.pd().raw.as_ptr(),
+                advice,
+                0,
+                &mut piece,
+                1,
+            )
+        }
+    }
+
+    #[test]
+    fn all_memory_of_an_on_demand_domain_is_on_demand() {
+        let context = crate::devices(soft_rnic::table()).unwrap()[0].open().unwrap();
+        let region = |pd: ProtectionDomain| {
+            let mapping = crate::Mapping::new(4096).unwrap();
+            pd.register_shared(mapping, SharedRegionConfig::default()).unwrap()
+        };
+        assert_ne!(advised(&region(context.alloc_pd().unwrap())), 0);
+        if context.attr().unwrap().odp.supported {
+            assert_eq!(advised(&region(context.alloc_pd_on_demand().unwrap())), 0);
+        } else {
+            let refused = context.alloc_pd_on_demand().err();
+            assert!(matches!(refused, Some(RegisterError::NoOnDemandPaging { .. })));
+        }
+    }
 
     #[test]
     fn a_span_is_split_at_the_words() {

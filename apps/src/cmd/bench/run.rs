@@ -72,7 +72,7 @@ impl<K: Kind> Sides<K> {
 
     fn within_process(device: &Device, config: &K::Settings, shape: Shape) -> Result<Sides<K>> {
         let mut sides = Sides::receiving(device, config, shape)?;
-        let other = card::other_end(device)?;
+        let other = card::peer_device(device)?;
         let devices = [device, other.as_ref().unwrap_or(device)];
         let pool = sides.pool.clone();
         for stream in 0..u64::from(shape.senders) {

@@ -227,7 +227,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether time is virtual.
+    /// Returns true in virtual time.
     fn in_world(&self) -> bool {
         self.device.ends_with(WORLD)
     }
@@ -254,13 +254,13 @@ impl Plan<'_> {
         let next = || left.lock().next();
         let work = || std::iter::from_fn(next).map(|(n, run)| (n, once(run))).collect::<Vec<_>>();
         let work_on = |number| {
-            host::thread::stay_on_processor(number);
+            host::thread::pin_to_cpu(number);
             work()
         };
         let mut ran = host::thread::scope(|scope| {
-            let of = |number| scope.spawn(move || work_on(number));
+            let start = |number| scope.spawn(move || work_on(number));
             let count = if self.in_world() { machine::cores() as usize } else { 0 };
-            let threads: Vec<_> = (0..count).map(of).collect();
+            let threads: Vec<_> = (0..count).map(start).collect();
             // One that was not started leaves its part to the others.
             let join = |thread: host::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -288,11 +288,11 @@ impl Plan<'_> {
     fn words(&self, run: &Run<'_>) -> Vec<String> {
         let mut words = run.words.clone();
         let value = |flag: &str| {
-            let of = |(n, word): (usize, &String)| match word.strip_prefix(flag)? {
+            let value_after = |(n, word): (usize, &String)| match word.strip_prefix(flag)? {
                 "" => run.words.get(n + 1).cloned(),
                 rest => rest.strip_prefix('=').map(str::to_owned),
             };
-            run.words.iter().enumerate().find_map(of)
+            run.words.iter().enumerate().find_map(value_after)
         };
         let has = |flag: &str| value(flag).is_some();
         let mut add = |flag: &str, value: String, others: &[&str]| {

@@ -138,6 +138,9 @@ impl Load {
 
     /// Sends what is due at `now` and has room; at most `most` messages, or a burst.
     pub(super) fn send(&mut self, now: Instant, most: u64) -> Result<(), SendError> {
+        if !self.flush()? {
+            return Ok(());
+        }
         if self.paced.as_ref().is_some_and(|burst| !burst.may(&self.sender)) {
             return Ok(());
         }
@@ -149,7 +152,7 @@ impl Load {
         // What has no company is timed to the moment, not to the pass.
         let (most, now) = if is_lone { (1, host::time::now()) } else { (most, now) };
         let due = self.due(now).min(self.sent.saturating_add(most));
-        while self.sent < due {
+        while self.sent < due && (self.flush_every.is_none() || self.until_flush > 0) {
             match self.one(now) {
                 Err(SendError::WindowFull) => break,
                 other => other?,
@@ -159,7 +162,6 @@ impl Load {
     }
 
     fn one(&mut self, now: Instant) -> Result<(), SendError> {
-        self.flush()?; // for which there was no room before
         stamp(&mut self.bytes, self.sent, now - self.began);
         let ticket = self.sender.try_send(&self.bytes)?;
         if let Some(lone) = &mut self.lone {
@@ -171,21 +173,21 @@ impl Load {
             burst.sent(self.sent, ticket);
         }
         self.until_flush = self.until_flush.saturating_sub(1);
-        match self.flush() {
-            Err(SendError::WindowFull) => Ok(()),
-            other => other,
-        }
+        // For which there may be no room until the next call.
+        self.flush().map(drop)
     }
 
-    /// Flushes, if so many messages have been sent.
-    fn flush(&mut self) -> Result<(), SendError> {
-        if let Some(every) = self.flush_every
-            && self.until_flush == 0
-        {
-            self.sender.flush()?;
-            self.until_flush = every;
+    /// Flushes, if so many messages have been sent: false if the window has no room for that.
+    fn flush(&mut self) -> Result<bool, SendError> {
+        let Some(every) = self.flush_every.filter(|_| self.until_flush == 0) else {
+            return Ok(true);
+        };
+        match self.sender.flush() {
+            Ok(_) => self.until_flush = every,
+            Err(SendError::WindowFull) => return Ok(false),
+            Err(e) => return Err(e),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Messages that are to be sent until `now`.
@@ -199,7 +201,8 @@ impl Load {
 
     /// Whether all have been sent that are to be, and nothing is under way of a lone one.
     pub(super) fn is_done(&mut self) -> bool {
-        let is_sent = self.limit.is_some_and(|limit| self.sent >= limit);
+        let is_flushed = self.flush_every.is_none() || self.until_flush > 0;
+        let is_sent = is_flushed && self.limit.is_some_and(|limit| self.sent >= limit);
         let Load { lone, sender, .. } = self;
         is_sent && lone.as_mut().is_none_or(|lone| lone.may(sender, host::time::now()))
     }

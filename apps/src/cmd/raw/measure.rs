@@ -23,7 +23,7 @@ const WARM_UP: u64 = 1000;
 /// Both ends as threads of this process.
 pub(super) fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Line>> {
     let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
-    let other = session::card::other_end(local.device)?;
+    let other = session::card::peer_device(local.device)?;
     let device = other.as_ref().unwrap_or(local.device);
     host::thread::scope(|scope| {
         let follower = scope.spawn(move || {

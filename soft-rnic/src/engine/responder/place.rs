@@ -58,7 +58,7 @@ pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
             .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
             .unwrap_or_else(|seen| seen),
     };
-    host::changes(word, 8);
+    host::notify_changed(word, 8);
     was
 }
 

@@ -140,8 +140,8 @@ impl Card {
         (self.doorbell + f64::from(requests) * self.request) as u64
     }
 
-    /// What a poll costs that has found so many completions, some of them of small messages: one that finds none takes the time
-    /// that it takes, which is none where threads have a processor each.
+    /// The cost of a poll that has found so many completions, some of them of messages of at most [`SMALL`] bytes. One that
+    /// finds none is charged only where each thread has a processor: elsewhere it takes real time.
     pub(crate) fn poll(&self, completions: u32, small: u32) -> u64 {
         if completions == 0 && !host::has_own_processor() {
             0

@@ -11,7 +11,7 @@ use crate::objects::state::Device;
 pub(crate) fn charge(start: Instant, cost: u64) {
     // The look at the clock that finds that the time is over takes a part of it.
     let end = start + Duration::from_nanos(cost.saturating_sub(look()));
-    host::thread::work_until(end);
+    host::thread::busy_wait_until(end);
 }
 
 /// How long a look at the clock takes, in nanoseconds.
