@@ -9,14 +9,11 @@ use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf, SendRecv,
     SharedWrite,
 };
-use support::{bounded, device};
+use support::{bounded, config, device};
 
 /// Messages through a connection from one handle of a device to another.
-fn messages<P: Protocol>(sends: &Device, receives: &Device)
-where
-    P::Config: Default,
-{
-    let (mut near, mut far) = rdma_conn::pair::<P>(sends, receives, &P::Config::default()).unwrap();
+fn messages<P: Protocol>(sends: &Device, receives: &Device) {
+    let (mut near, mut far) = rdma_conn::pair::<P>(sends, receives, &config()).unwrap();
     for n in 0..100_u8 {
         near.sender.send(&[n; 300]).unwrap();
         assert_eq!(&*far.receiver.recv().unwrap(), [n; 300]);
