@@ -8,13 +8,15 @@ use rdma_conn::error::CloseReason;
 
 use crate::case::{Case, End, Kill};
 
-/// The text of an error in a trace: without names of devices, which are numbered through all worlds of a process.
+/// The text of an error in a trace: without the numbers of devices, which go through all worlds of a process, and without
+/// ports, which the kernel chooses.
 pub(crate) fn unnamed(error: &dyn fmt::Display) -> String {
-    let text = error.to_string();
-    let mut pieces = text.split("world-");
-    let first = pieces.next().unwrap_or_default().to_owned();
-    let is_digit = |c: char| c.is_ascii_digit();
-    pieces.fold(first, |text, piece| text + "world" + piece.trim_start_matches(is_digit))
+    ["world-", "127.0.0.1:"].iter().fold(error.to_string(), |text, name| {
+        let mut pieces = text.split(name);
+        let first = pieces.next().unwrap_or_default().to_owned();
+        let is_digit = |c: char| c.is_ascii_digit();
+        pieces.fold(first, |text, piece| text + name + piece.trim_start_matches(is_digit))
+    })
 }
 
 /// State of a sender, as its thread or its task reports it.
