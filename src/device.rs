@@ -231,7 +231,7 @@ impl Device {
         Ok(Device { pd, messages, ..paged })
     }
 
-    /// A protection domain for one half alone: whatever a peer learns or guesses, it reaches no memory of another
+    /// A protection domain for one half alone: with any key that a peer learns or guesses, it reaches no memory of another
     /// connection through the queue pairs of its own.
     pub(crate) fn new_domain(&self) -> Result<ProtectionDomain, DeviceError> {
         let failed = |e: &dyn fmt::Display| self.error("allocate a protection domain", e);

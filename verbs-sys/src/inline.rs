@@ -170,7 +170,7 @@ pub unsafe fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: the caller's promises; the domain's context is open as long as it.
+    // SAFETY: the caller keeps `pd` alive, and with it its context; `sg_list` is as long as the caller says.
     unsafe {
         match verbs_get_ctx((*pd).context, offset_of!(verbs_context, advise_mr)) {
             Some(vctx) => match (*vctx).advise_mr {

@@ -162,9 +162,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
         let patience = Duration::from_secs(300);
         let closed = timed(case, "close", patience, || self.sender.close_timeout(patience));
         let how = || unnamed(&format!("{closed:?}"));
-        world::note(|| {
-            format!("sender {at} closed after {accepted} messages: {}", unnamed(&how()))
-        });
+        world::note(|| format!("sender {at} closed after {accepted} messages: {}", how()));
         let mut told = shared.senders[at].lock();
         told.ended_at = Some(time::now());
         match closed {

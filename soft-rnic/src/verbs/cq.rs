@@ -194,7 +194,7 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<
         unsafe { watch_poll(cq, wc, n) };
     }
     if let Some((card, start)) = card {
-        // SAFETY: `n` completions were written there.
+        // SAFETY: `cq.poll` has written `n` completions to `wc`.
         charge(start, card.poll(n, unsafe { small_receives(wc, n) }));
     }
     if n == 0 && cq.dead.load(Ordering::Relaxed) {

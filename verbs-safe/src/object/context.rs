@@ -159,7 +159,7 @@ impl Context {
         self.domain(ibv_access_flags(0))
     }
 
-    /// A protection domain whose memory is all registered on demand: the device asks for a page when it needs it, and no
+    /// A protection domain, all memory of which is registered on demand: the device asks for a page when it needs it, and no
     /// page is pinned. The first access to each takes as long as a page fault.
     ///
     /// ```
