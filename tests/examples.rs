@@ -64,6 +64,7 @@ examples! {
     srq_classes "../examples/srq_classes.rs"
     write_imm "../examples/write_imm.rs"
     datagrams "../examples/datagrams.rs"
+    long_datagrams "../examples/long_datagrams.rs"
     replicated "../examples/replicated.rs"
     direct_read "../examples/direct_read.rs"
     ; with arguments:

@@ -36,6 +36,8 @@
 //! | [`control::Control`] | both | the 32-bit immediate |
 //! | [`checksum`] | both | was a counter in memory seen half-written |
 //! | [`handshake`] | both | the bytes of connection set-up |
+//! | [`datagram::FragmentSender`] | sender | UD: fragments of messages, which to send and to repeat |
+//! | [`datagram::FragmentReceiver`] | receiver | UD: fragments in order, what to acknowledge |
 //! | [`raw`] | both | what raw queue pairs tell each other in it |
 //! | [`rc_pingpong`] | both | the set-up of rdma-core's `ibv_rc_pingpong` |
 //!
@@ -175,6 +177,7 @@ pub mod checksum;
 pub mod combiner;
 pub mod control;
 pub mod credit;
+pub mod datagram;
 pub mod direct_read;
 pub mod direct_write;
 #[cfg(any(test, feature = "oracle"))]

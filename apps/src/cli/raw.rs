@@ -26,6 +26,10 @@ pub(crate) struct RawArgs {
     /// end serves all [default: 1]
     #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) peers: Option<u32>,
+    /// With --transport ud: cut messages into datagrams, and repair order and loss in software,
+    /// so that they may be longer than the MTU and all arrive; bench only
+    #[arg(long, requires = "op")]
+    pub(crate) reliable: bool,
     /// With uc and ud: how long an answer may take before its message counts as lost
     #[arg(long, value_name = "MS", requires = "op", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) answer_timeout: u32,
@@ -118,7 +122,8 @@ pub(crate) enum RawTransport {
     /// Unreliable connection: nothing is repeated, and nothing holds the sender back; what is
     /// lost, or finds no receive posted, is counted
     Uc,
-    /// Unreliable datagrams: as uc, one MTU at most, one queue pair for all peers
+    /// Unreliable datagrams: as uc, one MTU at most (unless --reliable), one queue pair for all
+    /// peers
     Ud,
 }
 

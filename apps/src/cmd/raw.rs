@@ -15,6 +15,7 @@ mod memory;
 mod plan;
 mod queues;
 mod rate;
+mod reliable;
 mod rendezvous;
 mod report;
 mod request;

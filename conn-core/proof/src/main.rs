@@ -12,6 +12,7 @@ use conn_core::{
     buffered_write::{WriteReceiver, WriteSender},
     control::Control,
     credit::{CreditGrantor, CreditWindow},
+    datagram::{FragmentReceiver, FragmentSender, SenderConfig},
     direct_read::{
         Ack, AckMode, Acknowledged, Notice, NoticeEffect, Offers, Place, ReadRequest, Reads,
         ReadsConfig, Slot,
@@ -71,6 +72,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         messages_flow,
         buffers_are_lent,
         packed_messages_come_out,
+        a_message_is_cut_and_put_together,
         frees_are_reposted,
         storage_is_bounded,
         who_sleeps_is_woken,
@@ -176,6 +178,37 @@ fn buffers_are_lent() -> Option<bool> {
     lender.leave(0, unused[0]).ok()?;
     lender.leave(1, unused[1]).ok()?;
     Some(lender.free() == lender.lendable())
+}
+
+/// The network loses every third datagram.
+fn a_message_is_cut_and_put_together() -> Option<bool> {
+    const BYTES: usize = 32;
+    let config = SenderConfig { window: 4, ..SenderConfig::default() };
+    let mut sender = FragmentSender::new(config, BYTES, [0; 4 * BYTES]).ok()?;
+    let mut receiver = FragmentReceiver::new(4, BYTES, 100, [0; 4 * BYTES]).ok()?;
+    let (message, mut datagram) = ([7; 100], [0; BYTES]);
+    let (mut offset, mut received, mut now_ns, mut sent) = (0, 0, 0, 0);
+    while received < message.len() {
+        while offset < message.len() {
+            let Some(next) = sender.cut(&message, offset) else { break };
+            offset = next;
+        }
+        while let Some(len) = sender.transmit(now_ns, &mut datagram) {
+            sent += 1;
+            if sent % 3 == 0 {
+                continue;
+            }
+            let fragment = receiver.arrive(datagram.get(..len)?).ok()?;
+            received += fragment.map_or(0, |fragment| fragment.bytes.len());
+            while let Some(fragment) = receiver.take().ok()? {
+                received += fragment.bytes.len();
+            }
+        }
+        sender.on_ack(&receiver.ack(), now_ns).ok()?;
+        now_ns = sender.wants_ns().unwrap_or(now_ns);
+    }
+    sender.check_peer(now_ns).ok()?;
+    Some(sender.is_idle() && received == message.len() && sender.repeated() > 0)
 }
 
 fn packed_messages_come_out() -> Option<bool> {

@@ -67,6 +67,7 @@ impl Remote {
 struct Draft<'a> {
     plan: &'a Plan,
     local: Local<'a>,
+    leads: bool,
     ends: Vec<RawEnd>,
     posters: Vec<RecvPoster<()>>,
     send_cq: CompletionQueue,
@@ -77,7 +78,7 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn new(local: Local<'a>, plan: &'a Plan, leads: bool) -> Result<Draft<'a>> {
         let depth = if plan.sends_at(leads) { plan.depth() } else { 1 };
-        let receives = if plan.receives_at(leads) { plan.recv_depth } else { 0 };
+        let receives = plan.receives_of(leads);
         let own = plan.own_qps(leads);
         let queues = if plan.srq { plan.classes() } else { own };
         let cq = |entries: u64| {
@@ -87,6 +88,7 @@ impl<'a> Draft<'a> {
         let mut draft = Draft {
             plan,
             local,
+            leads,
             ends: Vec::new(),
             posters: Vec::new(),
             send_cq: cq(u64::from(depth) * u64::from(own))?,
@@ -116,7 +118,7 @@ impl<'a> Draft<'a> {
 
     fn queue_pair(&self, rank: usize, leads: bool, depth: u32, receives: u32) -> Result<RawEnd> {
         let plan = self.plan;
-        let (size, class) = (plan.size_of(rank), plan.class_of(rank));
+        let (class, size) = (plan.class_of(rank), plan.datagram.unwrap_or(plan.size_of(rank)));
         let shared: Option<&SharedReceiveQueue> = self.posters.get(class).and_then(|p| p.shared());
         let recv = match (shared, receives) {
             (_, 0) => RecvSide::None,
@@ -134,7 +136,7 @@ impl<'a> Draft<'a> {
             max_send_wr: depth,
             send_slots: if sends { depth } else { 0 },
             send_slot_bytes: size as usize,
-            max_inline: if sends && size <= plan.inline && plan.op != Op::Read { size } else { 0 },
+            max_inline: if sends { plan.max_inline(size) } else { 0 },
             recv,
             ..QueuePairConfig::new(&self.send_cq, &self.recv_cq)
         };
@@ -157,7 +159,7 @@ impl<'a> Draft<'a> {
 
     /// The end, joined to these peers, by rank.
     fn finish(self, peers: &[RawPeer]) -> Result<End> {
-        let Draft { plan, local, ends, posters, send_cq, recv_cq, memory } = self;
+        let Draft { plan, local, leads, ends, posters, send_cq, recv_cq, memory } = self;
         let remote = peers.first().and_then(|peer| peer.memory);
         let remote = remote.map(|base| Remote::new(plan, base)).transpose()?;
         let datagrams = plan.transport == RawTransport::Ud;
@@ -173,7 +175,8 @@ impl<'a> Draft<'a> {
             sending.push(send);
             receiving.extend(recv);
         }
-        let Plan { signal_every, poll_batch, repost_batch, .. } = *plan;
+        let Plan { signal_every, poll_batch, .. } = *plan;
+        let repost_batch = plan.repost_batch.min(plan.receives_of(leads).max(1));
         let inbox =
             |queues| Inbox::new(recv_cq, queues, poll_batch, repost_batch, datagrams, local.spin);
         Ok(End {

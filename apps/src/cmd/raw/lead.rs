@@ -41,6 +41,16 @@ pub(super) struct Led {
     /// Messages sent over each queue pair.
     pub(super) sent: Vec<u64>,
     pub(super) faults: Faults,
+    /// Datagrams that were sent again, where the ends repair losses.
+    pub(super) resent: Option<u64>,
+}
+
+impl Led {
+    /// Messages that went one way, in this time.
+    pub(super) fn one_way(elapsed: Duration) -> Led {
+        let (classes, sent, faults) = (Vec::new(), Vec::new(), Faults::default());
+        Led { classes, elapsed, sent, faults, resent: None }
+    }
 }
 
 /// After so many messages in a row without an answer the other end counts as gone.
@@ -244,7 +254,7 @@ impl<'a> Leader<'a> {
         let faults = self.lanes.iter().map(|lane| lane.flight.faults());
         let faults = faults.fold(Faults::default(), Faults::and);
         let elapsed = self.now.saturating_duration_since(self.start);
-        Led { classes: self.classes, elapsed, sent, faults }
+        Led { classes: self.classes, sent, faults, ..Led::one_way(elapsed) }
     }
 }
 

@@ -11,6 +11,7 @@ use super::follow::{self};
 use super::lead::{self, Led, Trips};
 use super::plan::{Plan, Task};
 use super::rate;
+use super::reliable;
 use super::report::{Counted, Latency, Line};
 use super::request::Until;
 use crate::cli::Op;
@@ -71,6 +72,9 @@ fn measure(
             let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
             lead::lead(plan, end, wire, trips, local.spin)?
         }
+        Until::Load(until) if plan.datagram.is_some() => {
+            reliable::send(plan, end, wire, until, local.spin)?
+        }
         Until::Load(until) => rate::send(plan, end, wire, until, local.spin)?,
     };
     if let Some(interrupted) = signals::interrupted().filter(|_| led.is_nothing()) {
@@ -100,7 +104,7 @@ fn measure(
     };
     let lines: Vec<Line> = (0..plan.classes() as usize)
         .map(|class| {
-            let inline = plan.op != Op::Read && end.outbox.is_inline(plan.largest());
+            let inline = plan.op != Op::Read && end.outbox.is_inline(plan.request_bytes());
             let mut line = Line::new(plan, class, local.device.name(), inline);
             led.fill(plan, class, &received, &mut line);
             line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
@@ -157,7 +161,7 @@ impl Led {
         let sent: u64 = self.sent.iter().sum();
         let numbered = plan.op == Op::Send;
         match plan.task {
-            _ if plan.is_reliable() => Counted::default(),
+            _ if plan.is_reliable() => Counted { resent: self.resent, ..Counted::default() },
             Task::Pingpong => Counted {
                 lost: Some(self.faults.lost),
                 reordered: Some(self.faults.reordered),
@@ -211,6 +215,7 @@ fn followed(
             let messages = follow::follow(plan, end, wire, None, local.spin)?;
             Received { messages, ..Received::default() }
         }
+        Task::Bench if plan.datagram.is_some() => reliable::receive(plan, end, wire, local.spin)?,
         Task::Bench => rate::receive(plan, end, wire, local.spin)?,
     };
     let operations = end.outbox.posted();

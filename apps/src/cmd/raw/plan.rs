@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rdma_conn::conn_core::datagram::{HEADER_LEN, MAX_WINDOW};
 use rdma_conn::raw::Offer;
 use rdma_conn::send_recv::Config;
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,8 @@ pub(super) struct Plan {
     pub(super) verify: bool,
     /// Whether memory is polled on a device that does not promise what that takes.
     pub(super) assumed_in_order: bool,
+    /// Bytes of a datagram, where messages are cut into those and losses are repaired.
+    pub(super) datagram: Option<u32>,
     /// Milliseconds after which a message without an answer is lost.
     pub(super) answer_timeout: u32,
     /// Which of how many measurements of the session this is.
@@ -107,6 +110,12 @@ const UNACKED_BYTES: u64 = 1 << 20;
 /// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
 const ALL_UNACKED: u32 = 4096;
 const LEAST_UNACKED: u32 = 8;
+/// The MTUs of InfiniBand, in bytes.
+const MIN_MTU: u32 = 256;
+const MAX_MTU: u32 = 4096;
+/// Receives for acknowledgements: one comes for each quarter of a window, and for each datagram that
+/// comes early or again. Later ones say all that a lost one said.
+const ACKS: u32 = 64;
 /// Slots begin at multiples of this: no two messages share a cache line.
 pub(super) const SLOT_ALIGN: u64 = 64;
 
@@ -125,17 +134,20 @@ impl Plan {
         let qps = raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 });
         // Those that share a receive queue share its window, whatever that is.
         let lanes = if srq || raw.transport == RawTransport::Ud { 1 } else { qps.max(1) };
-        let unacked = given.number(&UNACKED).unwrap_or_else(|| default_unacked(task, size, lanes));
+        let (slot, fits) = if raw.reliable { (MAX_MTU, MAX_WINDOW) } else { (size, u32::MAX) };
+        let unacked = || default_unacked(task, slot, lanes).min(fits);
+        let unacked = given.number(&UNACKED).unwrap_or_else(unacked);
         let batch = given.number(&BATCH).unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
         let (signal_every, recv_depth) = match task {
             Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
             Task::Pingpong => (slack, unacked.saturating_add(slack)),
             Task::Bench => {
-                let budget = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2);
-                let cached = 2 * UNACKED_BYTES / u64::from(size.max(1));
+                let budget = (BUFFER_BUDGET_BYTES / u64::from(slot.max(1))).max(2);
+                let cached = 2 * UNACKED_BYTES / u64::from(slot.max(1));
                 let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes).min(cached as u32);
-                let window = share.max(unacked.saturating_mul(2));
+                let all = if raw.reliable { qps } else { 2 };
+                let window = share.max(unacked.saturating_mul(all));
                 let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
                 (signal_every, u64::from(window).min(budget) as u32)
             }
@@ -161,6 +173,7 @@ impl Plan {
             srq,
             verify: true,
             assumed_in_order: false,
+            datagram: None,
             answer_timeout: raw.answer_timeout,
             at: 0,
             of: 1,
@@ -172,6 +185,13 @@ impl Plan {
     /// What cannot be, whatever the numbers are.
     fn check_transport(&self) -> Result<()> {
         let (transport, op) = (self.transport.name(), self.op_name());
+        if let Some(bytes) = self.datagram {
+            ensure!(
+                self.transport == RawTransport::Ud && self.task == Task::Bench,
+                "--reliable is for bench with --transport ud"
+            );
+            ensure!((MIN_MTU..=MAX_MTU).contains(&bytes), "datagrams of {bytes} bytes");
+        }
         match (self.transport, self.op) {
             (RawTransport::Rc, _) => return Ok(()),
             (RawTransport::Uc, Op::Read)
@@ -196,8 +216,9 @@ impl Plan {
     pub(super) fn check(&self) -> Result<()> {
         self.check_transport()?;
         let window = Config::MAX_WINDOW;
+        let unacked = if self.datagram.is_some() { MAX_WINDOW } else { window };
         for (name, value, least, most) in [
-            ("--unacked", self.unacked, 1, window),
+            ("--unacked", self.unacked, 1, unacked),
             ("--batch", self.batch, 1, self.unacked),
             ("--signal-every", self.signal_every, 1, self.longest_interval()),
             ("--recv-depth", self.recv_depth, 1, window),
@@ -247,6 +268,7 @@ impl Plan {
             ("--size", sizes.join(",")),
             ("--srq-classes", switch(self.large.is_some())),
             ("--srq", switch(self.srq)),
+            ("--reliable", switch(self.datagram.is_some())),
             ("--no-verify", switch(!self.verify)),
             ("--rounds", shown(&self.rounds)),
             ("--qps", shown(&self.qps)),
@@ -278,6 +300,35 @@ impl Plan {
         }
     }
 
+    /// Bytes of a datagram.
+    ///
+    /// # Errors
+    /// Messages are not cut.
+    pub(super) fn datagram(&self) -> Result<u32> {
+        self.datagram.context("messages are not cut into datagrams")
+    }
+
+    /// Bytes of the longest request.
+    pub(super) fn slot_bytes(&self) -> u32 {
+        self.datagram.unwrap_or(self.largest())
+    }
+
+    /// The longest request of a queue pair that goes inline, of those of `size` bytes: the
+    /// datagrams of a message are of several lengths.
+    pub(super) fn max_inline(&self, size: u32) -> u32 {
+        match self.datagram {
+            Some(bytes) => bytes.min(self.inline),
+            None if size <= self.inline && self.op != Op::Read => size,
+            None => 0,
+        }
+    }
+
+    /// Bytes of the longest request of a message.
+    pub(super) fn request_bytes(&self) -> u32 {
+        let whole = self.largest();
+        self.datagram.map_or(whole, |bytes| whole.saturating_add(HEADER_LEN as u32).min(bytes))
+    }
+
     /// Whether messages complete receives.
     pub(super) fn receives(&self) -> bool {
         matches!(self.op, Op::Send | Op::WriteImm)
@@ -285,16 +336,26 @@ impl Plan {
 
     /// Whether the end that `leads` has anything to receive.
     pub(super) fn receives_at(&self, leads: bool) -> bool {
-        self.receives() && !(leads && self.task == Task::Bench)
+        let one_way = self.task == Task::Bench && self.datagram.is_none();
+        self.receives() && !(leads && one_way)
+    }
+
+    /// Receives of a queue of the end that `leads`.
+    pub(super) fn receives_of(&self, leads: bool) -> u32 {
+        match (self.receives_at(leads), self.datagram) {
+            (false, _) => 0,
+            (true, Some(_)) if leads => self.recv_depth.min(ACKS),
+            (true, _) => self.recv_depth,
+        }
     }
 
     /// Whether the end that `leads` has anything to send.
     pub(super) fn sends_at(&self, leads: bool) -> bool {
-        leads || (self.task == Task::Pingpong && self.op != Op::Read)
+        leads || self.datagram.is_some() || (self.task == Task::Pingpong && self.op != Op::Read)
     }
 
     pub(super) fn is_reliable(&self) -> bool {
-        self.transport == RawTransport::Rc
+        self.transport == RawTransport::Rc || self.datagram.is_some()
     }
 
     /// Whether the immediate says which queue pair a message is from, and which message
@@ -359,7 +420,11 @@ impl Plan {
 
     /// Bytes of a receive buffer of a class: of a WRITE, none land there.
     pub(super) fn recv_slot_bytes(&self, class: usize) -> usize {
-        if self.op == Op::Send { self.class_size(class) as usize } else { 0 }
+        match self.datagram {
+            Some(bytes) => bytes as usize,
+            None if self.op == Op::Send => self.class_size(class) as usize,
+            None => 0,
+        }
     }
 
     /// Messages that the memory of one queue pair holds, which its peer reaches.
@@ -381,7 +446,7 @@ impl Plan {
 
     /// Bytes from one place to the next.
     pub(super) fn stride(&self) -> u64 {
-        u64::from(self.largest()).next_multiple_of(SLOT_ALIGN).max(SLOT_ALIGN)
+        u64::from(self.slot_bytes()).next_multiple_of(SLOT_ALIGN).max(SLOT_ALIGN)
     }
 
     /// Whether the end that `leads` has memory for its peer.
@@ -405,13 +470,16 @@ impl Plan {
         let sent = if self.sends_at(leads) { slots * self.stride() } else { 0 };
         let received = if self.receives_at(leads) { self.receive_bytes(leads) } else { 0 };
         let memory = if self.has_memory(leads) { self.memory_bytes() } else { 0 };
-        sent + received + memory
+        // A message, and a window of the datagrams of each peer.
+        let window = |bytes: u32| u64::from(self.unacked) * u64::from(bytes);
+        let cut = |bytes| u64::from(self.qps) * (u64::from(self.size) + window(bytes));
+        sent + received + memory + self.datagram.map_or(0, cut)
     }
 
     /// Bytes of its queues' entries.
     fn entry_bytes(&self, leads: bool) -> u64 {
         let sends = if self.sends_at(leads) { self.depth() } else { 0 };
-        let receives = if self.receives_at(leads) { self.recv_depth } else { 0 };
+        let receives = self.receives_of(leads);
         let queues = if self.srq { self.classes() } else { self.own_qps(leads) };
         let sends = u64::from(self.own_qps(leads)) * u64::from(sends);
         (sends + u64::from(queues) * u64::from(receives)) * u64::from(ENTRY_BYTES)
@@ -431,7 +499,7 @@ impl Plan {
         let bytes = |class| self.recv_slot_bytes(class) as u64 + header;
         let slot = |class| bytes(class).next_multiple_of(SLOT_ALIGN);
         let class = |queue: u32| self.class_of(queue as usize);
-        (0..queues).map(|q| u64::from(self.recv_depth) * slot(class(q))).sum()
+        (0..queues).map(|q| u64::from(self.receives_of(leads)) * slot(class(q))).sum()
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>> {

@@ -288,6 +288,22 @@ impl Outbox {
         self.stage_unfilled(rank, op, last)
     }
 
+    /// Stages the request that `build` answers with, after it has written its bytes; `false` if it
+    /// has none. There is room.
+    #[inline]
+    pub(super) fn stage_built(
+        &mut self,
+        rank: usize,
+        build: impl FnOnce(&mut [u8]) -> Option<SendOp>,
+    ) -> Result<bool> {
+        let at = self.routes[rank].queue;
+        let slot = self.queues[at].queue.next_slot().context("no room to send from")?;
+        match build(slot) {
+            Some(op) => self.stage_unfilled(rank, op, false).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// As [`stage`](Self::stage), for a READ, or a message whose payload is not checked; there
     /// is room.
     #[inline]

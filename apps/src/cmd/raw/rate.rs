@@ -7,7 +7,7 @@ use rdma_conn::verbs_safe::SharedRegion;
 
 use super::control::{RawChannel, Received};
 use super::end::{End, Remote};
-use super::flight::{Faults, Seen};
+use super::flight::Seen;
 use super::follow::done;
 use super::lead::{Led, message, source, written};
 use super::memory::Places;
@@ -169,7 +169,7 @@ pub(super) fn send(
     }
     let elapsed = host::time::since(start);
     let sent = pump.lanes.iter().map(|lane| lane.sent).collect();
-    Ok(Led { classes: Vec::new(), elapsed, sent, faults: Faults::default() })
+    Ok(Led { sent, ..Led::one_way(elapsed) })
 }
 
 /// Where messages may be lost: how long nothing may come, after the last was sent.

@@ -74,6 +74,9 @@ pub(super) struct Counted {
     /// Bench: messages that came more than once, each time after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) repeated: Option<u64>,
+    /// `--reliable`: datagrams that were sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) resent: Option<u64>,
 }
 
 impl Counted {
@@ -98,6 +101,7 @@ impl Counted {
             (self.reordered, "reordered"),
             (self.late, "late"),
             (self.repeated, "repeated"),
+            (self.resent, "datagrams sent again"),
         ];
         let words = named.iter().filter_map(|(count, name)| Some(format!("{} {name}", (*count)?)));
         let which = match (lost, dropped) {
@@ -112,7 +116,7 @@ impl Counted {
             + &format!(
                 " ({which}nothing holds the sender back when the receiver is slower, and nothing \
                  is repeated: give a larger --recv-depth, or fewer --messages; --transport rc \
-                 loses none)"
+                 loses none, and bench --transport ud --reliable repairs it)"
             )
     }
 }
@@ -150,6 +154,7 @@ impl Counted {
             reordered: sum(self.reordered, other.reordered),
             late: sum(self.late, other.late),
             repeated: sum(self.repeated, other.repeated),
+            resent: sum(self.resent, other.resent),
         }
     }
 }
@@ -341,13 +346,15 @@ impl Report {
             _ => ", a shared receive queue for each size".into(),
         };
         let checked = if line.verified { "payloads checked" } else { "payloads not checked" };
+        let repaired =
+            if line.faults.resent.is_some() { ", cut into datagrams, losses repaired" } else { "" };
         let assumed = if line.assumed_in_order {
             "; that bytes arrive in order is assumed: the device does not promise it"
         } else {
             ""
         };
         format!(
-            "{what}, {}{with} over {} on {}: {} in flight, {} to a doorbell{qps}{srq}, {checked}{assumed}",
+            "{what}, {}{with} over {} on {}: {} in flight, {} to a doorbell{qps}{srq}{repaired}, {checked}{assumed}",
             line.protocol, line.transport, line.device, line.unacked, line.batch
         )
     }

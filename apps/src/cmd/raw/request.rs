@@ -65,10 +65,11 @@ fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> 
         Means::Udp => {
             connection.check_raw(&[])?;
             let queues = raw.qps.is_some() || raw.peers.is_some() || raw.srq_classes;
-            if queues || raw.transport != RawTransport::Rc || raw.faults.is_some() {
+            let datagrams = raw.transport != RawTransport::Rc || raw.reliable;
+            if queues || datagrams || raw.faults.is_some() {
                 return Err(usage(
-                    "--op udp has no queue pairs: leave --transport, --qps, --peers, --faults and \
-                     --srq-classes out",
+                    "--op udp has no queue pairs: leave --transport, --qps, --peers, --faults, \
+                     --reliable and --srq-classes out",
                 ));
             }
             Ok(Op::Send)
@@ -169,18 +170,18 @@ impl Request<'_> {
             let largest = large.unwrap_or(size);
             let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
             let assumed_in_order = assumed;
-            let rounds = self.rounds;
-            let plan = Plan { size, large, assumed_in_order, at, of, rounds, ..new };
+            let (rounds, datagram) = (self.rounds, self.raw.reliable.then_some(mtu));
+            let plan = Plan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
             let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
             plan.check().map_err(as_usage)?;
-            if self.raw.transport == RawTransport::Ud && plan.largest() > mtu {
+            if self.raw.transport == RawTransport::Ud && plan.slot_bytes() > mtu {
                 return Err(usage(format!(
                     "--size {largest} is over the MTU of {}, {mtu} bytes, and a datagram has one \
-                     at most: use --transport rc or uc",
+                     at most: use --transport rc or uc, or bench --reliable",
                     device.name()
                 )));
             }
-            if plan.largest() > limit {
+            if plan.slot_bytes() > limit {
                 return Err(usage(format!(
                     "--size {largest} is over what {} sends in one message ({limit} bytes)",
                     device.name()
@@ -274,6 +275,7 @@ impl Request<'_> {
         let switches = [
             ("--srq-classes", raw.srq_classes),
             ("--srq", self.srq),
+            ("--reliable", raw.reliable),
             ("--no-verify", !self.verify),
         ];
         let switched = switches.into_iter().filter(|(_, on)| *on);

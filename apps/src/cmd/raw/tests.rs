@@ -197,6 +197,38 @@ fn without_faults_nothing_is_lost() {
 }
 
 #[test]
+fn losses_of_datagrams_are_repaired() {
+    let faults = NetworkFaults { loss: 0.05, reordering: 0.05, duplication: 0.05 };
+    let _alone = network(faults);
+    let sizes = "--size 0,1,4080,4081,100000";
+    for mode in [
+        "",
+        "--peers 3",
+        "--unacked 1",
+        "--unacked 7 --recv-depth 2",
+        "--batch 8 --inline 0",
+        "--recv-depth 512 --repost-batch 65",
+    ] {
+        let args = format!("bench --op send --transport ud --reliable {sizes} {mode}");
+        let args = format!("{args} --messages 60");
+        let lines = lines(&args);
+        for line in &lines {
+            assert_eq!((line.rates.messages, line.verified), (60 * u64::from(line.senders), true));
+            assert_eq!((line.faults.lost, line.faults.reordered), (None, None), "{args}");
+        }
+        let is_repaired = lines.iter().any(|line| line.faults.resent > Some(0));
+        assert!(is_repaired || !is_soft(), "{args}");
+    }
+    let error = |args: &str| try_lines(args).unwrap_err().to_string();
+    for refused in ["bench --op send --reliable", "pingpong --op send --transport ud --reliable"] {
+        assert!(error(refused).contains("--reliable is for bench"), "{refused}");
+    }
+    let many = "bench --op send --transport ud --reliable --unacked 65";
+    assert!(error(many).contains("--unacked 65: it may be 1 to 64"));
+    set_network_faults(0, NetworkFaults::default());
+}
+
+#[test]
 fn a_datagram_queue_pair_serves_all_peers() {
     let _alone = network(NetworkFaults::default());
     let args = "--size 16 --iterations 70 --answer-timeout 10000";

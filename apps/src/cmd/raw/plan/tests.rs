@@ -28,6 +28,7 @@ fn longest() -> Plan {
         srq: true,
         verify: false,
         assumed_in_order: false,
+        datagram: None,
         answer_timeout: u32::MAX,
         at: u32::MAX,
         of: u32::MAX,
@@ -110,6 +111,23 @@ fn the_longest_one_fits_the_handshake() {
 fn numbers_out_of_range_are_refused() {
     let fine = small;
     fine().check().unwrap();
+    let cut = || Plan {
+        task: Task::Bench,
+        transport: RawTransport::Ud,
+        op: Op::Send,
+        size: 100_000,
+        large: None,
+        unacked: 64,
+        batch: 1,
+        signal_every: 1,
+        recv_depth: 512,
+        repost_batch: 32,
+        qps: 16,
+        srq: false,
+        datagram: Some(4096),
+        ..small()
+    };
+    cut().check().unwrap();
     for bad in [
         Plan { unacked: 0, batch: 0, ..fine() },
         Plan { unacked: u32::MAX, ..fine() },
@@ -127,6 +145,14 @@ fn numbers_out_of_range_are_refused() {
         Plan { op: Op::Read, ..fine() },
         Plan { op: Op::Write, srq: false, size: 0, large: None, ..fine() },
         Plan { transport: RawTransport::Uc, op: Op::Send, ..fine() },
+        Plan { datagram: Some(0), ..cut() },
+        Plan { datagram: Some(255), ..cut() },
+        Plan { datagram: Some(u32::MAX), ..cut() },
+        Plan { unacked: 65, ..cut() },
+        Plan { transport: RawTransport::Rc, ..cut() },
+        Plan { task: Task::Pingpong, ..cut() },
+        // A message of each peer, to be put together.
+        Plan { size: 1 << 30, ..cut() },
         Plan { transport: RawTransport::Uc, srq: false, ..fine() },
         Plan { transport: RawTransport::Ud, srq: false, ..fine() },
     ] {

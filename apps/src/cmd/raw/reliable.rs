@@ -1,0 +1,261 @@
+//! `--transport ud --reliable`: messages of any length over datagrams, each once and in order.
+//!
+//! The rules are those of [`datagram`](rdma_conn::conn_core::datagram): the leader cuts messages
+//! into datagrams and repeats the lost ones, the follower puts them together and acknowledges.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rdma_conn::conn_core::datagram::{
+    ACK_LEN, Fragment, FragmentReceiver, FragmentSender, SenderConfig,
+};
+use rdma_conn::verbs_safe::SendOp;
+
+use super::control::{RawChannel, Received};
+use super::end::End;
+use super::follow::done;
+use super::lead::Led;
+use super::plan::Plan;
+use super::queues::{Outbox, Watch};
+use crate::measure::{EndOfLoad, Payload};
+use crate::scratch::scratch;
+use crate::signals;
+
+/// The messages to one peer.
+struct Lane {
+    fragments: FragmentSender<Vec<u8>>,
+    out: Payload,
+    message: Vec<u8>,
+    /// Bytes of it that are cut; `None` before the first message and between two.
+    cut: Option<usize>,
+    sent: u64,
+    is_done: bool,
+}
+
+impl Lane {
+    fn new(plan: &Plan, rank: usize) -> Result<Lane> {
+        let datagram = plan.datagram()?;
+        let config = SenderConfig { window: plan.unacked, ..SenderConfig::default() };
+        let storage = scratch(plan.unacked * datagram)?;
+        let mut out = Payload::new(plan.size as usize, rank as u64);
+        if plan.verify {
+            out.prepare();
+        }
+        Ok(Lane {
+            fragments: FragmentSender::new(config, datagram as usize, storage)?,
+            out,
+            message: scratch(plan.size)?,
+            cut: None,
+            sent: 0,
+            is_done: false,
+        })
+    }
+
+    /// Cuts messages until the window is full, or there were `limit`. If time is `over`, the one
+    /// that has begun is the last.
+    fn cut(&mut self, verify: bool, limit: u64, over: bool) {
+        while !self.is_done {
+            let offset = match self.cut {
+                Some(offset) => offset,
+                None if over || self.sent == limit => {
+                    self.is_done = true;
+                    return;
+                }
+                None => {
+                    if verify {
+                        self.out.fill(&mut self.message);
+                    }
+                    0
+                }
+            };
+            self.cut = Some(offset);
+            let Some(next) = self.fragments.cut(&self.message, offset) else { return };
+            self.cut = Some(next).filter(|next| *next < self.message.len());
+            self.sent += u64::from(self.cut.is_none());
+        }
+    }
+
+    /// Posts the datagrams that are to be sent now, as far as there is room; how many.
+    fn post(&mut self, rank: usize, batch: u32, now_ns: u64, outbox: &mut Outbox) -> Result<u64> {
+        let (fragments, mut posted) = (&mut self.fragments, 0);
+        while outbox.room(rank) > 0
+            && outbox.stage_built(rank, |slot| {
+                let len = fragments.transmit(now_ns, slot)? as u32;
+                Some(SendOp::Send { len })
+            })?
+        {
+            posted += 1;
+            if outbox.staged(rank) >= batch {
+                outbox.post(rank)?;
+            }
+        }
+        if outbox.staged(rank) > 0 {
+            outbox.post(rank)?;
+        }
+        Ok(posted)
+    }
+}
+
+/// Sends until `until` to each peer, and waits until all is acknowledged.
+pub(super) fn send(
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut RawChannel,
+    until: EndOfLoad,
+    spin: bool,
+) -> Result<Led> {
+    let (limit, time) = match until {
+        EndOfLoad::Messages(messages) => (messages, Duration::MAX),
+        EndOfLoad::After(time) => (u64::MAX, time),
+    };
+    let lanes = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank));
+    let mut lanes = lanes.collect::<Result<Vec<_>>>()?;
+    let End { outbox, inbox, sources, .. } = end;
+    let inbox = inbox.as_mut().context("no receives for acknowledgements")?;
+    let (start, mut watch) = (host::time::now(), Watch::new(spin));
+    let elapsed = loop {
+        let over = host::time::since(start) >= time || signals::is_interrupted();
+        lanes.iter_mut().for_each(|lane| lane.cut(plan.verify, limit, over));
+        // Cutting takes time that is not the round trip's.
+        let (elapsed, mut progress) = (host::time::since(start), 0);
+        let now_ns = elapsed.as_nanos() as u64;
+        for (rank, lane) in lanes.iter_mut().enumerate() {
+            progress += lane.post(rank, plan.batch, now_ns, outbox)?;
+        }
+        progress += inbox.poll(|arrival| {
+            // Anybody who knows the Q_Key may send a datagram.
+            let is_peer = sources.get(arrival.queue) == Some(&arrival.qp_num);
+            match lanes.get_mut(arrival.queue).filter(|_| is_peer) {
+                Some(lane) => {
+                    let now_ns = host::time::since(start).as_nanos() as u64;
+                    Ok(lane.fragments.on_ack(arrival.bytes, now_ns).map(drop)?)
+                }
+                None => Ok(()),
+            }
+        })? as u64;
+        inbox.repost()?;
+        outbox.tidy()?;
+        if lanes.iter().all(|lane| lane.is_done && lane.fragments.is_idle()) {
+            break elapsed;
+        }
+        if progress > 0 {
+            watch.progress();
+        } else {
+            lanes.iter().try_for_each(|lane| lane.fragments.check_peer(now_ns))?;
+            watch.idle_with(outbox, wire)?;
+        }
+    };
+    Ok(Led {
+        sent: lanes.iter().map(|lane| lane.sent).collect(),
+        resent: Some(lanes.iter().map(|lane| lane.fragments.repeated()).sum()),
+        ..Led::one_way(elapsed)
+    })
+}
+
+/// The messages of one peer.
+struct Stream {
+    fragments: FragmentReceiver<Vec<u8>>,
+    expected: Payload,
+    message: Vec<u8>,
+    messages: u64,
+    /// Something has come that is to be acknowledged.
+    is_touched: bool,
+    /// Something has come since it was looked at.
+    is_busy: bool,
+}
+
+impl Stream {
+    fn new(plan: &Plan, rank: usize) -> Result<Stream> {
+        let datagram = plan.datagram()?;
+        let storage = scratch(plan.unacked * datagram)?;
+        Ok(Stream {
+            fragments: FragmentReceiver::new(plan.unacked, datagram as usize, plan.size, storage)?,
+            expected: Payload::new(plan.size as usize, rank as u64),
+            message: scratch(plan.size)?,
+            messages: 0,
+            is_touched: false,
+            is_busy: false,
+        })
+    }
+
+    fn take(&mut self, verify: bool, datagram: &[u8]) -> Result<()> {
+        let Stream { fragments, expected, message, messages, .. } = self;
+        let mut join = |fragment: Fragment<'_>| {
+            message[fragment.offset as usize..][..fragment.bytes.len()]
+                .copy_from_slice(fragment.bytes);
+            if !fragment.is_last() {
+                return Ok(());
+            }
+            *messages += 1;
+            let message = &message[..fragment.message_bytes as usize];
+            if verify { expected.check(message) } else { Ok(()) }
+        };
+        fragments.arrive(datagram)?.map_or(Ok(()), &mut join)?;
+        while let Some(fragment) = fragments.take()? {
+            join(fragment)?;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, rank: usize, outbox: &mut Outbox) -> Result<()> {
+        let ack = self.fragments.ack();
+        outbox.stage(rank, SendOp::Send { len: ACK_LEN as u32 }, false, |slot| {
+            slot[..ACK_LEN].copy_from_slice(&ack);
+        })?;
+        outbox.post(rank)
+    }
+}
+
+/// Receives until all that was sent has arrived.
+pub(super) fn receive(
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut RawChannel,
+    spin: bool,
+) -> Result<Received> {
+    let streams = (0..plan.qps as usize).map(|rank| Stream::new(plan, rank));
+    let mut streams = streams.collect::<Result<Vec<_>>>()?;
+    let End { outbox, inbox, sources, .. } = end;
+    let ranks: HashMap<u32, usize> = sources.iter().copied().zip(0..).collect();
+    let inbox = inbox.as_mut().context("no receives")?;
+    let (mut watch, mut touched, mut total) = (Watch::new(spin), Vec::new(), None);
+    loop {
+        wire.end_at_signal()?;
+        let count = inbox.poll(|arrival| {
+            // Anybody who knows the Q_Key may send a datagram.
+            let Some(&rank) = ranks.get(&arrival.qp_num) else { return Ok(()) };
+            let stream = &mut streams[rank];
+            if !std::mem::replace(&mut stream.is_touched, true) {
+                touched.push(rank);
+            }
+            stream.is_busy = true;
+            stream.take(plan.verify, arrival.bytes)
+        })?;
+        inbox.repost()?;
+        let mut acknowledged = Ok(());
+        touched.retain(|&rank| {
+            let stream = &mut streams[rank];
+            // Nothing more has come: all that there is to say is said.
+            let is_busy = std::mem::replace(&mut stream.is_busy, false);
+            let waits = is_busy && !stream.fragments.ack_is_due();
+            if !waits && acknowledged.is_ok() {
+                acknowledged = stream.acknowledge(rank, outbox);
+            }
+            stream.is_touched = waits;
+            waits
+        });
+        acknowledged?;
+        outbox.tidy()?;
+        if count > 0 {
+            watch.progress();
+        } else if let Some(note) = watch.idle_with(outbox, wire)? {
+            total = Some(done(note)?.messages()?);
+        }
+        let messages: u64 = streams.iter().map(|stream| stream.messages).sum();
+        if total.is_some_and(|total| messages >= total) {
+            let repeated = streams.iter().map(|stream| stream.fragments.repeated()).sum();
+            return Ok(Received { messages, reordered: 0, repeated });
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Reliable messages over unreliable datagrams (UD): fragments, acknowledgements, repetition.
+//!
+//! A datagram has one MTU at most, and may be lost, repeated or overtaken without an error (RDMA
+//! Tutorial, the choice of queue pair types). Here the ends repair it: the sender cuts a message
+//! into fragments and numbers them, the receiver puts them together in order, and tells which ones
+//! it has (selective acknowledgements, as RFC 2018 has them).
+//!
+//! All integers are little-endian:
+//!
+//! | bytes | fragment | acknowledgement |
+//! |---|---|---|
+//! | 1 | 1 | 2 |
+//! | 3 | 0 | 0 |
+//! | 4 | its number, modulo 2³² | number of the first fragment that is missing |
+//! | 4 | bytes of its message | bit i: fragment (that number + 1 + i) is there |
+//! | 4 | offset in the message | …, 64 bits in all |
+//! | … | payload | |
+//!
+//! A fragment is repeated when one is acknowledged that was sent three transmissions later or more
+//! (RFC 9002, section 6.1.1), or when the oldest one is not acknowledged in time; that time follows
+//! from the measured round trip, and doubles until one is acknowledged that was sent once (RFC
+//! 6298). The window is fixed: there is no congestion control.
+//!
+//! # The drive loop
+//!
+//! The sender:
+//!
+//! 1. [`cut`](FragmentSender::cut) the next fragments of a message, until the window is full.
+//! 2. While [`transmit`](FragmentSender::transmit) writes a datagram, send it.
+//! 3. Give each acknowledgement that comes to [`on_ack`](FragmentSender::on_ack).
+//! 4. Go to step 1 when something has come, or at [`wants_ns`](FragmentSender::wants_ns).
+//!
+//! The receiver:
+//!
+//! 1. Give each datagram to [`arrive`](FragmentReceiver::arrive), and copy the fragment that it
+//!    answers with into the message; then those that [`take`](FragmentReceiver::take) gives, which
+//!    came early.
+//! 2. When [`ack_is_due`](FragmentReceiver::ack_is_due), or nothing more has come and some are
+//!    [`unacked`](FragmentReceiver::unacked), send [`ack`](FragmentReceiver::ack).
+//!
+//! ```
+//! use conn_core::datagram::{FragmentReceiver, FragmentSender, SenderConfig};
+//!
+//! const DATAGRAM_BYTES: usize = 64;
+//! let config = SenderConfig { window: 4, ..SenderConfig::default() };
+//! let mut sender = FragmentSender::new(config, DATAGRAM_BYTES, [0; 4 * DATAGRAM_BYTES])?;
+//! let mut receiver = FragmentReceiver::new(4, DATAGRAM_BYTES, 100, [0; 4 * DATAGRAM_BYTES])?;
+//!
+//! let (message, mut received) = ([7; 100], Vec::new());
+//! let (mut offset, mut datagram) = (0, [0; DATAGRAM_BYTES]);
+//! let (mut now_ns, mut sent) = (0, 0);
+//! while received.len() < message.len() {
+//!     while offset < message.len()
+//!         && let Some(next) = sender.cut(&message, offset)
+//!     {
+//!         offset = next;
+//!     }
+//!     while let Some(len) = sender.transmit(now_ns, &mut datagram) {
+//!         sent += 1;
+//!         if sent == 2 {
+//!             continue; // the network loses it
+//!         }
+//!         received.extend(receiver.arrive(&datagram[..len])?.map_or(&[][..], |f| f.bytes));
+//!         while let Some(fragment) = receiver.take()? {
+//!             received.extend(fragment.bytes);
+//!         }
+//!     }
+//!     sender.on_ack(&receiver.ack(), now_ns)?;
+//!     now_ns = sender.wants_ns().unwrap_or(now_ns);
+//! }
+//! assert_eq!(received, message);
+//! assert_eq!((sender.is_idle(), sender.repeated()), (true, 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+mod receiver;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+pub use receiver::{Fragment, FragmentReceiver};
+pub use sender::{FragmentSender, SenderConfig};
+
+/// Bytes in front of a fragment's payload.
+pub const HEADER_LEN: usize = 16;
+/// Bytes of an acknowledgement.
+pub const ACK_LEN: usize = 16;
+/// The most fragments under way: an acknowledgement has a bit for each.
+pub const MAX_WINDOW: u32 = 64;
+
+const FRAGMENT: u8 = 1;
+const ACK: u8 = 2;
+
+/// Sizes that no end can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The window is not 1 to [`MAX_WINDOW`].
+    Window(u32),
+    /// Datagrams of so few bytes have no payload, or ones of so many no length of 32 bits.
+    DatagramBytes(usize),
+    /// The storage has fewer bytes than the window's datagrams.
+    Storage {
+        /// Bytes that are needed.
+        need: usize,
+        /// Bytes that there are.
+        given: usize,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Window(window) => {
+                write!(f, "a window of {window} fragments; it may be 1 to {MAX_WINDOW}")
+            }
+            Self::DatagramBytes(bytes) => {
+                write!(f, "datagrams of {bytes} bytes; more than {HEADER_LEN} are needed")
+            }
+            Self::Storage { need, given } => {
+                write!(f, "storage of {given} bytes where the window takes {need}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// A datagram that no correct peer sends: close the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatagramError {
+    /// Not a fragment, or not an acknowledgement, where one is expected.
+    Malformed,
+    /// A message longer than the receiver takes.
+    MessageTooLong {
+        /// Bytes of the message.
+        bytes: u32,
+        /// The most.
+        max: u32,
+    },
+    /// A number beyond the window, or an acknowledgement of what was not sent.
+    BeyondWindow,
+    /// A fragment does not continue its message.
+    OutOfPlace {
+        /// Where it belongs, as it says.
+        offset: u32,
+        /// Where the message goes on.
+        expected: u32,
+    },
+}
+
+impl fmt::Display for DatagramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("a datagram that is no fragment or acknowledgement"),
+            Self::MessageTooLong { bytes, max } => {
+                write!(f, "a message of {bytes} bytes; at most {max} are taken")
+            }
+            Self::BeyondWindow => {
+                f.write_str("a number beyond the window, or of what was not sent")
+            }
+            Self::OutOfPlace { offset, expected } => {
+                write!(f, "a fragment for byte {offset} of a message where {expected} is next")
+            }
+        }
+    }
+}
+
+impl core::error::Error for DatagramError {}
+
+/// The peer has acknowledged nothing for [`SenderConfig::patience_ns`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerSilent {
+    /// Fragments that it has not acknowledged.
+    pub unacked: u32,
+}
+
+impl fmt::Display for PeerSilent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the peer does not acknowledge: {} fragments are unanswered", self.unacked)
+    }
+}
+
+impl core::error::Error for PeerSilent {}
+
+/// The header of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    number: u32,
+    message_bytes: u32,
+    offset: u32,
+}
+
+impl Header {
+    fn encode(self) -> [u8; HEADER_LEN] {
+        encode(FRAGMENT, self.number, u64::from(self.offset) << 32 | u64::from(self.message_bytes))
+    }
+
+    /// The header, and the payload behind it.
+    fn decode(datagram: &[u8]) -> Option<(Self, &[u8])> {
+        let (header, payload) = datagram.split_first_chunk()?;
+        let (number, rest) = decode(FRAGMENT, header)?;
+        Some((Self { number, message_bytes: rest as u32, offset: (rest >> 32) as u32 }, payload))
+    }
+}
+
+/// Both kinds of datagrams begin with 16 bytes: the kind, a number, and 64 bits.
+fn encode(kind: u8, number: u32, rest: u64) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    bytes[0] = kind;
+    bytes[4..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..].copy_from_slice(&rest.to_le_bytes());
+    bytes
+}
+
+fn decode(kind: u8, bytes: &[u8; HEADER_LEN]) -> Option<(u32, u64)> {
+    let (head, rest) = bytes.split_last_chunk()?;
+    let (start, number) = head.split_last_chunk()?;
+    (start == [kind, 0, 0, 0]).then_some((u32::from_le_bytes(*number), u64::from_le_bytes(*rest)))
+}
+
+/// Distance from `position` to the nearest one with these low bits.
+fn ahead(position: u64, low: u32) -> i32 {
+    low.wrapping_sub(position as u32) as i32
+}
+
+/// Checks the sizes of either end.
+fn check(window: u32, datagram_bytes: usize, storage: usize) -> Result<(), ConfigError> {
+    if !(1..=MAX_WINDOW).contains(&window) {
+        return Err(ConfigError::Window(window));
+    }
+    let need = (window as usize).checked_mul(datagram_bytes);
+    let fits = datagram_bytes > HEADER_LEN && u32::try_from(datagram_bytes).is_ok();
+    match need.filter(|_| fits) {
+        None => Err(ConfigError::DatagramBytes(datagram_bytes)),
+        Some(need) if storage < need => Err(ConfigError::Storage { need, given: storage }),
+        Some(_) => Ok(()),
+    }
+}

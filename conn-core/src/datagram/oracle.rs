@@ -1,0 +1,389 @@
+//! The operations of both ends, and naive models: of each end alone, where the other may lie, and
+//! of both together with a network that loses, repeats and reorders.
+
+use std::{collections::BTreeMap, vec, vec::Vec};
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// Bytes of a datagram, and of the payload in it.
+const DATAGRAM_BYTES: usize = HEADER_LEN + PAYLOAD;
+const PAYLOAD: usize = 4;
+const MAX_MESSAGE: u32 = 14;
+
+/// Lengths of messages, in turn: around those of the payload.
+const LENGTHS: [usize; 7] = [0, 1, PAYLOAD, PAYLOAD + 1, 2 * PAYLOAD, 2 * PAYLOAD + 1, 14];
+
+fn message(number: usize) -> Vec<u8> {
+    (0..LENGTHS[number % LENGTHS.len()]).map(|at| (31 * number + at) as u8).collect()
+}
+
+/// What can happen to both ends and the network between them.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// The next fragment is cut.
+    Cut,
+    /// A datagram is sent.
+    Transmit,
+    /// One of the datagrams under way arrives; which.
+    Arrive(u8),
+    /// It arrives, and stays under way.
+    ArriveTwice(u8),
+    /// It is lost.
+    Lose(u8),
+    /// The receiver takes those that came early.
+    Take,
+    /// The receiver acknowledges.
+    Ack,
+    /// One of the acknowledgements under way arrives; which.
+    ArriveAck(u8),
+    /// It is lost.
+    LoseAck(u8),
+    /// So many milliseconds pass.
+    Wait(u8),
+}
+
+/// Two honest ends and the network.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    sender: FragmentSender<Vec<u8>>,
+    receiver: FragmentReceiver<Vec<u8>>,
+    /// Messages cut before, and bytes of the next one that are.
+    cut: (usize, usize),
+    network: Vec<Vec<u8>>,
+    acks: Vec<[u8; ACK_LEN]>,
+    now_ns: u64,
+    received: usize,
+    partial: Vec<u8>,
+}
+
+impl Joined {
+    /// Both ends with this window, after `already` fragments.
+    ///
+    /// # Errors
+    /// As [`FragmentSender::new`].
+    pub fn new(window: u32, already: u64) -> Result<Self, ConfigError> {
+        let storage = vec![0; window as usize * DATAGRAM_BYTES];
+        let config = SenderConfig { window, ..SenderConfig::default() };
+        Ok(Self {
+            sender: FragmentSender::new(config, DATAGRAM_BYTES, storage.clone())?.after(already),
+            receiver: FragmentReceiver::new(window, DATAGRAM_BYTES, MAX_MESSAGE, storage)?
+                .after(already),
+            cut: (0, 0),
+            network: Vec::new(),
+            acks: Vec::new(),
+            now_ns: 0,
+            received: 0,
+            partial: Vec::new(),
+        })
+    }
+
+    fn cut(&mut self) {
+        let (number, offset) = self.cut;
+        let message = message(number);
+        let Some(next) = self.sender.cut(&message, offset) else { return };
+        self.cut = if next == message.len() { (number + 1, 0) } else { (number, next) };
+    }
+
+    fn transmit(&mut self) -> bool {
+        let mut datagram = vec![0; DATAGRAM_BYTES];
+        let Some(len) = self.sender.transmit(self.now_ns, &mut datagram) else { return false };
+        datagram.truncate(len);
+        self.network.push(datagram);
+        true
+    }
+
+    fn arrive(&mut self, datagram: &[u8]) {
+        let first = self.receiver.arrive(datagram).expect("an honest sender");
+        if let Some(fragment) = first {
+            join(&mut self.partial, &mut self.received, &fragment);
+        }
+    }
+
+    fn take(&mut self) {
+        while let Some(fragment) = self.receiver.take().expect("an honest sender") {
+            join(&mut self.partial, &mut self.received, &fragment);
+        }
+    }
+
+    fn arrive_ack(&mut self, ack: &[u8]) {
+        self.sender.on_ack(ack, self.now_ns).expect("an honest receiver");
+    }
+
+    /// The network loses nothing more: all that was cut arrives, and is acknowledged.
+    pub fn finish(mut self) {
+        for _ in 0..4 * MAX_WINDOW {
+            if self.cut.1 > 0 {
+                self.cut();
+            } else if self.sender.is_idle() {
+                assert_eq!((self.received, self.partial.len()), (self.cut.0, 0));
+                return;
+            }
+            self.round();
+        }
+        panic!("the ends do not finish: {self:?}");
+    }
+
+    fn round(&mut self) {
+        self.now_ns = self.now_ns.max(self.sender.wants_ns().unwrap_or(0));
+        while self.transmit() {}
+        for datagram in core::mem::take(&mut self.network) {
+            self.arrive(&datagram);
+            self.take();
+        }
+        let mut acks = core::mem::take(&mut self.acks);
+        if self.receiver.ack_is_due() || self.receiver.unacked() > 0 {
+            acks.push(self.receiver.ack());
+        }
+        acks.iter().for_each(|ack| self.arrive_ack(ack));
+    }
+}
+
+/// Appends a fragment to its message, which has to be the next one.
+fn join(partial: &mut Vec<u8>, received: &mut usize, fragment: &Fragment<'_>) {
+    assert_eq!(partial.len(), fragment.offset as usize);
+    partial.extend(fragment.bytes);
+    if fragment.is_last() {
+        assert_eq!(*partial, message(*received));
+        *received += 1;
+        partial.clear();
+    }
+}
+
+fn taken<T>(from: &mut Vec<T>, which: u8) -> Option<T> {
+    let len = from.len();
+    (len > 0).then(|| from.remove(usize::from(which) % len))
+}
+
+impl Pair for Joined {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Cut => self.cut(),
+            Op::Transmit => drop(self.transmit()),
+            Op::Arrive(which) => {
+                if let Some(datagram) = taken(&mut self.network, which) {
+                    self.arrive(&datagram);
+                }
+            }
+            Op::ArriveTwice(which) => {
+                if let Some(datagram) = taken(&mut self.network, which) {
+                    self.arrive(&datagram);
+                    self.network.push(datagram);
+                }
+            }
+            Op::Lose(which) => drop(taken(&mut self.network, which)),
+            Op::Take => self.take(),
+            Op::Ack => self.acks.push(self.receiver.ack()),
+            Op::ArriveAck(which) => {
+                if let Some(ack) = taken(&mut self.acks, which) {
+                    self.arrive_ack(&ack);
+                }
+            }
+            Op::LoseAck(which) => drop(taken(&mut self.acks, which)),
+            Op::Wait(ms) => self.now_ns += u64::from(ms) * 1_000_000,
+        }
+        let (sent, taken) = (self.sender.next, self.receiver.next);
+        assert!(self.sender.acked <= taken && taken <= sent, "{self:?}");
+    }
+}
+
+/// A datagram from a sender that may lie.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Claim {
+    /// Its number, from the next one.
+    pub ahead: i8,
+    /// Bytes of the message, and where in it the payload belongs.
+    pub message_bytes: u8,
+    /// See there.
+    pub offset: u8,
+    /// Bytes of the payload.
+    pub len: u8,
+}
+
+/// A receiver alone, and its model: the datagrams that came early.
+#[derive(Clone, Debug)]
+pub struct Receiving {
+    machine: FragmentReceiver<Vec<u8>>,
+    early: BTreeMap<u64, Claim>,
+    next: u64,
+    /// The message that has begun: its bytes, and how many have come.
+    begun: Option<(u8, u8)>,
+}
+
+impl Receiving {
+    /// A receiver with this window, after `already` fragments.
+    ///
+    /// # Errors
+    /// As [`FragmentReceiver::new`].
+    pub fn new(window: u32, already: u64) -> Result<Self, ConfigError> {
+        let storage = vec![0; window as usize * DATAGRAM_BYTES];
+        let machine = FragmentReceiver::new(window, DATAGRAM_BYTES, MAX_MESSAGE, storage)?;
+        let (early, begun) = (BTreeMap::new(), None);
+        Ok(Self { machine: machine.after(already), early, next: already, begun })
+    }
+
+    /// Whether the claim continues the message; if so, it does.
+    fn follow(&mut self, claim: Claim) -> bool {
+        let (bytes, filled) = self.begun.unwrap_or((claim.message_bytes, 0));
+        if (claim.message_bytes, claim.offset) != (bytes, filled) {
+            return false;
+        }
+        let filled = filled + claim.len;
+        self.begun = (filled < bytes).then_some((bytes, filled));
+        self.next += 1;
+        true
+    }
+}
+
+impl Pair for Receiving {
+    type Op = Claim;
+
+    fn apply(&mut self, claim: Claim) {
+        let Claim { ahead, message_bytes, offset, len } = claim;
+        let number = self.next.wrapping_add_signed(ahead.into());
+        let header = Header {
+            number: number as u32,
+            message_bytes: message_bytes.into(),
+            offset: offset.into(),
+        };
+        let mut datagram = header.encode().to_vec();
+        datagram.resize(HEADER_LEN + usize::from(len), number as u8);
+        let before = self.machine.clone();
+        let outcome = self.machine.arrive(&datagram);
+        let end = u16::from(offset) + u16::from(len);
+        let is_possible = usize::from(len) <= PAYLOAD
+            && end <= message_bytes.into()
+            && (len > 0 || message_bytes == 0);
+        if usize::from(len) > PAYLOAD || u32::from(message_bytes) > MAX_MESSAGE || !is_possible {
+            assert!(outcome.is_err());
+        } else if i64::from(ahead) >= self.machine.window.into() {
+            assert_eq!(outcome, Err(DatagramError::BeyondWindow));
+        } else if ahead < 0 || self.early.contains_key(&number) {
+            assert_eq!((outcome, self.machine.repeated()), (Ok(None), before.repeated() + 1));
+            return;
+        } else if ahead > 0 {
+            assert_eq!(outcome, Ok(None));
+            self.early.insert(number, claim);
+        } else if self.follow(claim) {
+            let fragment = outcome.expect("it continues its message").expect("it is the next");
+            assert_eq!(fragment.bytes, &datagram[HEADER_LEN..]);
+            return self.take();
+        } else {
+            assert!(matches!(outcome, Err(DatagramError::OutOfPlace { .. })));
+        }
+        if outcome.is_err() {
+            assert_eq!(self.machine, before, "a refused datagram changed something");
+        }
+    }
+}
+
+impl Receiving {
+    /// What came early follows, as far as it continues its message.
+    fn take(&mut self) {
+        while let Some(claim) = self.early.get(&self.next).copied() {
+            let number = self.next;
+            if !self.follow(claim) {
+                assert!(self.machine.take().is_err());
+                return;
+            }
+            self.early.remove(&number);
+            let fragment = self.machine.take().expect("it continues").expect("it came early");
+            assert_eq!(fragment.bytes, vec![number as u8; claim.len.into()]);
+        }
+        assert_eq!(self.machine.take(), Ok(None));
+    }
+}
+
+/// An acknowledgement from a receiver that may lie.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Said {
+    /// The missing fragment, from the oldest one that is not acknowledged.
+    pub ahead: i8,
+    /// Those behind it that are there.
+    pub there: u64,
+    /// Fragments that are cut and sent before.
+    pub sent: u8,
+}
+
+/// A sender alone, and its model: what is acknowledged.
+#[derive(Clone, Debug)]
+pub struct Sending {
+    machine: FragmentSender<Vec<u8>>,
+    acked: BTreeMap<u64, bool>,
+}
+
+impl Sending {
+    /// A sender with this window, after `already` fragments.
+    ///
+    /// # Errors
+    /// As [`FragmentSender::new`].
+    pub fn new(window: u32, already: u64) -> Result<Self, ConfigError> {
+        let storage = vec![0; window as usize * DATAGRAM_BYTES];
+        let config = SenderConfig { window, ..SenderConfig::default() };
+        let machine = FragmentSender::new(config, DATAGRAM_BYTES, storage)?.after(already);
+        Ok(Self { machine, acked: BTreeMap::new() })
+    }
+}
+
+impl Sending {
+    /// All before `missing`, and those behind it with a bit, are said to be there.
+    fn check_named(
+        &mut self,
+        before: &FragmentSender<Vec<u8>>,
+        missing: u64,
+        there: u64,
+        outcome: Result<u32, DatagramError>,
+    ) {
+        let bits = (0..64).filter(|bit| there >> bit & 1 == 1).map(|bit| missing + 1 + bit);
+        let named: Vec<u64> = (before.acked..missing).chain(bits).collect();
+        if missing > before.next || named.iter().any(|n| *n >= before.next) {
+            assert_eq!((outcome, &self.machine), (Err(DatagramError::BeyondWindow), before));
+        } else {
+            let newly = named.iter().filter(|n| self.acked.insert(**n, true) == Some(false));
+            assert_eq!(outcome, Ok(newly.count() as u32));
+        }
+    }
+}
+
+impl Pair for Sending {
+    type Op = Said;
+
+    fn apply(&mut self, Said { ahead, there, sent }: Said) {
+        for _ in 0..sent % 8 {
+            let number = self.machine.cut;
+            if self.machine.cut(&[1], 0).is_some() {
+                self.acked.insert(number, false);
+                self.machine.transmit(0, &mut [0; DATAGRAM_BYTES]).expect("it was cut");
+            }
+        }
+        let before = self.machine.clone();
+        let missing = self.machine.acked.wrapping_add_signed(ahead.into());
+        let outcome = self.machine.on_ack(&encode(ACK, missing as u32, there), 1);
+        if ahead < 0 {
+            assert_eq!((outcome, &self.machine), (Ok(0), &before));
+        } else {
+            self.check_named(&before, missing, there, outcome);
+        }
+        let oldest = self.acked.iter().find(|(_, acked)| !**acked).map(|(number, _)| *number);
+        assert_eq!(self.machine.acked, oldest.unwrap_or(self.machine.next));
+        assert_eq!(self.machine.is_idle(), oldest.is_none());
+    }
+}
+
+impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
+    fn after(mut self, fragments: u64) -> Self {
+        (self.acked, self.next, self.cut) = (fragments, fragments, fragments);
+        self
+    }
+}
+
+impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
+    fn after(mut self, fragments: u64) -> Self {
+        self.next = fragments;
+        self
+    }
+}

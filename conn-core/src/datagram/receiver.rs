@@ -1,0 +1,185 @@
+//! The receiving end.
+
+use super::{ACK, ACK_LEN, ConfigError, DatagramError, HEADER_LEN, Header, MAX_WINDOW};
+use super::{ahead, check, encode};
+
+/// A part of a message, which follows the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// Bytes of the whole message.
+    pub message_bytes: u32,
+    /// The place of [`bytes`](Self::bytes) in it, in bytes.
+    pub offset: u32,
+    /// The part.
+    pub bytes: &'a [u8],
+}
+
+impl Fragment<'_> {
+    /// Whether the message is complete with it.
+    pub fn is_last(&self) -> bool {
+        self.offset as usize + self.bytes.len() == self.message_bytes as usize
+    }
+}
+
+/// Puts fragments in order, each once. See the [module](super) for its drive loop.
+// Invariant: bit i of `early` is set if and only if fragment next + i has come, and lies in its
+// place; `filled < message_bytes` of a message that has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentReceiver<S> {
+    pub(super) window: u32,
+    datagram_bytes: usize,
+    max_message: u32,
+    /// The first fragment that is missing, or not taken yet.
+    pub(super) next: u64,
+    early: u64,
+    /// Lengths of the datagrams that came early, by place.
+    lens: [u32; MAX_WINDOW as usize],
+    /// The message that has begun: its bytes, and how many have come.
+    begun: Option<(u32, u32)>,
+    unacked: u32,
+    is_urgent: bool,
+    repeated: u64,
+    storage: S,
+}
+
+impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
+    /// A receiver of messages of at most `max_message` bytes, in datagrams of at most
+    /// `datagram_bytes` bytes; `storage` keeps a `window` of those that come early.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(
+        window: u32,
+        datagram_bytes: usize,
+        max_message: u32,
+        storage: S,
+    ) -> Result<Self, ConfigError> {
+        check(window, datagram_bytes, storage.as_ref().len())?;
+        Ok(Self {
+            window,
+            datagram_bytes,
+            max_message,
+            next: 0,
+            early: 0,
+            lens: [0; MAX_WINDOW as usize],
+            begun: None,
+            unacked: 0,
+            is_urgent: false,
+            repeated: 0,
+            storage,
+        })
+    }
+
+    /// Takes a datagram, and returns its fragment if it is the next one. One that comes early is
+    /// kept for [`take`](Self::take), one that was there before is dropped.
+    ///
+    /// # Errors
+    /// [`DatagramError`].
+    pub fn arrive<'d>(
+        &mut self,
+        datagram: &'d [u8],
+    ) -> Result<Option<Fragment<'d>>, DatagramError> {
+        let (header, fragment) = self.decode(datagram)?;
+        let ahead = ahead(self.next, header.number);
+        if ahead >= self.window as i32 {
+            return Err(DatagramError::BeyondWindow);
+        }
+        if ahead < 0 || self.early >> ahead & 1 == 1 {
+            // The acknowledgement may be what was lost.
+            self.repeated += 1;
+            self.is_urgent = true;
+            return Ok(None);
+        }
+        if ahead == 0 {
+            self.advance(&fragment)?;
+            self.unacked += 1;
+            return Ok(Some(fragment));
+        }
+        let at = self.place(self.next + ahead as u64);
+        self.storage.as_mut()[at * self.datagram_bytes..][..datagram.len()]
+            .copy_from_slice(datagram);
+        self.lens[at] = datagram.len() as u32;
+        self.early |= 1 << ahead;
+        self.unacked += 1;
+        self.is_urgent = true;
+        Ok(None)
+    }
+
+    /// The next fragment, if it came early.
+    ///
+    /// # Errors
+    /// [`DatagramError::OutOfPlace`].
+    pub fn take(&mut self) -> Result<Option<Fragment<'_>>, DatagramError> {
+        if self.early & 1 == 0 {
+            return Ok(None);
+        }
+        let at = self.place(self.next);
+        let range = at * self.datagram_bytes..at * self.datagram_bytes + self.lens[at] as usize;
+        let (_, Fragment { message_bytes, offset, .. }) =
+            self.decode(&self.storage.as_ref()[range.clone()])?;
+        let bytes = range.start + HEADER_LEN..range.end;
+        let len = bytes.len() as u32;
+        self.advance_by(message_bytes, offset, len)?;
+        let bytes = &self.storage.as_ref()[bytes];
+        Ok(Some(Fragment { message_bytes, offset, bytes }))
+    }
+
+    /// Whether to acknowledge at once: a fragment is missing or was repeated, or more than a quarter
+    /// of the window has come.
+    pub fn ack_is_due(&self) -> bool {
+        self.is_urgent || self.unacked > self.window / 4
+    }
+
+    /// Fragments that have come since the last acknowledgement.
+    pub fn unacked(&self) -> u32 {
+        self.unacked
+    }
+
+    /// The acknowledgement of all that has come.
+    pub fn ack(&mut self) -> [u8; ACK_LEN] {
+        (self.unacked, self.is_urgent) = (0, false);
+        // One that can be taken is not there yet: the sender's window begins with it.
+        encode(ACK, self.next as u32, self.early >> 1)
+    }
+
+    /// Fragments that came again.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    fn decode<'d>(&self, datagram: &'d [u8]) -> Result<(Header, Fragment<'d>), DatagramError> {
+        let decoded = Header::decode(datagram).filter(|_| datagram.len() <= self.datagram_bytes);
+        let (header, bytes) = decoded.ok_or(DatagramError::Malformed)?;
+        let Header { message_bytes, offset, .. } = header;
+        if message_bytes > self.max_message {
+            let (bytes, max) = (message_bytes, self.max_message);
+            return Err(DatagramError::MessageTooLong { bytes, max });
+        }
+        let end = u64::from(offset) + bytes.len() as u64;
+        if end > message_bytes.into() || (bytes.is_empty() && message_bytes > 0) {
+            return Err(DatagramError::Malformed);
+        }
+        Ok((header, Fragment { message_bytes, offset, bytes }))
+    }
+
+    fn advance(&mut self, fragment: &Fragment<'_>) -> Result<(), DatagramError> {
+        self.advance_by(fragment.message_bytes, fragment.offset, fragment.bytes.len() as u32)
+    }
+
+    /// The next fragment is taken: it has to continue its message.
+    fn advance_by(&mut self, bytes: u32, offset: u32, len: u32) -> Result<(), DatagramError> {
+        let (message_bytes, expected) = self.begun.unwrap_or((bytes, 0));
+        if (bytes, offset) != (message_bytes, expected) {
+            return Err(DatagramError::OutOfPlace { offset, expected });
+        }
+        let filled = offset + len;
+        self.begun = (filled < bytes).then_some((bytes, filled));
+        self.next += 1;
+        self.early >>= 1;
+        Ok(())
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % u64::from(self.window)) as usize
+    }
+}

@@ -1,0 +1,268 @@
+//! The sending end.
+
+use super::{ACK, ConfigError, DatagramError, HEADER_LEN, Header, MAX_WINDOW, PeerSilent};
+use super::{ahead, check, decode};
+
+/// A fragment counts as lost when one is acknowledged that was sent so many transmissions later
+/// (RFC 9002, section 6.1.1).
+const REORDERING: u64 = 3;
+/// The timeout before a round trip is measured.
+const FIRST_TIMEOUT_NS: u64 = 10_000_000;
+
+/// How the sender waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SenderConfig {
+    /// The most fragments under way, 1 to [`MAX_WINDOW`]; the receiver has the same.
+    pub window: u32,
+    /// The least time before a fragment is repeated that nothing else shows to be lost: longer than
+    /// a receiver may be without a processor, if repetitions shall be few.
+    pub min_timeout_ns: u64,
+    /// How long nothing may be acknowledged before the peer counts as gone.
+    pub patience_ns: u64,
+}
+
+impl Default for SenderConfig {
+    /// 64 fragments; 1 ms before a repetition; 8 s until the peer is gone.
+    fn default() -> Self {
+        Self { window: MAX_WINDOW, min_timeout_ns: 1_000_000, patience_ns: 8_000_000_000 }
+    }
+}
+
+/// A fragment under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    len: u32,
+    /// Time of the last transmission.
+    sent_ns: u64,
+    /// Count of transmissions at the last one; 0 before the first.
+    order: u64,
+    is_repeated: bool,
+    is_acked: bool,
+}
+
+/// Cuts messages into fragments, and repeats those that are lost. See the [module](super) for its
+/// drive loop.
+// Invariant: acked <= next <= cut <= acked + window; the slots of acked..cut hold datagrams, those
+// of acked..next were transmitted, and that of `acked` is not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentSender<S> {
+    config: SenderConfig,
+    datagram_bytes: usize,
+    pub(super) acked: u64,
+    pub(super) next: u64,
+    pub(super) cut: u64,
+    slots: [Slot; MAX_WINDOW as usize],
+    transmissions: u64,
+    /// The latest transmission that is acknowledged, by its order.
+    newest_acked: u64,
+    repeated: u64,
+    round_trip: RoundTrip,
+    /// Timeouts since a fragment was acknowledged that was sent once.
+    timeouts: u32,
+    /// Time of the last progress, or since when something is under way.
+    progress_ns: u64,
+    storage: S,
+}
+
+impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
+    /// A sender of datagrams of at most `datagram_bytes` bytes, its header included; `storage`
+    /// keeps a window of them.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(
+        config: SenderConfig,
+        datagram_bytes: usize,
+        storage: S,
+    ) -> Result<Self, ConfigError> {
+        check(config.window, datagram_bytes, storage.as_ref().len())?;
+        Ok(Self {
+            config,
+            datagram_bytes,
+            acked: 0,
+            next: 0,
+            cut: 0,
+            slots: [Slot::default(); MAX_WINDOW as usize],
+            transmissions: 0,
+            newest_acked: 0,
+            repeated: 0,
+            round_trip: RoundTrip::default(),
+            timeouts: 0,
+            progress_ns: 0,
+            storage,
+        })
+    }
+
+    /// Cuts the fragment of `message` that begins at `offset`, and returns where the next one
+    /// begins: at the message's length, the message is cut. `None` while the window is full.
+    /// A message of no bytes is one fragment.
+    ///
+    /// # Panics
+    /// If the message has more than `u32::MAX` bytes, or none at `offset`, unless it has none at all.
+    pub fn cut(&mut self, message: &[u8], offset: usize) -> Option<usize> {
+        assert!(offset < message.len() || (message.is_empty() && offset == 0), "nothing is left");
+        if self.cut - self.acked == u64::from(self.config.window) {
+            return None;
+        }
+        let message_bytes = u32::try_from(message.len()).expect("a length of 32 bits");
+        let payload = &message[offset..];
+        let payload = &payload[..payload.len().min(self.datagram_bytes - HEADER_LEN)];
+        let header = Header { number: self.cut as u32, message_bytes, offset: offset as u32 };
+        let at = self.place(self.cut);
+        let datagram = &mut self.storage.as_mut()[at * self.datagram_bytes..];
+        datagram[..HEADER_LEN].copy_from_slice(&header.encode());
+        datagram[HEADER_LEN..][..payload.len()].copy_from_slice(payload);
+        self.slots[at] = Slot { len: (HEADER_LEN + payload.len()) as u32, ..Slot::default() };
+        self.cut += 1;
+        Some(offset + payload.len())
+    }
+
+    /// Writes the next datagram to send into `out`, and returns its length: first those that are
+    /// lost. `None` if there is none now.
+    ///
+    /// # Panics
+    /// If `out` is shorter than the datagram.
+    pub fn transmit(&mut self, now_ns: u64, out: &mut [u8]) -> Option<usize> {
+        let number = self.lost(now_ns).or((self.next < self.cut).then_some(self.next))?;
+        if self.acked == self.next {
+            self.progress_ns = now_ns;
+        }
+        self.next = self.next.max(number + 1);
+        let at = self.place(number);
+        let slot = &mut self.slots[at];
+        slot.is_repeated = slot.order > 0;
+        self.repeated += u64::from(slot.is_repeated);
+        self.transmissions += 1;
+        (slot.order, slot.sent_ns) = (self.transmissions, now_ns);
+        let len = slot.len as usize;
+        out[..len].copy_from_slice(&self.storage.as_ref()[at * self.datagram_bytes..][..len]);
+        Some(len)
+    }
+
+    /// Takes the acknowledgement in `datagram`, and returns how many fragments it is the first to
+    /// acknowledge.
+    ///
+    /// # Errors
+    /// [`DatagramError`]: it is none, or of what was not sent.
+    pub fn on_ack(&mut self, datagram: &[u8], now_ns: u64) -> Result<u32, DatagramError> {
+        let ack = datagram.try_into().ok().and_then(|ack| decode(ACK, ack));
+        let (missing, there) = ack.ok_or(DatagramError::Malformed)?;
+        let Ok(ahead) = u64::try_from(ahead(self.acked, missing)) else {
+            return Ok(0); // overtaken by a later one
+        };
+        let missing = self.acked + ahead;
+        // Bit i stands for fragment missing + 1 + i.
+        let bits = u64::from(u64::BITS - there.leading_zeros());
+        let end = if there == 0 { missing } else { missing + 1 + bits };
+        if end > self.next {
+            return Err(DatagramError::BeyondWindow);
+        }
+        let (mut newly, measured) = (0, self.newest_acked);
+        for number in self.acked..end {
+            let bit = number.checked_sub(missing + 1);
+            if number < missing || bit.is_some_and(|bit| there >> bit & 1 == 1) {
+                newly += u32::from(self.acknowledge(number, now_ns));
+            }
+        }
+        while self.acked < self.next && self.slots[self.place(self.acked)].is_acked {
+            self.acked += 1;
+        }
+        if newly > 0 {
+            self.progress_ns = now_ns;
+        }
+        if self.newest_acked > measured {
+            self.timeouts = 0;
+        }
+        Ok(newly)
+    }
+
+    /// Whether it was not acknowledged before.
+    fn acknowledge(&mut self, number: u64, now_ns: u64) -> bool {
+        let at = self.place(number);
+        let slot = &mut self.slots[at];
+        if core::mem::replace(&mut slot.is_acked, true) {
+            return false;
+        }
+        // Which transmission of a repeated one has come, nobody can tell (Karn's algorithm).
+        if !slot.is_repeated {
+            self.newest_acked = self.newest_acked.max(slot.order);
+            self.round_trip.measured(now_ns.saturating_sub(slot.sent_ns));
+        }
+        true
+    }
+
+    /// The oldest fragment that is to be repeated now.
+    fn lost(&mut self, now_ns: u64) -> Option<u64> {
+        let overtaken = |number: &u64| {
+            let slot = &self.slots[self.place(*number)];
+            !slot.is_acked && slot.order + REORDERING <= self.newest_acked
+        };
+        let lost = (self.acked..self.next).find(overtaken);
+        if lost.is_some() || self.wants_ns().is_none_or(|wants| now_ns < wants) {
+            return lost;
+        }
+        self.timeouts = self.timeouts.saturating_add(1);
+        Some(self.acked)
+    }
+
+    /// When the oldest fragment is repeated if nothing comes: [`transmit`](Self::transmit) is to
+    /// be called then. `None` while nothing is under way.
+    pub fn wants_ns(&self) -> Option<u64> {
+        let oldest = &self.slots[self.place(self.acked)];
+        let timeout = self.round_trip.timeout_ns().max(self.config.min_timeout_ns);
+        let timeout = timeout.saturating_mul(1 << self.timeouts.min(16));
+        (self.acked < self.next)
+            .then(|| oldest.sent_ns.saturating_add(timeout.min(self.config.patience_ns).max(1)))
+    }
+
+    /// Looks whether the peer is still there.
+    ///
+    /// # Errors
+    /// [`PeerSilent`].
+    pub fn check_peer(&self, now_ns: u64) -> Result<(), PeerSilent> {
+        let silence = now_ns.saturating_sub(self.progress_ns);
+        let unacked = (self.next - self.acked) as u32;
+        if unacked > 0 && silence > self.config.patience_ns {
+            return Err(PeerSilent { unacked });
+        }
+        Ok(())
+    }
+
+    /// Whether all that was cut is acknowledged.
+    pub fn is_idle(&self) -> bool {
+        self.acked == self.cut
+    }
+
+    /// Transmissions of fragments that were sent before.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % u64::from(self.config.window)) as usize
+    }
+}
+
+/// The round trip, smoothed, and its mean deviation (RFC 6298).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RoundTrip {
+    /// Smoothed time and deviation, in nanoseconds; `None` before the first measurement.
+    smoothed: Option<(u64, u64)>,
+}
+
+impl RoundTrip {
+    fn measured(&mut self, ns: u64) {
+        self.smoothed = Some(match self.smoothed {
+            None => (ns, ns / 2),
+            Some((mean, deviation)) => {
+                (mean - mean / 8 + ns / 8, deviation - deviation / 4 + mean.abs_diff(ns) / 4)
+            }
+        });
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        self.smoothed.map_or(FIRST_TIMEOUT_NS, |(mean, deviation)| {
+            mean.saturating_add(deviation.saturating_mul(4))
+        })
+    }
+}
