@@ -23,8 +23,8 @@ pub enum Arm<'a> {
     /// same one. It also becomes readable within `keepalive`, so that a silent peer is probed. Arm
     /// again after every other call on the half.
     Fd(BorrowedFd<'a>),
-    /// No event exists: call again after this time, 200 µs (`poll` takes milliseconds and rounds that
-    /// to none: use `ppoll`). With `WaitStrategy::Spin` it is no time at all.
+    /// No event exists: call again after this time, 200 µs (`poll` takes milliseconds and rounds
+    /// that to none: use `ppoll`). With `WaitStrategy::Spin` it is no time at all.
     Poll(Duration),
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Arming {
 struct Set {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer runs out.
+    /// Time when the timer runs out.
     due: Option<Instant>,
-    /// When it was last left alone, since it was set.
+    /// Time of the last call that left the timer alone, since the timer was set.
     left_at: Option<Instant>,
 }
 
@@ -67,8 +67,8 @@ impl Arming {
         self.armed.push(armed);
     }
 
-    /// Whether nothing has come for a keepalive interval, once in each; so many events have come
-    /// since the last call.
+    /// Reports whether nothing has come for a keepalive interval, once in each interval; `events`
+    /// events have come since the last call.
     pub(crate) fn is_silent(&mut self, events: usize, keepalive: Duration) -> bool {
         let (now, keepalive) = (host::time::now(), keepalive.max(SHORTEST_KEEPALIVE));
         let since = self.quiet_since.filter(|_| events == 0);
@@ -101,7 +101,7 @@ impl Arming {
     }
 }
 
-/// Whether both are the same channel.
+/// Reports whether both are the same channel.
 pub(crate) fn is_same(one: &CompletionChannel, other: &CompletionChannel) -> bool {
     one.as_fd().as_raw_fd() == other.as_fd().as_raw_fd()
 }
@@ -130,8 +130,8 @@ impl Set {
     }
 
     /// Sees to it that the timer runs out `within` a time, which may be earlier: to set it is a
-    /// system call, so it runs on while it is due before that. When it has run out, it is due a whole
-    /// time after the last call that left it alone, since when nothing has come, maybe.
+    /// system call, so it runs on while it is due before that. When it has run out, it is due a
+    /// whole time after the last call that left it alone, since when nothing has come, maybe.
     fn start(&mut self, within: Duration) -> io::Result<()> {
         let (now, within) = (host::time::now(), within.clamp(Self::SHORTEST, Self::DAY));
         let runs_until = self.due.filter(|due| *due > now);

@@ -1,4 +1,4 @@
-//! What was built: a figure means little without it.
+//! Facts of the build: a figure means little without them.
 
 /// The version of the crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -25,20 +25,20 @@ use crate::wait::WaitStrategy;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
-    /// How a waiting thread waits. Words that the peer writes or stores make no event: an end that
-    /// waits for them sleeps briefly and looks again. These are a Buffered Read sender, a Buffered
-    /// Write end, a Direct Write sender without a buffer and a receiver that polls, a Shared Write
-    /// sender without an extent and each of its receivers.
+    /// Strategy of a waiting thread. Words that the peer writes or stores make no event: an end
+    /// that waits for them sleeps briefly and looks again. These are a Buffered Read sender, a
+    /// Buffered Write end, a Direct Write sender without a buffer and a receiver that polls, a
+    /// Shared Write sender without an extent and each of its receivers.
     pub wait: WaitStrategy,
     /// A wait in which nothing happens for so long (at least a millisecond) asks whether the peer's
     /// device still answers. Waits that time out before count together. A receiver also probes each
     /// peer from which nothing has come for so long while others sent, or while the caller only
     /// polled. (A Buffered Read receiver needs none: its READs ask.)
     pub keepalive: Duration,
-    /// How long dropping an end may wait: a sender for what was accepted to be delivered, and its
-    /// goodbye; a receiver for its senders to know that it stops. Also how long a Send/Receive
-    /// receiver keeps the queue pair of a sender that has said goodbye, unless it needs the place:
-    /// the device's answer may have been lost, and has to be repeated.
+    /// Longest wait when an end is dropped: a sender waits until what was accepted, and its
+    /// goodbye, are delivered; a receiver waits until its senders know that it stops. Also the time
+    /// for which a Send/Receive receiver keeps the queue pair of a sender that has said goodbye,
+    /// unless it needs the place: the device's answer may have been lost, and has to be repeated.
     pub linger: Duration,
     /// The port, and the transport's behaviour towards a peer that does not answer.
     pub transport: Transport,

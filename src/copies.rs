@@ -21,7 +21,7 @@ pub struct Message {
     peer: Peer,
 }
 
-/// Where the bytes of a message are.
+/// Place of a message's bytes.
 #[derive(Debug, Clone)]
 enum Bytes {
     /// In a copy, from `start` on.
@@ -110,7 +110,7 @@ pub(crate) const BULK: u64 = 8 << 10;
 /// copied twice.
 const LARGE: u64 = 2 << 10;
 
-/// How many bytes to copy, if the first of `available` ones are a record of `record`.
+/// Returns the bytes to copy, if the first of `available` ones are a record of `record`.
 #[inline]
 pub(crate) fn worth_copying(record: u64, available: u64) -> u64 {
     let wish = if record < LARGE { BULK } else { record };

@@ -24,7 +24,7 @@ pub use survey::{Found, Obstacle, PortReport, Survey, survey};
 /// The name of the embedded device.
 pub const SOFT: &str = "soft0";
 
-/// What the names of devices begin with that speak RoCE v2 over UDP; behind it is an address.
+/// Prefix of the names of devices that speak RoCE v2 over UDP; behind it is an address.
 const ROCE: &str = "roce:";
 
 /// The name of such a device whose address is not given; options may be behind it.
@@ -48,7 +48,7 @@ pub const DEVICE_VARIABLE: &str = "RDMA_CONN_DEVICE";
 pub struct Device {
     context: Context,
     pd: ProtectionDomain,
-    /// Of queue pairs and pools that only send and receive.
+    /// Domain of queue pairs and pools that only send and receive.
     messages: ProtectionDomain,
     provider: Provider,
     /// Domains that are made have their memory on demand.
@@ -71,7 +71,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What a device refused, and why.
+/// Operation that a device refused, and the reason.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{device}: cannot {what}: {reason}")]
 pub struct DeviceError {
@@ -83,7 +83,7 @@ pub struct DeviceError {
     pub reason: String,
 }
 
-/// Why no device was opened.
+/// Reason why no device was opened.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -125,17 +125,17 @@ impl Device {
         self.provider
     }
 
-    /// Whether a processor of this machine moves the bytes, and no card: then a request carries
-    /// a long payload at no more cost than a short one, and memory that is a file's costs the
-    /// processor more than a write to the file.
+    /// Reports whether a processor of this machine moves the bytes, and no card: then a request
+    /// carries a long payload at no more cost than a short one, and memory that is a file's costs
+    /// the processor more than a write to the file.
     #[must_use]
     pub fn copies_on_processor(&self) -> bool {
         self.provider == Provider::Soft
     }
 
-    /// Whether what is under way arrives, and completes, only while one of its completion queues is
-    /// polled (or 50 µs later): so a wait that looks at memory alone is to poll as well. Of a soft
-    /// device at a distance.
+    /// Reports whether what is under way arrives, and completes, only while one of its completion
+    /// queues is polled (or 50 µs later): so a wait that looks at memory alone is to poll as well.
+    /// True of a soft device at a distance.
     ///
     /// ```
     /// let near = rdma_conn::device::soft()?;
@@ -149,14 +149,15 @@ impl Device {
         self.provider == Provider::Soft && self.name() != SOFT
     }
 
-    /// Whether it reaches other processes. `soft0` does, those of the same user on the same
+    /// Reports whether it reaches other processes. `soft0` does, those of the same user on the same
     /// machine, where the system lets it (`soft_rnic::crosses_processes` says why not).
     #[must_use]
     pub fn crosses_processes(&self) -> bool {
         self.confined().is_none()
     }
 
-    /// Why it reaches no other process, if it [does not](Self::crosses_processes).
+    /// Returns the reason why it reaches no other process, if it
+    /// [does not](Self::crosses_processes).
     #[must_use]
     pub fn confined(&self) -> Option<String> {
         match (self.provider, self.name()) {
@@ -167,13 +168,14 @@ impl Device {
         }
     }
 
-    /// Whether it speaks RoCE v2 over UDP, and reaches other machines.
+    /// Reports whether it speaks RoCE v2 over UDP, and reaches other machines.
     #[must_use]
     pub fn is_wired(&self) -> bool {
         self.provider == Provider::Soft && soft_rnic::is_on_the_network(self.name())
     }
 
-    /// True of a device that reaches devices with its own GID only: those of other processes of this user, or none.
+    /// True of a device that reaches devices with its own GID only: those of other processes of
+    /// this user, or none.
     pub(crate) fn is_local(&self) -> bool {
         self.provider == Provider::Soft && !self.is_wired()
     }
@@ -211,8 +213,8 @@ impl Device {
         Ok(Device { pd: self.new_domain()?, ..self.clone() })
     }
 
-    /// A handle of the same device, the connections of which have their memory on demand: no page of theirs is pinned, and
-    /// each is asked for when it is used first.
+    /// A handle of the same device, the connections of which have their memory on demand: no page
+    /// of theirs is pinned, and each is asked for when it is used first.
     ///
     /// ```
     /// let device = rdma_conn::device::soft()?;
@@ -231,8 +233,8 @@ impl Device {
         Ok(Device { pd, messages, ..paged })
     }
 
-    /// A protection domain for one half alone: with any key that a peer learns or guesses, it reaches no memory of another
-    /// connection through the queue pairs of its own.
+    /// A protection domain for one half alone: with any key that a peer learns or guesses, it
+    /// reaches no memory of another connection through the queue pairs of its own.
     pub(crate) fn new_domain(&self) -> Result<ProtectionDomain, DeviceError> {
         let failed = |e: &dyn fmt::Display| self.error("allocate a protection domain", e);
         match self.is_on_demand {
@@ -284,10 +286,11 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 /// Opens the device called `name`; without a name, the first card with an active
 /// port, else `soft0`. `soft0@5us`, with any number of us or ns, is a device like `soft0`
 /// within this process, where each request takes a round trip of that long
-/// ([`soft_rnic::distant`]): what depends on latency shows. `soft0@card=connectx5` takes a card's time
-/// ([`soft_rnic::card`]) times the least whole number with which nothing takes longer here; its name
-/// has that number, `soft0@card=connectx5,slow=8`, which may be given. `roce:10.0.0.1`, or
-/// `roce:eth0` for the address of an interface, speaks RoCE v2 over UDP from there ([`soft_rnic::Roce`]).
+/// ([`soft_rnic::distant`]): what depends on latency shows. `soft0@card=connectx5` takes a card's
+/// time ([`soft_rnic::card`]) times the least whole number with which nothing takes longer here;
+/// its name has that number, `soft0@card=connectx5,slow=8`, which may be given. `roce:10.0.0.1`, or
+/// `roce:eth0` for the address of an interface, speaks RoCE v2 over UDP from there
+/// ([`soft_rnic::Roce`]).
 ///
 /// ```
 /// let device = rdma_conn::device::open(Some("soft0"))?;
@@ -329,14 +332,15 @@ fn open_roce(address: &str) -> Result<Device, OpenError> {
     open_listed(&roce.list().map_err(|e| error(&e))?)
 }
 
-/// Whether a name asks for RoCE v2 over UDP, and says nothing of the address: `roce`, or `roce,loss=0.01`.
+/// Reports whether a name asks for RoCE v2 over UDP, and says nothing of the address: `roce`, or
+/// `roce,loss=0.01`.
 #[must_use]
 pub fn is_roce_without_address(name: &str) -> bool {
     name.strip_prefix(ROCE_ALONE).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
 }
 
-/// The name of the device on this address that a name [without one](is_roce_without_address) asks for;
-/// any other name as it is.
+/// The name of the device on this address that a name [without one](is_roce_without_address) asks
+/// for; any other name as it is.
 ///
 /// ```
 /// use rdma_conn::device::on_address;
@@ -362,9 +366,10 @@ fn without_address(name: &str) -> DeviceError {
     }
 }
 
-/// The name of a device in full: that of a card's device (`soft0@card=connectx5`) says how many times slower than the
-/// card it is, the least whole number with which no call takes longer here (it is measured); any other as it is. A
-/// program that has its clock go as slowly (`host::time::slow_down`) before it opens the device is in the card's time.
+/// The name of a device in full: that of a card's device (`soft0@card=connectx5`) says how many
+/// times slower than the card it is, the least whole number with which no call takes longer here
+/// (it is measured); any other as it is. A program that has its clock go as slowly
+/// (`host::time::slow_down`) before it opens the device is in the card's time.
 ///
 /// ```
 /// let card = rdma_conn::device::full_name("soft0@card=connectx5")?;
@@ -412,7 +417,8 @@ fn open_listed(name: &str) -> Result<Device, OpenError> {
     Ok(Device::open(device, *provider)?)
 }
 
-/// What stands behind the embedded device's name: `soft0@5us`, `soft0@500ns`.
+/// Returns the round-trip time that stands behind the embedded device's name: `soft0@5us`,
+/// `soft0@500ns`.
 fn round_trip(name: &str) -> Option<Duration> {
     let time = name.strip_prefix(SOFT)?.strip_prefix('@')?;
     let [us, ns] = ["us", "ns"].map(|unit| time.strip_suffix(unit).and_then(|n| n.parse().ok()));
@@ -430,15 +436,15 @@ fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, Open
     open(Some(SOFT))
 }
 
-/// Why `soft0` has not found the process of a peer, if its last search for one failed:
-/// [`soft_rnic::peer_not_found()`].
+/// Returns the reason why `soft0` has not found the process of a peer, if its last search for one
+/// failed: [`soft_rnic::peer_not_found()`].
 #[must_use]
 pub fn peer_not_found() -> Option<String> {
     soft_rnic::peer_not_found()
 }
 
-/// Why a peer of a device on the network has not answered (`RETRY_EXC`), as far as this end can know,
-/// the likeliest cause first, and what to do next.
+/// Returns the reasons why a peer of a device on the network may not have answered (`RETRY_EXC`),
+/// as far as this end can know, the likeliest cause first, and what to do next.
 #[must_use]
 pub fn peer_unreached() -> Option<String> {
     let unreached = soft_rnic::peer_unreached()?;

@@ -48,9 +48,9 @@ pub(crate) fn receiver<P: Protocol>(
 pub(crate) struct End<'a, P: Protocol> {
     pub(crate) device: &'a Device,
     pub(crate) config: &'a P::Config,
-    /// Where the peer's messages are to go; `None` if it sends none.
+    /// Receiver that the peer's messages go to; `None` if the peer sends none.
     pub(crate) receiver: Option<&'a mut P::Receiver>,
-    /// What the receiver takes its buffers from.
+    /// Pool that the receiver takes its buffers from.
     pub(crate) pool: Option<&'a P::Pool>,
 }
 

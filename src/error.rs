@@ -1,5 +1,5 @@
-//! What can end a connection of any kind, and what its calls may answer. Each connection's module
-//! has what its calls answer under its own path, too.
+//! Reasons why a connection of any kind ends, and errors that its calls return. Each connection's
+//! module has the errors of its calls under its own path, too.
 
 use conn_core::direct_read::{DecodeError, Refusal};
 use conn_core::handshake::Reason;
@@ -10,7 +10,7 @@ use verbs_safe::{StageError, WcError, WcStatus};
 use crate::device::DeviceError;
 use crate::peer::Peer;
 
-/// Why a connection, or one of its halves, has ended. Every waiter gets it.
+/// Reason why a connection, or one of its halves, has ended. Every waiter gets it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -43,8 +43,8 @@ pub enum CloseReason {
     Device(String),
 }
 
-/// A peer that was lost. The text names its address, and says what to do; the queue pair's status is the
-/// [`source`](std::error::Error::source).
+/// A peer that was lost. The text names its address, and says what to do; the queue pair's status
+/// is the [`source`](std::error::Error::source).
 ///
 /// ```
 /// use std::error::Error;
@@ -108,7 +108,7 @@ impl CloseReason {
         if unacked == 0 { CloseReason::Closed } else { CloseReason::PeerClosed { unacked } }
     }
 
-    /// Whether one of the ends has closed the connection, on purpose: with
+    /// Reports whether one of the ends has closed the connection, on purpose: with
     /// [`PeerClosed`](CloseReason::PeerClosed), messages are missing.
     #[must_use]
     pub fn is_close(&self) -> bool {
@@ -116,7 +116,7 @@ impl CloseReason {
     }
 }
 
-/// What the peer did that the protocol does not allow.
+/// Act of the peer that the protocol does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -186,7 +186,7 @@ pub enum ProtocolError {
     Completion,
 }
 
-/// What is wrong with a request of a Direct Read sender.
+/// Fault of a request of a Direct Read sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRequest {
@@ -202,7 +202,7 @@ pub enum BadRequest {
     Signal,
 }
 
-/// Why the connection ends when a completion gives no buffer.
+/// Returns the reason why the connection ends when a completion gives no buffer.
 pub(crate) fn close_reason(error: &verbs_safe::TakeError) -> CloseReason {
     match error {
         verbs_safe::TakeError::Failed { error, .. } => CloseReason::from(*error),
@@ -210,7 +210,7 @@ pub(crate) fn close_reason(error: &verbs_safe::TakeError) -> CloseReason {
     }
 }
 
-/// Why a message was not sent.
+/// Reason why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -248,7 +248,7 @@ fn unflushed_note(messages: u64) -> String {
     }
 }
 
-/// What a sender has run out of.
+/// Resource that a sender has run out of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
@@ -276,7 +276,7 @@ impl std::fmt::Display for Full {
     }
 }
 
-/// Why no message was received.
+/// Reason why no message was received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -294,9 +294,9 @@ pub enum RecvError {
     /// that it sent before was handed out. The other peers are not affected.
     #[error("peer {peer}: {reason}")]
     Peer {
-        /// Which one.
+        /// The peer.
         peer: Peer,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
     /// The receiver itself has failed; or the only peer that it has had has ended with this error,
@@ -305,7 +305,8 @@ pub enum RecvError {
     Ended(#[from] CloseReason),
 }
 
-/// The end of a receiver without peers: if it has had only one, that peer's end. Of several, each end was reported.
+/// The end of a receiver without peers: if it has had only one, that peer's end. Of several, each
+/// end was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Losses(Option<CloseReason>);
 
@@ -329,9 +330,9 @@ impl Losses {
 pub struct ConfigError {
     /// The field of the configuration.
     pub field: &'static str,
-    /// What it was.
+    /// Its value.
     pub value: u64,
-    /// What it has to be.
+    /// The requirement on it.
     pub rule: &'static str,
 }
 
@@ -345,7 +346,7 @@ pub(crate) fn check(
     if ok { Ok(()) } else { Err(ConfigError { field, value: value.into(), rule }) }
 }
 
-/// Why a connection could not be made.
+/// Reason why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -368,13 +369,13 @@ pub enum ConnectError {
         free: u32,
         /// In all.
         buffers: u32,
-        /// What was asked for.
+        /// Buffers that were asked for.
         wanted: u32,
     },
     /// The receiver has as many peers as it was made for.
     #[error("the receiver already has its {0} peers: make it with a larger max_peers")]
     TooManyPeers(
-        /// How many it was made for.
+        /// Peers that it was made for.
         u32,
     ),
     /// There is no stream to the listening end.
@@ -385,13 +386,13 @@ pub enum ConnectError {
     Unreached {
         /// The last address that was tried.
         address: std::net::SocketAddr,
-        /// Why it was not reached.
+        /// The reason why it was not reached.
         error: std::io::Error,
     },
     /// The operating system refused something that is not a verb.
     #[error("{what}: {error}")]
     System {
-        /// What was asked for.
+        /// Name of what was asked for.
         what: &'static str,
         /// The refusal.
         error: std::io::Error,
@@ -399,7 +400,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether a time was over: the caller's, or one of the handshake's own.
+    /// Reports whether a time was over: the caller's, or one of the handshake's own.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         use crate::handshake::HandshakeError;

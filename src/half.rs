@@ -23,7 +23,8 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     #[must_use]
     fn max_message_bytes(&self) -> usize;
 
-    /// The peer's address on the stream that the connection was set up over, if that went over a network.
+    /// The peer's address on the stream that the connection was set up over, if that went over a
+    /// network.
     #[must_use]
     fn peer_addr(&self) -> Option<SocketAddr> {
         self.qp().peer_addr()
@@ -45,8 +46,9 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError>;
 
     /// Sends what was accepted and is still being gathered: nothing, unless the configuration
-    /// or a [`batch`](SendHalf::batch) asks for gathering. Over Buffered Write it waits while there is no room for a push
-    /// ([`flush_timeout`](crate::buffered_write::Sender::flush_timeout) limits that).
+    /// or a [`batch`](SendHalf::batch) asks for gathering. Over Buffered Write it waits while there
+    /// is no room for a push ([`flush_timeout`](crate::buffered_write::Sender::flush_timeout)
+    /// limits that).
     ///
     /// # Errors
     /// [`SendError::Ended`].
@@ -61,9 +63,9 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
         self.flush()
     }
 
-    /// Whether the message of `ticket`, and so every earlier one, is acknowledged: it lies in
-    /// the receiver's memory. It never waits. Where the message is not acknowledged, what was
-    /// accepted before is sent, and its acknowledgement asked for.
+    /// Reports whether the message of `ticket`, and so every earlier one, is acknowledged: it lies
+    /// in the receiver's memory. Never waits. Where the message is not acknowledged, the call sends
+    /// what was accepted before, and asks for its acknowledgement.
     ///
     /// # Errors
     /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
@@ -129,9 +131,9 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
 
     /// Gathers the messages that are sent through it, and sends them together when it is dropped
     /// or a message finds no room. It costs less than sending each by itself. An error of what was
-    /// gathered comes with the next call. After `mem::forget` of it the sender goes on gathering, until
-    /// `flush` each time. (Over Buffered Read messages lie where the receiver
-    /// reads them, and there is nothing to gather.)
+    /// gathered comes with the next call. After `mem::forget` of it the sender goes on gathering,
+    /// until `flush` each time. (Over Buffered Read messages lie where the receiver reads them, and
+    /// there is nothing to gather.)
     ///
     /// ```
     /// use rdma_conn::{RecvHalf, SendHalf, SendRecv, pair};
@@ -178,8 +180,8 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         // A result that is handed on as a whole is copied through memory, in wider loads than it
-        // was stored by: each waits for its stores. (18 ns a message became 23 on an Intel Xeon: `bench
-        // --protocol buffered-write --size 16 --wait spin --no-verify`.)
+        // was stored by: each waits for its stores. (18 ns a message became 23 on an Intel Xeon:
+        // `bench --protocol buffered-write --size 16 --wait spin --no-verify`.)
         match self.try_send(message) {
             Ok(ticket) => Ok(ticket),
             Err(error) => send_when_free(self, message, error, Deadline::NEVER),
@@ -268,9 +270,9 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
         self.goodbye(Deadline::NEVER)
     }
 
-    /// Ends the half at once, and waits for nothing, where dropping it waits for its peer for at most
-    /// [`linger`](crate::Common::linger): messages that are not acknowledged may be lost, and the receiver takes this end
-    /// for lost.
+    /// Ends the half at once, and waits for nothing, where dropping it waits for its peer for at
+    /// most [`linger`](crate::Common::linger): messages that are not acknowledged may be lost, and
+    /// the receiver takes this end for lost.
     fn abort(mut self) {
         self.abandon();
     }
@@ -368,8 +370,8 @@ pub trait RecvHalf:
     #[must_use]
     fn peers(&self) -> usize;
 
-    /// The address of a peer on the stream that it was set up over, if that went over a network and the peer has not
-    /// gone. The only peer of a connection is `Peer(0)`.
+    /// The address of a peer on the stream that it was set up over, if that went over a network and
+    /// the peer has not gone. The only peer of a connection is `Peer(0)`.
     #[must_use]
     fn peer_addr(&self, peer: Peer) -> Option<SocketAddr> {
         self.qp_of(peer)?.peer_addr()
@@ -383,8 +385,9 @@ pub trait RecvHalf:
     ///
     /// # Errors
     /// [`RecvError::Empty`] when there is none now, or as many are held as the configuration
-    /// permits; [`RecvError::Peer`] once for each connection that failed; when there never will be one,
-    /// [`RecvError::Closed`], or [`RecvError::Ended`] with the reason if its only peer was lost.
+    /// permits; [`RecvError::Peer`] once for each connection that failed; when there never will be
+    /// one, [`RecvError::Closed`], or [`RecvError::Ended`] with the reason if its only peer was
+    /// lost.
     fn try_recv(&mut self) -> Result<Self::Message, RecvError>;
 
     /// For a program with an event loop of its own, after [`try_recv`](RecvHalf::try_recv) has
@@ -416,9 +419,9 @@ pub trait RecvHalf:
     fn arm(&mut self) -> Result<Arm<'_>, RecvError>;
 
     /// Receives messages that are there, and returns how many: `each` is called with the peer that
-    /// sent a message, and its bytes, and the message is free when `each` returns. It costs less than
-    /// [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of them. If `each`
-    /// panics, the messages after that one are still to be received.
+    /// sent a message, and its bytes, and the message is free when `each` returns. It costs less
+    /// than [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of them. If
+    /// `each` panics, the messages after that one are still to be received.
     ///
     /// ```
     /// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
@@ -478,28 +481,30 @@ pub trait RecvHalf:
         drop(self);
     }
 
-    /// As [`close`](RecvHalf::close), at once: a sender that does not answer is not waited for, and takes this end for
-    /// lost if what tells it of the end does not arrive. The device may keep buffers of a shared pool.
+    /// As [`close`](RecvHalf::close), at once: a sender that does not answer is not waited for, and
+    /// takes this end for lost if what tells it of the end does not arrive. The device may keep
+    /// buffers of a shared pool.
     fn abort(mut self) {
         self.abandon();
     }
 }
 
-/// Which peer a message came from.
+/// Message that tells which peer it came from.
 pub trait FromPeer {
     /// The number of its sender.
     #[must_use]
     fn peer(&self) -> Peer;
 }
 
-/// What the calls above are made of: each protocol's own, for [protocols](crate::Protocol) that are
-/// defined elsewhere. Programs call the methods of [`SendHalf`] and [`RecvHalf`].
+/// Operations that the calls above are made of: each protocol's own, for
+/// [protocols](crate::Protocol) that are defined elsewhere. Programs call the methods of
+/// [`SendHalf`] and [`RecvHalf`].
 pub mod driven {
     use super::{Deadline, Peer, RecvError, SendError, Ticket};
     use crate::error::CloseReason;
     use crate::wire::ConnectedQp;
 
-    /// What a sender waits for, and how it ends.
+    /// Waits of a sender, and its end.
     pub trait Sender {
         /// Waits until a message of so many bytes has room.
         ///
@@ -553,7 +558,7 @@ pub mod driven {
         }
     }
 
-    /// What a receiver waits for.
+    /// Waits of a receiver, and its end.
     pub trait Receiver {
         /// Its messages.
         type Taken;

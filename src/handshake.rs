@@ -31,7 +31,8 @@ pub trait Stream: Read + Write {
     /// What the operating system says.
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
 
-    /// Waits for input where a read does not wait by itself, as in a simulated world, for `time` at most.
+    /// Waits for input where a read does not wait by itself, as in a simulated world, for `time` at
+    /// most.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`].
@@ -40,8 +41,8 @@ pub trait Stream: Read + Write {
         Ok(())
     }
 
-    /// The addresses of its ends, here and there, if it goes over a network: devices that speak RoCE v2
-    /// compare them with those of their packets.
+    /// The addresses of its ends, here and there, if it goes over a network: devices that speak
+    /// RoCE v2 compare them with those of their packets.
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
@@ -110,7 +111,7 @@ impl<S: Stream + ?Sized> Stream for &mut S {
 pub struct Within<S> {
     stream: S,
     deadline: Deadline,
-    /// What a single read or write may take.
+    /// Time that a single read or write may take.
     step: Cell<Duration>,
 }
 
@@ -179,20 +180,20 @@ impl<S: Stream> Write for Within<S> {
     }
 }
 
-/// Why a handshake failed.
+/// Reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The stream failed.
     #[error("the handshake was cut off: {0}")]
     Stream(
-        /// How.
+        /// The error of the stream.
         io::Error,
     ),
     /// The peer took too long.
     #[error("the peer did not finish the handshake in {0:?}: it may not have accepted")]
     TimedOut(
-        /// How long it had.
+        /// Time that it had.
         Duration,
     ),
     /// The received bytes are no frame of this protocol.
@@ -201,7 +202,7 @@ pub enum HandshakeError {
     /// A frame came where another one belongs.
     #[error("expected {expected}, the peer sent something else")]
     OutOfOrder {
-        /// What belonged there.
+        /// Name of the frame that belonged there.
         expected: &'static str,
     },
     /// The peer refused.
@@ -229,7 +230,7 @@ pub enum HandshakeError {
     /// We refused what the peer asked for.
     #[error("refused the peer: {0}")]
     Unfit(
-        /// Why.
+        /// The reason.
         String,
     ),
 }
@@ -272,19 +273,19 @@ pub(crate) fn present<T>(made: Option<T>) -> Result<T, HandshakeError> {
     made.ok_or_else(|| HandshakeError::Unfit("the ends disagree on the directions".into()))
 }
 
-/// How long an initiator's handshake may take, from its first byte to its last, and an acceptor's
+/// Time limit of an initiator's handshake, from its first byte to its last, and of an acceptor's
 /// answer to a Hello.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long an initiator may take for its Hello. It may have to register a lot of memory
-/// first, and other initiators need not wait for it.
+/// Time limit of an initiator's Hello. The initiator may have to register a lot of memory first,
+/// and other initiators need not wait for it.
 pub const HELLO_LIMIT: Duration = TIME_LIMIT;
 
-/// How long an accepted initiator may take for its Ready: all that is left to do is to
-/// connect its queue pairs, and the acceptor's thread waits.
+/// Time limit of an accepted initiator's Ready: all that is left to do is to connect its queue
+/// pairs, and the acceptor's thread waits.
 pub const READY_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long sending a refusal may take: there is room for it on a stream that works.
+/// Time limit for sending a refusal: there is room for it on a stream that works.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Bytes of frames that arrive in parts. The bytes that follow the handshake on the stream
@@ -297,8 +298,8 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    /// How many bytes the next frame lacks at least; 0 when it is whole. Malformed bytes are an
-    /// error as soon as they are seen.
+    /// Returns the number of bytes that the next frame lacks at least; 0 when it is whole.
+    /// Malformed bytes are an error as soon as they are seen.
     pub(crate) fn lacks(&self) -> Result<usize, HandshakeError> {
         match decode(&self.bytes[self.consumed..]) {
             Ok(_) => Ok(0),

@@ -7,7 +7,7 @@ pub(crate) struct QpIndex {
     /// Number and link; the table's length is a power of two, or 0.
     slots: Vec<Option<(u32, u32)>>,
     used: usize,
-    /// What was found last: messages come in runs.
+    /// Entry that was found last: messages come in runs.
     last: Option<(u32, u32)>,
 }
 

@@ -97,7 +97,8 @@ impl<R: RecvHalf + 'static> ByteReader<R> {
         ByteReader { end: RecvEnd::new(half), message: None, read: 0, is_over: false }
     }
 
-    /// What has arrived of the current message and was not read; empty if there is none.
+    /// Returns the bytes of the current message that were not read yet; none if there is no
+    /// message.
     fn rest(&self) -> &[u8] {
         self.message.as_ref().map_or(&[], |message| &message[self.read..])
     }

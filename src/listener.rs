@@ -119,7 +119,7 @@ impl<P: Served, S: Stream> Incoming<P, S> {
         Incoming::new(ConnectRequest { stream: Within::new(stream, timeout), from, hello })
     }
 
-    /// Where it comes from, when that is known.
+    /// Returns the address that it comes from, when that is known.
     #[must_use]
     pub fn from(&self) -> Option<SocketAddr> {
         self.request.from
@@ -132,8 +132,8 @@ impl<P: Served, S: Stream> Incoming<P, S> {
         &self.request.stream
     }
 
-    /// What the initiator's application said, up to 512 bytes less what the connection itself
-    /// says there.
+    /// Returns the data of the initiator's application, up to 512 bytes less what the connection
+    /// itself says there.
     #[must_use]
     pub fn application(&self) -> &[u8] {
         let Hello { parameters, application } = &self.request.hello;
@@ -141,7 +141,7 @@ impl<P: Served, S: Stream> Incoming<P, S> {
         P::Terms::user_data(application, ends.iter().flatten().count())
     }
 
-    /// Whether it wants to send only.
+    /// Reports whether it wants to send only.
     #[must_use]
     pub fn is_one_way(&self) -> bool {
         self.request.is_one_way()

@@ -45,7 +45,7 @@ impl Posting {
         self.queue.posted_total()
     }
 
-    /// Why it has ended.
+    /// Returns the reason why it has ended, if it has.
     #[inline]
     pub(crate) fn ended(&self) -> Option<&CloseReason> {
         self.ended.as_ref()
@@ -74,7 +74,7 @@ impl Posting {
         self.tracker.is_complete(id)
     }
 
-    /// Whether a completion will come without more requests.
+    /// Reports whether a completion will come without more requests.
     pub(crate) fn awaits_completion(&self) -> bool {
         self.tracker.signalled_outstanding()
     }
@@ -99,8 +99,8 @@ impl Posting {
         self.stage_by(class, awaited, |queue, signalled| queue.stage(op, signalled))
     }
 
-    /// As [`stage`](Self::stage), of a request that is awaited, and executed when all READs and atomics before it
-    /// are answered.
+    /// As [`stage`](Self::stage), of a request that is awaited, and executed when all READs and
+    /// atomics before it are answered.
     ///
     /// # Errors
     /// It has ended, or ends by this.

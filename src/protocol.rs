@@ -1,5 +1,5 @@
-//! What a connection is, whatever its protocol: the type parameter of everything in
-//! [`connection`](crate::connection) and [`listener`](crate::listener).
+//! Traits of a protocol: the type parameter of everything in [`connection`](crate::connection) and
+//! [`listener`](crate::listener).
 //!
 //! There are two traits. [`Served`] is what a [`Listener`](crate::Listener) needs to receive a
 //! Hello: the protocol's number, name and its part of the application data. [`Protocol`] adds the
@@ -25,7 +25,7 @@ pub trait Served: fmt::Debug + Sized + 'static {
     const ID: ProtocolId;
     /// Its name in texts for people.
     const NAME: &'static str;
-    /// What either end says of its memory: `()` for nothing.
+    /// Terms that either end states for its memory: `()` for none.
     type Terms: HalfTerms;
 }
 
@@ -99,8 +99,8 @@ pub trait Protocol: Served {
         pool: Option<&Self::Pool>,
     ) -> Result<Self::NewLink, ConnectError>;
 
-    /// What the ends have to agree on. `shares` says whether this end's receiver takes its buffers
-    /// from a pool.
+    /// Returns what the ends have to agree on. `shares` says whether this end's receiver takes its
+    /// buffers from a pool.
     ///
     /// # Errors
     /// [`ConnectError::Device`].
@@ -143,8 +143,9 @@ pub struct Connection<P: Protocol> {
 }
 
 impl<P: Protocol> Connection<P> {
-    /// Ends both halves at once, and waits for nothing ([`SendHalf::abort`], [`RecvHalf::abort`]): dropping them waits
-    /// for a peer that does not answer, up to [`linger`](crate::Common::linger) each.
+    /// Ends both halves at once, and waits for nothing ([`SendHalf::abort`], [`RecvHalf::abort`]):
+    /// dropping them waits for a peer that does not answer, up to [`linger`](crate::Common::linger)
+    /// each.
     pub fn abort(self) {
         self.sender.abort();
         self.receiver.abort();

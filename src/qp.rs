@@ -59,7 +59,7 @@ impl Transport {
     }
 }
 
-/// How small messages travel inside their work request.
+/// Limit up to which small messages travel inside their work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Inline {
     /// Up to what the device grants, and at most 256 bytes of it: beyond that the
@@ -76,7 +76,7 @@ pub enum Inline {
 }
 
 impl Inline {
-    /// What to ask the device for.
+    /// Returns the bytes to ask the device for.
     pub(crate) fn asked_bytes(self) -> u32 {
         match self {
             Inline::Auto => 256,

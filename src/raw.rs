@@ -69,7 +69,7 @@ use crate::wire::check_reach;
 
 pub use setup::Incoming;
 
-/// How a queue pair reaches its peer.
+/// Settings by which a queue pair reaches its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// Index in the port's GID table; `None` prefers the IPv4-mapped RoCE v2 GID.
@@ -106,7 +106,7 @@ impl Default for Link {
     }
 }
 
-/// What an end tells its peer besides its address.
+/// Data that an end tells its peer besides its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offer<'a> {
     /// Memory that the peer may reach, as its access rights permit.
@@ -120,7 +120,7 @@ impl Offer<'_> {
     pub const MAX_USER: usize = MAX_USER;
 }
 
-/// What is known of the peer.
+/// Facts that are known of the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawPeer {
     /// Its address.
@@ -200,8 +200,8 @@ impl RawEnd {
         self.transport
     }
 
-    /// What a peer has to know to reach this end, for programs that set it up by other means
-    /// than the handshake.
+    /// Returns what a peer has to know to reach this end, for programs that set it up by other
+    /// means than the handshake.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         let (qp_num, gid) = (self.queues.control.qp_num(), self.gid.gid);
@@ -247,7 +247,8 @@ impl RawEnd {
     ///
     /// # Errors
     /// [`ConnectError::Device`] with the verb that was refused, also where the queue pair
-    /// is not for datagrams. [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
+    /// is not for datagrams.
+    /// [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn reach(&mut self, peer: &Endpoint, qkey: u32) -> Result<PeerId, ConnectError> {
         check_reach(self.is_local, &self.gid, &peer.gid)?;
         if !self.is_active {
@@ -291,7 +292,7 @@ fn receives(config: &QueuePairConfig<'_>) -> (u32, u32) {
     }
 }
 
-/// What the device permits of `wanted`, at least 1: some devices refuse 0.
+/// Returns what the device permits of `wanted`, at least 1: some devices refuse 0.
 pub(crate) fn rd_atomic(device: &Device, wanted: u8) -> Result<u8, ConnectError> {
     let attr = device.context().attr().map_err(|e| device.error("query the limits", &e))?;
     let limit = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);

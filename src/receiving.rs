@@ -19,7 +19,7 @@ use crate::wire::ConnectedQp;
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: std::fmt::Debug {
-    /// What all links of a receiver have in common.
+    /// State that all links of a receiver have in common.
     type Shared: std::fmt::Debug;
     /// Type of message that it hands out.
     type Taken: Received;
@@ -27,14 +27,14 @@ pub(crate) trait Link: std::fmt::Debug {
     fn posting(&self) -> &Posting;
     fn posting_mut(&mut self) -> &mut Posting;
 
-    /// Whether its messages are found by looking for them, and not by completions.
+    /// Reports whether its messages are found by looking for them, and not by completions.
     fn is_polled(&self) -> bool;
 
     /// Takes a completion of its receive queue, if it is one.
     fn on_receive(&mut self, completion: Completion<'_>);
 
-    /// Looks for messages, and copies some of them out, or lends them: each goes to the back of `out`.
-    /// Nothing more comes from a link that has ended.
+    /// Looks for messages, and copies some of them out, or lends them: each goes to the back of
+    /// `out`. Nothing more comes from a link that has ended.
     fn take(
         &mut self,
         shared: &mut Self::Shared,
@@ -51,14 +51,15 @@ pub(crate) trait Link: std::fmt::Debug {
     /// were copied out.
     fn stop(&mut self, taken: u64);
 
-    /// Whether the peer has said goodbye.
+    /// Reports whether the peer has said goodbye.
     fn has_heard_goodbye(&self, shared: &Self::Shared) -> bool;
 
-    /// Whether the peer has said goodbye, as far as memory shows now. It has gone: no later look
-    /// would show more.
+    /// Reports whether the peer has said goodbye, as far as memory shows now. The peer has gone: no
+    /// later look would show more.
     fn looks_for_goodbye(&mut self, shared: &mut Self::Shared) -> bool;
 
-    /// True while buffers are lent: their return raises no completion, so the receiver polls for it.
+    /// True while buffers are lent: their return raises no completion, so the receiver polls for
+    /// it.
     fn lends(&self) -> bool {
         false
     }
@@ -545,7 +546,7 @@ impl<L: Link> Receiving<L> {
         }
     }
 
-    /// What to wait for.
+    /// Returns the event to wait for.
     pub(crate) fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
         let channel = self.channel.clone();
         self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(&e))?;
@@ -608,7 +609,8 @@ impl<L: Link> Receiving<L> {
     }
 
     /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us. A
-    /// trailer makes no event, nor does a buffer that is given back: it sleeps for `POLL_SLEEP` at most.
+    /// trailer makes no event, nor does a buffer that is given back: it sleeps for `POLL_SLEEP` at
+    /// most.
     fn sleep(&mut self, time: Duration) -> Result<Option<L::Taken>, RecvError> {
         self.look_after();
         self.settle_lenders();

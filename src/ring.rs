@@ -1,5 +1,5 @@
-//! What the ring connections (Buffered Read, Buffered Write) share: terms, memory,
-//! policies of the ring.
+//! Parts that the ring connections (Buffered Read, Buffered Write) share: terms, memory, policies
+//! of the ring.
 
 // Each connection uses what it needs of it.
 #[allow(dead_code)]

@@ -220,7 +220,7 @@ impl Sending {
     }
 }
 
-/// What is waited for.
+/// Event that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     /// Completions, which ring the channel.
@@ -238,7 +238,7 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
     /// follows: then words that are still being written are waited for.
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError>;
 
-    /// Whether a message of so many bytes has room now: [`SendError::Full`] if it has none.
+    /// Checks that a message of `bytes` bytes has room now: [`SendError::Full`] if it has none.
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError>;
 
     /// Stages the goodbye, in a request that is awaited; all was acknowledged.
@@ -295,8 +295,8 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
         }
     }
 
-    /// What to wait for: room, which nothing tells of, or an acknowledgement, of which a
-    /// completion tells.
+    /// Returns the event to wait for: room, which nothing announces, or an acknowledgement, which a
+    /// completion announces.
     fn arm_half(&mut self, longest: usize) -> Result<Arm<'_>, SendError> {
         self.sending().posting.check()?;
         let channel = self.sending().channel.clone();

@@ -23,8 +23,8 @@ use crate::peer::Peer;
 
 pub use crate::wire::{ConnectedQp, Wire};
 
-/// What an end says of its memory for one direction, in front of the user's data: in a form that
-/// depends on both directions. Most protocols have [`FixedTerms`] instead.
+/// Terms that an end states for its memory, for one direction, in front of the user's data: in a
+/// form that depends on both directions. Most protocols have [`FixedTerms`] instead.
 pub trait HalfTerms: Copy {
     /// Writes the terms of both directions and the user's data: how many bytes.
     ///
@@ -49,9 +49,9 @@ pub trait HalfTerms: Copy {
     fn user_data(said: &[u8], directions: usize) -> &[u8];
 }
 
-/// What an end says of its memory for one direction: always as many bytes.
+/// Terms that an end states for its memory, for one direction: always the same number of bytes.
 pub trait FixedTerms: Copy {
-    /// How many: those of both directions go with the user's data into 512 bytes.
+    /// Number of bytes: those of both directions go with the user's data into 512 bytes.
     const BYTES: usize;
 
     /// Writes them to `out`, which has [`BYTES`](FixedTerms::BYTES).
@@ -123,7 +123,7 @@ pub(crate) fn check_direction(is_sender: bool, sends: bool) -> Result<(), Connec
     if is_sender == sends { Ok(()) } else { Err(unfit("the terms of the other direction")) }
 }
 
-/// What a connection's protocol and configuration have the set-up agree on.
+/// Settings that a connection's protocol and configuration have the set-up agree on.
 #[derive(Debug, Clone, Copy)]
 pub struct Agreement {
     /// Options that the peer has to understand.
@@ -155,7 +155,7 @@ impl<T> ByDirection<T> {
         }
     }
 
-    /// What this end sends on, and what it receives on.
+    /// Returns the part that this end sends on, and the part that it receives on.
     pub(crate) fn out_and_back(self, is_initiator: bool) -> (T, T) {
         match is_initiator {
             true => (self.to_acceptor, self.to_initiator),
@@ -166,15 +166,15 @@ impl<T> ByDirection<T> {
 
 /// One half in the making: a queue pair in INIT, and this end's memory for it.
 pub trait NewHalf: Sized {
-    /// What the peer has to know of this end's memory.
+    /// Terms that the peer has to know of this end's memory.
     type Terms: HalfTerms;
     /// The half, when it is connected.
     type Done;
 
-    /// What the peer has to know of the queue pair.
+    /// Returns what the peer has to know of the queue pair.
     fn endpoint(&self) -> Endpoint;
 
-    /// What the peer has to know of this end's memory.
+    /// Returns what the peer has to know of this end's memory.
     fn terms(&self) -> Self::Terms;
 }
 
@@ -196,7 +196,7 @@ pub trait NewSender: NewHalf {
 
 /// A receiver's link in the making.
 pub trait NewLink: NewHalf {
-    /// What the link is one of.
+    /// Receiver that the link belongs to.
     type Receiver;
 
     /// Makes what the peer's memory asks for, and [connects](Wire::connect) the queue pair.
@@ -224,9 +224,9 @@ pub trait NewLink: NewHalf {
 pub struct PeerHalf<T> {
     /// Its queue pair.
     pub endpoint: Endpoint,
-    /// What it says of its memory.
+    /// The terms of its memory.
     pub terms: T,
-    /// What it wants of the whole connection.
+    /// The options that it wants of the whole connection.
     pub options: Options,
 }
 

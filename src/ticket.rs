@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Ticket {
     /// The number of its sender.
     pub(crate) sender: u32,
-    /// Which message of it, as it counts them: by messages, by work requests, or by the position
-    /// behind the message in a ring.
+    /// Number of the message, as its sender counts: by messages, by work requests, or by the
+    /// position behind the message in a ring.
     pub(crate) number: u64,
 }
 

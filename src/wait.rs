@@ -1,5 +1,5 @@
-//! How a thread waits: on the processor, in the kernel, or first the one and then
-//! the other; and the promise that every wait ends.
+//! Waits of a thread: on the processor, in the kernel, or first the one and then the other; and the
+//! promise that every wait ends.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use host::thread::{spin_loop, yield_until};
 
 use crate::keepalive::SHORTEST_KEEPALIVE;
 
-/// What a waiting thread does with its time.
+/// Strategy of a waiting thread: polling, sleeping, or first the one and then the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
     /// Polls without ever sleeping: the lowest latency, one core busy.
@@ -19,7 +19,7 @@ pub enum WaitStrategy {
     Block,
     /// Polls for a while and sleeps after that.
     SpinThenBlock(
-        /// How long to poll before sleeping.
+        /// Time to poll before sleeping.
         Duration,
     ),
     /// [`SpinThenBlock`](WaitStrategy::SpinThenBlock) with a time that is about
@@ -32,7 +32,7 @@ pub enum WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// How long to poll before sleeping; `None` is for ever.
+    /// Returns the time to poll before sleeping; `None` is for ever.
     fn spin_time(self) -> Option<Duration> {
         match self {
             WaitStrategy::Spin => None,
@@ -42,7 +42,7 @@ impl WaitStrategy {
         }
     }
 
-    /// Whether a completion channel is needed.
+    /// Reports whether a completion channel is needed.
     pub(crate) fn may_block(self) -> bool {
         self.spin_time().is_some()
     }
@@ -53,7 +53,7 @@ pub(crate) fn poll_after(wait: WaitStrategy) -> Duration {
     if wait.may_block() { POLL_SLEEP } else { Duration::ZERO }
 }
 
-/// When a wait has to end: what the calls of the halves are told
+/// Time when a wait has to end: an argument of the calls of the halves
 /// ([`driven`](crate::half::driven)).
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Option<Instant>);
@@ -82,17 +82,17 @@ impl Deadline {
         self.0.is_some_and(|at| now >= at)
     }
 
-    /// What is left of it.
+    /// Returns the time that is left of it.
     pub(crate) fn remaining(self, now: Instant) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(now))
     }
 }
 
 /// Waits for what only looking at it shows: calls `look` until it returns a result or fails, and
-/// `probe` after each `keepalive` without a result. Between two looks the thread does what `strategy`
-/// says, and sleeps for 200 µs at most. `None` once the deadline has passed. `look` and `probe` get
-/// `of`. A wait that times out leaves in `silence` how long nothing has come, and the next one goes on
-/// with it: a program that repeats short waits probes as well.
+/// `probe` after each `keepalive` without a result. Between two looks the thread does what
+/// `strategy` says, and sleeps for 200 µs at most. `None` once the deadline has passed. `look` and
+/// `probe` get `of`. A wait that times out leaves in `silence` how long nothing has come, and the
+/// next one goes on with it: a program that repeats short waits probes as well.
 ///
 /// ```
 /// use std::time::Duration;
@@ -139,14 +139,14 @@ pub fn until<S: ?Sized, T, E>(
     }
 }
 
-/// How long a thread sleeps at a time that waits for a word of memory: no interrupt announces it.
+/// Time of one sleep of a thread that waits for a word of memory: no interrupt announces the word.
 pub(crate) const POLL_SLEEP: Duration = Duration::from_micros(200);
 
-/// How long to wait, at most, for a device to say that it keeps no request of a shared queue:
-/// devices that report it do so within milliseconds, and soft-RoCE never does.
+/// Longest wait for a device to say that it keeps no request of a shared queue: devices that report
+/// it do so within milliseconds, and soft-RoCE never does.
 pub(crate) const SILENT_DEVICE: Duration = Duration::from_secs(1);
 
-/// What a waiter that found nothing to do is to do next.
+/// Next step of a waiter that found nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Look again.
@@ -175,7 +175,7 @@ impl SleepBackoff {
         host::time::sleep(self.next().min(most));
     }
 
-    /// How long to sleep now; the next time for longer.
+    /// Returns the time to sleep now, and makes the next one longer.
     pub(crate) fn next(&mut self) -> Duration {
         let now = self.0;
         self.0 = (2 * now).min(Self::LONGEST);
@@ -195,13 +195,13 @@ thread_local! {
 }
 
 thread_local! {
-    /// How long this thread polls before it sleeps.
+    /// Time for which this thread polls before it sleeps.
     static SPIN_TIME: Cell<SpinTime> = const { Cell::new(SpinTime::new()) };
 }
 
-/// How long an [adaptive](WaitStrategy::Adaptive) wait polls: for a short time, or for a long
-/// one where that has saved a sleep. A long time that did not is tried again after a number of
-/// sleeps, which doubles each time.
+/// Time for which an [adaptive](WaitStrategy::Adaptive) wait polls: a short one, or a long one
+/// where that has saved a sleep. A long time that did not is tried again after a number of sleeps,
+/// which doubles each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SpinTime {
     is_long: bool,
@@ -253,14 +253,14 @@ pub(crate) fn polls_in_a_row() -> u32 {
     if shares_processor() { 1 } else { POLLS }
 }
 
-/// Whether the threads that this one waits for run on its processor: then polling before a
+/// Reports whether the threads that this one waits for run on its processor: then polling before a
 /// yield only delays them. See [`Yield`].
 #[inline]
 pub(crate) fn shares_processor() -> bool {
     POLLS_PER_YIELD.get() < Idle::POLLS_PER_LOOK / 2
 }
 
-/// What a yield of the processor tells about the thread that is waited for.
+/// Result of a yield of the processor: a hint about the thread that is waited for.
 ///
 /// If that thread runs on this processor, the yield takes two context switches, and what is
 /// waited for is there afterwards. If it runs elsewhere, the yield returns at once. So the
@@ -328,8 +328,8 @@ pub(crate) struct Idle {
     is_late: bool,
 }
 
-/// When a silent peer is to be probed, kept from a wait that timed out for the next
-/// one: a caller that repeats short waits learns of a dead peer as well.
+/// Time when a silent peer is to be probed, kept from a wait that timed out for the next one: a
+/// caller that repeats short waits learns of a dead peer as well.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence(Option<Deadline>);
 
@@ -370,9 +370,9 @@ impl Idle {
         self
     }
 
-    /// How long to sleep for a word of memory, no longer than `most`: the longer nothing has come,
-    /// the longer, since the word is late by no more than a quarter of the wait. Of many threads
-    /// that wait, few are awake at a time.
+    /// Returns the time to sleep for a word of memory, no longer than `most`: the longer nothing
+    /// has come, the longer, since the word is late by no more than a quarter of the wait. Of many
+    /// threads that wait, few are awake at a time.
     pub(crate) fn word_sleep(&self, most: Duration) -> Duration {
         let waited =
             self.since.zip(self.until).map_or(Duration::ZERO, |(since, until)| until - since);
@@ -418,7 +418,8 @@ impl Idle {
         // A wait that has slept polls once for each sleep: where many threads wait, their polls
         // would take the processor from the one that they wait for.
         let sleeps_at_once = self.slept || self.strategy.spin_time() == Some(Duration::ZERO);
-        // In virtual time `yield_until` lasts until something changes: polls before it only delay that.
+        // In virtual time `yield_until` lasts until something changes: polls before it only delay
+        // that.
         let polls_on = self.polls < POLLS_PER_YIELD.get() && !host::has_own_processor();
         if !sleeps_at_once && polls_on {
             spin_loop();
@@ -453,8 +454,9 @@ impl Idle {
         // A keepalive that the clock cannot hold is none.
         let next = Deadline(now.checked_add(self.keepalive));
         let probe = *self.probe.get_or_insert(next);
-        // A probe comes before the deadline: waits that are over at once have to come to it, too. One that has
-        // probed ends: a thread that looks more rarely than it probes has no other time to end.
+        // A probe comes before the deadline: waits that are over at once have to come to it, too.
+        // One that has probed ends: a thread that looks more rarely than it probes has no other
+        // time to end.
         let is_late = self.deadline.has_passed(now) && !is_planted(Plant::IgnoredDeadline);
         if probe.has_passed(now) && !(is_late && self.has_probed) {
             (self.probe, self.has_probed) = (Some(next), true);
@@ -475,7 +477,7 @@ impl Idle {
         Step::Again
     }
 
-    /// When a wait that finds nothing does something else.
+    /// Returns the time when a wait that finds nothing does something else.
     fn next_change(&self, since: Instant, probe: Deadline) -> Option<Instant> {
         let sleeps_at = self.strategy.spin_time().and_then(|time| since.checked_add(time));
         self.deadline.or_earlier(probe).or_earlier(Deadline(sleeps_at)).0

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 pub(crate) struct Wakeup {
     park_flag: ParkFlag,
     fd: OwnedFd,
-    /// Whether an announcement was made and not taken back. Only the sleeper uses it.
+    /// True if an announcement was made and not taken back. Only the sleeper uses it.
     announced: AtomicBool,
     /// Wake-ups that were decided upon and not taken from the descriptor. Only the sleeper uses it.
     owed: AtomicU64,
@@ -38,14 +38,14 @@ impl Wakeup {
         self.park_flag.announce();
     }
 
-    /// Whether the announcement has not been taken back.
+    /// Reports whether an announcement was made and not taken back.
     pub(crate) fn is_announced(&self) -> bool {
         // Relaxed: only this thread sets it.
         self.announced.load(Ordering::Relaxed)
     }
 
-    /// Takes the announcement back, if there is one, and forgets any wakeup. Makes a system call only
-    /// if there was one.
+    /// Takes the announcement back, if there is one, and forgets any wakeup. Makes a system call
+    /// only if there was one.
     #[inline]
     pub(crate) fn retract(&self) {
         if self.is_announced() || self.owed.load(Ordering::Relaxed) > 0 {

@@ -1,4 +1,4 @@
-//! What every connection's set-up does with a port: look at it, make a completion queue,
+//! Steps that every connection's set-up takes with a port: look at it, make a completion queue,
 //! join a queue pair to the peer's.
 
 use std::net::{Ipv6Addr, SocketAddr};
@@ -60,8 +60,8 @@ impl Port {
     }
 }
 
-/// Refuses a peer if its device and this one do not reach each other, as far as their GIDs tell it: what is sent to it
-/// would only end with the retries.
+/// Refuses a peer if its device and this one do not reach each other, as far as their GIDs tell it:
+/// what is sent to it would only end with the retries.
 pub(crate) fn check_reach(is_local: bool, own: &Gid, peer: &[u8; 16]) -> Result<(), ConnectError> {
     let is_loopback = |gid: &[u8; 16]| Ipv6Addr::from(*gid).to_canonical().is_loopback();
     let why = match is_local {
@@ -146,7 +146,7 @@ impl Deref for ConnectedQp {
     }
 }
 
-/// What connecting a queue pair takes besides the two ends.
+/// Parameters of connecting a queue pair, besides the two ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Wire<'a> {
     pub(crate) device: &'a Device,

@@ -50,7 +50,7 @@ pub use offer::{Offer, Sent};
 pub trait ZeroCopySend:
     fmt::Debug + Send + Sized + driven::Sender<Offered = <Self as ZeroCopySend>::Buffer>
 {
-    /// What is offered.
+    /// Type of the memory that is offered.
     type Buffer: Offer;
 
     /// Offers a part of a buffer, with application data for the receiver to decide by, if there
@@ -180,8 +180,8 @@ pub trait ZeroCopySend:
     /// [`SendError::Ended`] when something offered was not acknowledged:
     /// [`CloseReason::PeerClosed`](crate::error::CloseReason::PeerClosed) has the number of these
     /// messages. [`CloseReason::PeerLost`](crate::error::CloseReason::PeerLost) also when only the
-    /// goodbye was not: the receiver has heard it, or finds this end lost. All buffers are dropped then:
-    /// [`try_take`](ZeroCopySend::try_take) those that the receiver is done with first.
+    /// goodbye was not: the receiver has heard it, or finds this end lost. All buffers are dropped
+    /// then: [`try_take`](ZeroCopySend::try_take) those that the receiver is done with first.
     fn close_and_take(self) -> Result<Vec<Sent<Self::Buffer>>, SendError> {
         self.close_until(Deadline::NEVER)
     }
@@ -245,7 +245,7 @@ pub trait ZeroCopyRecv:
         self.try_next_request()
     }
 
-    /// Whether the message of `reading` has been read, or cannot be:
+    /// Reports whether the message of `reading` has been read, or cannot be:
     /// [`wait`](ZeroCopyRecv::wait) does not wait then. Never waits.
     ///
     /// # Errors
@@ -295,7 +295,7 @@ pub trait OfferedMessage: fmt::Debug + Sized {
     #[must_use]
     fn bytes(&self) -> u64;
 
-    /// What the sender's application has said of it.
+    /// Returns what the sender's application has said of it.
     #[must_use]
     fn app(&self) -> &[u8];
 
@@ -316,7 +316,7 @@ pub trait OfferedMessage: fmt::Debug + Sized {
     fn refuse_with(self, why: Refusal);
 }
 
-/// What the calls above are made of, as in [`half`](crate::half).
+/// Operations that the calls above are made of, as in [`half`](crate::half).
 pub(crate) mod driven {
     use std::ops::Range;
 
@@ -328,7 +328,7 @@ pub(crate) mod driven {
     use crate::wait::Deadline;
 
     pub trait Sender: Sized {
-        /// What is offered.
+        /// Type of the memory that is offered.
         type Offered;
 
         /// Offers a part of a buffer once there is room.

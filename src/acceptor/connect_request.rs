@@ -34,7 +34,7 @@ impl<S: Stream> ConnectRequest<S> {
         }
     }
 
-    /// Whether it wants to send only.
+    /// Reports whether the initiator wants to send only.
     pub(crate) fn is_one_way(&self) -> bool {
         self.hello.parameters.acceptor_to_initiator.is_none()
     }
@@ -69,7 +69,7 @@ impl<S: Stream> ConnectRequest<S> {
     }
 }
 
-/// What the initiator's Hello said; owned, because the stream's buffer is not.
+/// Contents of the initiator's Hello, copied out of the stream's buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Hello {
     pub(crate) parameters: Parameters<'static>,

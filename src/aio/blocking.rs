@@ -1,4 +1,5 @@
-//! Work that waits, on a thread of its own: one of the runtime for blocking work, or in a world one of the world.
+//! Work that waits, on a thread of its own: one of the runtime for blocking work, or in a world one
+//! of the world.
 
 use std::io;
 use std::pin::Pin;
@@ -16,14 +17,14 @@ pub(super) enum Blocking<T> {
     World(Arc<Mutex<Outcome<T>>>),
 }
 
-/// What the work has come to, and the task that waits for it.
+/// Result of the work, once there is one, and the task that waits for it.
 #[derive(Debug)]
 pub(super) struct Outcome<T> {
     value: Option<io::Result<T>>,
     waker: Option<Waker>,
 }
 
-/// Whether a runtime, or a thread of a world, polls the task of the caller.
+/// Reports whether a runtime, or a thread of a world, polls the task of the caller.
 pub(super) fn can_begin() -> bool {
     host::future::is_running() || Handle::try_current().is_ok()
 }
@@ -54,7 +55,8 @@ impl<T: Send + 'static> Blocking<T> {
 }
 
 impl<T> Future for Blocking<T> {
-    /// An error: the runtime was shut down before there was a thread. A panic of the work goes on here.
+    /// An error: the runtime was shut down before there was a thread. A panic of the work goes on
+    /// here.
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {

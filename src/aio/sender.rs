@@ -80,8 +80,8 @@ impl<S: SendHalf + 'static> Sender<S> {
         std::future::poll_fn(|cx| self.poll_acked(cx, ticket)).await
     }
 
-    /// Whether the message of `ticket` is acknowledged; else the task is woken when it is worth to
-    /// look again.
+    /// Completes once the message of `ticket` is acknowledged; until then, the task is woken when
+    /// it is worth looking again.
     ///
     /// # Errors
     /// As [`wait_acked`](Sender::wait_acked).
@@ -170,7 +170,7 @@ impl<S: SendHalf + 'static> Sender<S> {
         drop(Blocking::new(closing));
     }
 
-    /// What `attempt` comes to; as long as that is nothing, arms the half.
+    /// Returns the outcome of `attempt`; as long as it has none, arms the half.
     pub(crate) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -181,8 +181,8 @@ impl<S: SendHalf + 'static> Sender<S> {
         };
         ready!(waiter.poll_turn(cx));
         loop {
-            // The outcomes are told apart here: a whole result that is handed on is copied as bytes,
-            // which waits for every store before it (a third of the time of a send).
+            // The outcomes are told apart here: a whole result that is handed on is copied as
+            // bytes, which waits for every store before it (a third of the time of a send).
             match attempt(half) {
                 Ok(Some(done)) => {
                     waiter.found();

@@ -1,4 +1,4 @@
-//! How a half waits on the reactor.
+//! Waiting of a half on the reactor.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,11 +12,12 @@ use verbs_safe::Readable;
 use crate::arm::Arm;
 use crate::error::CloseReason;
 
-/// What a half waits by. Its descriptors are registered when they are first needed.
+/// State and descriptors by which a half waits. The descriptors are registered when they are first
+/// needed.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     patience: Patience,
-    /// When it was armed since something was found.
+    /// Time of the first arming since something was found.
     armed_at: Option<Instant>,
     /// A copy of the half's own descriptor, which is always the same one.
     descriptor: Option<Readable>,
@@ -25,14 +26,14 @@ pub(super) struct Waiter {
     timer: Option<Readable>,
     /// Looks since something was found.
     looks: u32,
-    /// When the first few of them had been made.
+    /// Time when the first few of these looks had been made.
     looks_since: Option<Instant>,
-    /// What was found since the task has last let others run.
+    /// Times that something was found since the task last let others run.
     streak: u32,
 }
 
 impl Waiter {
-    /// What a task may find before it lets others run.
+    /// Times that a task may find something before it lets others run.
     const STREAK: u32 = 64;
     /// A half that no event tells of what it waits for sleeps for this part of the time that it has
     /// waited, up to what its [`Arm::Poll`] says: it is late by no more than that.
@@ -54,7 +55,8 @@ impl Waiter {
         if self.streak < Self::STREAK { Poll::Ready(()) } else { self.give_way(cx) }
     }
 
-    /// Whether the looks have taken longer than a short sleep. It reads the clock at few of them.
+    /// Reports whether the looks have taken longer than a short sleep. It reads the clock at few of
+    /// them.
     fn looks_took_long(&mut self) -> bool {
         if self.looks < Patience::FIRST_EVENTS || !self.looks.is_power_of_two() {
             return false;
@@ -122,10 +124,10 @@ impl Waiter {
 /// Looks that find nothing before the half is armed, which takes system calls. Between two looks
 /// the task lets others run, which may be its peer.
 ///
-/// A look takes some 0.1 µs (one that also flushes or drains several, so time bounds them, too), and a
-/// sleep several: a half whose sleeps are short looks for longer,
-/// until it sleeps no more. One with long sleeps soon looks for no longer than at first, as many
-/// of them on a thread would have no time for anything else.
+/// A look takes some 0.1 µs (one that also flushes or drains several, so time bounds them, too),
+/// and a sleep several: a half whose sleeps are short looks for longer, until it sleeps no more.
+/// One with long sleeps soon looks for no longer than at first, as many of them on a thread would
+/// have no time for anything else.
 #[derive(Debug)]
 struct Patience {
     looks: u32,
@@ -133,8 +135,8 @@ struct Patience {
 
 impl Patience {
     const LEAST: u32 = 4;
-    /// The look behind which the runtime looks what the system has, as behind each that has twice the
-    /// number of the last such one.
+    /// The look behind which the runtime looks what the system has, as behind each that has twice
+    /// the number of the last such one.
     const FIRST_EVENTS: u32 = 8;
     const MOST: u32 = 512;
     /// A sleep that more looks would have saved: they would take no longer.

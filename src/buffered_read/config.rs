@@ -25,7 +25,7 @@ use crate::ring::RingShape;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What every connection has.
+    /// Settings that every connection has.
     pub common: Common,
     /// The ring that this end sends from.
     pub ring: RingShape,
@@ -39,10 +39,9 @@ pub struct Config {
     pub max_read_bytes: u32,
     /// READs of data on their way at once, 1 to 16.
     pub reads: u32,
-    /// Whether data are read while messages are still to be handed out, where READs take time
-    /// of their own (not where the device executes them inside the post, as `soft0`).
-    /// Otherwise one READ follows the other, each when nothing is left: the protocol without
-    /// its future work.
+    /// True to read data while messages are still to be handed out, where READs take time of their
+    /// own (not where the device executes them inside the post, as `soft0`). Otherwise one READ
+    /// follows the other, each when nothing is left: the protocol without its future work.
     pub prefetch: bool,
     /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
     /// sender that may be waiting is told of any freed bytes at once.
@@ -60,9 +59,9 @@ pub struct Config {
     /// Rounds that a receiver of many leaves out a peer that has nothing to send, at most;
     /// 0 looks at all of them each time.
     pub idle_rounds: u32,
-    /// How long a receiver sleeps at most before it looks at its senders' tails by itself: a
-    /// sender may miss its request to be woken. With a sender of an earlier version, which
-    /// wakes no receiver, this is what a message may be late. Less than 20 µs counts as 20 µs.
+    /// Longest sleep of a receiver before it looks at its senders' tails by itself: a sender may
+    /// miss its request to be woken. A sender of an earlier version wakes no receiver: its messages
+    /// may be late by this time. Less than 20 µs counts as 20 µs.
     pub max_sleep: Duration,
 }
 

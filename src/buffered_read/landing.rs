@@ -1,4 +1,4 @@
-//! What a link needs of the memory that its READs land in.
+//! Operations that a link needs of the memory that its READs land in.
 
 use verbs_safe::{LandError, LandingRing, RemoteSpan, SendFlags, SendQueue, SharedLandingRing};
 
@@ -27,7 +27,7 @@ pub trait Landing {
     /// The word at a position that has landed and was not freed.
     fn word(&self, position: u64) -> Option<u64>;
 
-    /// Whether one more record can be handed out.
+    /// Reports whether one more record can be handed out.
     fn can_lend(&mut self) -> bool;
 
     /// Bytes of the ring.

@@ -22,16 +22,17 @@ use crate::ring::memory::remote;
 use crate::wait::shares_processor;
 use crate::wire::ConnectedQp;
 
-/// What a receiver writes: its head, how far it has read, and the checksum of both.
+/// Bytes that a receiver writes: its head, the position up to which it has read, and the checksum
+/// of both.
 pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
 
-/// What a receiver writes that is about to sleep: a request to be woken, and its checksum.
+/// Bytes that a receiver writes when it is about to sleep: a request to be woken, and its checksum.
 const WAKE_BYTES: u32 = checked_bytes(1) as u32;
 
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
-/// What a link has done.
+/// Counters of a link's work.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Work {
     pub(super) work_requests: u64,
@@ -67,7 +68,7 @@ pub struct Link<R = LandingRing> {
     /// The channel that announces its completions.
     channel: Option<CompletionChannel>,
     batch: CompletionBatch,
-    /// Where READs of the tail land.
+    /// Memory that READs of the tail land in.
     tail: SharedRegion,
     tail_id: RegionId,
     /// The sender's ring, and its bytes.
@@ -80,7 +81,7 @@ pub struct Link<R = LandingRing> {
     work: Work,
 }
 
-/// What the set-up hands over.
+/// Parts of a link, which the set-up hands over.
 pub(super) struct LinkParts<R = LandingRing> {
     pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
@@ -305,12 +306,12 @@ impl<R: Landing> Link<R> {
         self.reader.on_freed(freed);
     }
 
-    /// Whether more is known of than has landed.
+    /// Reports whether the link knows of more data than has landed.
     pub(super) fn is_behind(&self) -> bool {
         self.reader.is_behind()
     }
 
-    /// Whether the last look at the tail found nothing new, and there is nothing to read.
+    /// Reports whether the last look at the tail found nothing new, and there is nothing to read.
     fn is_vain(&self) -> bool {
         let is_idle = self.reader.on_their_way() == 0 && !self.is_behind();
         self.reader.vain_looks() > 0 && is_idle
@@ -330,8 +331,8 @@ impl<R: Landing> Link<R> {
         }
     }
 
-    /// Whether a whole record has landed: one to be handed out or, if it is malformed, to be
-    /// reported once.
+    /// Reports whether a whole record has landed: one to be handed out or, if it is malformed, to
+    /// be reported once.
     fn has_whole(&self) -> bool {
         let at = self.reader.ring().read_pointer();
         let is_partial = |header| self.reader.is_partial(header);
@@ -504,7 +505,7 @@ impl<R: Landing> Link<R> {
         !self.has_news()
     }
 
-    /// Whether there is work that no completion will announce. Where messages are held that
+    /// Reports whether there is work that no completion will announce. Where messages are held that
     /// have to be freed first, the sleep is [short](Self::awaits_frees) instead.
     fn has_news(&mut self) -> bool {
         if self.has_whole() {
@@ -516,7 +517,7 @@ impl<R: Landing> Link<R> {
         self.end().is_some() || is_done && is_due && !self.awaits_frees()
     }
 
-    /// Whether messages are held: nothing wakes the receiver when they are freed.
+    /// Reports whether messages are held: nothing wakes the receiver when they are freed.
     pub(super) fn awaits_frees(&mut self) -> bool {
         self.ring.freed() < self.reader.ring().read_pointer()
     }
@@ -535,7 +536,7 @@ impl<R: Landing> Link<R> {
         self.ended.get_or_insert(reason);
     }
 
-    /// Why it has ended, once all messages were handed out.
+    /// Returns the reason of the end, once all messages were handed out.
     pub(super) fn end(&self) -> Option<CloseReason> {
         match &self.ended {
             Some(_) if self.has_whole() => None,
@@ -544,23 +545,24 @@ impl<R: Landing> Link<R> {
         }
     }
 
-    /// Why it has failed, if it has.
+    /// Returns the reason of the failure, if the link has failed.
     pub(super) fn failure(&self) -> Option<&CloseReason> {
         self.ended.as_ref()
     }
 
-    /// Why nothing more will land, if so; what has landed may still be handed out.
+    /// Returns the reason why nothing more will land, if there is one; what has landed may still be
+    /// handed out.
     pub(super) fn end_of_landing(&self) -> Option<CloseReason> {
         let is_all = self.reader.state() == State::Ended;
         self.ended.clone().or_else(|| is_all.then_some(CloseReason::Closed))
     }
 
-    /// How far all has landed, and was freed.
+    /// Returns the positions up to which all has landed, and up to which all was freed.
     pub(super) fn progress(&mut self) -> (u64, u64) {
         (self.ring.landed(), self.ring.freed())
     }
 
-    /// Whether nothing more is on its way, or ever will be.
+    /// Reports whether nothing more is on its way, or ever will be.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.collect();
         // Requests that found no room before: STOP, behind heads that were on their way.

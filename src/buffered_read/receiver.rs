@@ -22,7 +22,7 @@ use crate::wire::ConnectedQp;
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
 
-/// What a receiver has done so far.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -64,8 +64,8 @@ pub struct Receiver {
     max_peers: u32,
     wait: WaitStrategy,
     arming: Arming,
-    /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has come: else each
-    /// READ of a tail would wake the program, which would have the tail read again.
+    /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has
+    /// come: else each READ of a tail would wake the program, which would have the tail read again.
     quiet: Option<Deadline>,
     /// Rounds in which the tails of peers that rest are read as well.
     rounds: Rounds,
@@ -105,7 +105,7 @@ impl Receiver {
         }
     }
 
-    /// Whether one more peer can join.
+    /// Checks that one more peer can join.
     pub(super) fn check_vacancy(&self) -> Result<(), ConnectError> {
         match self.peers() < self.max_peers as usize {
             true => Ok(()),
@@ -127,7 +127,7 @@ impl Receiver {
         peer
     }
 
-    /// What was done so far, for the senders that have gone as well.
+    /// Returns the counters of what was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let links = self.links.iter().flatten().map(|link| &**link);
@@ -329,7 +329,7 @@ impl Receiver {
         self.links.iter_mut().flatten().filter(is_its).filter_map(|link| link.arm()).collect()
     }
 
-    /// How its thread waits.
+    /// Returns the strategy by which its thread waits.
     pub(super) fn wait(&self) -> WaitStrategy {
         self.wait
     }
@@ -421,8 +421,8 @@ impl Receiver {
         is_quiet
     }
 
-    /// Begins a round, if one is due, in which the tails of peers that rest are read as well: the READ of its tail
-    /// finds a dead peer.
+    /// Begins a round, if one is due, in which the tails of peers that rest are read as well: the
+    /// READ of its tail finds a dead peer.
     fn wake_resting(&mut self) -> bool {
         let is_due = self.rounds.is_due(host::time::now(), self.keepalive);
         if is_due {

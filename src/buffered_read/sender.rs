@@ -28,7 +28,7 @@ use crate::wire::ConnectedQp;
 
 pub use shared::SharedSender;
 
-/// What a sender has done so far.
+/// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -73,7 +73,7 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// What the set-up hands over.
+/// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
     pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
@@ -108,8 +108,8 @@ impl Sender {
         }
     }
 
-    /// How its ring lies in memory: [`Layout::Plain`] also where a mirrored one was asked
-    /// for, and there was none to be had.
+    /// Returns the layout of its ring in memory: [`Layout::Plain`] also where a mirrored one was
+    /// asked for, and could not be made.
     #[must_use]
     pub fn layout(&self) -> Layout {
         match self.source.ring().geometry().is_mirrored() {
@@ -118,7 +118,7 @@ impl Sender {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
@@ -264,7 +264,7 @@ impl std::ops::DerefMut for Reserved<'_> {
 
 /// Accepting a message.
 impl Sender {
-    /// How far ahead the ring's lines are asked for, in bytes.
+    /// Distance ahead, in bytes, at which the ring's cache lines are requested.
     const AHEAD: usize = 1024;
 
     /// Accepts a message for which there is room, as far as was looked at.
@@ -282,7 +282,8 @@ impl Sender {
         self.commit(grant, len)
     }
 
-    /// As [`try_send`](Sender::try_send), when there seems to be no room, or it is time to look after the peer.
+    /// As [`try_send`](Sender::try_send), when there seems to be no room, or it is time to look
+    /// after the peer.
     #[cold]
     fn try_send_after_look(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
@@ -379,7 +380,7 @@ impl Sender {
         self.take_in(self.words())
     }
 
-    /// Whether the message of `ticket` has landed, as far as was looked at.
+    /// Reports whether the message of `ticket` has landed, as far as the last look has shown.
     fn has_landed(&self, ticket: Ticket) -> Result<bool, SendError> {
         match (&self.ended, self.source.has_landed(ticket.number)) {
             (_, true) => Ok(true),

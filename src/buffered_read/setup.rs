@@ -25,7 +25,7 @@ use crate::setup::{self, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
 use crate::wire::{Wire, completion_queue};
 
-/// What a receiver may have on its way.
+/// Requests of a receiver that may be on their way.
 const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
 /// Receives of a receiver: for a wake-up.
 const WAKE_UPS: u32 = 1;
@@ -271,7 +271,7 @@ fn queue_on_one_of(
     completion_queue(device, entries, wait)
 }
 
-/// What the queue pairs of both ends have in common.
+/// Returns the configuration that the queue pairs of both ends have in common.
 fn queue_pair<'a>(cq: &'a CompletionQueue, config: &Config) -> QueuePairConfig<'a> {
     QueuePairConfig {
         port: config.common.transport.port,

@@ -8,7 +8,8 @@ use crate::qp::Inline;
 use crate::ring::RingShape;
 use crate::wait::WaitStrategy;
 
-/// How the sender tells a receiver how far it has written. The receiving end chooses.
+/// Way in which the sender tells a receiver its tail: the position up to which it has written. The
+/// receiving end chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tail {
     /// With the data, as the immediate of their last WRITE: one request a push, and a
@@ -37,13 +38,13 @@ pub enum Tail {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What every connection has.
+    /// Settings that every connection has.
     pub common: Common,
     /// The ring that this end receives in; at most 1 GiB. The peer makes one like it.
     pub ring: RingShape,
     /// The largest ring of a peer for which this end makes one like it, in bytes.
     pub max_peer_ring_bytes: u64,
-    /// How the peer's sender tells this end its tail.
+    /// Way in which the peer's sender tells this end its tail.
     pub tail: Tail,
     /// Gathered bytes that are pushed without being asked to; 0 pushes every message at once,
     /// in the call that accepts it. What has gathered less than that is pushed by
@@ -53,7 +54,7 @@ pub struct Config {
     pub send_queue: u32,
     /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
     pub signal_every: u32,
-    /// Which pushes travel inside their work request.
+    /// Pushes that travel inside their work request.
     pub inline: Inline,
     /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
     /// sender that may be waiting is told of any freed bytes at once.

@@ -34,16 +34,16 @@ pub struct Link {
     /// The inline record that came with it.
     inline: Option<InlineRecord>,
     peer_update: RemoteSpan,
-    /// Why nothing more arrives.
+    /// Reason why nothing more arrives.
     ended: Option<CloseReason>,
     /// Nothing in the ring can be trusted any more.
     is_broken: bool,
     pub(super) is_told: bool,
-    /// Whether it is in the receiver's list of links with messages or an end to report.
+    /// True if the link is in the receiver's list of links with messages or an end to report.
     pub(super) is_ready: bool,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
-    /// Whether anything has come since the last probe.
+    /// True if anything has come since the last probe.
     pub(super) has_spoken: bool,
     pub(super) updates: u64,
     /// Messages handed out.
@@ -57,7 +57,7 @@ struct Tail {
     inline: Option<InlineRecord>,
 }
 
-/// What the set-up hands over.
+/// Parts of a link, which the set-up hands over.
 pub(super) struct LinkParts {
     pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
@@ -104,25 +104,25 @@ impl Link {
         self.control.qp_num()
     }
 
-    /// Whether the tail is written, and so polled.
+    /// Reports whether the tail is written, and so polled.
     #[inline]
     pub(super) fn is_polled(&self) -> bool {
         self.recv.is_none()
     }
 
-    /// Whether more may arrive.
+    /// Reports whether more may arrive.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.ended.is_none()
     }
 
-    /// Whether there is something to hand out.
+    /// Reports whether there is something to hand out.
     #[inline]
     pub(super) fn has_more(&self) -> bool {
         !self.is_broken && self.core.next_header().is_some()
     }
 
-    /// Why it has ended, if all was handed out and the end was not reported yet.
+    /// Returns the reason of the end, if all was handed out and the end was not reported yet.
     pub(super) fn unreported_end(&self) -> Option<&CloseReason> {
         self.ended.as_ref().filter(|_| !self.is_told && !self.has_more())
     }
@@ -136,9 +136,9 @@ impl Link {
     }
 }
 
-/// What arrives.
+/// Arrival of tails and messages.
 impl Link {
-    /// Whether the peer has written another tail, or is about to.
+    /// Reports whether the peer has written another tail, or is about to.
     #[inline]
     pub(super) fn is_news(&self) -> bool {
         self.block.tail_word() != self.seen
@@ -404,7 +404,7 @@ impl Link {
         }
     }
 
-    /// Whether the peer has acknowledged all that was sent to it, or has gone.
+    /// Reports whether the peer has acknowledged all that was sent to it, or has gone.
     pub(super) fn is_heard(&mut self) -> bool {
         if self.is_polled() {
             self.look();

@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
 use taking::{InRing, Open, copy, take_from, take_in_place};
 
-/// What a receiver has done so far.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -62,7 +62,7 @@ pub struct Receiver {
     /// all of them.
     hot: Vec<u32>,
     polled: Vec<u32>,
-    /// Which of the polled ones is looked at next though it is not hot.
+    /// Index of the polled link that is looked at next though it is not hot.
     cold: usize,
     polls: u32,
     /// Turns that links had.
@@ -119,7 +119,8 @@ impl Receiver {
         }
     }
 
-    /// What was done so far, for the senders that are connected or were last.
+    /// Returns the counters of what was done so far, for the senders that are connected or were
+    /// last.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let mut stats = self.stats;
@@ -530,7 +531,7 @@ impl Receiver {
         }
     }
 
-    /// Why there is nothing: not yet, or never.
+    /// Returns the reason why there is nothing: not yet, or never.
     fn nothing(&self) -> RecvError {
         if self.open_links > 0 || self.joined == 0 {
             RecvError::Empty

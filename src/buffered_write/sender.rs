@@ -28,7 +28,7 @@ use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence, poll_after};
 use crate::wire::{ConnectedQp, Tracker};
 
-/// What a sender has done so far.
+/// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -76,14 +76,14 @@ pub struct Sender {
     staging_id: RegionId,
     /// Bytes that go out of a slot.
     inline: u32,
-    /// Where the receiver writes its head.
+    /// Memory that the receiver writes its head to.
     block: ControlBlock,
     /// The ring and the control block of the receiver.
     peer_ring: Place,
     peer_tail: RemoteSpan,
-    /// Whether the receiver learns the tail from immediates.
+    /// True if the receiver learns the tail from immediates.
     by_immediate: bool,
-    /// Whether a short message goes by itself, when nothing else is to be pushed.
+    /// True if a short message goes by itself, when nothing else is to be pushed.
     posts_short: bool,
     /// Requests that will complete visibly, and what is acknowledged then.
     marks: VecDeque<(WrId, Reach)>,
@@ -99,14 +99,14 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// How far something goes: up to this position, and so many messages.
+/// Position up to which something goes, and the number of messages up to there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Reach {
     end: u64,
     messages: u64,
 }
 
-/// What the set-up hands over.
+/// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
     pub(super) control: ConnectedQp,
     pub(super) queue: SendQueue,
@@ -173,7 +173,7 @@ impl Sender {
         self.core.geometry().capacity()
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
@@ -296,7 +296,8 @@ impl Sender {
         }
     }
 
-    /// There seems to be no room, or it is time to look after the peer: looks how far the receiver has come.
+    /// There seems to be no room, or it is time to look after the peer: looks how far the receiver
+    /// has come.
     #[cold]
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         if self.watch.has_ticked() {
@@ -335,7 +336,7 @@ impl Sender {
         Ok(self.ticket())
     }
 
-    /// Whether enough has gathered.
+    /// Reports whether enough has gathered.
     #[inline]
     fn is_due(&self) -> bool {
         !self.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)

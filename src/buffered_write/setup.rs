@@ -33,7 +33,7 @@ const LINK_CONTROL: u32 = 2;
 /// Bytes of a zero-copy write in one request.
 const STRAIGHT: u32 = 32 << 10;
 
-/// What a peer may do: both the ring and the control blocks are written to.
+/// Access rights of a peer: both the ring and the control blocks are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 /// A sending half whose queue pair waits for its peer.
@@ -137,9 +137,9 @@ impl setup::NewSender for NewSender {
     }
 }
 
-/// What to ask the device for: bytes of records that go out of a slot, and of payloads that go
-/// straight out of the caller's memory. A device that copies on the processor reads the ring no
-/// later than it would read the request, and takes as much as one likes.
+/// Returns the sizes to ask the device for: bytes of records that go out of a slot, and of payloads
+/// that go straight out of the caller's memory. A device that copies on the processor reads the
+/// ring no later than it would read the request, and takes as much as is asked for.
 fn inline_bytes(device: &Device, config: &Config) -> (u32, u32) {
     match (config.inline, device.copies_on_processor()) {
         (Inline::Auto, true) => (0, STRAIGHT),

@@ -1,5 +1,4 @@
-//! What a device itself has counted. A figure that it does not count is absent,
-//! never 0.
+//! Counters that a device itself keeps. A figure that it does not count is absent, never 0.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +39,7 @@ pub struct CounterError {
 }
 
 impl Counters {
-    /// What was counted after `before`.
+    /// Returns what was counted after `before`.
     ///
     /// ```
     /// let device = rdma_conn::device::soft()?;
@@ -105,7 +104,7 @@ impl Device {
     }
 }
 
-/// What is counted in `dir`. Each driver has names of its own for the same thing.
+/// Returns the counters in `dir`. Each driver has names of its own for the same thing.
 fn of_port(dir: &Path) -> Counters {
     let read = |names: &[&str]| {
         names.iter().find_map(|n| std::fs::read_to_string(dir.join(n)).ok()?.trim().parse().ok())

@@ -19,13 +19,14 @@ pub struct Nameable {
     pub mtu_bytes: usize,
     /// Bytes of payload in a packet, at most.
     pub path_mtu_bytes: usize,
-    /// What has UDP port 4791 of the address; nothing where it is free.
+    /// Programs, or the kernel, that have UDP port 4791 of the address; none where it is free.
     pub holders: Vec<String>,
     /// Those are processes of one user that share the address: if it is this user, one more can.
     pub is_shared: bool,
 }
 
-/// The devices on the network that could be named on this machine. None is opened, and no port is bound.
+/// The devices on the network that could be named on this machine. None is opened, and no port is
+/// bound.
 ///
 /// ```
 /// let all = rdma_conn::device::nameable()?;

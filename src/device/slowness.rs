@@ -1,4 +1,4 @@
-//! How much slower than a card the operations of the soft device are on this machine.
+//! Measurement of how much slower than a card the soft device's operations are on this machine.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ const LIST: u32 = 32;
 const ROUNDS: usize = 200;
 
 impl Device {
-    /// The least whole number by which the costs of a card, which the device takes, are to be multiplied so
-    /// that no call takes longer than it costs.
+    /// The least whole number by which the costs of a card, which the device takes, are to be
+    /// multiplied so that no call takes longer than it costs.
     pub(super) fn slowness(&self, costs: &CallCosts) -> Result<f64, DeviceError> {
         let failed = |e: &dyn std::fmt::Display| self.error("measure its operations", e);
         let context = self.context();

@@ -1,4 +1,4 @@
-//! What there is on this machine, and what keeps more from being used.
+//! Survey of the devices on this machine, and of what keeps more from being used.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::{Device, Provider, providers};
 pub struct Survey {
     /// The devices, cards first.
     pub devices: Vec<Found>,
-    /// What keeps cards from being used, or from being used well.
+    /// Obstacles that keep cards from being used, or from being used well.
     pub obstacles: Vec<Obstacle>,
 }
 
@@ -48,9 +48,9 @@ pub struct PortReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Obstacle {
-    /// What is missing.
+    /// Description of what is missing.
     pub what: String,
-    /// What to do.
+    /// Steps that remove the obstacle.
     pub remedy: String,
 }
 
@@ -105,7 +105,7 @@ fn port(device: &Device, number: u8) -> Option<PortReport> {
     Some(PortReport { attr, gids, chosen_gid })
 }
 
-/// What keeps soft0 within its process.
+/// Returns the obstacle that keeps soft0 within its process, if there is one.
 fn soft_obstacle() -> Option<Obstacle> {
     let why = soft_rnic::crosses_processes().err()?;
     Some(obstacle(

@@ -2,7 +2,8 @@
 //!
 //! A checksum in each packet (ICRC) covers the addresses: where something translates them, all
 //! packets are dropped, and no status says why. The handshake's stream is translated as well, and
-//! that can be seen: the peer's GID is the address that it has, the stream's the one that it seems to have.
+//! that can be seen: the peer's GID is the address that it has, the stream's the one that it seems
+//! to have.
 
 use host::sync::Mutex;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -23,8 +24,8 @@ pub(crate) struct Suspicion {
 
 static SUSPICIONS: Mutex<Vec<Suspicion>> = Mutex::new(Vec::new());
 
-/// Compares the peer's GID with the address of its stream, which has these ends (here, there). Warns
-/// once where they differ for no reason that is known.
+/// Compares the peer's GID with the address of its stream, which has these ends (here, there).
+/// Warns once where they differ for no reason that is known.
 pub(crate) fn look(own: &[u8; 16], ends: Option<(SocketAddr, SocketAddr)>, peer: &[u8; 16]) {
     let Some(suspicion) = ends.and_then(|ends| Suspicion::of(ip_of(own), ends, ip_of(peer))) else {
         return;
@@ -39,7 +40,7 @@ pub(crate) fn look(own: &[u8; 16], ends: Option<(SocketAddr, SocketAddr)>, peer:
     }
 }
 
-/// What was found about a peer of this address.
+/// Returns what was found about a peer of this address.
 pub(super) fn about(gid: IpAddr) -> Option<Suspicion> {
     let known = SUSPICIONS.lock();
     known.iter().copied().find(|suspicion| suspicion.gid == gid)
@@ -53,7 +54,8 @@ impl Suspicion {
         if gid == stream || stream.is_loopback() || gid.is_unspecified() {
             return None;
         }
-        // With a network for the handshake, and another one for the data, this end has two addresses.
+        // With a network for the handshake, and another one for the data, this end has two
+        // addresses.
         Some(Suspicion { gid, stream, is_likely: own == here })
     }
 }

@@ -9,11 +9,11 @@ use crate::error::{ConfigError, check};
 /// `gather` are the receiver's; of windows and READs in flight the smaller ones hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What every connection has.
+    /// Settings that every connection has.
     pub common: Common,
     /// Messages that are not acknowledged, at most: 32, as in Fischer's design.
     pub window: u32,
-    /// How the sender learns that a message was read.
+    /// Way in which the sender learns that a message was read.
     pub ack: AckMode,
     /// Location of the acknowledgement signals, in the modes that have them: `Tail` needs
     /// buffers that were made with one.
@@ -21,8 +21,8 @@ pub struct Config {
     /// Longest message that is sent without a buffer of the program's
     /// ([`SendHalf::send`](crate::SendHalf::send)), in bytes: it is copied into a registered
     /// buffer of so many bytes, and read into another one. There are at most `window` of them,
-    /// times `max_peers` at a receiver, made when messages are first sent and received so. The smaller one of both ends'
-    /// holds.
+    /// times `max_peers` at a receiver, made when messages are first sent and received so. The
+    /// smaller one of both ends' holds.
     pub message_bytes: u32,
     /// Longest application data of a request, in bytes. A request is handed over inline
     /// if the device takes so much.

@@ -11,7 +11,7 @@ use verbs_safe::{Buffer, BufferConfig, ProtectionDomain};
 use crate::error::CloseReason;
 use crate::wakeup::Wakeup;
 
-/// Where messages that are freed on any thread leave their buffers.
+/// Place where messages that are freed on any thread leave their buffers.
 #[derive(Debug)]
 pub(super) struct Returns {
     /// `None`: a buffer that its user has kept. Under a lock, which is free but while a buffer
@@ -99,7 +99,7 @@ impl Landing {
         self.free.push(buffer);
     }
 
-    /// Where a message leaves its buffer.
+    /// Returns the place where a message leaves its buffer.
     pub(super) fn home(&mut self) -> Result<Arc<Returns>, CloseReason> {
         let returns = match self.returns.take() {
             Some(returns) => returns,
@@ -143,7 +143,7 @@ impl Landing {
         }
     }
 
-    /// What becomes readable when a message is freed.
+    /// Returns the descriptor that becomes readable when a message is freed.
     pub(super) fn wakeup(&self) -> Option<BorrowedFd<'_>> {
         self.returns.as_ref().map(|returns| returns.wakeup.as_fd())
     }

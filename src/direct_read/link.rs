@@ -23,7 +23,7 @@ use crate::peer::Peer;
 use crate::wait::{Deadline, SILENT_DEVICE};
 use crate::wire::{ConnectedQp, PROBE, Tracker};
 
-/// What the set-up hands over.
+/// Parts of a link, which the set-up hands over.
 pub struct LinkParts {
     pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
@@ -136,17 +136,17 @@ impl Link {
         }
     }
 
-    /// Whether its sender has said goodbye, and all is done.
+    /// Reports whether its sender has said goodbye, and all is done.
     pub(crate) fn is_over(&self) -> bool {
         self.reads.is_over()
     }
 
-    /// Whether no message is being read.
+    /// Reports whether no message is being read.
     pub(crate) fn is_idle(&self) -> bool {
         self.landings.is_empty()
     }
 
-    /// Whether all requests have completed, and no message is being read.
+    /// Reports whether all requests have completed, and no message is being read.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_idle() && self.queue.retired_total() == self.queue.posted_total()
     }
@@ -171,8 +171,9 @@ impl Link {
         }
     }
 
-    /// Whether its queue pair may be destroyed, now that all is done: when the device has said,
-    /// before what had completed was taken, that it keeps no shared buffer, or has not said so for `linger` or [`SILENT_DEVICE`].
+    /// Reports whether its queue pair may be destroyed, now that all is done: the device has said,
+    /// before what had completed was taken, that it keeps no shared buffer, or has not said so for
+    /// the shorter of `linger` and [`SILENT_DEVICE`].
     pub(crate) fn keeps_no_buffer(&mut self, linger: Duration) -> bool {
         if self.recv.is_some() {
             return true;
@@ -279,7 +280,7 @@ impl Link {
         self.reads.config().max_read
     }
 
-    /// Whether the message of this ticket is being read here.
+    /// Reports whether the message of this ticket is being read here.
     pub(crate) fn is_reading(&self, ticket: u64) -> bool {
         self.landings.iter().any(|landing| landing.ticket == ticket)
     }
@@ -317,8 +318,8 @@ impl Link {
         }
     }
 
-    /// Whether requests stay in the queue, which the device refused to take: their buffers stay,
-    /// too.
+    /// Reports whether requests stay in the queue because the device refused to take them: their
+    /// buffers stay, too.
     fn is_given_up(&self) -> bool {
         let idle = self.queue.retired_total() == self.queue.posted_total();
         self.ended.is_some() && self.queue.staged() > 0 && idle
@@ -414,7 +415,7 @@ impl Link {
         }
     }
 
-    /// Where the outcome of the oldest unacknowledged message is to be written.
+    /// Takes the place to which the outcome of the oldest unacknowledged message is to be written.
     fn take_signal(&mut self, number: u64) -> Option<Place> {
         debug_assert_eq!(number, self.reads.acked() + 1, "acknowledged in order");
         self.signals.pop_front()
@@ -456,7 +457,7 @@ impl Link {
         self.has_stopped = self.control(SendOp::SendImm { len: 0, imm });
     }
 
-    /// Whether it has stopped, or has ended, and nothing is on its way.
+    /// Reports whether it has stopped, or has ended, and nothing is on its way.
     pub(crate) fn is_quiet(&self) -> bool {
         self.ended.is_some() || self.is_over() || self.has_stopped && self.is_empty()
     }

@@ -35,7 +35,7 @@ pub struct Message {
     buffer: Option<Buffer>,
     len: usize,
     peer: Peer,
-    /// Where the buffer goes, if it is the receiver's.
+    /// Place that the buffer goes to, if it is the receiver's.
     home: Option<Arc<Returns>>,
 }
 

@@ -24,7 +24,7 @@ use crate::keepalive::{Look, SILENT, Watch};
 use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row};
 
-/// What a receiver has done so far.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -47,10 +47,10 @@ static RECEIVERS: AtomicU32 = AtomicU32::new(0);
 /// The receiving half of a Direct Read connection: of one sender or of many, on one
 /// completion queue, for one thread.
 ///
-/// Requests are seen in the order of their arrival ([`next_request`](crate::ZeroCopyRecv::next_request)),
-/// and decided one after the other; any number of messages is being read at a time.
-/// Every call drives the messages that are being read; a receiver that is not called
-/// acknowledges nothing.
+/// Requests are seen in the order of their arrival
+/// ([`next_request`](crate::ZeroCopyRecv::next_request)), and decided one after the other; any
+/// number of messages is being read at a time. Every call drives the messages that are being read;
+/// a receiver that is not called acknowledges nothing.
 ///
 /// Dropping a receiver tells its senders that nothing more will be read.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub struct Receiver {
     pub(super) peers_so_far: u32,
     /// Buffers for the requests of all peers, where they are shared.
     pub(super) shared: Option<RecvPoster<()>>,
-    /// How many of them each link takes, at most.
+    /// Shared buffers that each link takes, at most.
     pub(super) share: u32,
     /// Requests that are not decided, in the order of their arrival.
     pub(super) arrived: VecDeque<Arrived>,
@@ -89,7 +89,7 @@ pub struct Receiver {
     pub(super) seen: u64,
 }
 
-/// What the set-up hands over.
+/// Parts of a receiver, which the set-up hands over.
 pub(crate) struct ReceiverParts {
     pub(crate) cq: CompletionQueue,
     pub(crate) channel: Option<CompletionChannel>,
@@ -201,14 +201,14 @@ impl Receiver {
         });
     }
 
-    /// Whether there is no place for another link, or too few shared buffers.
+    /// Reports whether there is no place for another link, or too few shared buffers.
     fn is_full(&self) -> bool {
         let links = self.links.len() as u32;
         let slots = self.shared.as_ref().and_then(|poster| poster.shared()).map(|s| s.slots());
         links >= self.max_peers || slots.is_some_and(|slots| (links + 1) * self.share > slots)
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let now: u64 = self.links.iter().map(|link| link.queue.posted_total()).sum();
@@ -278,7 +278,7 @@ impl Receiver {
 
 /// Messages.
 impl Receiver {
-    /// Whether the message of `reading` is in its file, or cannot be, as
+    /// Reports whether the message of `reading` is in its file, or cannot be, as
     /// [`is_done`](crate::ZeroCopyRecv::is_done).
     ///
     /// # Errors
@@ -409,8 +409,8 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// In calls that never wait, and while others are busy: probes silent peers in each round, and says that failures
-    /// are to be looked for.
+    /// In calls that never wait, and while others are busy: probes silent peers in each round, and
+    /// says that failures are to be looked for.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
         let look = self.watch.look(self.config.common.keepalive);
         if look == Look::Round {
@@ -458,7 +458,7 @@ impl Receiver {
         Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
     }
 
-    /// Whether a request has arrived since the program looked for one.
+    /// Reports whether a request has arrived since the program looked for one.
     pub(super) fn has_new_requests(&self) -> bool {
         self.arrivals != self.seen && !self.arrived.is_empty()
     }

@@ -24,7 +24,7 @@ pub struct NotReadIntoFile<'r> {
     pub request: Request<'r>,
     /// The registration of the file.
     pub region: FileRegion,
-    /// Why.
+    /// The reason.
     pub error: NotReadReason,
 }
 

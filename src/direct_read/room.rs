@@ -1,4 +1,4 @@
-//! Where a message is read to.
+//! Memory that a message is read to.
 
 use verbs_safe::{Buffer, FileRegion, LoanId, SendQueue};
 
@@ -21,7 +21,7 @@ impl Room {
         bytes as u64
     }
 
-    /// Whether a message of `len` bytes, read in parts of `most`, may land in it.
+    /// Reports whether a message of `len` bytes, read in parts of `most`, may land in it.
     pub(crate) fn takes(&self, len: u64, most: u32) -> bool {
         let last = || match len % u64::from(most.max(1)) {
             0 => len.min(most.into()),
@@ -30,7 +30,7 @@ impl Room {
         !matches!(self, Room::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
     }
 
-    /// What it is, when the send queue gives back its memory.
+    /// Returns its kind, which is needed when the send queue gives back its memory.
     pub(crate) fn kind(&self) -> RoomKind {
         match self {
             Room::Buffer(_) => RoomKind::Buffer,

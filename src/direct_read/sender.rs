@@ -25,7 +25,7 @@ use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
 
-/// What a sender has done so far.
+/// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -102,7 +102,8 @@ pub struct Sender<B: Offer = Buffer> {
     /// Buffers of the sender's own that are free, how many there are in all, and what they are
     /// registered in. They are made when messages are first copied.
     pub(super) pool: Vec<B>,
-    /// Requests are gathered until they are asked for ([`SendHalf::batch`](crate::SendHalf::batch)).
+    /// Requests are gathered until they are asked for
+    /// ([`SendHalf::batch`](crate::SendHalf::batch)).
     pub(super) gathers: bool,
     /// The first message of the pool that the receiver has refused.
     pub(super) refused: Option<(u64, Refusal)>,
@@ -115,7 +116,7 @@ pub struct Sender<B: Offer = Buffer> {
     stats: SenderStats,
 }
 
-/// What the set-up hands over.
+/// Parts of a sender, which the set-up hands over.
 pub(crate) struct SenderParts {
     pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
@@ -132,7 +133,7 @@ pub(crate) struct SenderParts {
     pub(crate) message_limit: usize,
 }
 
-/// Where the signals begin in a sender's memory, and how far it is to the next one.
+/// Offset of the first signal in a sender's memory, and the distance to the next one.
 pub(crate) const SIGNALS_AT: usize = 64;
 pub(crate) const SIGNAL_STRIDE: usize = 8;
 
@@ -184,7 +185,7 @@ impl<B: Offer> Sender<B> {
         self.app_limit
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         SenderStats { work_requests: self.queue.posted_total(), ..self.stats }

@@ -333,8 +333,8 @@ fn reads_config(
     ReadsConfig { window, ack, reads: rd_atomic.into(), max_read, gather: config.gather_of(window) }
 }
 
-/// Where a new link's requests arrive: in buffers of its own, or in shared ones, if there
-/// are so many left.
+/// Returns the buffers in which a new link's requests arrive: its own ones, or shared ones, if
+/// enough of those are left.
 fn recv_side(receiver: &Receiver) -> Result<RecvSide<'_>, ConnectError> {
     let (slots, slot_bytes) = (receiver.share, receiver.config.request_bytes() as usize);
     let Some(shared) = receiver.shared.as_ref().and_then(|poster| poster.shared()) else {

@@ -7,7 +7,7 @@ use crate::error::{ConfigError, check};
 use crate::qp::Inline;
 use crate::wait::WaitStrategy;
 
-/// How a receiver finds messages. The receiving end chooses.
+/// Way in which a receiver finds messages. The receiving end chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Detection {
     /// By an immediate, which takes a receive request, and wakes a receiver that sleeps.
@@ -31,7 +31,7 @@ pub enum Detection {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What every connection has.
+    /// Settings that every connection has.
     pub common: Common,
     /// Buffers that this end receives in, for each peer: messages that a sender may be ahead.
     pub buffers: u32,
@@ -41,7 +41,7 @@ pub struct Config {
     /// The most buffers of a peer that this end has slots for, 24 bytes each. A receiver with
     /// more of them is refused.
     pub max_peer_buffers: u32,
-    /// How this end finds messages.
+    /// Way in which this end finds messages.
     pub detection: Detection,
     /// Messages posted with one doorbell; 1 posts every message in the call that accepts it. With
     /// more, the last ones go out by [`flush`](crate::SendHalf::flush), and in every call that
@@ -51,7 +51,7 @@ pub struct Config {
     pub send_queue: u32,
     /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
     pub signal_every: u32,
-    /// Which messages travel inside their work request.
+    /// Messages that travel inside their work request.
     pub inline: Inline,
 }
 

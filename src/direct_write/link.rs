@@ -47,7 +47,7 @@ pub struct Link {
     pub(super) peer_slot_count: u32,
     /// Credits that are worth telling.
     pub(super) threshold: u32,
-    /// What the peer has written cannot be trusted any more.
+    /// True once what the peer writes cannot be trusted any more.
     pub(super) is_broken: bool,
     /// Messages that were just copied: where they begin, and their lengths.
     pub(super) copied: Vec<(u32, u32)>,
@@ -226,7 +226,8 @@ impl receiving::Link for Link {
         if self.lent > 0 {
             self.take_back();
         }
-        // While buffers are lent, each free one is reported: the sender may have no other one for long.
+        // While buffers are lent, each free one is reported: the sender may have no other one for
+        // long.
         let threshold = if self.lent > 0 { 1 } else { self.threshold };
         while self.posting.ended().is_none()
             && let Some(run) = self.core.slots_due(threshold)

@@ -13,7 +13,7 @@ use crate::receiving::Receiving;
 use crate::wait::Deadline;
 use crate::wire::ConnectedQp;
 
-/// What a receiver has done so far.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -43,7 +43,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let (messages, bytes) = self.receiving.handed_out();
@@ -59,8 +59,8 @@ impl Receiver {
 /// Receiving without a copy.
 impl Receiver {
     /// Receives the next message without copying it. Its buffer goes back to the sender once the
-    /// message is dropped and a call of this receiver has reported it. Each message that the program
-    /// holds takes one of [`Config::buffers`](super::Config::buffers) from the sender.
+    /// message is dropped and a call of this receiver has reported it. Each message that the
+    /// program holds takes one of [`Config::buffers`](super::Config::buffers) from the sender.
     ///
     /// ```
     /// use rdma_conn::{DirectWrite, SendHalf, pair};

@@ -15,7 +15,7 @@ use crate::ring::memory::remote;
 use crate::sending::{Driving, Sending};
 use crate::ticket::Ticket;
 
-/// What a sender has done so far.
+/// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -42,7 +42,7 @@ pub struct Sender {
     sending: Sending,
     core: BufferSender,
     detection: Detection,
-    /// Where the receiver writes which buffers are free.
+    /// Memory to which the receiver writes which buffers are free.
     slots: SharedRegion,
     slot_count: u32,
     peer_buffers: Place,
@@ -52,7 +52,7 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// What the set-up hands over.
+/// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
     pub(super) sending: Sending,
     pub(super) core: BufferSender,
@@ -81,7 +81,7 @@ impl Sender {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let (messages, work_requests) =

@@ -32,7 +32,7 @@ use crate::wire::{Wire, completion_queue, entries_for, tracker};
 const CONTROL: u32 = 2;
 /// Send-queue slots of a receiver: slots on their way, and control.
 const LINK_QUEUE: u32 = 16;
-/// What a peer may do: both the buffers and the slots are written to.
+/// Access rights of a peer: both the buffers and the slots are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 impl FixedTerms for Terms {

@@ -13,8 +13,8 @@ use crate::error::SendError;
 use crate::half::{RecvHalf, SendHalf};
 use crate::protocol::Protocol;
 
-/// How long what was written is delivered after [`AsyncWrite::poll_shutdown`], while the peer reads
-/// slowly. A runtime that is dropped waits for it.
+/// Time for which the delivery of what was written goes on after [`AsyncWrite::poll_shutdown`],
+/// while the peer reads slowly. A runtime that is dropped waits for it.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
 
 impl<P: Protocol> From<aio::Connection<P>> for ByteStream<P> {

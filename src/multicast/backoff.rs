@@ -6,7 +6,7 @@ use crate::wait::Deadline;
 
 /// Looks that find nothing before the processor is given to others.
 const LOOKS: u32 = 64;
-/// How long the thread only yields, before it sleeps.
+/// Time for which the thread only yields, before it sleeps.
 const YIELDING: Duration = Duration::from_micros(50);
 /// The first sleep, and the longest.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
@@ -20,7 +20,7 @@ pub(super) struct Backoff {
     sleep: Duration,
 }
 
-/// What a thread does that has nothing to do.
+/// Next step of a thread that has nothing to do.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Yield,

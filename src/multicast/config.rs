@@ -1,4 +1,4 @@
-//! What a group is made with.
+//! Configuration of a group.
 
 use std::time::Duration;
 
@@ -18,9 +18,8 @@ const MIRRORED: u64 = 64 << 10;
 pub struct Config {
     /// Members, 2 to 16.
     pub members: u8,
-    /// How many of them send: those of the lowest ranks. The turns of all of them make up
-    /// the order, so that a member that sends little holds up the others, unless nulls take
-    /// its turns.
+    /// Members that send: those of the lowest ranks. The turns of all of them make up the order, so
+    /// that a member that sends little holds up the others, unless nulls take its turns.
     pub senders: u8,
     /// Messages that a sender may have under way.
     pub window: u32,
@@ -28,18 +27,18 @@ pub struct Config {
     pub message_bytes: u32,
     /// Bytes of a slot ring, a power of two; `None`: as many as the window needs.
     pub ring_bytes: Option<u64>,
-    /// When counters are pushed.
+    /// Rule for when counters are pushed.
     pub policy: Policy,
-    /// How long a push may be inhibited.
+    /// Longest time for which a push may be inhibited.
     pub deadline: Duration,
-    /// How long a member pushes nothing before it shows that it lives.
+    /// Time without a push after which a member shows that it lives.
     pub health: Duration,
-    /// How long a member's health counter may stand still before it is cut off: a member
-    /// that is not driven for so long is treated as dead. Also how long the survivors of a
-    /// failure wait for a live member to agree, to acknowledge and to repair. It must be
-    /// longer than the link retries (`timeout` and `retry_count`).
+    /// Longest time for which a member's health counter may stand still before the member is cut
+    /// off: a member that is not driven for that time is treated as dead. Also the time that the
+    /// survivors of a failure wait for a live member to agree, to acknowledge and to repair. It
+    /// must be longer than the link retries (`timeout` and `retry_count`).
     pub suspect_after: Duration,
-    /// How the queue pairs reach their peers.
+    /// Settings by which the queue pairs reach their peers.
     pub link: Link,
     /// The largest group that this member joins, in members: a leader that wants a larger one
     /// is refused with [`JoinError::OverLimit`].
@@ -74,7 +73,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether such a group can be.
+    /// Checks that such a group can be.
     ///
     /// # Errors
     /// [`ConfigError`]: what it is that cannot be.
@@ -83,7 +82,7 @@ impl Config {
         patient(self.link, self.suspect_after)
     }
 
-    /// Whether this member makes what a leader asks for.
+    /// Checks that this member makes what a leader asks for.
     pub(super) fn admit(&self, asked: &CoreConfig) -> Result<(), JoinError> {
         for (field, value, limit) in [
             ("max_members", asked.members.into(), self.max_members.into()),
@@ -127,8 +126,8 @@ fn planted(policy: Policy) -> Policy {
     }
 }
 
-/// Whether a member that is gone is found unreachable before it is cut off for its silence: until
-/// then, writes that are due to it hold up the writes to the others.
+/// Checks that a member that is gone is found unreachable before it is cut off for its silence:
+/// until then, writes that are due to it hold up the writes to the others.
 pub(super) fn patient(link: Link, suspect_after: Duration) -> Result<(), ConfigError> {
     let once = Duration::from_nanos(4096) * (1 << link.timeout.min(31));
     let tries = once * (u32::from(link.retry_count) + 1);

@@ -1,4 +1,4 @@
-//! What goes wrong in a group.
+//! Errors of a group.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use conn_core::multicast::{ConfigError, Rank, Reason};
 
 use crate::error::ConnectError;
 
-/// Why a group has ended, to one of its members.
+/// Reason why a group has ended, to one of its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -16,7 +16,7 @@ pub enum GroupError {
     CutOff {
         /// The member that was cut off.
         member: Rank,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
     /// The others continue without this member.
@@ -36,7 +36,7 @@ pub enum GroupError {
     },
 }
 
-/// How an error names messages that were not pushed.
+/// Words of an error about messages that were not pushed.
 struct Unsent(u64);
 
 impl fmt::Display for Unsent {
@@ -49,7 +49,7 @@ impl fmt::Display for Unsent {
     }
 }
 
-/// Why a message was not sent.
+/// Reason why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -60,9 +60,9 @@ pub enum SendError {
     /// It is longer than the group's messages may be.
     #[error("a message of {len} bytes; the group has at most {most}")]
     TooLong {
-        /// What was to be sent, in bytes.
+        /// Length of the message, in bytes.
         len: usize,
-        /// What may be.
+        /// Longest message of the group, in bytes.
         most: u32,
     },
     /// This member is none of the senders.
@@ -84,7 +84,7 @@ pub enum SendError {
     Group(#[from] GroupError),
 }
 
-/// Why a group was not set up.
+/// Reason why a group was not set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
@@ -102,9 +102,9 @@ pub enum JoinError {
     OverLimit {
         /// The field of [`Config`](super::Config) that limits it; its docs have the unit.
         field: &'static str,
-        /// What the leader asks for.
+        /// Value that the leader asks for.
         value: u64,
-        /// What this member allows.
+        /// Limit of this member.
         limit: u64,
     },
     /// Too few have come to the leader in time.
@@ -114,7 +114,7 @@ pub enum JoinError {
         came: usize,
         /// The other members that were waited for.
         wanted: usize,
-        /// How long they were waited for.
+        /// Time for which they were waited for.
         within: Duration,
     },
 }

@@ -25,8 +25,8 @@ use crate::wait::Deadline;
 pub struct Message<'g> {
     /// The member that sent it.
     pub from: Rank,
-    /// How many turns of its sender came before it: its number, where its sender neither
-    /// flushes nor sends nulls.
+    /// Turns of its sender that came before it: its number, where its sender neither flushes nor
+    /// sends nulls.
     pub turn: u64,
     /// Its bytes: this member's own copy, which no peer can change.
     pub bytes: &'g [u8],
@@ -127,7 +127,7 @@ impl Group {
     }
 }
 
-/// What it is.
+/// Inspecting.
 impl Group {
     /// This member's rank.
     #[must_use]
@@ -135,7 +135,7 @@ impl Group {
         self.machine.config().rank
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[must_use]
     pub fn members(&self) -> u8 {
         self.machine.config().members
@@ -153,7 +153,7 @@ impl Group {
         Sender::new(self.slots.clone())
     }
 
-    /// What this member has done: messages delivered, writes posted.
+    /// Returns the counts of what this member has done: messages delivered, writes posted.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         self.machine.counts()
@@ -165,15 +165,15 @@ impl Group {
         self.machine.suspected()
     }
 
-    /// Whether all that will ever be delivered has been: all streams have ended, or the
+    /// Reports whether all that will ever be delivered has been: all streams have ended, or the
     /// group has failed and the survivors have agreed on the end.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.machine.status(), Status::Finished)
     }
 
-    /// Why the group takes no more messages; `None` while it does. Go on with
-    /// [`poll`](Self::poll) until it [is finished](Self::is_finished), to deliver what all
+    /// Returns the reason why the group takes no more messages; `None` while it takes them. Go on
+    /// with [`poll`](Self::poll) until it [is finished](Self::is_finished), to deliver what all
     /// survivors deliver.
     #[must_use]
     pub fn error(&self) -> Option<GroupError> {
@@ -329,7 +329,7 @@ impl Group {
         self.slots.on_pushed(self.machine.pushed_turns());
     }
 
-    /// Whether each peer can be written to once more; posts and reaps, if that helps.
+    /// Reports whether each peer can be written to once more; posts and reaps, if that helps.
     #[inline]
     fn have_room(&mut self) -> bool {
         if self.all_have_room() {
@@ -415,7 +415,7 @@ impl Group {
         }
     }
 
-    /// What was delivered is free.
+    /// Frees what was delivered.
     #[inline]
     fn free(&mut self) {
         let (position, turn) = self.machine.freed();
@@ -482,7 +482,7 @@ impl Group {
         }
     }
 
-    /// Whether the goodbye has arrived, or no member waits for one.
+    /// Reports whether the goodbye has arrived, or no member waits for one.
     fn may_go(&self) -> bool {
         let is_excluded = matches!(self.machine.status(), Status::Excluded { .. });
         // A peer that has gone needs nothing more.
@@ -549,7 +549,7 @@ mod tests {
         assert!(member.all_have_room());
     }
 
-    /// Whether the thread that drives a member sleeps no longer than until `wake`.
+    /// Reports whether `wake` ends the sleep of the thread that drives a member.
     fn is_woken(wake: impl FnOnce(&Sender)) -> bool {
         let member = member();
         let (slots, sender) = (member.slots.clone(), member.sender());

@@ -30,28 +30,28 @@ use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT, Within};
 use crate::wait::Deadline;
 
-/// How long a member waits for the others to come.
+/// Time that a member waits for the others to come.
 pub const GATHERING: Duration = Duration::from_secs(120);
-/// How long the set-up of a group may take from the time when all its members are there.
+/// Time limit of a group's set-up, from the time when all its members are there.
 pub const SET_UP: Duration = Duration::from_secs(20);
 const GO: u8 = b'G';
-/// How long a leader waits until it tries again to accept a connection.
+/// Time that a leader waits until it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);
 
-/// What happens while a leader waits for the members of its group.
+/// Event while a leader waits for the members of its group.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Gathering<'a> {
     /// The number of other members that are there has changed.
     There {
-        /// How many are there now.
+        /// Other members that are there now.
         came: usize,
-        /// How many the group has, besides the leader.
+        /// Members that the group has, besides the leader.
         wanted: usize,
     },
     /// A connection was refused, or could not be accepted; the leader keeps waiting.
     Refused {
-        /// Why; a refused client was sent the reason.
+        /// The reason; a refused client was sent it.
         error: &'a ConnectError,
     },
 }
@@ -262,7 +262,7 @@ impl Leader {
     }
 }
 
-/// Whether a caller is still connected: one that is has nothing to send now.
+/// Reports whether a caller is still connected: one that is has nothing to send now.
 fn is_there(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let waits = looked.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
@@ -392,7 +392,8 @@ fn read(stream: &mut impl Stream, bytes: &mut [u8]) -> Result<(), JoinError> {
     Ok(stream.read_exact(bytes).map_err(late)?)
 }
 
-/// What a stream that ends in time says.
+/// Returns the handshake error of a stream's error; a timeout of the stream means that [`SET_UP`]
+/// has passed.
 fn late(error: io::Error) -> HandshakeError {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HandshakeError::TimedOut(SET_UP),

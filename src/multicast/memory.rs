@@ -11,7 +11,7 @@ use crate::allocate::zeroed;
 use crate::device::Device;
 use crate::error::ConnectError;
 
-/// Where things are in the region beside the ring that a peer writes.
+/// Offsets in the region that a peer writes besides the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     /// The repair area; the row is at 0.

@@ -22,12 +22,12 @@ const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;
 #[derive(Debug)]
 pub(super) struct Peer {
     end: RawEnd,
-    /// What the peer writes: its row and its repair area.
+    /// Memory that the peer writes: its row and its repair area.
     pub(super) rows: SharedRegion,
     /// And its slots.
     pub(super) slots: SharedRegion,
     layout: Layout,
-    /// Where it is written to, once that is known: the same two.
+    /// Regions of the peer that this member writes to, once they are known: the same two.
     remote: Option<(RemoteSpan, RemoteSpan)>,
     /// The own ring and the own repair area, as the queue knows them.
     ring: RegionId,
@@ -72,7 +72,7 @@ impl Peer {
         self.end.mtu_bytes()
     }
 
-    /// How the peer reaches this member.
+    /// Returns what the peer has to know to reach this member.
     pub(super) fn contact(&self, device: &Device) -> Result<Contact, ConnectError> {
         let name = |region: &SharedRegion| {
             let span = region.remote(0, region.len());
@@ -102,14 +102,14 @@ impl Peer {
         self.end.queues.send.queue_id()
     }
 
-    /// Whether another request can be staged.
+    /// Reports whether another request can be staged.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let queue = &self.end.queues.send;
         self.is_broken || queue.staged_total() - queue.retired_total() < u64::from(DEPTH)
     }
 
-    /// Whether all that was posted has completed, as far as completions show.
+    /// Reports whether all that was posted has completed, as far as completions show.
     pub(super) fn is_idle(&self) -> bool {
         let queue = &self.end.queues.send;
         self.is_broken || queue.staged_total() == queue.retired_total()

@@ -21,7 +21,7 @@ use crate::allocate::filled;
 use crate::error::ConnectError;
 use crate::wait::Deadline;
 
-/// What the senders of a member share with the thread that drives it.
+/// State that the senders of a member share with the thread that drives it.
 pub(super) struct Slots {
     config: Config,
     ring: Senders<Box<[RecordSlot]>>,
@@ -39,7 +39,8 @@ pub(super) struct Slots {
     region: SharedRegion,
 }
 
-/// Where the own message ends: what [`Sender::is_delivered`] and [`Sender::wait`] take.
+/// Position at which the own message ends: the argument of [`Sender::is_delivered`] and
+/// [`Sender::wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -80,7 +81,7 @@ impl Slots {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// What was delivered here is free, and others may begin.
+    /// Frees what was delivered here, so that others may begin.
     #[inline]
     pub(super) fn free(&self, position: u64, turn: u64) {
         if self.delivered.load(Ordering::Relaxed) == position {
@@ -311,8 +312,8 @@ impl Sender {
         self.slots.interrupt();
     }
 
-    /// Whether the message has been delivered at this member: it is stable, and every member
-    /// that survives later failures delivers it, too.
+    /// Reports whether the message has been delivered at this member: it is stable, and every
+    /// member that survives later failures delivers it, too.
     #[inline]
     #[must_use]
     pub fn is_delivered(&self, ticket: Ticket) -> bool {
@@ -390,7 +391,7 @@ impl Buffer<'_> {
         self.len
     }
 
-    /// Whether it has none.
+    /// Reports whether the message has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

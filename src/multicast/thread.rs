@@ -14,7 +14,8 @@ use super::group::{Group, Message};
 use super::sender::Sender;
 use crate::wait::Deadline;
 
-/// How long a member that leaves, or whose group is finished, waits for its goodbye to arrive.
+/// Time for which a member that leaves, or that is in a finished group, waits for its goodbye to
+/// arrive.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A member that a thread drives. Dropping it makes the member leave, and waits for that: about a

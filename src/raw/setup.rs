@@ -128,7 +128,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
         Ok(Incoming { stream, said })
     }
 
-    /// What is known of it.
+    /// Returns what is known of the initiator.
     #[must_use]
     pub fn peer(&self) -> &RawPeer {
         &self.said.peer

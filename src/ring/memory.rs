@@ -106,7 +106,7 @@ impl ControlBlock {
     }
 }
 
-/// Where a region begins, for the peer.
+/// Returns the place where a region begins, for the peer.
 pub(crate) fn place(region: &SharedRegion) -> Place {
     let span = region.remote(0, region.len());
     span.map_or(Place { addr: 0, rkey: 0 }, |s| Place { addr: s.addr, rkey: s.rkey })

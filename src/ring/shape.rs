@@ -4,7 +4,7 @@ use conn_core::ring::{Geometry, GeometryError};
 
 use crate::error::ConfigError;
 
-/// How a ring lies in memory.
+/// Layout of a ring in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
     /// Its pages are mapped twice in a row, so that every message is contiguous. A sender of
@@ -35,7 +35,7 @@ pub struct RingShape {
     pub ring_bytes: u64,
     /// Longest message, in bytes: what the ring holds, less 8; half of that if it is plain.
     pub message_bytes: u32,
-    /// How it lies in memory.
+    /// Its layout in memory.
     pub layout: Layout,
 }
 

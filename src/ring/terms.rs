@@ -1,4 +1,4 @@
-//! What the ends of a ring connection tell each other: [`conn_core::ring::offer`].
+//! Terms that the ends of a ring connection tell each other: [`conn_core::ring::offer`].
 
 use conn_core::handshake::{MAX_APPLICATION, Parameters};
 use conn_core::ring::offer::{HalfOffer, Offer};

@@ -6,7 +6,7 @@
 pub(crate) struct Turns {
     /// Places that are looked at in each round.
     active: Vec<u32>,
-    /// Which of them is next.
+    /// Index of the one that is next.
     at: usize,
     resting: Vec<Resting>,
     round: u64,
@@ -54,7 +54,7 @@ impl Turns {
         None
     }
 
-    /// Whether no place of this round was looked at yet.
+    /// Reports whether no place of this round was looked at yet.
     pub(crate) fn is_new_round(&self) -> bool {
         self.at == 0
     }

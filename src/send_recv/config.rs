@@ -59,7 +59,7 @@ pub struct UnknownPreset;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What every connection has.
+    /// Settings that every connection has.
     pub common: Common,
     /// Longest message that this end can receive, and that it asks the peer to
     /// receive, in bytes. Each receive buffer and each send slot has this size.
@@ -74,8 +74,8 @@ pub struct Config {
     /// `unacked`, at least `batch`, at most 64).
     pub signal_every: u32,
     /// Receive buffers posted for the peer's messages (Fischer's k). One more is
-    /// posted for its goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own, and lends
-    /// a sender up to so many at a time.
+    /// posted for its goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own, and
+    /// lends a sender up to so many at a time.
     pub recv_depth: u32,
     /// Completions polled at a time (Fischer polls 32).
     pub poll_batch: u32,
@@ -84,13 +84,13 @@ pub struct Config {
     /// Freed and reposted buffers that are worth a credit message; 0 chooses half
     /// of `recv_depth`. A sender that may be out of credits is granted any at once.
     pub credit_threshold: u32,
-    /// Whether the receiver's credits limit the sender. Without them a receiver
-    /// that falls behind causes RNR events: Fischer's mode, for measuring.
+    /// True if the receiver's credits limit the sender. Without them a receiver that falls behind
+    /// causes RNR events: Fischer's mode, for measuring.
     pub credits: bool,
     /// Pack small messages into work requests of up to so many bytes; 0 does not. Messages are
     /// gathered then, as with a `batch` of more than 1.
     pub pack_bytes: u32,
-    /// Which messages travel inside the work request.
+    /// Messages that travel inside the work request.
     pub inline: Inline,
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Owed {
     More,
 }
 
-/// How far this end is with its goodbye.
+/// State of this end's goodbye.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goodbye {
     /// None is due, or the sender has gone.
@@ -91,24 +91,24 @@ pub struct Link {
     /// Set when it is open no more; its receiver's.
     one_has_ended: Arc<AtomicBool>,
     error: Option<CloseReason>,
-    /// How many times it was settled since it has the error.
+    /// Times that it was settled since it has the error.
     unreported: u32,
     packed: bool,
     credits_sent: u64,
     goodbye: Goodbye,
     place: u32,
     peer: Peer,
-    /// Whether its queue pair was moved to ERR.
+    /// True if its queue pair was moved to ERR.
     is_silent: bool,
-    /// Whether the receiver has it on its list of links to settle.
+    /// True if the receiver has it on its list of links to settle.
     pub(super) marked: bool,
-    /// Whether it is among the links that rest until the receiver is idle.
+    /// True if it is among the links that rest until the receiver is idle.
     pub(super) rests: bool,
-    /// Whether it is among the links that have ended.
+    /// True if it is among the links that have ended.
     pub(super) noted: bool,
 }
 
-/// What a link has done so far.
+/// Counters of a link's work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     /// Work requests executed on its send queue.
@@ -223,14 +223,14 @@ impl Link {
         self.error.take()
     }
 
-    /// How many times it was settled with an error that was not reported yet, if it has
-    /// one.
+    /// Returns the number of times that it was settled with an error that was not reported yet, if
+    /// it has one.
     #[inline]
     pub(crate) fn unreported(&self) -> Option<u32> {
         self.error.as_ref().map(|_| self.unreported)
     }
 
-    /// Whether its buffers belong to a shared pool.
+    /// Reports whether its buffers belong to a shared pool.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.source, Source::Shared(_))
     }
@@ -343,7 +343,7 @@ impl Link {
         }
     }
 
-    /// Whether messages that come now are dropped: the link's end was reported.
+    /// Reports whether messages that come now are dropped: the link's end was reported.
     #[inline]
     fn is_deaf(&self) -> bool {
         self.state != State::Open && self.error.is_none()
@@ -377,7 +377,7 @@ impl Link {
         }
     }
 
-    /// Whether the device has said that a queue pair which was silenced keeps no buffer of
+    /// Reports whether the device has said that a queue pair which was silenced keeps no buffer of
     /// the pool: what it had taken has completed. One system call, if it has not.
     pub(crate) fn keeps_no_buffer(&self) -> bool {
         self.qp.has_reached_last_wqe().unwrap_or_else(|e| {
@@ -668,20 +668,20 @@ impl Link {
         self.place
     }
 
-    /// Whether it ended with the sender's goodbye, and nothing came after that.
+    /// Reports whether it ended with the sender's goodbye, and nothing came after that.
     pub(crate) fn ended_well(&self) -> bool {
         self.state == State::Finished && !self.is_silent
     }
 
-    /// Whether it can be released: its end was reported, all its messages were freed, and none
-    /// of its requests will complete any more. (Receives of a queue pair in ERR all complete.
+    /// Reports whether it can be released: its end was reported, all its messages were freed, and
+    /// none of its requests will complete any more. (Receives of a queue pair in ERR all complete.
     /// Receives of a link that has ended well wait for a sender that sends no more.)
     pub(crate) fn has_settled(&self) -> bool {
         let told = self.state != State::Open && self.error.is_none();
         told && !self.marked && !self.tracker.signalled_outstanding() && self.is_home()
     }
 
-    /// Whether it has settled but for what the device has yet to complete.
+    /// Reports whether it has settled but for what the device has yet to complete.
     pub(crate) fn is_leaving(&self) -> bool {
         let told = self.state != State::Open && self.error.is_none();
         told && match &self.source {
@@ -705,7 +705,7 @@ impl Link {
         }
     }
 
-    /// Whether the goodbye is still to arrive.
+    /// Reports whether the goodbye is still to arrive.
     pub(crate) fn is_saying_goodbye(&self) -> bool {
         match self.goodbye {
             Goodbye::None => false,

@@ -42,7 +42,7 @@ pub(crate) struct Links {
     stale: StaleLinks<Link>,
     /// The work of links that have gone.
     past: Work,
-    /// How long the queue pair of a link that has ended well stays.
+    /// Time for which the queue pair of a link that has ended well stays.
     linger: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Links {
         self.places.iter_mut().flatten()
     }
 
-    /// What all links have done, including the ones that have gone.
+    /// Returns the work of all links, including the ones that have gone.
     pub(crate) fn work(&self) -> Work {
         self.iter().fold(self.past, |sum, link| sum + link.work())
     }
@@ -194,8 +194,9 @@ impl Links {
         self.link(place).is_none_or(Link::has_settled)
     }
 
-    /// Whether the peer may still repeat its goodbye, because our device's answer was
-    /// lost: without a queue pair that repeats the answer, the peer would take us for dead.
+    /// Reports whether the link has ended well, so that the peer may still repeat its goodbye: our
+    /// device's answer may have been lost, and without a queue pair that repeats the answer, the
+    /// peer would take us for dead.
     fn is_well(&self, place: u32) -> bool {
         self.link(place).is_some_and(Link::ended_well)
     }
@@ -239,12 +240,13 @@ impl Links {
         }
     }
 
-    /// Whether a device has not said yet that it keeps no buffer.
+    /// Reports whether a device has not said yet that it keeps no buffer.
     pub(crate) fn waits_for_device(&self) -> bool {
         self.stale.wait_for_device()
     }
 
-    /// Whether one more link can be added to the stale links without releasing another one early.
+    /// Reports whether one more link can be added to the stale links without releasing another one
+    /// early.
     pub(crate) fn has_room_for_stale(&self) -> bool {
         self.stale.has_room()
     }

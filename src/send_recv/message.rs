@@ -62,7 +62,7 @@ impl OpenPack {
         OpenPack { buffer, records, peer: link.peer(), place: link.place() }
     }
 
-    /// Whether all its messages were handed out.
+    /// Reports whether all its messages were handed out.
     pub(super) fn is_empty(&mut self) -> bool {
         matches!(self.records.next(&self.buffer), Ok(None))
     }

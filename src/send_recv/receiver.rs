@@ -25,7 +25,7 @@ use crate::wait::{
 };
 use crate::wire::ConnectedQp;
 
-/// What a receiver has done so far.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -142,7 +142,7 @@ impl Receiver {
         }
     }
 
-    /// What was done so far, for the senders that have gone as well.
+    /// Returns the counters of what was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let Work { work_requests, credits_sent, buffers_posted } = self.links.work();
@@ -514,7 +514,7 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// Why there is nothing: not yet, or never.
+    /// Returns the reason why there is nothing: not yet, or never.
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).
         if let Some((peer, ended)) = self.links.next_error() {
@@ -523,7 +523,7 @@ impl Receiver {
         if self.has_open_links() { RecvError::Empty } else { self.losses.end(self.links.joined()) }
     }
 
-    /// Whether a message may still come: also before any sender has joined.
+    /// Reports whether a message may still come: also before any sender has joined.
     fn has_open_links(&self) -> bool {
         self.links.joined() == 0 || self.links.iter().any(Link::is_open)
     }

@@ -28,7 +28,7 @@ use crate::ticket::{Ticket, sender_number};
 use crate::wait::Silence;
 use crate::wire::{ConnectedQp, Tracker};
 
-/// What a sender has done so far.
+/// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -72,7 +72,7 @@ pub struct Sender {
     batch: CompletionBatch,
     tracker: Tracker,
     window: CreditWindow,
-    /// Where credits are loans.
+    /// Account of the loans; `None` where credits are no loans.
     borrower: Option<Borrower>,
     /// FIN is staged: the last message.
     has_finished: bool,
@@ -97,7 +97,7 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// What the set-up hands over.
+/// Parts of a sender, which the set-up hands over.
 pub(crate) struct SenderParts {
     pub(crate) control: ConnectedQp,
     pub(crate) queue: SendQueue,
@@ -150,7 +150,7 @@ impl Sender {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let messages = self.stats.messages + u64::from(self.unbooked());
@@ -263,7 +263,7 @@ impl SendHalf for Sender {
 #[must_use = "nothing is sent before `commit`"]
 pub struct Reserved<'a> {
     sender: &'a mut Sender,
-    /// Where the message begins in the slot: behind those that it is packed with.
+    /// Offset of the message in the slot: behind those that it is packed with.
     at: usize,
     bytes: usize,
 }

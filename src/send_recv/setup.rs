@@ -303,7 +303,7 @@ fn grantor(
     Ok(Some(CreditGrantor::new(window, threshold).map_err(unfit)?))
 }
 
-/// What the ends have to agree on; `shares` where the receive buffers are a pool's.
+/// Returns what the ends have to agree on; `shares` where the receive buffers are a pool's.
 pub(super) fn options(config: &Config, shares: bool) -> Options {
     let packed = if config.pack_bytes > 0 { Options::PACKED } else { Options::NONE };
     let credits = match (config.credits, shares) {
@@ -314,7 +314,8 @@ pub(super) fn options(config: &Config, shares: bool) -> Options {
     packed.with(credits)
 }
 
-/// What may complete into a receiver's queue: all its buffers, and control of ours.
+/// Returns the number of completions that a receiver's queue may have to hold: those of all its
+/// buffers, and of control of ours.
 fn entries(
     config: &Config,
     max_peers: u32,

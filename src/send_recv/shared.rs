@@ -26,18 +26,18 @@ use state::{Inner, MAX_LIST, SharedReturn, lock};
 /// receive queue. Clones are handles of the same pool.
 ///
 /// Each connection keeps three buffers, and its sender borrows credits for more: at most
-/// [`recv_depth`](super::Config::recv_depth) at a time, 4 at first, in the order in which senders ask.
-/// Never more is lent than there is, so that receiver-not-ready cannot happen however fast
-/// the senders are. A buffer is lent again after it has been posted again. Messages that the
-/// application holds count as lent: while it holds all that can be lent, each sender may
-/// send one message, and another one when that is freed.
+/// [`recv_depth`](super::Config::recv_depth) at a time, 4 at first, in the order in which senders
+/// ask. Never more is lent than there is, so that receiver-not-ready cannot happen however fast the
+/// senders are. A buffer is lent again after it has been posted again. Messages that the
+/// application holds count as lent: while it holds all that can be lent, each sender may send one
+/// message, and another one when that is freed.
 ///
 /// A sender gives back what it does not use when it waits for its last message, flushes or
 /// closes, and when others have waited for a tenth of a second. One that makes no call keeps
 /// its loan; all such loans take at most three quarters of what can be lent, and after that
-/// loans have one credit each. [`close`](crate::SendHalf::close) does not wait for credits when all that was
-/// accepted is sent: the goodbye has a buffer of its own, also while a request for credits has
-/// no answer.
+/// loans have one credit each. [`close`](crate::SendHalf::close) does not wait for credits when all
+/// that was accepted is sent: the goodbye has a buffer of its own, also while a request for credits
+/// has no answer.
 ///
 /// A sender that sends without credits is found out and cut off by the first poll that sees
 /// it; until then it can use up buffers that others have credits for, and those see
@@ -101,7 +101,7 @@ impl SharedPool {
         u64::from(self.config().buffers) * u64::from(self.config().buffer_bytes)
     }
 
-    /// What queue pairs are made with.
+    /// Returns the shared receive queue that queue pairs are made with.
     pub(crate) fn queue(&self) -> &SharedReceiveQueue {
         &self.owner.queue
     }
@@ -113,7 +113,7 @@ impl SharedPool {
         (0..self.config().buffers).for_each(|slot| self.owner.inner.post(&[slot]));
     }
 
-    /// What a receiver keeps of the pool.
+    /// Returns the part of the pool that a receiver keeps.
     pub(crate) fn clock(&self) -> LoanClock {
         LoanClock(Arc::downgrade(&self.owner.inner))
     }
@@ -124,7 +124,7 @@ impl SharedPool {
 pub(crate) struct LoanClock(Weak<Inner>);
 
 impl LoanClock {
-    /// Whether members wait, so that [`tick`](LoanClock::tick) is to be called soon.
+    /// Reports whether members wait, so that [`tick`](LoanClock::tick) is to be called soon.
     pub(crate) fn is_needed(&self) -> bool {
         // Relaxed: late by a poll is soon enough.
         self.0.upgrade().is_some_and(|inner| inner.has_waiting.load(Ordering::Relaxed))
@@ -139,7 +139,7 @@ impl LoanClock {
         }
     }
 
-    /// Whether the pool is still there.
+    /// Reports whether the pool is still there.
     pub(crate) fn is_live(&self) -> bool {
         self.0.strong_count() > 0
     }

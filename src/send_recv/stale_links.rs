@@ -24,7 +24,7 @@ pub(crate) trait Ending {
     /// Returns its share of the pool, once the device keeps no buffer of it.
     fn give_share_back(&mut self);
 
-    /// Whether its device has said that all it had taken has completed.
+    /// Reports whether its device has said that all it had taken has completed.
     fn keeps_no_buffer(&self) -> bool;
 }
 
@@ -41,7 +41,7 @@ impl Ending for Link {
 #[derive(Debug)]
 struct StaleLink<L> {
     link: L,
-    /// When it is not waited for any longer.
+    /// Time after which it is not waited for any longer.
     until: Deadline,
     /// The device has said that it keeps no buffer: what has completed is polled once more.
     is_told: bool,
@@ -66,12 +66,12 @@ impl<L: Ending> StaleLinks<L> {
         self.links.is_empty()
     }
 
-    /// Whether one more can be added without releasing another one early.
+    /// Reports whether one more can be added without releasing another one early.
     pub(crate) fn has_room(&self) -> bool {
         self.links.len() < self.most
     }
 
-    /// Whether the device has still to say of some link that it keeps no buffer.
+    /// Reports whether the device has still to say of some link that it keeps no buffer.
     pub(crate) fn wait_for_device(&self) -> bool {
         self.links.iter().any(|stale| !stale.is_told)
     }
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What a test sees of a link.
+    /// State of a link that a test sees.
     #[derive(Debug, Default)]
     struct Seen {
         says_so: Cell<bool>,

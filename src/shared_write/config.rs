@@ -19,7 +19,7 @@ use crate::wait::WaitStrategy;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What every connection has.
+    /// Settings that every connection has.
     pub common: Common,
     /// Extents of this end's ring, for all its peers together. A peer that sends has up to two of
     /// them that no other one can use, so that there are to be two for each peer at least.
@@ -38,7 +38,7 @@ pub struct Config {
     pub send_queue: u32,
     /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
     pub signal_every: u32,
-    /// Which messages travel inside their work request.
+    /// Messages that travel inside their work request.
     pub inline: Inline,
 }
 

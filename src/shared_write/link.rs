@@ -26,7 +26,7 @@ pub struct Link {
     /// Its number in the ring.
     pub(super) number: u32,
     pub(super) peer_stop: Place,
-    /// What the peer has written cannot be trusted any more.
+    /// True once what the peer writes cannot be trusted any more.
     pub(super) is_broken: bool,
     /// Messages that were just copied: where they begin, and their lengths.
     pub(super) copied: Vec<(u32, u32)>,

@@ -10,7 +10,7 @@ use crate::receiving::Receiving;
 use crate::wait::Deadline;
 use crate::wire::ConnectedQp;
 
-/// What a receiver has done so far.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -38,7 +38,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let (messages, bytes) = self.receiving.handed_out();

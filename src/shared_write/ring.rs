@@ -18,7 +18,7 @@ pub(crate) struct Ring {
     pub(super) pd: ProtectionDomain,
     pub(super) region: SharedRegion,
     pub(super) core: ExtentReceiver<Box<[ExtentSlot]>, Box<[LinkSlot]>>,
-    /// What has made it useless: any of the senders can have done it.
+    /// Error that has made it useless: any of the senders can have caused it.
     error: Option<ExtentError>,
 }
 
@@ -82,7 +82,7 @@ impl Ring {
         LinkWords { reported, first, ahead, announced }
     }
 
-    /// Whether it can be used.
+    /// Checks that it can be used.
     #[inline]
     pub(super) fn check(&self) -> Result<(), ExtentError> {
         self.error.map_or(Ok(()), Err)

@@ -19,7 +19,7 @@ use crate::sending::{Driving, Sending};
 use crate::ticket::Ticket;
 use crate::wait::POLL_SLEEP;
 
-/// What a sender has done so far.
+/// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -54,7 +54,7 @@ pub struct Sender {
     limit: u32,
     /// Requests for a ticket, or for what it has: the last one of them.
     pending: Option<Pending>,
-    /// When the entry is read once more, and how long that rest is.
+    /// Time when the entry is read once more, and the length of that rest.
     rests_until: Option<Instant>,
     rest: Duration,
     /// Steps towards the next extent that progress has not counted yet.
@@ -79,11 +79,11 @@ enum Pending {
     Look(WrId),
 }
 
-/// Where a fetch-and-add lands, in the sender's memory.
+/// Offset at which a fetch-and-add lands, in the sender's memory.
 const TICKET_LANDS_AT: u64 = 64;
-/// Where the word of what is decided lands.
+/// Offset at which the word of what is decided lands.
 const DECIDED_LANDS_AT: u64 = 128;
-/// Where an entry lands.
+/// Offset at which an entry lands.
 const ENTRY_LANDS_AT: u64 = 192;
 /// Bytes of a sender's memory.
 pub(super) const MEMORY_BYTES: u64 = 256;
@@ -99,7 +99,7 @@ const FIRST_REST: Duration = Duration::from_micros(1);
 /// Messages between two looks at what has come for a ticket.
 const MESSAGES_PER_LOOK: u64 = 8;
 
-/// What the set-up hands over.
+/// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
     pub(super) sending: Sending,
     pub(super) core: ExtentSender,
@@ -128,7 +128,7 @@ impl Sender {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let (messages, work_requests) =
@@ -443,7 +443,8 @@ impl Driving for Sender {
         let op = self.write(at, checked::checked_bytes(words.len()) as u64);
         let slot = self.sending.posting.slot().ok_or(SendError::Full(Full::Requests))?;
         let _ = checked::put(&words, slot);
-        // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered before.
+        // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered
+        // before.
         let staged = self.sending.posting.stage_fenced(op, WrClass::Control)?;
         self.sending.mark(staged).map(drop)
     }

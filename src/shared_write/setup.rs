@@ -28,7 +28,7 @@ use crate::wire::{Wire, completion_queue, entries_for, tracker};
 const LINK_QUEUE: u32 = 4;
 /// READs and atomics in flight.
 pub(super) const RD_ATOMIC: u8 = 4;
-/// What a receiver may do in a sender's memory.
+/// Access rights of a receiver in a sender's memory.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 impl FixedTerms for Terms {

@@ -1,11 +1,11 @@
-//! Why a buffer was not offered, or not read.
+//! Reasons why a buffer was not offered, or not read.
 
 use verbs_safe::{Buffer, RegionError};
 
 use crate::error::{CloseReason, RecvError, SendError};
 use crate::peer::Peer;
 
-/// Why a buffer was not offered.
+/// Reason why a buffer was not offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
@@ -14,7 +14,7 @@ pub enum OfferError {
     AppTooLong {
         /// Their length.
         bytes: usize,
-        /// What would fit.
+        /// Bytes that would fit.
         limit: usize,
     },
     /// The message is not inside its buffer, or the buffer is not for peers to read.
@@ -24,7 +24,8 @@ pub enum OfferError {
     /// ([`BufferConfig::signal`](verbs_safe::BufferConfig)).
     #[error("signals are at the tail of messages, and this buffer has none")]
     NoSignal,
-    /// What keeps any message from being sent: the window is full, or the connection has ended.
+    /// Error that keeps any message from being sent: the window is full, or the connection has
+    /// ended.
     #[error(transparent)]
     Send(#[from] SendError),
 }
@@ -41,12 +42,12 @@ impl From<CloseReason> for OfferError {
 pub struct NotSent<B> {
     /// The buffer.
     pub buffer: B,
-    /// Why.
+    /// The reason.
     #[source]
     pub error: OfferError,
 }
 
-/// Why a message was not read.
+/// Reason why a message was not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -57,11 +58,11 @@ pub enum ReadError {
         buffer: Buffer,
         /// The peer whose message it was.
         peer: Peer,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// The message of [`read_next_into`](crate::direct_read::Receiver::read_next_into) was longer than
-    /// the buffer: it was refused, and its sender knows.
+    /// The message of [`read_next_into`](crate::direct_read::Receiver::read_next_into) was longer
+    /// than the buffer: it was refused, and its sender knows.
     #[error("a message of {len} bytes for a buffer of {}: it was refused", buffer.len())]
     BufferTooShort {
         /// The buffer.
@@ -73,8 +74,8 @@ pub enum ReadError {
     /// taken.
     #[error("the reading is another receiver's, or its message was taken")]
     UnknownReading,
-    /// What keeps any message from being received: time is up, no sender is left, a peer or the
-    /// receiver has failed.
+    /// Error that keeps any message from being received: time is up, no sender is left, a peer or
+    /// the receiver has failed.
     #[error(transparent)]
     Recv(#[from] RecvError),
 }
@@ -85,7 +86,7 @@ impl From<CloseReason> for ReadError {
     }
 }
 
-/// Why a request was not read.
+/// Reason why a request was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReadReason {
@@ -124,6 +125,6 @@ pub struct NotRead<R> {
     pub request: Option<R>,
     /// The buffer.
     pub buffer: Buffer,
-    /// Why.
+    /// The reason.
     pub error: NotReadReason,
 }

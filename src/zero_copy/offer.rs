@@ -1,4 +1,4 @@
-//! What can be offered to a receiver.
+//! Memory that can be offered to a receiver.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub trait Offer: fmt::Debug + Send + sealed::Sealed {
     /// Bytes of it.
     fn bytes(&self) -> usize;
 
-    /// What a peer needs to read a part of it.
+    /// Returns the remote span that a peer needs to read a part of it.
     ///
     /// # Errors
     /// [`RegionError`]: out of bounds, or not for peers.
@@ -62,6 +62,6 @@ impl Offer for FrozenBuffer {
 pub struct Sent<B> {
     /// The buffer, as it was.
     pub buffer: B,
-    /// Whether it was read, or refused.
+    /// The outcome: it was read, or refused.
     pub outcome: Outcome,
 }

@@ -70,9 +70,9 @@ struct Inner {
     claims: Claims,
     /// Drives the device: the thread that holds the lock does so for all.
     link: Mutex<Link<SharedLandingRing>>,
-    /// Why nothing lands any more.
+    /// Reason why nothing lands any more.
     ended: OnceLock<CloseReason>,
-    /// Whether a thread of its own drives the device.
+    /// True if a thread of its own drives the device.
     has_transfers: AtomicBool,
     /// The sender's answer to the end is not waited for.
     is_abandoned: AtomicBool,
@@ -237,15 +237,17 @@ impl SharedReceiver {
         self.inner.end();
     }
 
-    /// As [`close`](SharedReceiver::close), at once: the last of the threads to drop its receiver waits for no answer of
-    /// the sender, which takes this end for lost if what tells it of the end does not arrive.
+    /// As [`close`](SharedReceiver::close), at once: the last of the threads to drop its receiver
+    /// waits for no answer of the sender, which takes this end for lost if what tells it of the end
+    /// does not arrive.
     pub fn abort(self) {
-        // Relaxed: the thread that drops the last receiver has seen what was done before the others were dropped.
+        // Relaxed: the thread that drops the last receiver has seen what was done before the others
+        // were dropped.
         self.inner.is_abandoned.store(true, Ordering::Relaxed);
         self.inner.end();
     }
 
-    /// What was done so far.
+    /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let Work { work_requests, reads, read_bytes, tail_reads, words_written } =

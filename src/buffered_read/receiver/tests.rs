@@ -21,7 +21,7 @@ fn holding() -> (Sender, Receiver, Message) {
     (a.sender, b.receiver, held)
 }
 
-/// Whether it sleeps, after it has found nothing a few times.
+/// Reports whether the receiver sleeps, after it has found nothing a few times.
 fn falls_asleep(receiver: &mut Receiver) -> bool {
     let mut sleeps = || {
         assert_eq!(receiver.try_recv().err(), Some(RecvError::Empty));

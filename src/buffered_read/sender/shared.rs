@@ -49,7 +49,7 @@ pub struct SharedSender {
     block: Arc<ControlBlock>,
     number: u32,
     config: Config,
-    /// Whether the sender below has ended.
+    /// True once the sender below has ended.
     is_over: AtomicBool,
     /// The receiver's last request to be woken that was answered.
     answered: AtomicU64,
@@ -156,7 +156,7 @@ impl SharedSender {
         })
     }
 
-    /// Whether the message of `ticket` is acknowledged; never waits.
+    /// Reports whether the message of `ticket` is acknowledged; never waits.
     ///
     /// # Errors
     /// As [`crate::SendHalf::is_acked`].
@@ -216,7 +216,7 @@ impl SharedSender {
     }
 }
 
-/// What only one thread does at a time.
+/// Work that only one thread does at a time.
 impl SharedSender {
     fn lock(&self) -> Locked<'_> {
         let sender = self.sender.lock();
@@ -233,8 +233,8 @@ impl SharedSender {
     fn wake_receiver(&self) {
         let mut sender = self.lock();
         if sender.is_asked() {
-            // What this thread has sent may not be published yet: another one is still copying a message before it.
-            // The next call reports a failure.
+            // What this thread has sent may not be published yet: another one is still copying a
+            // message before it. The next call reports a failure.
             let _ = self.look(&mut sender);
             if sender.has_unread() {
                 sender.wake_receiver();

@@ -114,13 +114,13 @@ impl Sender {
         Ok(())
     }
 
-    /// What is known of the receiver; it changes when the receiver has made progress.
+    /// Returns what is known of the receiver; it changes when the receiver has made progress.
     fn heard(&self) -> (u64, u64, bool) {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
     }
 
-    /// In calls that do not wait: takes in what has come of probes, and probes a receiver from which nothing has come
-    /// since the round before.
+    /// In calls that do not wait: takes in what has come of probes, and probes a receiver from
+    /// which nothing has come since the round before.
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
         let look = self.watch.look(self.config.common.keepalive);

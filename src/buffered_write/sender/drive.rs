@@ -18,7 +18,8 @@ pub(super) const PUSH_REQUESTS: u32 = 3;
 
 /// Pushing.
 impl Sender {
-    /// Whether all that a push takes is there: then a message that is accepted is pushed, too.
+    /// Reports whether there is room for a whole push: then a message that is accepted is pushed,
+    /// too.
     #[inline]
     pub(super) fn has_push_room(&self) -> bool {
         self.tracker.available(WrClass::Data) >= PUSH_REQUESTS && self.core.may_push()
@@ -36,8 +37,9 @@ impl Sender {
         }
     }
 
-    /// Whether the send queue takes a push. Where it does not, a completion that makes room is on its way then: few
-    /// requests may be left though none of those before was signalled.
+    /// Reports whether the send queue takes a push. Where it does not, a completion that makes room
+    /// is on its way afterwards: few requests may be left though none of those before was
+    /// signalled.
     #[inline]
     fn has_queue_room(&mut self) -> Result<bool, SendError> {
         if self.tracker.available(WrClass::Data) >= PUSH_REQUESTS {
@@ -141,8 +143,8 @@ impl Sender {
         self.queue.stage(write, signalled)
     }
 
-    /// Whether what is pushed is one short record, which goes with its tail. A goodbye comes
-    /// last: nothing may land when the peer has heard it.
+    /// Reports whether what is pushed is one short record, which goes with its tail. A goodbye
+    /// comes last: nothing may land when the peer has heard it.
     #[inline]
     fn goes_inline(&self, piece: Piece, push: &Push) -> bool {
         let is_one = self.records == 1 && self.written == self.core.pushed();
@@ -251,7 +253,7 @@ impl Sender {
     }
 }
 
-/// What arrives.
+/// Arrivals: completions, and the receiver's heads.
 impl Sender {
     /// Takes completions, and the receiver's head; returns how much was new.
     pub(super) fn progress(&mut self) -> Result<usize, SendError> {

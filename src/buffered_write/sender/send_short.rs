@@ -18,8 +18,8 @@ use crate::error::SendError;
 use crate::ring::memory::remote;
 
 impl Sender {
-    /// Whether a message goes by itself: it is short, nothing else is to be pushed, and there
-    /// is room for the requests.
+    /// Reports whether a message goes by itself: it is short, nothing else is to be pushed, and
+    /// there is room for the requests.
     #[inline]
     pub(super) fn is_short(&self, message: &[u8]) -> bool {
         self.posts_short

@@ -42,7 +42,7 @@ impl Sender {
         Ok(self.ticket())
     }
 
-    /// Whether all requests of a message, and of a push, can be posted now.
+    /// Reports whether all requests of a message, and of a push, can be posted now.
     fn has_room(&mut self, bytes: usize) -> Result<bool, SendError> {
         let most = self.queue.max_inline() as usize;
         // With its header most fit one request, and a division takes long.

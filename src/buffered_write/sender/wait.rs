@@ -10,7 +10,7 @@ use crate::keepalive::{Look, SILENT};
 use crate::wait::{Deadline, Idle, Step};
 use crate::wire::ConnectedQp;
 
-/// What is waited for.
+/// Event that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     /// Completions, which ring the channel.
@@ -105,7 +105,7 @@ impl Sender {
         idle.resume(&mut self.silence)
     }
 
-    /// Whether this sender has given the ticket out.
+    /// Reports whether this sender has given the ticket out.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         ticket.sender == self.number && ticket.number <= self.core.tail()
     }
@@ -123,7 +123,7 @@ impl Sender {
         }
     }
 
-    /// Whether the message of `ticket` is acknowledged, as far as is known.
+    /// Reports whether the message of `ticket` is acknowledged, as far as is known.
     pub(super) fn was_acked(&self, ticket: Ticket) -> bool {
         self.acknowledged.end >= ticket.number
     }
@@ -138,8 +138,8 @@ impl Sender {
         self.probe()
     }
 
-    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which nothing is heard, as
-    /// long as the program sends nothing either.
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
+    /// nothing is heard, as long as the program sends nothing either.
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
         let look = self.watch.look(self.config.common.keepalive);

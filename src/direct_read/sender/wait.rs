@@ -174,10 +174,11 @@ impl<B: Offer> Sender<B> {
         Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
 
-    /// Whether something completes here when the oldest message is acknowledged.
+    /// Reports whether something completes here when the oldest message is acknowledged.
     fn will_be_woken(&self) -> bool {
         let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
-        // There is no room to ask for a wakeup now: a signalled request on its way makes some, and completes.
+        // There is no room to ask for a wakeup now: a signalled request on its way makes some, and
+        // completes.
         let is_full = self.tracker.available(WrClass::Control) == 0;
         comes || is_full || self.offers.awaited().is_none()
     }
@@ -186,9 +187,9 @@ impl<B: Offer> Sender<B> {
     /// may only be half-written yet.
     const LOOKS_AFTER_WAKEUP: u32 = 64;
 
-    /// Whether the receiver has announced by a wakeup that this message is acknowledged. After
-    /// [`LOOKS_AFTER_WAKEUP`](Self::LOOKS_AFTER_WAKEUP) looks without an acknowledgement
-    /// the wakeup no longer counts, and the receiver is asked again.
+    /// Reports whether the receiver has announced by a wakeup that this message is acknowledged.
+    /// After [`LOOKS_AFTER_WAKEUP`](Self::LOOKS_AFTER_WAKEUP) looks without an acknowledgement the
+    /// wakeup no longer counts, and the receiver is asked again.
     pub(super) fn has_woken(&self, number: u64) -> bool {
         let is_believed = self.vain_looks < Self::LOOKS_AFTER_WAKEUP;
         !self.wakeup && number <= self.wakeup_for && is_believed
@@ -212,8 +213,8 @@ impl<B: Offer> Sender<B> {
         self.post()
     }
 
-    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which nothing is heard, as
-    /// long as the program sends nothing either.
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
+    /// nothing is heard, as long as the program sends nothing either.
     #[inline]
     pub(in crate::direct_read) fn look_after_peer(&mut self) -> Result<(), SendError> {
         match self.watch.look(self.config.common.keepalive) {

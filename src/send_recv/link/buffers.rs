@@ -8,7 +8,7 @@ use crate::error::{CloseReason, close_reason};
 use crate::send_recv::shared::Member;
 use crate::send_recv::shared::SlotReturn;
 
-/// Where the link's receive buffers come from.
+/// Source of the link's receive buffers.
 #[derive(Debug)]
 pub(crate) enum Source {
     Own(OwnBuffers),
@@ -71,7 +71,7 @@ impl OwnBuffers {
         debug_assert!(booked.is_ok(), "what was gathered was lent");
     }
 
-    /// How many buffers were freed and are not booked yet.
+    /// Returns the number of buffers that were freed and are not booked yet.
     fn freed(&self) -> u32 {
         self.queue.gathered() - self.counts.waiting()
     }

@@ -109,7 +109,7 @@ impl Sender {
     }
 }
 
-/// What a completion changes.
+/// State that a completion changes.
 struct Books<'a> {
     queue: &'a mut SendQueue,
     credits: &'a mut RecvQueue<()>,
@@ -117,7 +117,7 @@ struct Books<'a> {
     window: &'a mut CreditWindow,
     borrower: Option<&'a mut Borrower>,
     stats: &'a mut SenderStats,
-    /// What the receiver has said if it has stopped.
+    /// Messages that the receiver says it has taken, if it has stopped.
     stop: &'a mut Option<Taken>,
     use_credits: bool,
 }

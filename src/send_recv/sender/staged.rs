@@ -1,4 +1,4 @@
-//! What is noted of staged requests besides their completions: which carry no message, and how many
+//! Notes on staged requests besides their completions: which carry no message, and how many
 //! messages the others carry.
 
 use conn_core::wr::WrId;
@@ -24,7 +24,7 @@ impl Controls {
     }
 }
 
-/// How many messages each of the last packs has.
+/// Number of messages in each of the last packs.
 #[derive(Debug)]
 pub(super) struct Packs(Box<[u32]>);
 

@@ -11,7 +11,7 @@ use super::{Sender, Ticket};
 use crate::error::{CloseReason, ProtocolError};
 
 impl Sender {
-    /// Whether the message of `ticket` is acknowledged, as far as is known.
+    /// Reports whether the message of `ticket` is acknowledged, as far as is known.
     pub(super) fn was_acked(&self, ticket: Ticket) -> bool {
         let id = WrId(ticket.number);
         self.tracker.is_complete(id) || id <= self.taken

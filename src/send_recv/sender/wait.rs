@@ -118,7 +118,7 @@ impl Sender {
         idle.resume(&mut self.silence)
     }
 
-    /// Whether this sender has given the ticket out: it is one of its own, and there is a
+    /// Reports whether this sender has given the ticket out: it is one of its own, and there is a
     /// message of that number, or the pack that is open will get it.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         let open = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
@@ -169,8 +169,8 @@ impl Sender {
         }
     }
 
-    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which nothing is heard, as
-    /// long as the program sends nothing either.
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
+    /// nothing is heard, as long as the program sends nothing either.
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
         let look = self.watch.look(self.config.common.keepalive);

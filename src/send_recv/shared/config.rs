@@ -5,7 +5,7 @@ use conn_core::loan::KEPT;
 use crate::error::{ConfigError, check};
 use crate::send_recv::Config;
 
-/// How freed buffers get back into the shared receive queue.
+/// Way in which freed buffers get back into the shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reposting {
     /// The thread that frees a buffer posts it, under a lock ("introduces a significant
@@ -16,8 +16,8 @@ pub enum Reposting {
     Thread,
     /// The thread that frees a buffer enqueues its id, and becomes the poster if there is
     /// none at the moment: it does not wait for another one that posts, and no thread has to be
-    /// woken. A receiver's own thread gathers what it frees, and posts it in batches. A poster holds
-    /// the pool's lock, which requests for loans take, too.
+    /// woken. A receiver's own thread gathers what it frees, and posts it in batches. A poster
+    /// holds the pool's lock, which requests for loans take, too.
     #[default]
     Combining,
 }
@@ -47,7 +47,7 @@ pub struct SharedConfig {
     pub buffer_bytes: u32,
     /// Connections at most.
     pub max_peers: u32,
-    /// How buffers get back.
+    /// Way in which buffers get back.
     pub reposting: Reposting,
     /// Buffers posted with one doorbell, where there are so many.
     pub repost_batch: u32,
@@ -69,9 +69,9 @@ impl SharedConfig {
     /// and `3 * recv_depth` to lend. Where half of the buffers of separate receive queues are fewer
     /// than that, the pool has that half, but always at least `recv_depth` to lend.
     ///
-    /// With a `recv_depth` of 104 or more, a pool for 8 connections takes at most half of the memory of
-    /// separate queues, and one for 64 at most 1.5 times as much as the pool for 8. With smaller values,
-    /// the three buffers of each connection are most of the pool.
+    /// With a `recv_depth` of 104 or more, a pool for 8 connections takes at most half of the
+    /// memory of separate queues, and one for 64 at most 1.5 times as much as the pool for 8. With
+    /// smaller values, the three buffers of each connection are most of the pool.
     ///
     /// ```
     /// use rdma_conn::send_recv::{Config, Preset, SharedConfig};

@@ -48,7 +48,7 @@ impl Store {
     }
 }
 
-/// What happens to members.
+/// Events of members.
 impl Inner {
     /// Sets buffers aside for one more member; its number.
     pub(super) fn join(&self, address: &Address, max_loan: u32) -> Result<u32, ConnectError> {
@@ -80,12 +80,12 @@ impl Inner {
         self.settle(|store| store.lender.give_back(member, credits));
     }
 
-    /// What is due to a member.
+    /// Takes what is due to a member.
     pub(super) fn take_due(&self, member: u32) -> Due {
         lock(&self.store).lender.take(member).unwrap_or_default()
     }
 
-    /// Whether a member is granted its share again.
+    /// Grants a member its share again, if it may have it; reports whether it may.
     pub(super) fn take_share(&self, member: u32) -> bool {
         lock(&self.store).lender.take_share(member).unwrap_or(false)
     }

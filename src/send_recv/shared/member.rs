@@ -30,7 +30,7 @@ pub(crate) struct Member {
     idle_looks: u32,
     /// Buffers freed on the receiver's thread, gathered for one doorbell.
     own: Vec<u32>,
-    /// Whether they are gathered, or go the way of all others.
+    /// True if they are gathered; otherwise they go the way of all others.
     gathers: bool,
     has_left: bool,
 }

@@ -71,8 +71,8 @@ impl Inner {
         self.origins[slot as usize].store(origin, Ordering::Relaxed);
     }
 
-    /// Whether that member was the last one to receive into a buffer. (A buffer of another
-    /// pool may have a number that there is not here.)
+    /// Reports whether the member of the origin `expected` was the last one to receive into a
+    /// buffer. (A buffer of another pool may have a number that does not exist here.)
     #[inline]
     pub(super) fn is_origin(&self, slot: u32, expected: u32) -> bool {
         let origin = self.origins.get(slot as usize);
@@ -80,7 +80,7 @@ impl Inner {
         origin.is_some_and(|origin| origin.load(Ordering::Relaxed) == expected)
     }
 
-    /// Whether the list was posted.
+    /// Posts the list; reports whether it was posted.
     fn post_list(&self, store: &mut Store, list: &[u32]) -> bool {
         let Some(queue) = store.poster.as_mut() else { return false };
         let posted = doorbell::post_receives(queue, list);

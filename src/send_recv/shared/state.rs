@@ -1,4 +1,4 @@
-//! What a pool consists of, and what its buffers refer to: the structs that refer to each other.
+//! State of a pool, and of what its buffers refer to: the structs that refer to each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -24,7 +24,7 @@ pub(super) const UNCOUNTED: u32 = 1 << 31;
 /// The origin of a buffer that brought no message.
 pub(super) const NO_MEMBER: u32 = u32::MAX;
 
-/// What the buffers themselves refer to. It does not refer to their pool, except
+/// Part of a pool that the buffers themselves refer to. It does not refer to their pool, except
 /// through the poster, which the last handle takes out: no cycle stays.
 pub(super) struct Inner {
     pub(super) config: SharedConfig,
@@ -33,9 +33,9 @@ pub(super) struct Inner {
     pub(super) store: Mutex<Store>,
     pub(super) queue: RepostQueue<Box<[RepostWord]>>,
     pub(super) combiner: Combiner,
-    /// Which member last received into each buffer.
+    /// Member that last received into each buffer.
     pub(super) origins: Box<[AtomicU32]>,
-    /// Whether members wait for loans.
+    /// True if members wait for loans.
     pub(super) has_waiting: AtomicBool,
     /// Wakes the reposting thread.
     pub(super) wakeup: Wakeup,
@@ -55,7 +55,7 @@ pub(super) struct Store {
     /// Nothing once the pool is closed.
     pub(super) poster: Option<RecvPoster<SlotReturn>>,
     pub(super) lender: Lender<Box<[LenderSlot]>>,
-    /// Where each member's receiver is notified of what is due to the member.
+    /// Address at which each member's receiver is notified of what is due to the member.
     pub(super) members: Box<[Option<Address>]>,
     pub(super) ticked: Option<Instant>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct SharedReturn {
     pub(super) inner: Arc<Inner>,
 }
 
-/// Where a receive buffer goes when it is freed.
+/// Destination of a receive buffer when it is freed.
 #[derive(Debug, Clone)]
 pub(crate) enum SlotReturn {
     /// To the receiver of the link with this number.
