@@ -7,7 +7,7 @@ use crate::objects::pending::{Outcome, Pending};
 use crate::objects::state::Qp;
 use crate::objects::wqe::Request;
 
-/// What became of a try to send a request.
+/// The result of an attempt to send a request.
 pub(crate) enum Step {
     /// It waits for its reply.
     Sent,
@@ -18,7 +18,7 @@ pub(crate) enum Step {
 
 /// A send queue's hold on its peer, for a list of requests: what they share is taken once.
 pub(crate) trait Link<'a> {
-    /// How many requests from the head of the queue on wait for their replies.
+    /// Returns the number of requests, from the head of the queue on, that wait for their replies.
     fn sent(&self) -> u32 {
         0
     }
@@ -46,6 +46,6 @@ pub(crate) trait Link<'a> {
         arrives: bool,
     ) -> Outcome;
 
-    /// What was sent is given up: its memory is the program's when this returns.
+    /// Gives up what was sent: its memory is the program's when this returns.
     fn give_up(&mut self, _: &Pending, _: &mut Execution<'a>) {}
 }

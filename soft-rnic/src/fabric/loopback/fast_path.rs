@@ -42,7 +42,7 @@ pub(crate) unsafe fn run<'a>(
     execution: &mut Execution<'a>,
     mut wr: *mut ibv_send_wr,
 ) -> *mut ibv_send_wr {
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` is NULL, or a valid request: this function's contract (see # Safety).
     if unsafe { wr.as_ref() }.is_none_or(|wr| wr.opcode != ibv_wr_opcode::IBV_WR_SEND) {
         return wr;
     }
@@ -50,7 +50,8 @@ pub(crate) unsafe fn run<'a>(
     let hold = scratch.remote.hold();
     let mut regions = [Held::new(hold), Held::new(hold)];
     while !wr.is_null() && session.expects(qp.num, requester.psn) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `wr` is not NULL, and heads the rest of a list of valid requests: this function's
+        // contract (see # Safety).
         let (rest, signaled) =
             unsafe { stretch(qp, requester, counters, session, execution, &mut regions, wr) };
         if rest == wr {
@@ -94,7 +95,8 @@ unsafe fn stretch<'a, 'w>(
     while run.left() > 0 && !wr.is_null() {
         // SAFETY: a request of the caller's list.
         let request = unsafe { &*wr };
-        // SAFETY: as above; there is a receive request.
+        // SAFETY: `request` is of the caller's list; a receive request is there, because
+        // `run.left()` is not 0.
         let Some(len) = (unsafe { message(qp, source, &mut run, request) }) else { break };
         bytes += u64::from(len);
         n_packets += packets(len.into(), requester.mtu_shift);
@@ -124,10 +126,11 @@ unsafe fn message(
     run: &mut Run<'_, '_>,
     request: &ibv_send_wr,
 ) -> Option<u32> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `request` is valid: this function's contract (see # Safety).
     let sge = unsafe { plain(request) }?;
     let len = sge.length;
-    // SAFETY: as above.
+    // SAFETY: a receive request is left, and `request` is valid (this function's contract); `sge`
+    // is its only entry, which `plain` has returned.
     let ((wr_id, to), from) = unsafe { (run.begin(len)?, source.of(qp, request, sge)?) };
     // SAFETY: both were checked; the buffers of sends and receives are the
     // device's while they are posted.

@@ -1,13 +1,13 @@
-//! How long a datagram waits for a process that is there and does not answer: it is stopped,
-//! or busy. The thread that waits is posting, or takes the messages of all processes out of
-//! the rings; so the next datagrams are dropped, until it is time to try again.
+//! The wait of a datagram for a process that is there and does not answer: it is stopped, or busy.
+//! The thread that waits is posting, or takes the messages of all processes out of the rings; so
+//! the next datagrams are dropped, until it is time to try again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a datagram waits for an answer.
+/// Longest time that a datagram waits for an answer.
 const TIMEOUT: Duration = Duration::from_millis(200);
-/// How long after that no datagram waits again.
+/// Time after that in which no datagram waits for the process again.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Processes that have not answered.

@@ -6,10 +6,11 @@
 //! a while, messages to it are dropped, until it has.
 //!
 //! Messages to multicast groups go to processes that the program does not name, so that a process
-//! which reads one now and then must not hold up each of them. They wait for a process only as long as
-//! it *drains* the ring in time: to where those that wait are woken. So a process that does as it
-//! likes has senders wait once for so many messages as fit into an eighth of the ring. Once it has not
-//! drained it for a while, messages for which there is no room are dropped at once, until it has.
+//! which reads one now and then must not hold up each of them. They wait for a process only as long
+//! as it *drains* the ring in time: to where those that wait are woken. So a process that does as
+//! it likes has senders wait once for so many messages as fit into an eighth of the ring. Once it
+//! has not drained it for a while, messages for which there is no room are dropped at once, until
+//! it has.
 
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ use crate::objects::state::{Qp, Sq};
 
 use super::pair::Pair;
 
-/// How long a process may read nothing, or not drain its ring, before messages to it are dropped. (Tests expire
-/// it themselves.)
+/// Time in nanoseconds after which messages to a process are dropped if it reads nothing, or does
+/// not drain its ring. (Tests expire it themselves.)
 const TIMEOUT_NS: u64 = if cfg!(test) { 86_400_000_000_000 } else { 200_000_000 };
 
 impl Qp {
-    /// What becomes of a message for which there is no room in the ring to a process: it
-    /// waits, or is dropped. The queue pair is among those that are called again when there
-    /// is. `done` is what the process has done so far.
+    /// Lets a message wait if there is no room for it in the ring to a process, or drops it. The
+    /// queue pair is among those that are called again when there is room. `done` is what the
+    /// process has done so far.
     pub(super) fn await_room(
         &self,
         requester: &mut Requester,

@@ -19,16 +19,16 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Whether this process has registered, so that others can execute its barriers, and
-/// whether it can execute theirs: both, or none.
+/// Reports whether this process has registered, so that others can execute its barriers, and can
+/// execute theirs: both, or none.
 pub(super) fn is_asymmetric() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED
         .get_or_init(|| membarrier(REGISTER_GLOBAL_EXPEDITED) && membarrier(GLOBAL_EXPEDITED))
 }
 
-/// Whether the kernel has refused a barrier that it executed before: a filter of system
-/// calls that came later does that, or a lack of memory.
+/// True if the kernel has refused a barrier after it had executed one: a filter of system calls
+/// that came later does that, or a lack of memory.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The rare side's barrier, and those of all processes that rely on it. False if the others'
@@ -44,7 +44,7 @@ pub(super) fn heavy() -> bool {
     true
 }
 
-/// Whether [`heavy`] has ever failed.
+/// Reports whether [`heavy`] has ever failed.
 pub(super) fn has_failed() -> bool {
     HAS_FAILED.load(Ordering::Relaxed)
 }

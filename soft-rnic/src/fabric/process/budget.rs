@@ -1,4 +1,4 @@
-//! How much of other processes' regions may be mapped here.
+//! A budget for mapping other processes' regions here.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ pub(crate) const WINDOWS: usize = 16_384;
 /// lacks any.
 pub(crate) const BYTES: u64 = 32 << 40;
 
-/// What may be mapped, and how much of it is.
+/// Numbers of windows and of bytes that are mapped.
 #[derive(Debug)]
 pub(crate) struct Budget {
     windows: AtomicUsize,

@@ -23,7 +23,7 @@ use super::side::{DeferredFetch, FetchState, Side, read_there};
 use rustix::io::Errno;
 
 impl DeferredFetch {
-    /// Whether the message is there, or the pages that it needs.
+    /// Fetches the message, or brings the pages that it needs; false if that failed.
     pub(super) fn run(&mut self) -> bool {
         if let Some(pages) = &self.pages {
             return pages.bring(|| !self.pair.is_dead());
@@ -68,8 +68,8 @@ impl DeferredFetch {
     }
 }
 
-/// Where a piece is, in its process, if that has it registered. It stays so while the process is
-/// said to be read there.
+/// Returns the address of a piece in its process, if that has it registered. It stays so while the
+/// process is said to be read there.
 fn address(pair: &Pair, sge: &ibv_sge) -> Option<u64> {
     let published = pair.theirs.find(sge.lkey)?;
     let at = published.offset(sge.addr, sge.length.into())?;

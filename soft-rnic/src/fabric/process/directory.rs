@@ -1,4 +1,4 @@
-//! What a process publishes to others: a memory file that only it writes.
+//! The directory that a process publishes to others: a memory file that only it writes.
 //!
 //! Its queue pairs and its memory regions are in it, so that a peer finds out by itself
 //! whether an operation is permitted, and carries it out. Each word has one writer.
@@ -24,8 +24,8 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
 pub(crate) const VERSION: u32 = 14;
 
-/// Times that a region is looked at which is published anew meanwhile: what always is does not keep the
-/// rules.
+/// Times that a region is looked at which is published anew meanwhile: what always is does not keep
+/// the rules.
 const FINDS: u32 = 64;
 
 /// Words of the filter of multicast groups.
@@ -37,8 +37,8 @@ pub(crate) struct GroupBit(pub(super) u32);
 
 impl GroupBit {
     pub(crate) fn of(gid: &Gid) -> GroupBit {
-        // Groups differ in their last bytes mostly. The multiplier is of Knuth's hash: the upper bits
-        // depend on all.
+        // Groups differ in their last bytes mostly. The multiplier is of Knuth's hash: the upper
+        // bits depend on all.
         let folded = u128::from_be_bytes(*gid);
         let folded = (folded >> 64) as u64 ^ folded as u64;
         let mixed = (folded ^ folded >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -50,13 +50,13 @@ impl GroupBit {
     }
 }
 
-/// Which process a queue pair's number belongs to.
+/// Returns the slot of the process that a queue pair's number belongs to.
 #[inline]
 pub(crate) fn slot_of(qpn: u32) -> u32 {
     qpn >> INDEX_BITS
 }
 
-/// What a process publishes.
+/// The directory of a process: its queue pairs, its memory regions, and its state.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Directory {
@@ -100,7 +100,7 @@ pub(crate) struct QpEntry {
     pub(crate) access: AtomicU32,
     pub(crate) dest_rd_atomic: AtomicU32,
     pub(crate) pd: AtomicU32,
-    /// Of an XRC receive queue pair: its XRC domain.
+    /// The XRC domain of an XRC receive queue pair.
     pub(crate) xrcd: AtomicU32,
     /// Odd while this queue pair's process is inside another one's memory for it.
     inside: Padded<AtomicU32>,
@@ -120,23 +120,23 @@ pub(crate) struct SrqEntry {
 #[repr(C, align(128))]
 pub(crate) struct RegionEntry {
     key: AtomicU32,
-    /// Of the registration: keys come back some day, this does not soon.
+    /// Version of the registration: keys come back some day, this does not soon.
     version: AtomicU32,
     pd: AtomicU32,
     access: AtomicU32,
     iova: AtomicU64,
     length: AtomicU64,
-    /// Where it is in its process.
+    /// Address of the region in its process.
     addr: AtomicU64,
     /// The descriptor there of the file that it lies in, plus one; 0 is "in none".
     file: AtomicU32,
     inode: AtomicU64,
-    /// Where its first byte is in the file, how many follow each other there, and where
-    /// the others begin.
+    /// Offset of its first byte in the file, number of bytes that follow each other there, and
+    /// offset of the others.
     offset: AtomicU64,
     split: AtomicU64,
     second: AtomicU64,
-    /// Of a memory window: its domain (0 is "none"), queue pair and region.
+    /// A memory window's domain (0 is "none"), queue pair and region.
     mw_pd: AtomicU32,
     mw_qpn: AtomicU32,
     mw_region: AtomicU32,
@@ -155,8 +155,8 @@ pub(crate) struct PublishedRegion {
     pub(crate) mw: Option<PublishedMw>,
 }
 
-/// What a memory window has in addition. Its `pd` as a region is 0, and it is in no file: its region
-/// is.
+/// Fields that only a memory window has. Its `pd` as a region is 0, and it is in no file: its
+/// region is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PublishedMw {
     pub(crate) pd: u32,
@@ -166,7 +166,7 @@ pub(crate) struct PublishedMw {
     pub(crate) region: u32,
 }
 
-/// Where in a memory file a region lies.
+/// Position of a region in a memory file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InFile {
     /// The descriptor in the region's process.
@@ -234,7 +234,7 @@ impl Directory {
         word.store(if is_there { others | mask } else { others }, Ordering::Relaxed);
     }
 
-    /// Whether the process may have members of a group.
+    /// Reports whether the process may have members of a group.
     pub(crate) fn has_group(&self, bit: GroupBit) -> bool {
         let (word, mask) = bit.word_and_mask();
         self.groups[word].load(Ordering::Relaxed) & mask != 0
@@ -248,8 +248,8 @@ impl Directory {
     /// Fills the entry of a key, which is empty; the key is valid from then on.
     pub(crate) fn publish(&self, key: u32, published: &PublishedRegion) {
         let entry = self.region(key);
-        // Release, and a fence: a reader that sees the new version sees that the key was not valid, and
-        // one that sees a field of what comes sees the new version (`find`).
+        // Release, and a fence: a reader that sees the new version sees that the key was not valid,
+        // and one that sees a field of what comes sees the new version (`find`).
         entry.version.fetch_add(1, Ordering::Release);
         fence(Ordering::Release);
         entry.pd.store(published.pd, Ordering::Relaxed);
@@ -331,7 +331,7 @@ impl Directory {
 }
 
 impl RegionEntry {
-    /// What is there, which may change meanwhile.
+    /// Reads the entry, which may change meanwhile.
     fn published(&self, version: u32) -> PublishedRegion {
         let file = self.file.load(Ordering::Relaxed).checked_sub(1).map(|fd| InFile {
             fd,
@@ -372,8 +372,8 @@ impl QpEntry {
         Inside::of(&self.inside, spares_barriers)
     }
 
-    /// Whether the queue pair may have sent what says that it comes from this
-    /// connection of it, and waits for the reply.
+    /// Reports whether the queue pair may have sent a request of this connection (`incarnation`),
+    /// and waits for the reply.
     pub(crate) fn waits_for_reply(&self, incarnation: u8) -> bool {
         // Acquire: the generation was published before the state.
         let state = self.state.load(Ordering::Acquire);

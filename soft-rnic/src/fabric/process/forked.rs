@@ -1,4 +1,4 @@
-//! What a child of fork finds where the memory files were that only its parent writes.
+//! Memory that a child of fork has in the place of the memory files that only its parent writes.
 //!
 //! The files' mappings are kept from it: it would tell others things in its parent's
 //! name. But it has the values that refer to them, and runs destructors, if it does not

@@ -1,5 +1,5 @@
-//! Where the data of a message from another process are: with its request, in the ring of
-//! data, or in the sender's regions.
+//! The data of a message from another process: they are with its request, in the ring of data, or
+//! in the sender's regions.
 
 use verbs_sys::ibv_sge;
 
@@ -17,7 +17,7 @@ pub(super) const KEPT_SOURCES: usize = 4;
 /// and enough for those that come often.
 pub(super) const SPARE: usize = 4 << 20;
 
-/// Whether the data of a message are at hand.
+/// The data of a message, or the reason that they are not at hand.
 pub(super) enum Gathered<'g> {
     There(Spans<'g>),
     /// They have to be fetched first.

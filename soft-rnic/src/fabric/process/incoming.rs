@@ -1,4 +1,4 @@
-//! What other processes have sent: a thread that looks executes the requests and takes
+//! Progress on what other processes have sent: a thread that looks executes the requests and takes
 //! the replies.
 //!
 //! One thread at a time does that, for all processes; another one that finds it at work
@@ -60,7 +60,7 @@ impl core::fmt::Debug for ProgressEngine {
     }
 }
 
-/// How far a thread takes what a process has sent.
+/// The point up to which a thread takes what a process has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
     /// Until there is nothing more, or others have their turn.
@@ -116,9 +116,9 @@ impl ProgressEngine {
         any
     }
 
-    /// Whether a poll that finds nothing yields to the thread that it waits for: to one that copies,
-    /// on a processor that may be the same, or to a peer that polls on this one. One poll in so many
-    /// does, and none that is about to find something.
+    /// Reports whether a poll that finds nothing yields to the thread that it waits for: to one
+    /// that copies, on a processor that may be the same, or to a peer that polls on this one. One
+    /// in `MAKES_WAY` such polls does, and none that is about to find something.
     pub(super) fn makes_way(&self, peers: &PeerProcesses) -> bool {
         if self.in_vain == 0 || !self.in_vain.is_multiple_of(MAKES_WAY) {
             return false;
@@ -201,15 +201,15 @@ impl Kept<'_> {
 }
 
 impl Side {
-    /// Whether a message is being copied, by a thread of this process or by the other one, out of
-    /// this one's memory.
+    /// Reports whether a message is being copied, by a thread of this process or by the other one,
+    /// out of this one's memory.
     fn is_copying(&self) -> bool {
         // Relaxed: a hint.
         let is_read = || self.pair.incoming.reads.load(Ordering::Relaxed) & 1 == 1;
         matches!(self.fetch, FetchState::UnderWay) || is_read()
     }
 
-    /// Whether there is nothing to do, as it is mostly.
+    /// Reports whether there is nothing to do, as it is mostly.
     #[inline(always)]
     fn has_nothing(&self) -> bool {
         !is_request_at(&self.pair.incoming, self.requests)
@@ -268,7 +268,7 @@ impl Side {
         Ok(any)
     }
 
-    /// Whether a reply is there.
+    /// Reports whether a reply is there.
     fn has_reply(&self) -> bool {
         is_reply_at(&self.pair.incoming, self.replies_read)
     }
@@ -342,8 +342,8 @@ impl Side {
         self.read(request)
     }
 
-    /// Whether there is room for the held reply and those of the next entry. If not, the other
-    /// process wakes this one when there is: it may have nothing more to ask for.
+    /// Reports whether there is room for the held reply and those of the next entry. If not, the
+    /// other process wakes this one when there is: it may have nothing more to ask for.
     #[inline]
     fn has_room(&mut self) -> Result<bool, Broken> {
         let read = &self.pair.incoming.replies_read;
@@ -555,7 +555,7 @@ impl Side {
     }
 }
 
-/// Whether a queue pair of this transport hears such requests.
+/// Reports whether a queue pair of this transport hears such requests.
 #[inline]
 fn hears(transport: Transport, request: &Request) -> bool {
     match transport {
@@ -567,20 +567,20 @@ fn hears(transport: Transport, request: &Request) -> bool {
     }
 }
 
-/// Whether a message that was not received is lost: its sender does not repeat it.
+/// Reports whether a message that was not received is lost: its sender does not repeat it.
 #[cold]
 fn is_missed(request: &Request, session: Option<&Session<'_>>) -> bool {
     let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
     request.is_datagram() || (unreliable && carries_data(request))
 }
 
-/// Whether the data of a request are still where the sender's program has them.
+/// Reports whether the data of a request are still where the sender's program has them.
 #[inline]
 fn is_elsewhere(request: &Request) -> bool {
     request.location == PayloadLocation::Regions && carries_data(request)
 }
 
-/// What a request asks for, as a send queue's request.
+/// Returns the operation that a request asks for, as a send queue's request.
 fn wqe(request: &Request) -> Wqe {
     let op = match request.what {
         What::Send | What::Datagram | What::Multicast => Op::Send,

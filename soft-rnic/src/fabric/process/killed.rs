@@ -1,5 +1,5 @@
-//! The death of one of a world's processes, as the others see it: a device that is killed has ended for its peers, and
-//! its program finds that all of them have.
+//! The death of one of a world's processes, as the others see it: a device that is killed has ended
+//! for its peers, and its program finds that all of them have.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::objects::state::{Device, PeerProcesses};
 use super::rendezvous::Rendezvous;
 
 impl PeerProcesses {
-    /// Whether the process was killed.
+    /// Reports whether the process was killed.
     pub(super) fn is_killed(&self) -> bool {
         self.is_killed.load(Ordering::Relaxed)
     }
 }
 
 impl Device {
-    /// Ends the process of this device for all others: it executes nothing for them any more, and its connections
-    /// hang up. Its own queue pairs lose their peers.
+    /// Ends the process of this device for all others: it executes nothing for them any more, and
+    /// its connections hang up. Its own queue pairs lose their peers.
     pub(crate) fn kill(self: &Arc<Device>) {
         let Some((peers, here)) = self.peers.as_ref().and_then(|p| Some((p, p.claimed()?))) else {
             return;

@@ -8,7 +8,7 @@
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// What the kernel stores when the thread that owns the word has ended.
+/// The value that the kernel stores when the thread that owns the word has ended.
 pub(super) const OWNER_DIED: u32 = 0x4000_0000;
 
 /// The kernel's `struct robust_list_head` for one thread, and its only entry.
@@ -70,7 +70,8 @@ impl Liveness {
             return;
         }
         let len = size_of::<[usize; 3]>();
-        // SAFETY: the list is never freed, and its only entry leads to a valid word, or it is empty.
+        // SAFETY: the list is never freed, and its only entry leads to a valid word, or it is
+        // empty.
         let done = unsafe { libc::syscall(libc::SYS_set_robust_list, self.list, len) };
         if done == 0 {
             let thread = rustix::thread::gettid().as_raw_nonzero().get();

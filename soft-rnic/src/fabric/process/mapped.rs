@@ -39,7 +39,7 @@ pub(crate) struct Mapped<T: Layout> {
 
 // SAFETY: a layout is Sync, and the mapping belongs to no thread.
 unsafe impl<T: Layout> Send for Mapped<T> {}
-// SAFETY: as above.
+// SAFETY: a shared `Mapped` gives access to its layout and to its file, which are Sync.
 unsafe impl<T: Layout> Sync for Mapped<T> {}
 
 impl<T: Layout> Mapped<T> {
@@ -90,9 +90,9 @@ impl<T: Layout> Mapped<T> {
     }
 }
 
-/// Whether a file is one in memory, and no other mount's; nor one of huge pages, of which
-/// there may be none left when a hole in it is accessed. The descriptor may be an `O_PATH`
-/// one. The file's file system is not asked: any user may provide it, and let the call wait.
+/// Reports whether a file is one in memory, and no other mount's; nor one of huge pages, of which
+/// there may be none left when a hole in it is accessed. The descriptor may be an `O_PATH` one. The
+/// file's file system is not asked: any user may provide it, and let the call wait.
 pub(super) fn is_of_memory(file: impl AsFd) -> bool {
     static DEVICE: OnceLock<(u32, u32)> = OnceLock::new();
     let device = |file: BorrowedFd<'_>| {

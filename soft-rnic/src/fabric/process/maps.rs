@@ -1,4 +1,4 @@
-//! Where the memory of this process lies.
+//! The memory mappings of this process.
 //!
 //! The kernel tells of the mapping at an address (`PROCMAP_QUERY`, Linux 6.11), or lists
 //! all of them as text. The list is as long as there are mappings, and each registration
@@ -49,7 +49,7 @@ struct Mapping {
     is_shared_memory: bool,
 }
 
-/// What a memory file's name begins with.
+/// Prefix of a memory file's name.
 const MEMORY: &[u8] = b"/memfd:";
 
 impl Mapping {
@@ -80,7 +80,7 @@ impl Mapping {
     }
 }
 
-/// Where `addr .. addr + len` of this process lies, if it lies in one memory file, in at
+/// Finds `addr .. addr + len` of this process in a memory file, if it lies in a single one, in at
 /// most two pieces (as a ring that is mapped twice does).
 pub(super) fn locate(addr: u64, len: u64) -> Option<(FileId, InFile)> {
     let maps = open().ok()?;
@@ -95,7 +95,7 @@ fn open() -> Result<OwnedFd, Errno> {
     rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Whether the kernel answers.
+/// True if the kernel answers `PROCMAP_QUERY`.
 static ANSWERS: LazyLock<bool> = LazyLock::new(|| {
     let own = 0_u8;
     let at = (&raw const own).addr() as u64;
@@ -103,7 +103,7 @@ static ANSWERS: LazyLock<bool> = LazyLock::new(|| {
     open().and_then(|maps| ask(&maps, &mut query)).is_ok()
 });
 
-/// Whether all mappings of `addr .. addr + len` may be written.
+/// Reports whether all mappings of `addr .. addr + len` may be written.
 ///
 /// # Errors
 /// The kernel cannot be asked; the list of all mappings would be read too slowly.

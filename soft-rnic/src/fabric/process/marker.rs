@@ -45,8 +45,8 @@ impl Probe {
         Ok(Probe(new_socket()?))
     }
 
-    /// Whether the process in a slot takes part, if there is one. Of a slot that no process has, any
-    /// user can have the marker: the process that has the slot is asked when it is met.
+    /// Reports whether the process in a slot takes part, if there is one. Any user can have the
+    /// marker of a slot that no process has: the process that has the slot is asked when it is met.
     pub(super) fn sees(&mut self, names: &Names, slot: u32) -> Result<bool, Errno> {
         match connect(&self.0, &names.marker(slot)?) {
             Ok(()) => {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use crate::limits::MAX_SGE;
 use crate::objects::span::Span;
 
-/// Which way the bytes go.
+/// The direction in which the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From here into the other process.
@@ -44,7 +44,8 @@ pub(crate) unsafe fn attach(
             iov_base: core::ptr::without_provenance_mut((there as usize).wrapping_add(done)),
             iov_len: len - done,
         };
-        // SAFETY: the kernel checks the other side; the caller's promise for ours.
+        // SAFETY: the kernel checks the other side, and `local` holds pieces of `here`, which is
+        // valid memory: this function's contract (see # Safety).
         let moved = unsafe {
             match way {
                 Way::Into => {
@@ -135,10 +136,10 @@ pub(crate) fn note_refusal(pid: i32, error: Errno) {
     *REFUSED.lock() = Some((pid, error));
 }
 
-/// Why memory of another process was refused, if it was: the system permits no
-/// cross-memory attach to it. Operations on memory there that lies in no sealed memory file
-/// end with `REM_OP`, and long messages from it with `LOC_PROT`; this is the reason, of the
-/// process that was refused last.
+/// Returns the reason that memory of another process was refused, if it was: the system permits no
+/// cross-memory attach to it. Operations on memory there that lies in no sealed memory file end
+/// with `REM_OP`, and long messages from it with `LOC_PROT`; this is the reason, of the process
+/// that was refused last.
 ///
 /// ```
 /// if let Some(reason) = soft_rnic::refused_memory() {

@@ -1,9 +1,10 @@
 //! Multicast groups across the processes of a user.
 //!
 //! A process *takes part* from the first time on that a queue pair of its is attached to a group,
-//! or sends to one. It shows its [marker](super::marker); then it looks for the markers of all other
-//! slots, and meets those processes. Of two that take part, the later one has seen the marker of the
-//! other: so both are a pair, and a sender finds all members among its pairs, without asking.
+//! or sends to one. It shows its [marker](super::marker); then it looks for the markers of all
+//! other slots, and meets those processes. Of two that take part, the later one has seen the marker
+//! of the other: so both are a pair, and a sender finds all members among its pairs, without
+//! asking.
 //!
 //! Each process publishes a filter of its groups ([`Directory`](super::directory::Directory)), as
 //! an Ethernet card has one of the addresses that it listens to. A message goes once into the ring
@@ -35,14 +36,14 @@ impl PeerProcesses {
 }
 
 impl Qp {
-    /// Whether the processes that may have members have been met, or were tried to.
+    /// Reports whether this process has met the processes that may have members, or has tried to.
     pub(crate) fn has_met_members(&self, requester: &mut Requester) -> bool {
         let was_tried = core::mem::take(&mut requester.peer_not_found);
         let peers = self.pd.context.device.peers.as_ref();
         was_tried || peers.is_none_or(|peers| peers.participation.is_settled())
     }
 
-    /// Whether members of this process are reached as those of another one: for tests.
+    /// Reports whether members of this process are reached as those of another one: for tests.
     pub(crate) fn is_apart(&self) -> bool {
         self.pd.context.device.peers.as_ref().is_some_and(|peers| peers.is_foreign(self.num))
     }

@@ -1,5 +1,5 @@
-//! The names of abstract sockets by which the processes of a user find each other on a device: `soft0`,
-//! or an address of the network, whose processes have a place each.
+//! The names of abstract sockets by which the processes of a user find each other on a device:
+//! `soft0`, or an address of the network, whose processes have a place each.
 
 use core::net::IpAddr;
 
@@ -9,13 +9,13 @@ use rustix::process::geteuid;
 
 use super::directory::SLOTS;
 
-/// What all names of this library begin with.
+/// Prefix of all names of this library.
 pub(super) const PREFIX: &str = "soft-rnic-";
 
 /// The names of one device.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    /// What stands between the user and the slot.
+    /// The part of a name between the user and the slot.
     device: String,
     /// Slots that there are: at most [`SLOTS`].
     pub(crate) slots: u32,
@@ -42,17 +42,17 @@ impl Names {
         Names { device: format!("world-{}-{number}-", std::process::id()), slots: SLOTS }
     }
 
-    /// Of the process in a slot.
+    /// Returns the name of the process in a slot.
     pub(crate) fn slot(&self, slot: u32) -> Result<SocketAddrUnix, Errno> {
         self.name(slot)
     }
 
-    /// Of the marker of a slot (see `marker`).
+    /// Returns the name of the marker of a slot (see `marker`).
     pub(crate) fn marker(&self, slot: u32) -> Result<SocketAddrUnix, Errno> {
         self.name(format_args!("{slot}-multicast"))
     }
 
-    /// Of what a process has while it joins the others.
+    /// Returns the name that a process has while it joins the others.
     pub(crate) fn joining(&self) -> Result<SocketAddrUnix, Errno> {
         self.name("joining")
     }

@@ -33,7 +33,7 @@ use super::region::Window;
 use super::remote::state::Remote;
 use super::serving::serves;
 
-/// How an operation on memory ended.
+/// The result of an attempt to carry out an operation on memory.
 pub(super) enum Access {
     Done,
     /// The target has to say what is wrong.
@@ -126,7 +126,9 @@ impl Qp {
         }
         let there = region.published.addr.wrapping_add(offset);
         let there_too = region.published.access & ON_DEMAND != 0;
-        // SAFETY: as above.
+        // SAFETY: the kernel checks `there`; `local` was checked, has `len` bytes, and is borrowed
+        // under the send queue's lock, for which deregistration waits; programs access it
+        // atomically only.
         match unsafe { attach(pair.pid, way, local, there, len as usize) } {
             Ok(()) => Access::Done,
             // It is dying, or runs another program: its memory goes before the kernel says so.

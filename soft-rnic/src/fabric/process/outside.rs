@@ -11,7 +11,8 @@ use crate::errno;
 use super::barrier;
 use super::pair::Pair;
 
-/// How long this process waits for another one that is inside its memory and does not go on.
+/// Longest time that this process waits for another one that is inside its memory and does not go
+/// on.
 pub(crate) const INSIDE: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
@@ -50,7 +51,7 @@ struct Insider {
     /// One of those that were declared dead and are kept no longer is not waited for.
     pair: Weak<Pair>,
     qpn: u32,
-    /// What its word was.
+    /// The value that its word had.
     seen: u32,
 }
 
@@ -78,19 +79,19 @@ pub(crate) struct Insiders {
 }
 
 impl Insiders {
-    /// Whether all that were inside have left.
+    /// Reports whether all that were inside have left.
     pub(crate) fn have_left(&mut self) -> bool {
         self.found.retain(Insider::stays);
         self.found.is_empty() && !self.is_partial
     }
 
-    /// Whether those that are known have left, and there may be more.
+    /// Reports whether those that are known have left, and there may be more.
     pub(crate) fn is_to_be_repeated(&self) -> bool {
         self.is_partial && !self.found.iter().any(Insider::stays)
     }
 }
 
-/// Which of these queue pairs are inside.
+/// Finds those of these queue pairs that are inside.
 pub(super) fn look<'p, I: Iterator<Item = u32>>(
     pairs: &'p [Arc<Pair>],
     of: impl Fn(&'p Arc<Pair>) -> I,

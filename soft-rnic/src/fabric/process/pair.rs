@@ -44,11 +44,11 @@ pub(crate) struct Pair {
     /// The connection over which we have introduced ourselves, and that over which it has.
     pub(crate) socket: OwnedFd,
     pub(crate) accepted: OwnedFd,
-    /// Whether its memory can be reached by cross-memory attach, as far as it was tried.
+    /// True if its memory can be reached by cross-memory attach; empty until that was tried.
     attaches: OnceLock<bool>,
     /// The system has refused that.
     refused: AtomicBool,
-    /// When it was last seen not to have gone, before an access to its memory.
+    /// Time at which it was last seen not to have gone, before an access to its memory.
     seen: AtomicU64,
     proof: Proof,
     /// It executes our barriers, where it needs them.
@@ -62,7 +62,7 @@ pub(crate) struct Pair {
     /// Queue pairs whose requests wait for room.
     blocked: Mutex<Blocked>,
     has_blocked: AtomicBool,
-    /// What it had done in our ring of requests when it was given up, for messages to queue pairs and
+    /// Its progress in our ring of requests when it was given up, for messages to queue pairs and
     /// to groups: they may be dropped, and do not wait for room there.
     given_up: Mutex<[Option<RingProgress>; 2]>,
 }
@@ -74,7 +74,7 @@ struct Blocked {
     last: u32,
 }
 
-/// What a pair is made of.
+/// The parts that a pair is made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) slot: u32,
@@ -138,7 +138,7 @@ impl Pair {
         is_news
     }
 
-    /// Whether the process has gone: it has ended, runs another program, or has let go of
+    /// Reports whether the process has gone: it has ended, runs another program, or has let go of
     /// us. It does not access our memory any more, nor write into its rings.
     pub(crate) fn has_gone(&self) -> bool {
         has_gone(&self.pidfd, [&self.socket, &self.accepted])
@@ -155,8 +155,8 @@ impl Pair {
         }
     }
 
-    /// Whether an access to its memory, by its number, would reach it: it has not gone, as far as
-    /// was looked within [`SEEN_NS`].
+    /// Reports whether an access to its memory, by its number, would reach it: it has not gone, as
+    /// far as was looked within [`SEEN_NS`].
     pub(crate) fn is_reached(&self) -> bool {
         let now = clock::now();
         if now.wrapping_sub(self.seen.load(Ordering::Relaxed)) < SEEN_NS {
@@ -169,16 +169,16 @@ impl Pair {
         true
     }
 
-    /// Whether a thread of it has polled in vain on a processor, counted from 1, and not on another
-    /// one since.
+    /// Reports whether a thread of it has polled in vain on a processor, counted from 1, and not on
+    /// another one since.
     pub(crate) fn polls_on(&self, processor: u32) -> bool {
         self.theirs.processor.load(Ordering::Relaxed) == processor
     }
 
-    /// Whether its memory can be reached by cross-memory attach. The first thread that needs to
-    /// know finds out, and not the one that meets it: the check reads in that memory, which takes
-    /// as long as the process likes (a page may be its own to fill), and others are waiting to
-    /// be met.
+    /// Reports whether its memory can be reached by cross-memory attach. The first thread that
+    /// needs to know finds out, and not the one that meets it: the check reads in that memory,
+    /// which takes as long as the process likes (a page may be its own to fill), and others are
+    /// waiting to be met.
     pub(crate) fn attaches(&self) -> bool {
         *self.attaches.get_or_init(|| match self.proof.check(self.pid) {
             Ok(()) => true,
@@ -207,13 +207,13 @@ impl Pair {
         if is_refused { Reason::LocalUnattached } else { Reason::LocalGone }
     }
 
-    /// Whether its memory is still the one that it introduced, as far as it can be reached:
+    /// Reports whether its memory is still the one that it introduced, as far as it can be reached:
     /// a process that runs another program loses it before anything else.
     pub(crate) fn has_its_memory(&self) -> bool {
         self.proof.holds(self.pid)
     }
 
-    /// Whether it exchanges nothing with us any more, even if it lives.
+    /// Reports whether it exchanges nothing with us any more, even if it lives.
     pub(crate) fn has_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.accepted, PollFlags::RDHUP)];
         self.is_dead() || host::fd::poll_at_once(&mut fds).is_ok_and(|n| n > 0) || self.has_gone()
@@ -251,7 +251,7 @@ impl Pair {
         windows.get(key).filter(|window| window.is_of(published)).cloned()
     }
 
-    /// How many of its regions are kept mapped.
+    /// Returns the number of its regions that are kept mapped.
     #[cfg(test)]
     pub(super) fn windows(&self) -> usize {
         self.windows.lock().len()
@@ -275,18 +275,18 @@ impl Pair {
         self.has_blocked.load(Ordering::Relaxed)
     }
 
-    /// How far it says that it has read in our ring of requests.
+    /// Returns the index up to which it says that it has read our ring of requests.
     pub(super) fn has_read(&self) -> RingProgress {
         // Relaxed: the thread that uses the room looks again.
         RingProgress::Read(self.incoming.requests_read.load(Ordering::Relaxed))
     }
 
-    /// How often it has drained our ring of requests.
+    /// Returns the number of times that it has drained our ring of requests.
     pub(super) fn has_drained(&self) -> RingProgress {
         RingProgress::Drained(self.requests.lock().drained())
     }
 
-    /// Whether it has done no more than this.
+    /// Reports whether it has done no more than this.
     pub(super) fn stands_at(&self, done: RingProgress) -> bool {
         let now = match done {
             RingProgress::Read(_) => self.has_read(),
@@ -301,7 +301,7 @@ impl Pair {
         self.given_up.lock()[kind] = Some(done);
     }
 
-    /// Whether it was given up, and has done nothing since.
+    /// Reports whether it was given up, and has done nothing since.
     pub(super) fn was_given_up(&self, done: RingProgress) -> bool {
         self.given_up.lock().contains(&Some(done))
     }
@@ -327,13 +327,13 @@ impl Pair {
     }
 }
 
-/// How long a process counts as running after it was seen to: the system call that tells takes
-/// half as long as an access to a few bytes. A number is not given to another process, and
-/// another program's memory is not there, within a time that is shorter than to start either; an
-/// access to memory that is gone fails, and is looked at then.
+/// Time in nanoseconds for which a process counts as running after it was seen to: the system call
+/// that tells takes half as long as an access to a few bytes. A number is not given to another
+/// process, and another program's memory is not there, within a time that is shorter than to start
+/// either; an access to memory that is gone fails, and is looked at then.
 const SEEN_NS: u64 = 50_000;
 
-/// Whether the process behind a descriptor has ended, or has closed one of the connections
+/// Reports whether the process behind a descriptor has ended, or has closed one of the connections
 /// to it: by itself, or by running another program.
 pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
     let hangs_up = PollFlags::empty();

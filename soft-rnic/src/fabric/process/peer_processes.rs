@@ -1,4 +1,4 @@
-//! What a device knows of other processes: how it meets them, and how it parts with them.
+//! The processes that a device knows: how it meets them, and how it parts with them.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use host::sync::OnceLock;
@@ -32,8 +32,8 @@ pub(super) const DEPARTED: usize = 4;
 /// first ones make room.
 pub(super) const ALL_DEPARTED: usize = 64;
 
-/// Why `soft0` reaches queue pairs of this process only, if it does: the system lacks
-/// what it takes.
+/// Checks that `soft0` reaches queue pairs of other processes. If the system lacks what that takes,
+/// it reaches those of this process only.
 ///
 /// # Errors
 /// A sentence that says what is missing.
@@ -54,7 +54,7 @@ pub fn crosses_processes() -> Result<(), String> {
     }
 }
 
-/// Whether requests of a process to itself take the way to another one, too: for tests.
+/// Reports whether requests of a process to itself take the way to another one, too: for tests.
 fn is_apart() -> bool {
     static APART: OnceLock<bool> = OnceLock::new();
     let is_asked = || std::env::var_os("SOFT_RNIC_APART").is_some_and(|v| v == "1");
@@ -94,7 +94,7 @@ impl PeerProcesses {
         self.here().is_ok()
     }
 
-    /// What this process publishes, once it has claimed a slot.
+    /// Returns what this process publishes, once it has claimed a slot.
     pub(crate) fn claimed(&self) -> Option<&Here> {
         self.here.get()?.as_ref().ok()
     }
@@ -128,7 +128,7 @@ impl PeerProcesses {
         }
     }
 
-    /// Whether a queue pair is another process's, going by its number.
+    /// Reports whether a queue pair is another process's, going by its number.
     pub(crate) fn is_foreign(&self, qpn: u32) -> bool {
         slot_of(qpn) != slot_of(self.base()) || is_apart()
     }
@@ -147,7 +147,7 @@ impl PeerProcesses {
         }
     }
 
-    /// Whether others can map the region with this key.
+    /// Reports whether others can map the region with this key.
     pub(crate) fn may_be_mapped(&self, key: u32) -> bool {
         let published = self.claimed().and_then(|here| here.directory.find(key));
         published.is_some_and(|published| published.file.is_some())
@@ -287,7 +287,8 @@ impl Device {
         Ok(is_met == Some(true))
     }
 
-    /// Whether the process in a slot has been met; `None` if no process is there.
+    /// Introduces this process to the one in a slot, and returns whether they have met; `None` if
+    /// no process is there.
     fn meet_by(
         self: &Arc<Device>,
         slot: u32,
@@ -361,7 +362,8 @@ impl Device {
         self.mrs.publish_all(peers);
         let mut deferred = DeferredWork::default();
         let mut rendezvous = peers.rendezvous.lock();
-        // Release: a process that is answered from here on is found among the pairs, or this is seen.
+        // Release: a process that is answered from here on is found among the pairs, or this is
+        // seen.
         peers.participation.is_taking_in.store(true, Ordering::Release);
         let complete = rendezvous.take_in(here, &peers.pairs.read());
         for parts in complete {
@@ -415,11 +417,11 @@ impl Device {
     }
 }
 
-/// Whether this process has met another one, by any of its devices.
+/// True if this process has met another one, by any of its devices.
 static HAS_PAIRS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a device may have met another process. Polls look at this, and at nothing else until then. (In a world it
-/// has not met one because a device of the world before has.)
+/// Reports whether a device may have met another process. Polls look at this, and at nothing else
+/// until then. (In a world it has not met one because a device of the world before has.)
 #[inline]
 pub(super) fn has_pairs(device: &Device) -> bool {
     // Relaxed: a poll that misses it is followed by another.
@@ -428,7 +430,7 @@ pub(super) fn has_pairs(device: &Device) -> bool {
     HAS_PAIRS.load(Ordering::Relaxed) && (!host::is_in_world() || has_met())
 }
 
-/// What a poll of an empty completion queue does first: whatever others have sent.
+/// Takes what other processes have sent: the first step of a poll of an empty completion queue.
 #[inline]
 pub(crate) fn look_around(device: &Arc<Device>) {
     if has_pairs(device) {
@@ -513,7 +515,7 @@ impl Qp {
         }
     }
 
-    /// Where others look it up.
+    /// Returns the entry in which others look it up.
     pub(crate) fn entry(&self) -> Option<&QpEntry> {
         self.pd.context.device.peers.as_ref()?.entry(self.num)
     }
@@ -541,7 +543,7 @@ impl Qp {
     }
 }
 
-/// Whether a queue pair in this published state receives.
+/// Reports whether a queue pair in this published state receives.
 fn receives(state: u32) -> bool {
     [State::Rtr, State::Rts, State::Sqd, State::Sqe].iter().any(|s| *s as u32 == state)
 }

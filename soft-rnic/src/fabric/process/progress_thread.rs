@@ -38,12 +38,12 @@ use super::serving::Serving;
 const LOOK: Duration = Duration::from_millis(4);
 /// Looks in a row that find that it does not.
 const LOOKS: u32 = 2;
-/// What a program that is woken by the doorbell is given to take what came.
+/// Time that a program that is woken by the doorbell has to take what came.
 const MOMENT: Duration = Duration::from_millis(1);
-/// How long the progress thread looks on when nothing comes behind what it has taken: about what
+/// Time that the progress thread looks on when nothing comes behind what it has taken: about what
 /// the next wake-up would take.
 const LINGER: Duration = Duration::from_micros(50);
-/// How long it takes what comes before it looks after everything else.
+/// Longest time that it takes what comes before it looks after everything else.
 const LONGEST: Duration = Duration::from_millis(4);
 /// Polls without a completion after which a program is believed to go on polling.
 const POLLS: u32 = 256;
@@ -56,7 +56,7 @@ const LISTENER: u64 = u64::MAX - 1;
 const WAKEUP: u64 = u64::MAX - 2;
 
 impl ProgressThread {
-    /// Whether the doorbell makes a descriptor of the program readable.
+    /// Reports whether the doorbell makes a descriptor of the program readable.
     fn wakes(&self) -> bool {
         self.woken.lock().is_some()
     }
@@ -97,7 +97,7 @@ impl PeerProcesses {
         }
     }
 
-    /// Whether a thread waits for an event.
+    /// Reports whether a thread waits for an event.
     #[inline]
     pub(super) fn is_waited(&self) -> bool {
         // Relaxed: a thread that begins to wait now looks around itself before it sleeps.
@@ -110,7 +110,8 @@ impl PeerProcesses {
         self.progress_thread.works.store(works, Ordering::Relaxed);
     }
 
-    /// Whether a thread of the device takes what has come: one that waits for that yields to it.
+    /// Reports whether a thread of the device takes what has come: one that waits for that yields
+    /// to it.
     #[inline]
     pub(super) fn progress_thread_works(&self) -> bool {
         self.progress_thread.works.load(Ordering::Relaxed)
@@ -351,7 +352,8 @@ pub(super) fn watch_with(set: impl AsFd, pair: &Pair) {
     }
 }
 
-/// The thread. It ends with the device, which it does not keep while it waits: the end of that rings `_wakeup`.
+/// The thread. It ends with the device, which it does not keep while it waits: the end of that
+/// rings `_wakeup`.
 fn run(device: &Weak<Device>, set: &OwnedFd, _wakeup: &OwnedFd) {
     let _serving = Serving::begin();
     let begin = |peers: &PeerProcesses| peers.claimed().map(|here| here.liveness.begin());

@@ -34,8 +34,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Where in a memory file a piece of this process's memory lies, if it is
-    /// shareable.
+    /// Finds a piece of this process's memory in a memory file, if it is shareable.
     pub(crate) fn find(&self, addr: u64, len: u64) -> Option<InFile> {
         let (id, found) = maps::locate(addr, len)?;
         let fd = self.descriptor(id)? as u32;
@@ -107,7 +106,8 @@ pub(crate) struct Window {
     mapped: usize,
     /// The region's first byte.
     first: NonNull<u8>,
-    /// What was mapped: this is the registration for which it is good.
+    /// Version of the region when it was mapped: this is the registration for which the window is
+    /// good.
     pub(crate) version: u32,
     pub(crate) len: u64,
     _share: Share,
@@ -115,7 +115,7 @@ pub(crate) struct Window {
 
 // SAFETY: shared memory, which is reached by raw pointers; each access gives its reason.
 unsafe impl Send for Window {}
-// SAFETY: as above.
+// SAFETY: shared memory, which is reached by raw pointers; each access gives its reason.
 unsafe impl Sync for Window {}
 
 impl Window {
@@ -184,7 +184,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Whether it is that of a registration.
+    /// Reports whether it is that of a registration.
     #[inline]
     pub(crate) fn is_of(&self, published: &PublishedRegion) -> bool {
         self.version == published.version && self.len == published.length

@@ -46,8 +46,9 @@ use super::ring::{
     WANTS_REPLY, What,
 };
 
-/// How long after a peer's process has died a request to it fails, in nanoseconds: one timeout of the
-/// queue pair, but not more than code 14 (67 ms), and this too for one that waits without end.
+/// Longest time, in nanoseconds, after which a request to a peer's process that has died fails: one
+/// timeout of the queue pair, but not more than code 14 (67 ms), and this too for one that waits
+/// without end.
 const LOSS_NS: u64 = 4_096 << 14;
 
 impl Remote {
@@ -397,7 +398,7 @@ impl Qp {
         Step::Ended(self.judge(requester, Reply::Done, len))
     }
 
-    /// Whether a long message stays where it is, for the peer to copy.
+    /// Reports whether a long message stays where it is, for the peer to copy.
     fn stays(&self, sges: &[ibv_sge], len: u64, local: &Spans<'_>) -> bool {
         let peers = &self.pd.context.device.peers;
         let is_mapped = |sge: &ibv_sge| {
@@ -572,7 +573,8 @@ impl Qp {
             return unsafe { copy_word(spans.as_slice(), value) }.is_ok();
         }
         let value = Span::of_words(core::slice::from_mut(&mut value));
-        // SAFETY: as above.
+        // SAFETY: `self.local` has just checked the list, and `parts` is of a send queue that is
+        // locked; the program accesses the list atomically only; `value` is ours.
         unsafe { copy_spans(spans.as_slice(), &[value], Copying::Shared) };
         true
     }

@@ -16,7 +16,7 @@ use super::pair::Pair;
 use super::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
 
 impl Qp {
-    /// Whether an address leads to another process.
+    /// Reports whether an address leads to another process.
     pub(crate) fn is_foreign(&self, to: &Address) -> bool {
         let device = &self.pd.context.device;
         let is_here = to.gid == device.gid() && device.loops_by_memory();
@@ -79,7 +79,7 @@ impl Qp {
         Out::new(pair).put_data(&mut self.datagram(wqe, local, to, qkey), local)
     }
 
-    /// What goes into the ring.
+    /// Returns the request that goes into the ring.
     pub(super) fn datagram(
         &self,
         wqe: &Wqe,

@@ -43,8 +43,8 @@ use super::shared_sockets::{Shared, is_question};
 const BACKLOG: i32 = 4_096;
 /// Connections that have not introduced themselves yet (pending).
 const PENDING: usize = 256;
-/// Of one process: it introduces itself right after it has connected, so that more than a few
-/// such connections are not meant to say anything.
+/// Such connections of one process, at most: it introduces itself right after it has connected, so
+/// that more than a few are not meant to say anything.
 const PENDING_PER_PROCESS: usize = 16;
 /// Slots of one process that are met. It has one for each copy of this library in it.
 const SLOTS_PER_PROCESS: usize = 4;
@@ -53,7 +53,7 @@ const DESCRIPTORS: u64 = 4;
 /// Connections that are accepted before something else is done.
 const AT_ONCE: usize = 256;
 
-/// What a process says of itself, besides descriptors.
+/// The words with which a process introduces itself, besides descriptors.
 #[derive(Debug, Clone, Copy)]
 struct Words {
     slot: u32,
@@ -131,18 +131,18 @@ struct PendingPair {
     theirs: Option<(PeerIntroduction, OwnedFd)>,
 }
 
-/// What this process publishes to all others.
+/// The objects that this process publishes to all others.
 #[derive(Debug)]
 pub(crate) struct Here {
     pub(crate) slot: u32,
-    /// Of a word in the directory: it goes before that.
+    /// The word in `directory` that tells whether this process lives: it is dropped before that.
     pub(super) liveness: Liveness,
     pub(crate) directory: Mapped<Directory>,
     pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
     pub(super) marker: Marker,
     pub(super) names: Names,
-    /// What the processes of this device share, if it is one on the network.
+    /// The descriptors that the processes of this device share, if it is one on the network.
     pub(super) shared: Option<Shared>,
     identity: u64,
     proof: Box<u64>,
@@ -223,10 +223,11 @@ impl Here {
 /// The number that stands for all users that are not mapped in this namespace.
 const OVERFLOW_UID: &str = "/proc/sys/kernel/overflowuid";
 
-/// The users that are mapped: their first number here, that in the namespace around it, and how many.
+/// The users that are mapped: their first number here, that in the namespace around it, and how
+/// many.
 const UID_MAP: &str = "/proc/self/uid_map";
 
-/// Whether this user has the number that stands for all unmapped users: then they cannot be
+/// Reports whether this user has the number that stands for all unmapped users: then they cannot be
 /// told from it. Outside of user namespaces all are mapped.
 fn is_overflow_user(overflow: &str, map: &str) -> bool {
     let all_are_mapped = map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -316,7 +317,8 @@ impl Rendezvous {
         Ok(is_there)
     }
 
-    /// How many slots of a process besides this one have been met, or introduced to.
+    /// Returns the number of slots of a process besides this one that have been met, or introduced
+    /// to.
     fn slots_of(&self, pid: i32, slot: u32, pairs: &Pairs) -> usize {
         let is_met = |pair: &&Arc<Pair>| pair.pid == pid && pair.slot != slot && !pair.has_left();
         let is_introduced = |(other, known): &(&u32, &PendingPair)| {
@@ -326,8 +328,8 @@ impl Rendezvous {
         pairs.values().filter(is_met).count() + self.known.iter().filter(is_introduced).count()
     }
 
-    /// How many pairs there are with slots besides this one, and introductions, each of which may
-    /// become a pair when it is answered: it has its place.
+    /// Returns the number of pairs with slots besides this one, and of introductions, each of which
+    /// may become a pair when it is answered: it has its place.
     fn pairs_besides(&self, slot: u32, pairs: &Pairs) -> usize {
         let is_introduced = |(other, known): &(&u32, &PendingPair)| {
             let is_new = **other != slot && !pairs.contains_key(other);
@@ -426,7 +428,7 @@ impl Rendezvous {
         })
     }
 
-    /// Whether there is a connection that was not heard yet.
+    /// Reports whether there is a connection that was not heard yet.
     pub(crate) fn has_pending(&self) -> bool {
         self.has_unaccepted || !self.pending.is_empty()
     }
@@ -477,7 +479,7 @@ fn call(
     }
 }
 
-/// Whether a descriptor is an event counter, as the system says.
+/// Reports whether a descriptor is an event counter, as the system says.
 fn is_event_counter(fd: &OwnedFd) -> bool {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     std::fs::read_link(path).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
@@ -490,7 +492,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), 
     sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// What a connection says.
+/// The message that came over a connection.
 #[derive(Debug)]
 enum Said {
     Introduction(Box<PeerIntroduction>),
@@ -498,7 +500,7 @@ enum Said {
     Asks,
 }
 
-/// What a connection says; `EAGAIN` if nothing yet.
+/// Reads the message of a connection; `EAGAIN` if there is none yet.
 fn read(socket: &OwnedFd) -> Result<Said, Errno> {
     let mut bytes = [0; 8 * WORDS + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

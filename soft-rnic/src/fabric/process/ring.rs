@@ -33,16 +33,17 @@ pub(crate) const BODY: usize = 32;
 /// Bytes that go with it of each of two messages.
 pub(crate) const HALF: usize = BODY / 2;
 
-/// How many entries ahead a line is fetched.
+/// Number of entries ahead that a line is fetched.
 const FETCH: u32 = 8;
 
-/// What a process writes for one other to read.
+/// The rings that a process writes for one other to read.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Rings {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
-    /// How far this process has read in the other's rings.
+    /// Indices up to which this process has read the other's rings: that of requests, and that of
+    /// replies.
     pub(crate) requests_read: Padded<AtomicU32>,
     pub(crate) replies_read: Padded<AtomicU32>,
     /// This process waits for room in its ring of requests.
@@ -72,7 +73,7 @@ impl Rings {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Where the data are.
+    /// Returns the start of the data.
     pub(crate) fn data(&self) -> *mut u8 {
         self.data.0.get().cast()
     }
@@ -86,7 +87,7 @@ impl Rings {
     }
 }
 
-/// What a request asks for.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub(crate) enum What {
@@ -103,7 +104,7 @@ pub(crate) enum What {
     AtomicWrite,
 }
 
-/// Where the data of a message are.
+/// The place of the data of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub(crate) enum PayloadLocation {
@@ -118,7 +119,7 @@ pub(crate) enum PayloadLocation {
     Halves,
 }
 
-/// Which message of an entry a request is.
+/// The part of an entry that a request is: all of it, or one of its two messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Part {
     #[default]
@@ -136,7 +137,7 @@ pub(crate) const JUDGE: u8 = 8;
 /// It goes over XRC: the last word of the body has the number of a shared receive queue, in front
 /// of the key. Data never lie in the body.
 pub(crate) const XRC: u8 = 16;
-/// Of a SEND with an immediate: that is a key which it invalidates.
+/// The immediate of a SEND is a key that it invalidates.
 pub(crate) const INVALIDATES: u8 = 32;
 /// Beside the length of the second of two messages.
 const SECOND_SOLICITED: u32 = 1 << 31;
@@ -147,18 +148,18 @@ pub(crate) struct Request {
     pub(crate) what: What,
     pub(crate) flags: u8,
     pub(crate) location: PayloadLocation,
-    /// Of the sending queue pair: how often it was connected.
+    /// Number of times that the sending queue pair was connected.
     pub(crate) incarnation: u8,
     pub(crate) to: u32,
     pub(crate) from: u32,
-    /// Of the queue pair that it is for, as the sender has seen it.
+    /// Generation of the queue pair that it is for, as the sender has seen it.
     pub(crate) generation: u32,
     /// Counts the messages of a connection.
     pub(crate) number: u32,
     pub(crate) imm: u32,
     pub(crate) len: u32,
     pub(crate) body: [u64; 4],
-    /// Of a request that was read.
+    /// The part of the entry that this is, in a request that was read.
     pub(crate) part: Part,
 }
 
@@ -237,15 +238,15 @@ impl Request {
         (self.flags & XRC != 0).then(|| halves(self.body[3]).1)
     }
 
-    /// Says that it goes to the members of this multicast group, and to no queue pair. Data never lie
-    /// in the body.
+    /// Says that it goes to the members of this multicast group, and to no queue pair. Data never
+    /// lie in the body.
     pub(crate) fn name_group(&mut self, gid: &Gid) {
         let gid = u128::from_ne_bytes(*gid);
         self.to = 0;
         (self.body[2], self.body[3]) = (gid as u64, (gid >> 64) as u64);
     }
 
-    /// Whether it is for queue pairs that hear datagrams.
+    /// Reports whether it is for queue pairs that hear datagrams.
     pub(crate) fn is_datagram(&self) -> bool {
         matches!(self.what, What::Datagram | What::Multicast)
     }
@@ -303,7 +304,7 @@ pub(crate) struct ReplyEntry {
     pub(crate) number: u32,
     pub(crate) incarnation: u8,
     pub(crate) verdict: Reply,
-    /// What an atomic has found.
+    /// The value that an atomic has found.
     pub(crate) value: u64,
 }
 
@@ -321,7 +322,8 @@ impl ReplyEntry {
         [pair(0, kinds), pair(self.to, self.number), self.value, 0]
     }
 
-    /// `None` for what no process of this version writes. A refusal for a reason that is none is such a reply.
+    /// `None` for what no process of this version writes. A refusal for a reason that is none is
+    /// such a reply.
     fn from_words(words: [u64; 4]) -> Option<ReplyEntry> {
         let [kind, code, incarnation, _] = halves(words[0]).1.to_le_bytes();
         let verdict = match kind {
@@ -350,9 +352,9 @@ pub(crate) struct Requests {
     unpublished: Option<(u32, u64)>,
     data_tail: u32,
     data_read: u32,
-    /// How often the reader was seen to have made so much room that it pays to go on.
+    /// Number of times that the reader was seen to have made so much room that it pays to go on.
     drained: u32,
-    /// Where the data of each entry end.
+    /// End of the data of each entry.
     ends: Box<[u32]>,
 }
 
@@ -383,8 +385,8 @@ impl Requests {
         Ok(self.fit(len))
     }
 
-    /// How many requests without data fit, as far as is known; looks how far the reader has
-    /// come only when the last look says few.
+    /// Returns the number of requests without data that fit, as far as is known; looks how far the
+    /// reader has come only when the last look says few.
     #[inline]
     pub(crate) fn slots(&mut self, read: &AtomicU32) -> Result<u32, Broken> {
         if self.fit(0).is_none() || self.tail.wrapping_sub(self.read) > REQUESTS / 2 {
@@ -394,7 +396,7 @@ impl Requests {
         Ok(self.fit(0).map_or(0, |_| slots))
     }
 
-    /// Whether there is so much room that it pays to go on.
+    /// Reports whether there is so much room that it pays to go on.
     pub(crate) fn free(&mut self, read: &AtomicU32) -> Result<bool, Broken> {
         self.look(read)?;
         Ok(self.is_free())
@@ -406,8 +408,8 @@ impl Requests {
         slots >= REQUESTS / 8 && data >= DATA / 4
     }
 
-    /// How often the reader has drained the ring, as far as this end has looked: between two equal
-    /// numbers there was never much room.
+    /// Returns the number of times that the reader has drained the ring, as far as this end has
+    /// looked: between two equal numbers there was never much room.
     pub(super) fn drained(&self) -> u32 {
         self.drained
     }
@@ -484,7 +486,7 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Whether `n` more replies fit.
+    /// Reports whether `n` more replies fit.
     pub(crate) fn has_room(&mut self, read: &AtomicU32, n: u32) -> Result<bool, Broken> {
         if self.tail.wrapping_sub(self.read) + n <= REPLIES {
             return Ok(true);
@@ -535,7 +537,7 @@ pub(crate) fn read_request(
     request.take_over(words).map(|()| true)
 }
 
-/// Whether there is a request at `index` of another process's ring.
+/// Reports whether there is a request at `index` of another process's ring.
 #[inline]
 pub(crate) fn is_request_at(rings: &Rings, index: u32) -> bool {
     // Relaxed: the thread that takes it looks again.
@@ -543,7 +545,7 @@ pub(crate) fn is_request_at(rings: &Rings, index: u32) -> bool {
     first as u32 == index.wrapping_add(1)
 }
 
-/// Whether there is a reply at `index` of another process's ring.
+/// Reports whether there is a reply at `index` of another process's ring.
 #[inline]
 pub(crate) fn is_reply_at(rings: &Rings, index: u32) -> bool {
     // Relaxed: the thread that takes it looks again.
@@ -575,7 +577,7 @@ impl Rings {
         }
     }
 
-    /// Where the number of a request lies.
+    /// Returns the word that holds the number of a request.
     pub(super) fn number_of(&self, index: u32) -> *mut u64 {
         self.requests[(index % REQUESTS) as usize][0].as_ptr()
     }

@@ -3,13 +3,13 @@
 use core::cell::Cell;
 use core::sync::atomic::AtomicBool;
 
-/// Whether the holder of a queue pair's send queue is in a blocking section.
+/// The blocking section of a queue pair's send queue: its holder may be inside.
 #[derive(Debug, Default)]
 pub(crate) struct Blocking {
     pub(crate) is_inside: AtomicBool,
     /// A thread has gone on without the send queue.
     pub(crate) missed: AtomicBool,
-    /// What is pending was left to a thread of its own, which has not begun.
+    /// The pending requests were left to a thread of its own, which has not begun.
     pub(crate) is_left: AtomicBool,
 }
 

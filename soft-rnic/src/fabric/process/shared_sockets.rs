@@ -1,5 +1,5 @@
-//! Sockets that the processes of an address on the network share: each has a descriptor of every one,
-//! so that none is closed while one of them lives.
+//! Sockets that the processes of an address on the network share: each has a descriptor of every
+//! one, so that none is closed while one of them lives.
 //!
 //! ```text
 //!   a process that joins                  any member that lives
@@ -7,9 +7,10 @@
 //!        │ <── the descriptors, in the order of the slots ──┘
 //! ```
 //!
-//! A member that is stopped does not answer: several are asked at once, and the first answer counts.
-//! One process joins at a time ([`Turn`]); it holds a name while it does, which goes with it if it
-//! dies. One that is stopped meanwhile keeps the others from joining, and from nothing else.
+//! A member that is stopped does not answer: several are asked at once, and the first answer
+//! counts. One process joins at a time ([`Turn`]); it holds a name while it does, which goes with
+//! it if it dies. One that is stopped meanwhile keeps the others from joining, and from nothing
+//! else.
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
@@ -29,14 +30,14 @@ use super::names::Names;
 
 /// Sockets of an address, at most; the kernel sends up to 253 descriptors with a message.
 pub(crate) const SHARED: usize = 32;
-/// What a process says that asks for them, with the version of this exchange.
+/// The message of a process that asks for them, with the version of this exchange.
 const QUESTION: &[u8] = b"soft-rnic: sockets, 1";
-/// Members that are asked at first, and how long they have to answer before twice as many others are
-/// asked as well. Not all at once: each answer has all descriptors, and the kernel limits how many of
-/// a user's are on their way (as many as a process may have open).
+/// Members that are asked at first, and how long they have to answer before twice as many others
+/// are asked as well. Not all at once: each answer has all descriptors, and the kernel limits how
+/// many of a user's are on their way (as many as a process may have open).
 const FIRST_ASKED: usize = 4;
 const MORE_AFTER: Duration = Duration::from_millis(10);
-/// How long all of them have.
+/// Time that all of them have to answer.
 const ALL_WITHIN: Duration = Duration::from_secs(3);
 /// Processes that wait for their turn to join.
 const BACKLOG: i32 = 4_096;
@@ -178,7 +179,7 @@ impl Turn {
     }
 }
 
-/// What has become of the process that had the turn.
+/// The state of the process that had the turn.
 enum Holder {
     LetGo,
     /// It has let go, or does not listen yet; or very many wait.
@@ -210,7 +211,7 @@ fn await_holder(name: &SocketAddrUnix, end: Instant) -> Result<Holder, TurnError
     }
 }
 
-/// Why a process has no turn.
+/// The reason that a process has no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnError {
     /// It is another process's, and stays that.

@@ -1,4 +1,4 @@
-//! What this process reads of one other, and what it fetches from its memory.
+//! The state of reading from one other process, and of fetching from its memory.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::pair::Pair;
 use super::region::Window;
 use super::ring::{HAS_IMM, PayloadLocation, Replies, ReplyEntry, Request, What};
 
-/// What this process reads of one other.
+/// The state of reading from one other process.
 pub(crate) struct Side {
     pub(crate) pair: Arc<Pair>,
     pub(crate) requests: u32,
@@ -31,16 +31,16 @@ pub(crate) struct Side {
     pub(crate) said: bool,
     /// Regions of the sender that the last message was read in.
     pub(crate) sources: Vec<Source>,
-    /// What the next request waits for.
+    /// The fetch that the next request waits for.
     pub(crate) fetch: FetchState,
-    /// Where the last message lies that had to be fetched.
+    /// Buffer of the last message that had to be fetched.
     pub(crate) buffer: Vec<u8>,
-    /// What was brought for the next request: its place in the ring, the pages that it needs, and
-    /// whether all are there.
+    /// The pages that were brought for the next request: its index in the ring, the pages that it
+    /// needs, and whether all are there.
     pub(crate) brought: Option<Box<(u32, Needed, bool)>>,
     /// The process has ended: what it has sent is executed by a thread that waits for pages.
     pub(crate) is_heard_out: bool,
-    /// How far the next request is that comes in parts.
+    /// Progress of the next request, if it comes in parts.
     pub(crate) placed: Option<Placed>,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct DeferredFetch {
     /// The pieces, in the sender's regions. Where these are is looked up when it is fetched: until
     /// then the sender may give them back, and use their memory for something else.
     pub(crate) list: Vec<ibv_sge>,
-    /// Where in the message the bytes that are fetched begin, and how many they are.
+    /// Offset in the message of the bytes that are fetched, and their number.
     pub(crate) part: (usize, usize),
     /// Pages of this process that are brought; nothing is fetched then.
     pub(crate) pages: Option<Needed>,
-    /// Where it goes: room is made when it is fetched.
+    /// Buffer that it goes into: room is made when it is fetched.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -65,24 +65,24 @@ pub(crate) struct DeferredFetch {
 /// own cache holds beside others.
 pub(crate) const PART: usize = 512 << 10;
 
-/// How far a message is placed that comes in parts.
+/// Progress of a message that is placed part by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placed {
     /// The request's index in the ring.
     pub(crate) index: u32,
-    /// Of the message: it is read anew each time, and its sender can change it.
+    /// Length of the message: it is read anew each time, and its sender can change it.
     pub(crate) total: usize,
     pub(crate) done: usize,
-    /// Which receive request it is put into.
+    /// The receive request that it is put into.
     pub(crate) receive: Option<u32>,
 }
 
-/// Whether a message is placed part by part, if it cannot be mapped.
+/// Reports whether a message is placed part by part, if it cannot be mapped.
 pub(crate) fn comes_in_parts(request: &Request, total: usize) -> bool {
     request.what == What::Send && request.location == PayloadLocation::Regions && total > PART
 }
 
-/// What a process's next request waits for.
+/// The state of the fetch that a process's next request waits for.
 #[derive(Default)]
 pub(crate) enum FetchState {
     #[default]
@@ -107,7 +107,7 @@ impl FetchState {
 /// The entries of a list of pieces.
 pub(crate) type List = [ibv_sge; MAX_SGE as usize];
 
-/// Where the pieces of a message are put together.
+/// Room in which the pieces of a message are put together.
 pub(crate) struct Scratch {
     pub(crate) local: SpanBuf,
     pub(crate) room: SpanBuf,
@@ -129,7 +129,7 @@ impl Scratch {
 pub(crate) struct Source {
     pub(crate) key: u32,
     pub(crate) window: Arc<Window>,
-    /// Of the piece in the region.
+    /// Offset of the piece in the region.
     pub(crate) offset: u64,
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside
     pair.theirs.qp(request.from).waits_for_reply(request.incarnation).then_some(inside)
 }
 
-/// Whether a request is followed by data: it takes a receive request.
+/// Reports whether a request is followed by data: it takes a receive request.
 pub(crate) fn carries_data(request: &Request) -> bool {
     match request.what {
         What::Send | What::Datagram | What::Multicast => true,

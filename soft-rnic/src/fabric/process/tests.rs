@@ -392,7 +392,8 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     assert_eq!(first(2, &qp), [SUCCESS, RETRY_EXC]);
 }
 
-/// A refused request has failed: a success, or a number that is no reason to refuse, is not believed.
+/// A refused request has failed: a success, or a number that is no reason to refuse, is not
+/// believed.
 #[test]
 fn a_refusal_has_the_reason_of_one() {
     let device = crate::objects::device::default_device();
@@ -450,7 +451,8 @@ fn a_process_that_has_gone_is_reported_to_the_progress_thread_once() {
     assert_eq!(seen, 1);
 }
 
-/// A peer that has all that it wants may exit, and what it has sent is for the program to see first.
+/// A peer that has all that it wants may exit, and what it has sent is for the program to see
+/// first.
 #[test]
 fn what_goes_to_a_process_that_has_died_fails_one_timeout_later() {
     let (_process, peer, qp) = known(slot(21));
@@ -501,7 +503,7 @@ fn a_process_that_is_declared_dead_hears_of_it() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         peer.pair.declare_dead();
-        // SAFETY: as above.
+        // SAFETY: it ends the child, and runs nothing of the parent's.
         unsafe { libc::_exit(0) };
     }
     // SAFETY: our child, and a place for its status.

@@ -48,16 +48,16 @@ pub(super) struct Windows {
     by_use: BTreeMap<u64, u32>,
     /// Counts uses.
     clock: u64,
-    /// Of all of them.
+    /// Bytes of all of them.
     bytes: u64,
-    /// How many, or how many bytes, there are when they are looked through.
+    /// Numbers of windows and of bytes at which they are looked through.
     sweep_at: (usize, u64),
 }
 
 #[derive(Debug)]
 struct Kept {
     window: Arc<Window>,
-    /// When it was used last.
+    /// Time of its last use, as `clock` counts it.
     used: u64,
 }
 
@@ -84,7 +84,7 @@ impl Windows {
         self.by_key.len()
     }
 
-    /// How much of all that may be mapped, in slots or in bytes, whichever is more.
+    /// Returns its share of all that may be mapped, in slots or in bytes, whichever is more.
     fn weight(&self) -> u64 {
         const BYTES_OF_A_SLOT: u64 = BYTES / WINDOWS as u64;
         self.bytes.max(self.by_key.len() as u64 * BYTES_OF_A_SLOT)

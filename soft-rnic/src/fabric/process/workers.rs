@@ -2,10 +2,9 @@
 //! (see `blocking`).
 //!
 //! A process may let them wait for as long as it likes, and can be met again meanwhile. So there
-//! are at most so many for each, and in all; they are started when they are needed, and stay as long as the
-//! device. What
-//! finds no thread stays where it is, and is tried again: by a thread that becomes free, by the
-//! timer, or by the program when it polls.
+//! are at most so many for each, and in all; they are started when they are needed, and stay as
+//! long as the device. What finds no thread stays where it is, and is tried again: by a thread that
+//! becomes free, by the timer, or by the program when it polls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,10 +27,10 @@ pub(crate) struct Workers {
 
 #[derive(Default)]
 struct State {
-    /// What a thread has to begin with; there is one for each.
+    /// Jobs that threads begin with; there is a thread for each.
     jobs: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
-    /// Of these, those that have nothing to do.
+    /// Threads, of these, that have nothing to do.
     idle: usize,
     /// Reservations, and those of each process.
     reserved: usize,
@@ -62,7 +61,7 @@ pub(crate) struct Reservation {
 }
 
 impl Workers {
-    /// Whether a thread can be reserved for a process.
+    /// Reports whether a thread can be reserved for a process.
     pub(crate) fn has_room(&self, pid: i32) -> bool {
         self.state.lock().has_room(pid)
     }
@@ -174,7 +173,7 @@ mod tests {
             Blocked { said, report, go_on: Vec::new() }
         }
 
-        /// Whether it was begun.
+        /// Begins one that blocks; false if it was not begun.
         fn begin(&mut self, workers: &Arc<Workers>, pid: i32) -> bool {
             let Some(reservation) = workers.reserve(pid) else { return false };
             let (go_on, wait) = channel::<()>();

@@ -18,7 +18,7 @@ use super::packets::is_of_partition;
 use super::responder::{Answering, Held, Owed};
 use super::state::{Path, Wire};
 
-/// What the packets of one look share; the lock of what receives is held.
+/// The state that the packets of one look share; the receive lock is held.
 pub(super) struct Arrivals<'l> {
     pub(super) device: &'l Device,
     pub(super) wire: &'l Wire,
@@ -30,7 +30,7 @@ pub(super) struct Arrivals<'l> {
     pub(super) deferred: &'l mut DeferredWork,
 }
 
-/// What a packet was.
+/// The kind of a packet that was taken.
 enum Heard {
     Nothing,
     Request(Owed),
@@ -166,7 +166,8 @@ impl Arrivals<'_> {
         codec::parse(datagram.bytes).map_err(|_| self.count(&self.wire.counts.malformed))
     }
 
-    /// What a packet has to be before it is parsed. Without a path it may come from anywhere.
+    /// Checks a packet before it is parsed: its source, partition and ICRC. Without a path it may
+    /// come from anywhere.
     fn check(
         &self,
         (datagram, flow): (&Datagram<'_>, &Option<Flow>),
@@ -198,7 +199,7 @@ fn dest_of(datagram: &Datagram<'_>) -> Option<u32> {
     codec::peek(datagram.bytes).map(|peek| peek.dest_qpn)
 }
 
-/// Whether a packet comes from the peer, as far as its address says.
+/// Reports whether a packet comes from the peer, as far as its address says.
 fn is_from(datagram: &Datagram<'_>, path: &Path) -> bool {
     path.peer.ip() == datagram.from.ip().to_canonical()
 }

@@ -1,4 +1,4 @@
-//! How a device on the network reports the use of buffers to the checker.
+//! Reports to the checker on the use of buffers by a device on the network.
 
 use roce_core::request::Outgoing;
 use roce_core::responder::ReceiveDone;
@@ -12,12 +12,13 @@ use crate::objects::wqe::Wqe;
 use super::target::Here;
 
 impl Here<'_, '_> {
-    /// A receive request has been taken; nothing was written to its buffer yet. A shared queue's lock is
-    /// held.
+    /// A receive request has been taken; nothing was written to its buffer yet. A shared queue's
+    /// lock is held.
     #[cold]
     pub(super) fn check_taken(&self) {
         if let Some(check) = self.qp.check() {
-            // It is looked at when a SEND begins: the buffer of one that a WRITE takes is the program's.
+            // It is looked at when a SEND begins: the buffer of one that a WRITE takes is the
+            // program's.
             check.arrive(&check.receives, |posted| posted);
         }
     }
@@ -45,8 +46,8 @@ impl Here<'_, '_> {
         });
     }
 
-    /// A receive request has room for so many bytes, and its message has `needs`, or more unless that
-    /// `is_all`.
+    /// A receive request has room for so many bytes, and its message has `needs`, or more unless
+    /// that `is_all`.
     #[cold]
     pub(super) fn check_short(&self, wr_id: u64, (room, needs): (u64, u64), is_all: bool) {
         let Some(check) = self.qp.check() else { return };

@@ -11,16 +11,16 @@ use crate::clock;
 use crate::objects::state::{Qp, Responder};
 use crate::udp::Marks;
 
-/// Whether a packet has met congestion: a switch says so in the IP header, or, if it is of InfiniBand's
-/// kind, by FECN. A notification is not answered by another one.
+/// Reports whether a packet has met congestion: a switch says so in the IP header, or, if it is of
+/// InfiniBand's kind, by FECN. A notification is not answered by another one.
 #[inline]
 pub(super) fn has_met_congestion(marks: Marks, headers: &Headers) -> bool {
     (is_ce(marks.class) || headers.bth.fecn) && headers.bth.opcode != Opcode::Cnp
 }
 
 impl Qp {
-    /// A packet of the peer has met congestion. It is counted, and the peer of a connection is notified. What
-    /// receives is locked, and so is the receiving side.
+    /// A packet of the peer has met congestion. It is counted, and the peer of a connection is
+    /// notified. What receives is locked, and so is the receiving side.
     #[cold]
     pub(super) fn note_congestion(&self, wire: &Wire, responder: &mut Responder) {
         add(&wire.counts.ecn_marked, 1);
@@ -30,7 +30,7 @@ impl Qp {
         add(&wire.counts.cnp_sent, 1);
     }
 
-    /// Where a notification goes, if one is due.
+    /// Returns the path and the queue pair number that a notification goes to, if one is due.
     fn due_notification(&self, responder: &mut Responder) -> Option<(Path, u32)> {
         if !self.state().receives() {
             return None;
@@ -42,8 +42,8 @@ impl Qp {
         point.on_marked(clock::now()).then_some((*path, dest_qpn))
     }
 
-    /// A notification has come: the window of a reliable connection becomes smaller. Others have none. What
-    /// receives is locked.
+    /// A notification has come: the window of a reliable connection becomes smaller. Others have
+    /// none. What receives is locked.
     #[cold]
     pub(super) fn heed_notification(&self, wire: &Wire, headers: &Headers) {
         let is_heeded = self.transport.is_reliable() && {
@@ -61,8 +61,8 @@ impl Qp {
 }
 
 impl PacketFaults {
-    /// The marks of a packet behind a network that may be congested: only packets that are ECN-capable are
-    /// marked.
+    /// The marks of a packet behind a network that may be congested: only packets that are
+    /// ECN-capable are marked.
     pub(super) fn mark(&mut self, marks: Marks) -> Marks {
         let is_marked = is_ect(marks.class) && self.random.strikes(self.network.congestion);
         if is_marked { Marks { class: marks.class | CE, ..marks } } else { marks }

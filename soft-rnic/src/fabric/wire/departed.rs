@@ -1,9 +1,10 @@
 //! Queue pairs that have ended, whose peers may not have had the last acknowledgement, or response.
 //!
 //! A network may lose it, and the peer then sends its request again. Without an answer, the peer
-//! would report a message as lost that this program has received, because the program destroyed its queue
-//! pair first. (TCP has its TIME-WAIT for that.) Of READs, the bytes are kept if there are few of them, as
-//! of those that look at a counter: the memory may go as soon as the queue pair has.
+//! would report a message as lost that this program has received, because the program destroyed its
+//! queue pair first. (TCP has its TIME-WAIT for that.) Of READs, the bytes are kept if there are
+//! few of them, as of those that look at a counter: the memory may go as soon as the queue pair
+//! has.
 
 use core::convert::Infallible;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::udp::Datagram;
 
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.
 const MOST: usize = 256;
-/// How long: a peer has given up by then, or will soon.
+/// Time in nanoseconds for which they are remembered: a peer has given up by then, or will soon.
 pub(super) const LONGEST_NS: u64 = 4_000_000_000;
 /// Bytes of READs that are kept of each.
 pub(super) const KEPT: usize = 1 << 10;
@@ -38,7 +39,7 @@ impl Qp {
         wire.remember(self.num, responder.wire.take(), kept);
     }
 
-    /// What its peer may still ask for.
+    /// Returns the READs that its peer may still ask for.
     fn read_again(self: &Arc<Qp>, responder: &mut state::Responder) -> Vec<KeptRead> {
         let (mut buffers, mut deferred) = (Buffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
@@ -125,7 +126,7 @@ impl Wire {
     }
 }
 
-/// What a queue pair that has ended can still be asked for: the READs that were kept.
+/// The READs that were kept of a queue pair that has ended: it can still be asked for them.
 struct Kept<'k> {
     reads: &'k [KeptRead],
     found: &'k [u8],

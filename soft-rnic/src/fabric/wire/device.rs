@@ -46,10 +46,10 @@ static OPENING: Mutex<BTreeMap<IpAddr, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::n
 
 /// A device that speaks RoCE v2 over UDP from an address of this machine.
 ///
-/// Its text is the address, or the interface that has it (of several addresses the first that leaves the
-/// machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`, `reordering`,
-/// `duplication` and `congestion`, each a probability from 0 to 1, and `seed`, a number; `sports`, how many
-/// source ports; `pcap`, a file; `ecn` and `gso`, `on` or `off`.
+/// Its text is the address, or the interface that has it (of several addresses the first that
+/// leaves the machine, IPv4 before IPv6), and options behind commas: `loopback=wire`; `loss`,
+/// `reordering`, `duplication` and `congestion`, each a probability from 0 to 1, and `seed`, a
+/// number; `sports`, how many source ports; `pcap`, a file; `ecn` and `gso`, `on` or `off`.
 ///
 /// ```
 /// let roce: soft_rnic::Roce = "127.0.0.77,loss=0.01,seed=7".parse()?;
@@ -63,23 +63,24 @@ pub struct Roce {
     pub ip: IpAddr,
     /// Queue pairs of the device reach each other over the network as well.
     pub loopback: bool,
-    /// What the network does to packets that come.
+    /// Faults of the network, applied to packets that come.
     pub faults: NetworkFaults,
-    /// What it is drawn from.
+    /// Seed that the faults are drawn from.
     pub seed: u64,
-    /// Where all packets are written to that the device sends and receives ([`Capture`]).
+    /// File to which all packets are written that the device sends and receives ([`Capture`]).
     pub pcap: Option<PathBuf>,
-    /// UDP ports that it sends from: its own, and, from 2 on, free ones. Each queue pair keeps to one.
+    /// UDP ports that it sends from: its own, and, from 2 on, free ones. Each queue pair keeps to
+    /// one.
     pub sports: u8,
-    /// Its reliable connections send as ECN-capable (ECT(0)), unless the traffic class of their address vector has
-    /// ECN bits: switches may mark their packets instead of dropping them.
+    /// Its reliable connections send as ECN-capable (ECT(0)), unless the traffic class of their
+    /// address vector has ECN bits: switches may mark their packets instead of dropping them.
     pub ecn: bool,
-    /// Equal packets to one destination leave as one run, which the kernel or the card cuts (generic
-    /// segmentation offload).
+    /// Equal packets to one destination leave as one run, which the kernel or the card cuts
+    /// (generic segmentation offload).
     pub gso: bool,
 }
 
-/// Why a device is not listed.
+/// The reason that a device is not listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListError {
     /// It has no port.
@@ -210,19 +211,20 @@ impl Roce {
         Ok(())
     }
 
-    /// The name of the device, which is listed from now on. An address has one device: the first one
-    /// that was asked for.
+    /// The name of the device, which is listed from now on. An address has one device: the first
+    /// one that was asked for.
     ///
     /// # Errors
-    /// [`ListError`]: the kernel, or another user, has the address's port 4791, no interface has the
-    /// address, or it has as many processes as it can; or the packets cannot be captured.
+    /// [`ListError`]: the kernel, or another user, has the address's port 4791, no interface has
+    /// the address, or it has as many processes as it can; or the packets cannot be captured.
     pub fn list(&self) -> Result<String, ListError> {
         let name = format!("roce:{}", self.ip);
         let is_listed = || DEVICES.lock().iter().any(|device| device.name() == name);
         if is_listed() {
             return Ok(name);
         }
-        // Another process may be waited for: only threads that want the same device wait with this one.
+        // Another process may be waited for: only threads that want the same device wait with this
+        // one.
         let opening = Arc::clone(OPENING.lock().entry(self.ip).or_default());
         let _opening = opening.lock();
         if !is_listed() {
@@ -345,8 +347,8 @@ fn mtu_code(port: &Port) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
 }
 
-/// Memory of a connection over the network: it is there before its queue pair changes, so that a change
-/// that fails changes nothing.
+/// Memory of a connection over the network: it is there before its queue pair changes, so that a
+/// change that fails changes nothing.
 #[derive(Default)]
 pub(crate) struct WireMemory {
     pub(super) sends: Vec<SendSlot>,
@@ -397,7 +399,7 @@ impl Qp {
         }
     }
 
-    /// Whether an address vector leads anywhere, going by the family of its address.
+    /// Reports whether an address vector leads anywhere, going by the family of its address.
     pub(crate) fn has_route(&self, to: &ibv_ah_attr) -> bool {
         // SAFETY: bytes, whichever member was written.
         let peer = ip_of(unsafe { &to.grh.dgid.raw });
@@ -413,7 +415,7 @@ impl Qp {
         Some(ip_of(gid)).filter(|address| !address.is_unspecified())
     }
 
-    /// Where its packets go, if they go over the network.
+    /// Returns the path of its packets, if they go over the network.
     pub(super) fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
         if sq.requester.reaches_us && !wire.loops {
             return None;

@@ -1,4 +1,5 @@
-//! Why a peer on the network has not answered, as far as this end can know.
+//! Diagnosis of a peer on the network that has not answered, as far as this end can know the
+//! reason.
 //!
 //! A queue pair whose retries are over notes its peer here, and what the device has counted names
 //! causes, the likeliest first. Nothing is counted for packets that are in order.
@@ -30,7 +31,7 @@ pub struct Unreached {
     pub packet_bytes: u32,
     /// The interface of this end is down, has no carrier, or has not got the address.
     pub is_port_down: bool,
-    /// Why the system has not sent some of the device's packets.
+    /// The error with which the system has refused to send some of the device's packets.
     pub refused: Option<Errno>,
     /// Packets for queue pairs of the device that came from another address than their peer's: from
     /// where the last one came.
@@ -44,7 +45,7 @@ pub struct Unreached {
 /// The peer that was noted last: of which device, and what was known of its queue pair.
 static LAST: Mutex<Option<(Weak<Device>, Unreached)>> = Mutex::new(None);
 
-/// Whether it is reported on standard error.
+/// True if the next peer that is noted is to be reported on standard error.
 static SPEAKS: AtomicBool = AtomicBool::new(false);
 
 impl Qp {
@@ -166,8 +167,8 @@ impl fmt::Display for Unreached {
     }
 }
 
-/// The peer that a device on the network has reached last in vain (`RETRY_EXC`), with causes that this
-/// end's counts speak for.
+/// The peer that a device on the network has reached last in vain (`RETRY_EXC`), with causes that
+/// this end's counts speak for.
 ///
 /// ```
 /// if let Some(unreached) = soft_rnic::peer_unreached() {
@@ -184,8 +185,8 @@ pub fn peer_unreached() -> Option<Unreached> {
     })
 }
 
-/// Reports the first [`peer_unreached`] on standard error when it is noted: for programs that print a
-/// status and no more.
+/// Reports the first [`peer_unreached`] on standard error when it is noted: for programs that print
+/// a status and no more.
 pub fn report_peer_unreached() {
     // Relaxed: a flag.
     SPEAKS.store(true, Ordering::Relaxed);

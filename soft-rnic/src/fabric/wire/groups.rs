@@ -1,13 +1,14 @@
 //! Multicast groups on the network: groups of IP.
 //!
-//! A group has a socket as long as a queue pair of this process is attached to it. Datagrams to groups
-//! all go over the network, those to members in this process and in others of the same address as well:
-//! so each member gets one copy, whichever way its process shares the address.
+//! A group has a socket as long as a queue pair of this process is attached to it. Datagrams to
+//! groups all go over the network, those to members in this process and in others of the same
+//! address as well: so each member gets one copy, whichever way its process shares the address.
 //!
-//! **Locks**: `changing` while a queue pair is attached or detached, then what receives, or the table of
-//! groups; the latter also under what receives.
+//! **Locks**: `changing` while a queue pair is attached or detached, then what receives, or the
+//! table of groups; the latter also under what receives.
 //!
-//! A child of fork shares the sockets, and what they have joined, with its parent: it changes neither.
+//! A child of fork shares the sockets, and what they have joined, with its parent: it changes
+//! neither.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,10 +33,12 @@ use super::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of}
 
 /// Batches that one look takes, each of the group that has waited longest.
 pub(super) const READY: usize = 8;
-/// Copies for members that one look makes before it leaves the rest in the sockets. The batch that reaches
-/// this number is still taken as a whole: a run of packets, or some if there are few members.
+/// Copies for members that one look makes before it leaves the rest in the sockets. The batch that
+/// reaches this number is still taken as a whole: a run of packets, or some if there are few
+/// members.
 pub(super) const COPIES: usize = 4_096;
-/// Members of a group up to which one batch is [`FEW`] runs: the kernel merges up to 64 packets in each.
+/// Members of a group up to which one batch is [`FEW`] runs: the kernel merges up to 64 packets in
+/// each.
 const FEW_MEMBERS: usize = COPIES / (64 * FEW);
 
 impl GroupSockets {
@@ -43,8 +46,9 @@ impl GroupSockets {
         self.all.iter().any(|socket| socket.gid == *gid)
     }
 
-    /// A socket that packets wait in, if there is one. The kernel is asked for one at a time, because it
-    /// then puts that one behind all others that are ready: each gets its turn, however few a look takes.
+    /// A socket that packets wait in, if there is one. The kernel is asked for one at a time,
+    /// because it then puts that one behind all others that are ready: each gets its turn, however
+    /// few a look takes.
     fn next_ready(&mut self, wire: &Wire) -> Option<&mut GroupSocket> {
         let ready = wire.memberships.ready.get().filter(|_| !self.all.is_empty())?;
         let data = host::fd::epoll_at_once(ready).ok()??.data.u64();
@@ -72,8 +76,8 @@ fn of_verb(error: Errno) -> Errno {
     if error == Errno::NOBUFS { errno::ENOMEM } else { error }
 }
 
-/// What names a socket among those that are ready: its descriptor, which it keeps as long as it is one of
-/// them.
+/// Returns the key of a socket among those that are ready: its descriptor, which it keeps as long
+/// as it is one of them.
 fn key(port: &Port) -> EventData {
     EventData::new_u64(port.as_fd().as_raw_fd().cast_unsigned().into())
 }
@@ -104,8 +108,9 @@ impl Wire {
         Ok(port)
     }
 
-    /// A look has found this of the device's address. If another interface has it than before, as one that
-    /// was made anew under the same name, groups are joined again on that one, and sent to by it.
+    /// A look has found this of the device's address. If another interface has it than before, as
+    /// one that was made anew under the same name, groups are joined again on that one, and sent to
+    /// by it.
     pub(super) fn follow_interface(&self, found: AddressState) {
         let index = match found {
             AddressState::Absent => None,
@@ -121,14 +126,15 @@ impl Wire {
         *known = index.filter(|_| is_done);
     }
 
-    /// Has all source ports send to groups by the interface of the device's address; whether they do.
+    /// Has all source ports send to groups by the interface of the device's address; whether they
+    /// do.
     fn send_groups_by_own_interface(&self) -> bool {
         let mut all = self.send_ports.others().iter().chain([&self.port]);
         all.all(|port| port.send_groups_by_own_interface().is_ok())
     }
 
-    /// Joins all groups again; whether that is done. `changing` is held. Each gets a new socket: one of a
-    /// group of a link is bound to the interface that is not there any more.
+    /// Joins all groups again; whether that is done. `changing` is held. Each gets a new socket:
+    /// one of a group of a link is bound to the interface that is not there any more.
     fn join_again(&self) -> bool {
         let groups: Vec<Gid> = self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
         let again = |gid: &Gid| {
@@ -143,7 +149,8 @@ impl Wire {
 
     /// Has a socket that is used no more leave its group. `changing` is held.
     fn give_up(&self, port: &Port) {
-        // A child of fork may have a copy of the socket, which would stay among those that are ready.
+        // A child of fork may have a copy of the socket, which would stay among those that are
+        // ready.
         let _ = self.memberships.ready.get().map(|ready| epoll::delete(ready, port));
         port.leave(self.port.local().ip());
     }
@@ -159,8 +166,9 @@ impl Wire {
         Ok(ready)
     }
 
-    /// Leaves a group that has no members in this process. `changing` is held. A queue pair that was detached
-    /// before gets no packet any more when this returns, whether the group has members or not.
+    /// Leaves a group that has no members in this process. `changing` is held. A queue pair that
+    /// was detached before gets no packet any more when this returns, whether the group has members
+    /// or not.
     fn leave_unused(&self, device: &Device, gid: &Gid) {
         let port = {
             let mut rx = self.rx.lock();
@@ -196,8 +204,8 @@ impl Qp {
         attached.map(drop)
     }
 
-    /// Ends an attachment to a group of the network. In a child of fork that is an attachment of the child's
-    /// copy: the membership is its parent's.
+    /// Ends an attachment to a group of the network. In a child of fork that is an attachment of
+    /// the child's copy: the membership is its parent's.
     pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), Errno> {
         if wire.is_inherited() {
             return self.detach_from_group(gid, lid);
@@ -219,17 +227,17 @@ impl Qp {
         groups.iter().for_each(|gid| wire.leave_unused(device, gid));
     }
 
-    /// Whether it is not to get a message that this device's queue pair `from` has sent.
+    /// Reports whether it is not to get a message that this device's queue pair `from` has sent.
     fn blocks(&self, from: u32) -> bool {
         self.blocks_own_multicast && self.num == from
     }
 }
 
-/// What takes packets: the inbox, and what the network does to them.
+/// The inbox that takes packets, and the faults that the network adds to them.
 pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
 
-/// Takes what has come to groups, up to a number of [copies](COPIES); whether there may be more. `before` is
-/// called if there is anything: copies take time.
+/// Takes what has come to groups, up to a number of [copies](COPIES); whether there may be more.
+/// `before` is called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
     wire: &Wire,

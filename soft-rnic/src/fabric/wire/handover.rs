@@ -1,8 +1,8 @@
-//! Packets for other processes of the address that came to this one: a card may merge packets of several
-//! processes on receipt (GRO), and all go where the first one goes.
+//! Packets for other processes of the address that came to this one: a card may merge packets of
+//! several processes on receipt (GRO), and all go where the first one goes.
 //!
-//! The process that has them sends each again, in a datagram from the address to itself, which the kernel
-//! gives to the process that it is for:
+//! The process that has them sends each again, in a datagram from the address to itself, which the
+//! kernel gives to the process that it is for:
 //!
 //! ```text
 //!    0       4       8       10    11    12       28       30        32
@@ -10,10 +10,10 @@
 //!    base transport header| of the sender        | in its run
 //! ```
 //!
-//! Such a datagram counts only if it comes from the address and port of the device: only processes of
-//! this user can bind them. Each process hands over what is for others only, and no packet is handed over
-//! twice, so that none goes in circles: also where the kernel gives one to another process than the one that it
-//! is for. What the socket at the other end has no room for is lost.
+//! Such a datagram counts only if it comes from the address and port of the device: only processes
+//! of this user can bind them. Each process hands over what is for others only, and no packet is
+//! handed over twice, so that none goes in circles: also where the kernel gives one to another
+//! process than the one that it is for. What the socket at the other end has no room for is lost.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -33,8 +33,8 @@ const INDEX: u32 = 2;
 const HEADER: usize = 32;
 
 impl Wire {
-    /// Hands a packet over that is for a queue pair of another place, if it is for one; it is sent with what
-    /// the outbox has.
+    /// Hands a packet over that is for a queue pair of another place, if it is for one; it is sent
+    /// with what the outbox has.
     #[cold]
     pub(super) fn hand_over(&self, datagram: &Datagram<'_>, dest_qpn: u32) -> bool {
         let (place, local) = (slot_of(dest_qpn), self.port.local());
@@ -59,20 +59,20 @@ impl Wire {
         true
     }
 
-    /// Whether a datagram may have been handed over by another process of the address.
+    /// Reports whether a datagram may have been handed over by another process of the address.
     pub(super) fn may_be_handed_over(&self, datagram: &Datagram<'_>) -> bool {
         datagram.from == self.port.local() && self.place.is_some()
     }
 }
 
-/// The packet in a datagram that another process of the address has handed over, if it is one. (Processes
-/// may also reach each other over the network: `loopback=wire`.)
+/// The packet in a datagram that another process of the address has handed over, if it is one.
+/// (Processes may also reach each other over the network: `loopback=wire`.)
 #[cold]
 pub(super) fn handed_over(datagram: Datagram<'_>) -> Datagram<'_> {
     parse(datagram.bytes).unwrap_or(datagram)
 }
 
-/// Whether a datagram is a packet that is handed over to another process.
+/// Reports whether a datagram is a packet that is handed over to another process.
 pub(super) fn is_handed_over(bytes: &[u8]) -> bool {
     parse(bytes).is_some()
 }

@@ -1,7 +1,8 @@
 //! The processes of an address: how this one becomes one of them.
 //!
 //! 1. It waits for its turn: one process joins at a time.
-//! 2. It claims a place, which is a slot of the address's processes (`fabric::process::rendezvous`).
+//! 2. It claims a place, which is a slot of the address's processes
+//!    (`fabric::process::rendezvous`).
 //! 3. It asks a running member for the sockets. Where there is none it binds them.
 //! 4. It receives from the socket of its place, and serves others from now on.
 //!
@@ -26,13 +27,14 @@ use crate::udp::{Port, PortError};
 const PLACE_BITS: u32 = 5;
 /// Processes on an address at most.
 pub(crate) const PLACES: u32 = 1 << PLACE_BITS;
-/// How long a process waits for another one that joins.
+/// Longest time that a process waits for another one that joins.
 const TURN_WITHIN: Duration = Duration::from_secs(10);
-/// How long the sockets of processes that have ended may take to go, and between two looks.
+/// Longest time that the sockets of processes that have ended take to go, and time between two
+/// looks.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What a system says that lacks something, or does not permit it to this process: that stays so.
+/// Errors of a system that lacks something, or does not permit it to this process: that stays so.
 const LACKING: [Errno; 11] = [
     Errno::NOSYS,
     Errno::AFNOSUPPORT,
@@ -51,10 +53,10 @@ const LACKING: [Errno; 11] = [
 
 const _: () = assert!(PLACES as usize <= SHARED);
 
-/// What a process has that has joined.
+/// The port and the place of a process that has joined, and the others.
 pub(super) struct Joined {
     pub(super) port: Port,
-    /// Which of the processes this is, if there can be others.
+    /// The place of this process on the address, if there can be others.
     pub(super) place: Option<u32>,
     /// The others, if there can be any.
     pub(super) peers: Option<PeerProcesses>,

@@ -7,9 +7,9 @@
 //! 3. What a look finds of each device's address is compared with what was found before. The events
 //!    come from the difference, so that a change that is reverted at once has none.
 //!
-//! The socket and the thread see one network namespace: that of the first device. Ports in others stay
-//! as they are, active, and have no events. A child of fork begins anew when it opens a device: its
-//! parent's socket is not its own.
+//! The socket and the thread see one network namespace: that of the first device. Ports in others
+//! stay as they are, active, and have no events. A child of fork begins anew when it opens a
+//! device: its parent's socket is not its own.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
 use super::state::{Wire, ip_of};
 
-/// How long the thread takes no messages after it has taken some: changes come in groups, and a look takes
-/// the longer the more interfaces there are.
+/// Time in which the thread takes no messages after it has taken some: changes come in groups, and
+/// a look takes the longer the more interfaces there are.
 const PAUSE: Duration = Duration::from_millis(10);
 /// After how long it tries again what the system has refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A network namespace, as a file's number.
 type Namespace = (u64, u64);
 
-/// What watches the network for this process. A child of fork finds that of its parent.
+/// The watch of the network for this process. A child of fork finds that of its parent.
 static WATCH: Mutex<Option<Arc<Watch>>> = Mutex::new(None);
 
 /// The network namespace of this thread, if the system says.
@@ -51,7 +51,8 @@ pub(super) fn begin(device: &Arc<Device>) {
     }
 }
 
-/// What watches the network for this process: it is made, and its thread started, where there is none yet.
+/// Returns the watch of the network for this process: it is made, and its thread started, where
+/// there is none yet.
 fn watch_of(
     known: &mut Option<Arc<Watch>>,
     process: u32,
@@ -71,7 +72,8 @@ pub(super) struct Watch {
     process: u32,
     /// The network namespace that it tells of.
     namespace: Option<Namespace>,
-    /// Those in the namespace. It is locked during a look, until all of them know what it has found.
+    /// Those in the namespace. It is locked during a look, until all of them know what it has
+    /// found.
     devices: Mutex<Vec<Arc<Device>>>,
 }
 
@@ -136,8 +138,8 @@ impl Watch {
 /// A look has found this of a device's address.
 pub(super) fn update(device: &Device, wire: &Wire, found: AddressState) {
     let (events, has_changed) = wire.port_state.update(ip_of(&wire.gid), found);
-    // Runs may have been refused for want of the address, or by another interface. An interface that always
-    // refuses them does not see them tried again when others change.
+    // Runs may have been refused for want of the address, or by another interface. An interface
+    // that always refuses them does not see them tried again when others change.
     if has_changed && !wire.port_state.is_down() {
         wire.tx.lock().cut_again();
     }

@@ -1,9 +1,10 @@
 //! Pages of a requester's own memory, if that is on demand.
 //!
-//! The lock of the send queue is held while a request is looked at, and the threads that take packets need it.
-//! So a request whose pages are not there yet is not sent: a thread has them brought, and then goes on with the queue. A
-//! packet whose page has gone again since is left out, and a response to such a page dropped: both count as lost, and
-//! the request is sent again by the timer.
+//! The lock of the send queue is held while a request is looked at, and the threads that take
+//! packets need it. So a request whose pages are not there yet is not sent: a thread has them
+//! brought, and then goes on with the queue. A packet whose page has gone again since is left out,
+//! and a response to such a page dropped: both count as lost, and the request is sent again by the
+//! timer.
 
 use std::sync::Arc;
 
@@ -19,10 +20,10 @@ use crate::objects::state::Qp;
 use crate::objects::wqe::Request;
 use crate::reason::Reason;
 
-/// When a request is looked at again for which no thread was free.
+/// Time in nanoseconds after which a request is looked at again for which no thread was free.
 pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
 
-/// Why a request is not sent.
+/// The reason that a request is not sent.
 pub(super) enum Unsent {
     /// Its pages are not there yet.
     Later,
@@ -56,7 +57,7 @@ impl OwnPages {
 }
 
 impl Qp {
-    /// Whether the memory of a request can be accessed, without waiting for it.
+    /// Checks that the memory of a request can be accessed, without waiting for it.
     #[inline]
     pub(super) fn check_local(
         self: &Arc<Qp>,
@@ -80,7 +81,8 @@ impl Qp {
         found.map(drop)
     }
 
-    /// Whether bytes of a request's memory can be copied without waiting for their pages, or have gone.
+    /// Reports whether bytes of a request's memory can be copied without waiting for their pages;
+    /// true also if these have gone.
     #[inline]
     pub(super) fn may_copy(
         self: &Arc<Qp>,

@@ -17,19 +17,21 @@ use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
 use crate::udp::{Captured, Datagram, Outbox, Port};
 
-/// Packets that a connection has in flight at least, before it sends more, where its last run is held back until
-/// it is full. A program that posts one message after the other has each of them sent with fewer calls: a
-/// message of 64 KiB has one packet more than a run. The run goes at the latest with the second poll that finds
-/// it, when a completion queue is armed, or when the device's thread looks.
+/// Packets that a connection has in flight at least, before it sends more, where its last run is
+/// held back until it is full. A program that posts one message after the other has each of them
+/// sent with fewer calls: a message of 64 KiB has one packet more than a run. The run goes at the
+/// latest with the second poll that finds it, when a completion queue is armed, or when the
+/// device's thread looks.
 pub(super) const HOLDS_FROM: u64 = 16;
-/// Times that a thread waits for room to send, and how long, before what nothing sends again is lost.
+/// Times that a thread waits for room to send, and how long, before what nothing sends again is
+/// lost.
 const WAITS: u32 = 10;
 const A_WAIT: Duration = Duration::from_millis(1);
 
 impl Wire {
-    /// Puts a packet into the outbox. `fill` writes the payload; it is given the CRC-32 before the payload,
-    /// and says that behind it. The packet is lost if there is no room although what was there has been
-    /// sent.
+    /// Puts a packet into the outbox. `fill` writes the payload; it is given the CRC-32 before the
+    /// payload, and says that behind it. The packet is lost if there is no room although what was
+    /// there has been sent.
     pub(super) fn put<E>(
         &self,
         tx: &mut Outbox,
@@ -72,7 +74,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Captures a packet that has come, if that was asked for: with the identification that its ICRC fits.
+    /// Captures a packet that has come, if that was asked for: with the identification that its
+    /// ICRC fits.
     pub(super) fn capture_received(&self, datagram: &Datagram<'_>, to: SocketAddr) {
         let Some(capture) = &self.capture else { return };
         let &Datagram { from, marks, bytes, nth, .. } = datagram;
@@ -84,7 +87,7 @@ impl Wire {
         capture.record(&Captured { from, to, marks, id, bytes });
     }
 
-    /// Whether there is room for a packet to `path`, if what is in the outbox is sent.
+    /// Reports whether there is room for a packet to `path`, if what is in the outbox is sent.
     pub(super) fn has_room(&self, path: &Path) -> bool {
         let mut tx = self.tx.lock();
         let has_room = |tx: &Outbox| tx.has_room(path.peer, path.marks, MAX_PACKET);
@@ -109,8 +112,9 @@ impl Wire {
         self.answered_ns.store(clock::now(), Ordering::Relaxed);
     }
 
-    /// The outbox for a packet that nothing sends again: with room for it, once the socket has some, if that
-    /// is soon. No other lock is held meanwhile but that of a send queue: `writer` lets go of its.
+    /// The outbox for a packet that nothing sends again: with room for it, once the socket has
+    /// some, if that is soon. No other lock is held meanwhile but that of a send queue: `writer`
+    /// lets go of its.
     pub(super) fn make_room<'w>(
         &'w self,
         tx: Guard<'w, Outbox>,
@@ -126,8 +130,8 @@ impl Wire {
         self.tx.lock()
     }
 
-    /// Sends what is in the outbox until that is enough; where the socket is full, this thread waits for it,
-    /// unless one has waited before in vain. Whether it is enough.
+    /// Sends what is in the outbox until that is enough; where the socket is full, this thread
+    /// waits for it, unless one has waited before in vain. Whether it is enough.
     pub(super) fn flush_until(&self, is_enough: impl Fn(&Outbox) -> bool) -> bool {
         let mut waits = 0..WAITS;
         loop {
@@ -204,7 +208,7 @@ pub(super) fn add(count: &AtomicU64, n: u64) {
 /// All of a partition key but whether its holder is a full member.
 const MEMBERS: u16 = 0x7fff;
 
-/// Whether a packet with this key is of the partition that all are members of.
+/// Reports whether a packet with this key is of the partition that all are members of.
 pub(super) fn is_of_partition(pkey: u16) -> bool {
     pkey & MEMBERS == DEFAULT_PKEY & MEMBERS
 }

@@ -1,13 +1,14 @@
 //! Pages of on-demand memory that requests of peers need.
 //!
-//! A page may be slow to come: from a disk, or from a thread of the program (`userfaultfd`). The threads that
-//! take packets do not wait for it: they ask the kernel whether the pages are there, and if not, another
-//! thread has them brought, and the request is not executed. Its peer gets an RNR NAK, and sends it again
-//! later; what is not reliable is dropped.
+//! A page may be slow to come: from a disk, or from a thread of the program (`userfaultfd`). The
+//! threads that take packets do not wait for it: they ask the kernel whether the pages are there,
+//! and if not, another thread has them brought, and the request is not executed. Its peer gets an
+//! RNR NAK, and sends it again later; what is not reliable is dropped.
 //!
-//! A peer can ask for the pages of one request a queue pair at once, and all queue pairs of its address for those
-//! of two (`WORKERS_PER_PEER`), which two threads bring, [`BROUGHT_AT_ONCE`] bytes with each call, as long as the queue pair
-//! receives. All peers together occupy 32 threads (`WORKERS`), on which nothing else relies.
+//! A peer can ask for the pages of one request a queue pair at once, and all queue pairs of its
+//! address for those of two (`WORKERS_PER_PEER`), which two threads bring, [`BROUGHT_AT_ONCE`]
+//! bytes with each call, as long as the queue pair receives. All peers together occupy 32 threads
+//! (`WORKERS`), on which nothing else relies.
 //!
 //! [`BROUGHT_AT_ONCE`]: crate::objects::paging::BROUGHT_AT_ONCE
 
@@ -23,12 +24,12 @@ use crate::objects::state::Device;
 
 use super::state::Path;
 
-/// Bytes whose pages are looked at when a request names them: the kernel walks a thousand pages in some
-/// tens of microseconds. Those of a longer request are brought whenever it comes, and looked at packet by
-/// packet.
+/// Bytes whose pages are looked at when a request names them: the kernel walks a thousand pages in
+/// some tens of microseconds. Those of a longer request are brought whenever it comes, and looked
+/// at packet by packet.
 pub(super) const LOOKED_AT: usize = 4 << 20;
 
-/// Which pages a queue pair's peer may access, and having others brought.
+/// Looks for the pages that a queue pair's peer may access, and has others brought.
 #[derive(Debug)]
 pub(super) struct Paging<'p> {
     pub(super) asked: &'p mut Option<Arc<Asked>>,
@@ -39,8 +40,8 @@ pub(super) struct Paging<'p> {
     pub(super) resumes: Option<(Weak<Device>, u32)>,
 }
 
-/// A number for a peer's address. (Those of two may be equal: then they have two threads together, as all have
-/// that send datagrams.)
+/// A number for a peer's address. (Those of two may be equal: then they have two threads together,
+/// as all have that send datagrams.)
 pub(super) fn peer_of(path: Option<&Path>) -> i32 {
     let mut hasher = DefaultHasher::new();
     path.map(|path| path.peer.ip()).hash(&mut hasher);
@@ -48,14 +49,14 @@ pub(super) fn peer_of(path: Option<&Path>) -> i32 {
 }
 
 impl Paging<'_> {
-    /// Whether pieces can be accessed without waiting for their pages. If not, the pages are on their way,
-    /// unless the peer has as many on their way as it may.
+    /// Reports whether pieces can be accessed without waiting for their pages. If not, the pages
+    /// are on their way, unless the peer has as many on their way as it may.
     pub(super) fn look(&mut self, pieces: &[Span<'_>], is_written: bool) -> Presence {
         self.look_for(pieces, || pieces.to_vec(), is_written)
     }
 
-    /// As [`look`](Self::look), of a part of what is brought. Other parts of that have the same answer: one that only
-    /// the part had would be forgotten when the next one is looked at.
+    /// As [`look`](Self::look), of a part of what is brought. Other parts of that have the same
+    /// answer: one that only the part had would be forgotten when the next one is looked at.
     pub(super) fn look_for<'s>(
         &mut self,
         pieces: &[Span<'s>],
@@ -87,7 +88,8 @@ impl Paging<'_> {
         }
     }
 
-    /// Has pages brought, if a thread is free. (It may have to be started, once: packets wait for that.)
+    /// Has pages brought, if a thread is free. (It may have to be started, once: packets wait for
+    /// that.)
     #[cold]
     fn ask(&mut self, needed: Needed) {
         let Some(reservation) = self.workers.reserve(self.peer) else { return };
@@ -110,7 +112,7 @@ impl Paging<'_> {
     }
 }
 
-/// Whether all pages are there; `None` if the kernel does not say, or they are too many.
+/// Reports whether all pages are there; `None` if the kernel does not say, or they are too many.
 fn look_at(pieces: &[Span<'_>], is_written: bool) -> Option<bool> {
     if pieces.iter().map(|piece| piece.len()).sum::<usize>() > LOOKED_AT {
         return None;

@@ -1,5 +1,5 @@
-//! What the port of a device says of its network: whether the interface has the address and is running,
-//! and the path MTU that its MTU permits.
+//! The state of a device's port: whether the interface has the address and is running, and the path
+//! MTU that its MTU permits.
 //!
 //! ```text
 //!                 an interface has it                  it is gone
@@ -7,8 +7,8 @@
 //!                                       (running or not)
 //! ```
 //!
-//! As in the kernel, the GID goes with the address ([`IBV_EVENT_GID_CHANGE`](ibv_event_type)), and the port
-//! is down while the interface is not running, or has no address.
+//! As in the kernel, the GID goes with the address ([`IBV_EVENT_GID_CHANGE`](ibv_event_type)), and
+//! the port is down while the interface is not running, or has no address.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,11 +19,11 @@ use verbs_sys::ibv_event_type;
 
 use crate::udp::AddressState;
 
-/// What is known of the address.
+/// The state of the address, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Seen {
-    /// No interface has had it since the device was opened: a route leads here. Nothing is known of the
-    /// interface; the port is active.
+    /// No interface has had it since the device was opened: a route leads here. Nothing is known of
+    /// the interface; the port is active.
     #[default]
     Unlisted,
     /// An interface has it.
@@ -33,7 +33,7 @@ pub(crate) enum Seen {
 }
 
 impl Seen {
-    /// What is known after a look that has found this.
+    /// Returns the state that is known after a look that has found this.
     fn then(self, found: AddressState) -> Seen {
         match (found, self) {
             (AddressState::Present { is_running, .. }, _) => Seen::Present { is_running },
@@ -50,7 +50,8 @@ impl Seen {
         matches!(self, Seen::Unlisted | Seen::Present { is_running: true })
     }
 
-    /// The events of a change, in order: a program that learns that the port is active finds its GID.
+    /// The events of a change, in order: a program that learns that the port is active finds its
+    /// GID.
     fn events_until(self, after: Seen) -> [Option<ibv_event_type>; 2] {
         let (gid, port) =
             (self.has_gid() != after.has_gid(), self.is_active() != after.is_active());
@@ -65,7 +66,7 @@ impl Seen {
 /// The state of a device's port. It changes with one look at the interfaces at a time.
 #[derive(Debug)]
 pub(crate) struct PortState {
-    /// What is known, and what the last look has found.
+    /// The state that is known, and the one that the last look has found.
     seen: Mutex<(Seen, AddressState)>,
     /// The path MTU's code (`ibv_mtu`).
     mtu_code: AtomicU32,
@@ -83,7 +84,7 @@ impl PortState {
         !self.seen.lock().0.is_active()
     }
 
-    /// Whether an interface has the address.
+    /// Reports whether the port has its GID: no look has found the address gone.
     pub(crate) fn has_gid(&self) -> bool {
         self.seen.lock().0.has_gid()
     }
@@ -99,8 +100,8 @@ impl PortState {
         128 << self.mtu_code()
     }
 
-    /// A look at the interfaces has found this of the address: the events, and whether it differs from
-    /// what the look before has found.
+    /// A look at the interfaces has found this of the address: the events, and whether it differs
+    /// from what the look before has found.
     pub(crate) fn update(
         &self,
         ip: IpAddr,

@@ -23,22 +23,22 @@ use super::state::{Late, PacketFaults, Rx, Wire};
 pub(super) const ROUNDS: u32 = 4;
 /// Polls that find the receive lock taken, before this thread yields.
 const YIELD_AFTER: u32 = 64;
-/// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps. Nor do they take
-/// longer, beside the last of them: packets may come as fast as they are taken.
+/// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps. Nor do
+/// they take longer, beside the last of them: packets may come as fast as they are taken.
 pub(super) const DRAIN: u32 = 256;
 pub(super) const DRAIN_NS: u64 = 1_000_000;
-/// How long the device's thread stays away from a device that is polled, at first, and after it has
-/// been polled each time.
+/// Pauses of the device's thread while the device is polled: the first one, and the longest; each
+/// is twice as long as the one before.
 pub(super) const AWAY: Duration = Duration::from_micros(100);
 pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
 
-/// What a look takes.
+/// The packets that a look takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Look {
     /// Packets to the device's own address.
     Own,
-    /// Packets to groups as well. If it may defer, it leaves acknowledgements to what the program sends
-    /// next, or to the next call: they take time before a reply.
+    /// Packets to groups as well. If it may defer, it leaves acknowledgements to what the program
+    /// sends next, or to the next call: they take time before a reply.
     Whole { may_defer: bool },
 }
 
@@ -70,8 +70,8 @@ fn wait_for_holder(wire: &Wire) {
     }
 }
 
-/// What the timer does before a deadline counts: the answer may have come. A thread that polls has
-/// taken it mostly, and is not to find the lock taken for nothing.
+/// Takes packets before the timer lets a deadline count: the answer may have come. A thread that
+/// polls has mostly taken it, and is not to find the lock taken for nothing.
 #[cold]
 pub(crate) fn catch_up(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
@@ -87,9 +87,9 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
     }
 }
 
-/// What a queue pair that was reset does before it can be connected again: packets that have come for
-/// the connection that has ended are dropped. Those to groups wait elsewhere, and are of no connection. No
-/// lock is held.
+/// Takes the packets that have come, before a queue pair that was reset can be connected again:
+/// those for the connection that has ended are dropped. Those to groups wait elsewhere, and are of
+/// no connection. No lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
     // What comes to a child of fork is its parent's.
@@ -115,7 +115,7 @@ pub(super) fn look_on(now: impl Fn() -> u64, mut look: impl FnMut() -> bool) {
     let _ = (0..DRAIN).all(|_| look() && now().saturating_sub(begun) <= DRAIN_NS);
 }
 
-/// What a queue pair that ends does first: it acknowledges messages that the program has seen, so that the peer
+/// Acknowledges, before a queue pair ends, the messages that the program has seen, so that the peer
 /// does not report them as lost.
 #[cold]
 pub(crate) fn settle(qp: &Arc<Qp>) {
@@ -132,8 +132,8 @@ pub(crate) fn settle(qp: &Arc<Qp>) {
     deferred.run();
 }
 
-/// Takes what has come; whether there may be more to do. Connections come first, and are answered before
-/// groups have their turn.
+/// Takes what has come; whether there may be more to do. Connections come first, and are answered
+/// before groups have their turn.
 pub(super) fn progress(
     device: &Arc<Device>,
     wire: &Wire,
@@ -161,8 +161,8 @@ pub(super) fn progress(
     has_more
 }
 
-/// Takes what has come to the device's own address, and does what follows from it; whether there may be
-/// more.
+/// Takes what has come to the device's own address, and does what follows from it; whether there
+/// may be more.
 pub(super) fn take_own(
     device: &Arc<Device>,
     wire: &Wire,
@@ -237,7 +237,8 @@ fn flush_held(wire: &Wire, left: &mut u64) {
     }
 }
 
-/// A program has armed a completion queue, and may wait for its event: nothing is held back any more.
+/// A program has armed a completion queue, and may wait for its event: nothing is held back any
+/// more.
 #[cold]
 pub(crate) fn before_waiting(device: &Device) {
     let Some(wire) = device.wire() else { return };
@@ -267,8 +268,8 @@ fn answer(
 const OVERTAKE: u64 = 4;
 
 impl PacketFaults {
-    /// Has `take` called for what the network lets through: not at all, once, twice, or later. Packets to
-    /// one address overtake each other.
+    /// Has `take` called for what the network lets through: not at all, once, twice, or later.
+    /// Packets to one address overtake each other.
     pub(super) fn strike(
         &mut self,
         late: &mut Option<(Late, u32)>,

@@ -33,7 +33,7 @@ fn kind_of(wqe: &wqe::Wqe) -> Option<Kind> {
     })
 }
 
-/// What is behind the first bytes of a list.
+/// Returns the pieces of a list behind its first `skip` bytes.
 pub(super) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
     list.iter().filter_map(move |span| {
         let before = skip.min(span.len());
@@ -48,8 +48,8 @@ pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
     unsafe { Span::private(payload.as_ptr().cast_mut(), payload.len()) }
 }
 
-/// Copies the payload of a packet out of the memory of its request, if that is still there. The CRC-32
-/// behind it.
+/// Copies the payload of a packet out of the memory of its request, if that is still there. The
+/// CRC-32 behind it.
 ///
 /// # Safety
 /// The list was checked, and the lock of the send queue is held since.
@@ -60,11 +60,13 @@ pub(super) unsafe fn copy_payload(
 ) -> Result<u32, Reason> {
     let from = behind(local.as_slice(), packet.offset as usize);
     if local.on_demand {
-        // SAFETY: the caller's promise.
+        // SAFETY: `local` was checked, and the lock of the send queue is held since: this
+        // function's contract (see # Safety). `to` is borrowed.
         unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
             .map_err(|_gone| Reason::LocalGone)?;
         return Ok(sum(to, crc));
     }
-    // SAFETY: the caller's promise; programs access it atomically only.
+    // SAFETY: `local` was checked, and the lock of the send queue, for which deregistration waits,
+    // is held since: this function's contract (see # Safety). Programs access it atomically only.
     Ok(unsafe { copy_summed(to, from, crc) })
 }

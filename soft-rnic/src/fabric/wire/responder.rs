@@ -29,7 +29,7 @@ use super::paging::{Paging, peer_of};
 use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
-/// What a request has left to be said to its peer.
+/// The answer that is still owed to the peer of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owed {
     Nothing,
@@ -39,12 +39,12 @@ pub(super) enum Owed {
     Nak,
 }
 
-/// The receiving side of a queue pair, from the first request of a run on. To take the lock for each
-/// packet would cost more than the packet: an atomic exchange waits until the bytes before it, which were
-/// copied to memory that is in no cache, are there.
+/// The receiving side of a queue pair, from the first request of a run on. To take the lock for
+/// each packet would cost more than the packet: an atomic exchange waits until the bytes before it,
+/// which were copied to memory that is in no cache, are there.
 pub(super) type Held<'q> = Option<Guard<'q, state::Responder>>;
 
-/// What the requests of one batch share.
+/// The buffers and the allowance that the requests of one batch share.
 pub(super) struct Answering {
     pub(super) buffers: Buffers,
     pub(super) allowance: Allowance,
@@ -210,8 +210,8 @@ impl Qp {
             Machine::Reliable(machine) if machine.has_response() => Owed::Answer,
             _ => Owed::Nothing,
         };
-        // Relaxed: a thread that replies has seen the completion, which is published behind it. (Most find
-        // it set: the line is others' to read.)
+        // Relaxed: a thread that replies has seen the completion, which is published behind it.
+        // (Most find it set: the line is others' to read.)
         if owed != Owed::Nothing && !self.owes_response.load(Ordering::Relaxed) {
             self.owes_response.store(true, Ordering::Relaxed);
         }
@@ -245,7 +245,7 @@ impl Qp {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What requests act on, and the machine that says how.
+    /// Returns the objects that requests act on, and the machine that says how.
     pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
         responder: &'h mut state::Responder,
@@ -298,7 +298,7 @@ impl Qp {
         deferred.push(WorkItem::Flush(Arc::clone(self)));
     }
 
-    /// Whether the peer is still to be answered.
+    /// Reports whether the peer is still to be answered.
     pub(super) fn owes_response(&self) -> bool {
         // Acquire: what is not owed any more is in the outbox.
         self.owes_response.load(Ordering::Acquire)

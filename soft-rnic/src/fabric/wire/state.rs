@@ -1,4 +1,4 @@
-//! What a device on the network has, and a queue pair on it.
+//! The state of a device on the network, and of a queue pair on it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ use host::random::Random;
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) port: Port,
-    /// Which of the processes on the address this is, if there can be others.
+    /// The place of this process on the address, if there can be others.
     pub(crate) place: Option<u32>,
     /// Further source ports.
     pub(crate) send_ports: SendPorts,
@@ -50,15 +50,16 @@ pub(crate) struct Wire {
     pub(crate) has_ecn: bool,
     pub(crate) rx: Padded<Lock<Rx>>,
     pub(crate) tx: Padded<Lock<Outbox>>,
-    /// A thread has waited for room to send in vain, and nothing was sent since. It is written under the lock
-    /// of `tx`.
+    /// A thread has waited for room to send in vain, and nothing was sent since. It is written
+    /// under the lock of `tx`.
     pub(crate) is_stuck: AtomicBool,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,
     /// Counts polls that found the receive lock taken.
     pub(crate) missed: AtomicU32,
-    /// The device's thread looks again after two pauses of at most [`LONGEST_AWAY`](super::progress::LONGEST_AWAY):
-    /// a poll may come just after it has asked whether there was one. It is cleared under the lock of `rx`.
+    /// The device's thread looks again after two pauses of at most
+    /// [`LONGEST_AWAY`](super::progress::LONGEST_AWAY): a poll may come just after it has asked
+    /// whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
@@ -67,19 +68,19 @@ pub(crate) struct Wire {
     pub(crate) workers: Arc<Workers>,
     /// Threads that wait for pages of requesters' own memory.
     pub(crate) own_workers: Arc<Workers>,
-    /// When a peer was answered last.
+    /// Time at which a peer was answered last.
     pub(crate) answered_ns: AtomicU64,
     /// Queue pairs that have ended, the oldest first.
     pub(crate) departed: Mutex<VecDeque<Departed>>,
     pub(crate) counts: Counts,
     pub(crate) memberships: Memberships,
-    /// What speaks for the reason if a peer does not answer.
+    /// Symptoms that speak for the reason if a peer does not answer.
     pub(crate) symptoms: Symptoms,
-    /// Where its packets are written to, if that was asked for.
+    /// The capture that its packets are written to, if that was asked for.
     pub(crate) capture: Option<Capture>,
 }
 
-/// What a process that exits asks of the device's thread, and what that says.
+/// The request of a process that exits to the device's thread, and the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     pub(crate) is_asked: AtomicBool,
@@ -96,7 +97,7 @@ pub(crate) struct Departed {
     pub(crate) until_ns: u64,
 }
 
-/// What a READ has read that may be asked for again.
+/// The bytes that a READ has read, which may be asked for again.
 #[derive(Debug)]
 pub(crate) struct KeptRead {
     pub(crate) rkey: u32,
@@ -113,7 +114,7 @@ impl KeptRead {
     }
 }
 
-/// What receives.
+/// The receiving side of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
     pub(crate) inbox: Inbox,
@@ -125,7 +126,7 @@ pub(crate) struct Rx {
     pub(crate) resuming: Vec<u32>,
     /// The run that a look has left in the outbox, for packets that may join it.
     pub(crate) left_run: u64,
-    /// What the network does to packets that come, if it is to do something.
+    /// Faults of the network, applied to packets that come; `None` if it has none.
     pub(crate) faults: Option<PacketFaults>,
     /// A packet that others overtake, and how many will.
     pub(crate) late: Option<(Late, u32)>,
@@ -134,8 +135,8 @@ pub(crate) struct Rx {
 /// The memberships of this process in multicast groups.
 #[derive(Debug, Default)]
 pub(crate) struct Memberships {
-    /// Held while one begins or ends. The number of the interface that they are known to be on: each is of
-    /// one interface, and ends with it.
+    /// Held while one begins or ends. The number of the interface that they are known to be on:
+    /// each is of one interface, and ends with it.
     pub(crate) changing: Mutex<Option<u32>>,
     /// Readable while a socket of a group is: made for the first one.
     pub(crate) ready: OnceLock<OwnedFd>,
@@ -146,7 +147,7 @@ pub(crate) struct Memberships {
 pub(crate) struct GroupSockets {
     /// At most [`MAX_WIRE_GROUPS`](crate::limits::MAX_WIRE_GROUPS).
     pub(crate) all: Vec<GroupSocket>,
-    /// What sockets that are closed had no room for.
+    /// Number of packets for which sockets that are closed now had no room.
     pub(crate) dropped: u32,
 }
 
@@ -168,7 +169,7 @@ impl GroupSockets {
     }
 }
 
-/// What the network does to packets, drawn from a seed.
+/// Faults of the network, drawn from a seed.
 #[derive(Debug)]
 pub(crate) struct PacketFaults {
     pub(crate) network: NetworkFaults,
@@ -185,8 +186,8 @@ pub(crate) struct Late {
     pub(crate) was_handed_over: bool,
 }
 
-/// Packets. What is counted for each has one writer at a time, which holds the lock of what receives, or
-/// of what sends.
+/// Packets. What is counted for each has one writer at a time, which holds the lock of what
+/// receives, or of what sends.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) received: AtomicU64,
@@ -211,7 +212,7 @@ pub(crate) struct Counts {
     pub(crate) cnp_ignored: AtomicU64,
 }
 
-/// Where the packets of a connection go.
+/// The path of a connection's packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
     pub(crate) peer: SocketAddr,
@@ -222,7 +223,7 @@ pub(crate) struct Path {
     pub(crate) flow: Flow,
 }
 
-/// What a connection sends with.
+/// The sending side of a connection.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a queue pair has it in a box")]
 pub(crate) enum WireSq {
@@ -231,7 +232,7 @@ pub(crate) enum WireSq {
 }
 
 impl Counts {
-    /// Whether packets have come again, or behind a gap: the network loses some.
+    /// Reports whether packets have come again, or behind a gap: the network loses some.
     pub(crate) fn tell_of_loss(&self) -> bool {
         // Relaxed: statistics.
         [&self.duplicates, &self.out_of_sequence].iter().any(|n| n.load(Ordering::Relaxed) > 0)
@@ -239,8 +240,8 @@ impl Counts {
 }
 
 impl Wire {
-    /// Whether this process is a child of fork: it shares the sockets with the one that has opened the device,
-    /// whose threads may have held any lock at the fork. It leaves both alone.
+    /// Reports whether this process is a child of fork: it shares the sockets with the one that has
+    /// opened the device, whose threads may have held any lock at the fork. It leaves both alone.
     pub(super) fn is_inherited(&self) -> bool {
         self.process != std::process::id()
     }
@@ -289,7 +290,7 @@ impl WireSq {
     }
 }
 
-/// What a send queue knows of its requests' pages.
+/// The state of the pages of a send queue's requests.
 #[derive(Debug, Default)]
 pub(crate) struct OwnPages {
     pub(crate) asked: Option<Arc<Asked>>,
@@ -304,16 +305,18 @@ pub(crate) struct OwnPages {
 pub(crate) struct Reliable {
     pub(crate) machine: Requester<Vec<SendSlot>>,
     pub(crate) path: Path,
-    /// Which request of the machine the head of the queue is.
+    /// Index in the machine of the request at the head of the queue.
     pub(crate) first: u64,
-    /// A request, by its index in the machine, whose own memory has gone: it fails when it is the head.
+    /// A request, by its index in the machine, whose own memory has gone: it fails when it is the
+    /// head.
     pub(crate) lost: Option<u64>,
     /// The deadline that is armed: its token, and when.
     pub(crate) armed: Option<(u64, u64)>,
     pub(crate) own: OwnPages,
-    /// What packets have carried, if the process is checked.
+    /// Hashes of what packets have carried, if the process is checked.
     pub(crate) packets: Option<Packets>,
-    /// The oldest packet without an answer when some were last to be sent again, if the process is traced.
+    /// The oldest packet without an answer when some were last to be sent again, if the process is
+    /// traced.
     pub(crate) waits_at: Option<Psn>,
 }
 
@@ -325,7 +328,7 @@ impl Reliable {
     }
 }
 
-/// What receives.
+/// The receiving machine of each transport.
 #[derive(Debug)]
 pub(crate) enum Machine {
     Reliable(Responder<Vec<ResponseSlot>>),
@@ -337,21 +340,21 @@ pub(crate) enum Machine {
 #[derive(Debug)]
 pub(crate) struct WireRq {
     pub(crate) machine: Machine,
-    /// Of a connection.
+    /// The path to the peer of a connection.
     pub(crate) path: Option<Path>,
     /// The receive request that was taken for the message that is coming.
     pub(crate) taken: Option<Taken>,
     /// A packet of the peer has come.
     pub(crate) is_established: bool,
-    /// When packets that have met congestion are answered.
+    /// The state that limits the notifications for packets that have met congestion.
     pub(crate) point: NotificationPoint,
     pub(crate) kept: KeptReads,
     /// Pages that a thread brings for the next request, or has brought.
     pub(crate) asked: Option<Arc<Asked>>,
 }
 
-/// The last short READs of a peer. It may ask again when the response was lost, and their region have
-/// ended meanwhile: the bytes that were sent then are still the right answer.
+/// The last short READs of a peer. It may ask again when the response was lost, and their region
+/// have ended meanwhile: the bytes that were sent then are still the right answer.
 #[derive(Debug, Default)]
 pub(crate) struct KeptReads {
     /// The one after the newest is the oldest.
@@ -380,7 +383,7 @@ impl KeptReads {
         kept.bytes.extend_from_slice(read);
     }
 
-    /// What was read there last.
+    /// Finds the bytes that were read there last.
     pub(crate) fn find(&self, rkey: u32, va: u64, length: u32) -> Option<&[u8]> {
         let (newer, older) = self.all.split_at((self.newest + 1).min(self.all.len()));
         newer.iter().rev().chain(older.iter().rev()).find_map(|read| read.part(rkey, va, length))

@@ -1,4 +1,4 @@
-//! What a device meets that explains, later, why a peer does not answer.
+//! Symptoms that a device meets, and that explain later why a peer does not answer.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use host::sync::Mutex;
 use rustix::io::Errno;
 
-/// What a device has met that speaks for the reason if a peer does not answer.
+/// The symptoms that a device has met: they speak for the reason if a peer does not answer.
 #[derive(Debug, Default)]
 pub(crate) struct Symptoms {
     /// The error of a packet that was not sent; 0 if there was none.

@@ -1,4 +1,4 @@
-//! What requests of a peer act on: receive requests, regions and windows.
+//! The objects that requests of a peer act on: receive requests, regions and windows.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use super::state::{KeptReads, Taken};
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
 pub(super) struct Here<'h, 'a> {
     pub(super) qp: &'a Arc<Qp>,
-    /// What its attributes permit, and how many READs and atomics at once.
+    /// The access that its attributes permit, and the number of READs and atomics at once.
     pub(super) rights: (u32, u32),
     pub(super) dest_qpn: u32,
     pub(super) qkey: u32,
@@ -45,7 +45,7 @@ pub(super) struct Here<'h, 'a> {
     /// The payload of the next response.
     pub(super) payload: &'h mut Vec<u8>,
     pub(super) paging: Paging<'h>,
-    /// Of a datagram: the queue pair that has sent it, and the header in front of it.
+    /// The queue pair that has sent a datagram, and the header in front of it.
     pub(super) datagram: Option<(u32, Grh)>,
     /// The reason if a request was refused.
     pub(super) denied: Option<Reason>,
@@ -81,7 +81,7 @@ fn find_rare<'s>(
     mrs.check_mw(room.hold(), rkey, asked, (va, len), access).ok_or(Refusal::Access)
 }
 
-/// What is wrong with pages.
+/// Turns the presence of pages into the result of an access.
 fn judge(presence: Presence) -> Result<(), AccessError> {
     match presence {
         Presence::There => Ok(()),
@@ -93,10 +93,11 @@ fn judge(presence: Presence) -> Result<(), AccessError> {
 /// Copies between memory of ours and what a request names.
 ///
 /// # Safety
-/// What the request names was checked, under a lock that deregistration waits for; programs access it
-/// atomically only.
+/// What the request names was checked, under a lock that deregistration waits for; programs access
+/// it atomically only.
 unsafe fn copy(may_be_gone: bool, to: Span<'_>, from: Span<'_>) -> Result<(), Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the memory that the request names was checked under a lock that deregistration waits
+    // for, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
             true => on_demand::copy(&[to], core::iter::once(from)).map_err(|_gone| Refusal::Access),
@@ -117,7 +118,8 @@ unsafe fn change(
     word: Span<'_>,
     change: impl FnOnce(&AtomicU64) -> u64,
 ) -> Result<u64, Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `word` was checked under a lock that deregistration waits for, is at a multiple of
+    // eight, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
             true => on_demand::exchange(word, change).map_err(|_gone| Refusal::Access),
@@ -184,8 +186,8 @@ impl Here<'_, '_> {
         self.writer.push(&self.qp.recv_cq, &completion, None, self.deferred);
     }
 
-    /// What is taken of a request, and its room behind what precedes the payload; `None` if it has no
-    /// room for that: it stays.
+    /// Returns the part of a receive request that is kept, and its room behind what precedes the
+    /// payload; `None` if it has no room for that: it stays.
     fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
         let kept = keep(request, before);
         if kept.is_none() && self.qp.is_watched {
@@ -195,7 +197,8 @@ impl Here<'_, '_> {
     }
 }
 
-/// What is taken of a request, and its room behind so many bytes.
+/// Returns the part of a receive request that is kept, and its room behind the first `before`
+/// bytes.
 fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
     let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
@@ -347,8 +350,8 @@ impl Target for Here<'_, '_> {
         if may_be_gone {
             judge(self.paging.look(&[to], true))?;
         }
-        // SAFETY: it was just checked, under the lock that deregistration waits for; programs access
-        // it atomically only.
+        // SAFETY: it was just checked, under the lock that deregistration waits for; programs
+        // access it atomically only.
         Ok(unsafe { copy(may_be_gone, to, span_of(payload)) }?)
     }
 

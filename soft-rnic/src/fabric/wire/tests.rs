@@ -40,8 +40,8 @@ use crate::udp::{Datagram, Marks};
 
 const PEER_QPN: u32 = 0x77;
 
-/// A connected queue pair whose peer is a socket of the test's. Packets are taken by the test alone:
-/// it holds what receives.
+/// A connected queue pair whose peer is a socket of the test's. Packets are taken by the test
+/// alone: it holds what receives.
 struct Rig {
     device: Arc<Device>,
     object: Arc<Qp>,
@@ -80,12 +80,12 @@ impl Rig {
         }
     }
 
-    /// What the completion queue has now.
+    /// Takes the completions that the completion queue has now.
     fn completed(&self) -> Vec<(u64, ibv_wc_status)> {
         let mut all = Vec::new();
         // SAFETY: zeroes are a completion; there is room for one.
         let mut wc: ibv_wc = unsafe { zeroed() };
-        // SAFETY: as above.
+        // SAFETY: `wc` is room for one completion.
         while unsafe { self.object.send_cq.poll(&mut wc, 1) } == 1 {
             all.push((wc.wr_id, wc.status));
         }

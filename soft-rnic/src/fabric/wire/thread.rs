@@ -1,5 +1,5 @@
-//! The device's thread, which takes packets while no thread of the program polls, and what it does for a
-//! process that exits.
+//! The device's thread, which takes packets while no thread of the program polls, and what it does
+//! for a process that exits.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use host::sync::OnceLock;
@@ -13,15 +13,15 @@ use super::state::{Counts, Wire};
 use crate::clock;
 use crate::objects::state::Device;
 
-/// How long it waits for packets before it looks around.
+/// Longest time that it waits for packets before it looks around.
 const WAIT: Duration = Duration::from_secs(1);
-/// How long a process that exits answers repeated requests after its last acknowledgement: a peer that
-/// has not had it asks again after two round trips, and once more after twice as long.
+/// Time for which a process that exits answers repeated requests after its last acknowledgement: a
+/// peer that has not had it asks again after two round trips, and once more after twice as long.
 const LINGER_NS: u64 = 20_000_000;
-/// The same where the network loses packets. The kernel's soft-RoCE asks again only after its timeout, which is
-/// 67 ms in rdma-core's programs, and with 7 retries it asks for ever.
+/// The same where the network loses packets. The kernel's soft-RoCE asks again only after its
+/// timeout, which is 67 ms in rdma-core's programs, and with 7 retries it asks for ever.
 const LINGER_LOSSY_NS: u64 = 200_000_000;
-/// What an exit takes at most for that, and how often it looks whether it is done.
+/// Longest time that an exit takes for that, and time between two looks whether it is done.
 const LONGEST: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_micros(100);
 
@@ -97,7 +97,7 @@ fn run(device: &Weak<Device>) {
     }
 }
 
-/// How long nothing is to be answered until a process may exit.
+/// Returns the time without an answer after which a process may exit.
 fn quiet_ns(counts: &Counts) -> u64 {
     if counts.tell_of_loss() { LINGER_LOSSY_NS } else { LINGER_NS }
 }
@@ -121,8 +121,8 @@ fn linger(device: &Arc<Device>, wire: &Wire) {
 /// The process with the threads that take packets.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// A device with a thread. A process that exits finds it without a lock; devices on the network stay
-/// until then.
+/// A device with a thread. A process that exits finds it without a lock; devices on the network
+/// stay until then.
 #[derive(Debug)]
 struct Threaded {
     device: Arc<Device>,
@@ -158,8 +158,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Asks the threads of these devices, and waits for them, but not for ever: the thread that exits may have
-/// been interrupted by a signal while it held any lock, so it takes none itself.
+/// Asks the threads of these devices, and waits for them, but not for ever: the thread that exits
+/// may have been interrupted by a signal while it held any lock, so it takes none itself.
 fn settle_all(is_asked: impl Fn(&Threaded) -> bool) {
     let all = core::iter::successors(THREADED.get(), |it| it.next.get());
     let wires = all.filter(|it| is_asked(it)).filter_map(|it| it.device.wire());

@@ -1,5 +1,5 @@
-//! What unreliable connections and datagram queue pairs send: a request is complete when its packets
-//! are sent.
+//! Sending over unreliable connections and by datagram queue pairs: a request is complete when its
+//! packets are sent.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::udp::{Marks, Outbox};
 use super::requests::{copy_payload, request_of};
 use super::state::{Path, Wire, ip_of};
 
-/// Packets of a request that go until others have their turn to send, of which there may be a quarter of a
-/// million.
+/// Packets of a request that go until others have their turn to send, of which there may be a
+/// quarter of a million.
 const TURN: u32 = 64;
 
 /// The send queue's hold on an unreliable connection.
@@ -146,8 +146,8 @@ impl Qp {
         Outcome::Done
     }
 
-    /// Sends what is in the device's outbox. What the socket has no room for, although this thread has waited,
-    /// is left in it.
+    /// Sends what is in the device's outbox. What the socket has no room for, although this thread
+    /// has waited, is left in it.
     pub(crate) fn flush_wire(&self) {
         if let Some(wire) = self.pd.context.device.wire() {
             wire.flush_until(Outbox::is_empty);

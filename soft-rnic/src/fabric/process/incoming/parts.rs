@@ -2,9 +2,9 @@
 //! part, so that what a message takes up meanwhile does not grow with its length.
 //!
 //! The receive request stays at the front of its queue until the last part is there, and its
-//! buffers are the device's as long as it is posted. If another request is there when the next
-//! part has come, the message begins anew. Fetched as a whole instead are messages whose receive
-//! request another sender may fill or take meanwhile (of unreliable connections, and of shared receive
+//! buffers are the device's as long as it is posted. If another request is there when the next part
+//! has come, the message begins anew. Fetched as a whole instead are messages whose receive request
+//! another sender may fill or take meanwhile (of unreliable connections, and of shared receive
 //! queues), those for on-demand buffers, and those for a process that is checked.
 
 use crate::deferred_work::DeferredWork;
@@ -16,7 +16,7 @@ use crate::objects::span::{Span, SpanBuf};
 use super::super::ring::Request;
 use super::super::side::{FetchState, List, PART, Placed, Side};
 
-/// What has become of a message that comes in parts.
+/// The state of a message that comes in parts.
 pub(super) enum Coming {
     /// Its last part is placed.
     Placed,

@@ -15,7 +15,7 @@ use super::super::side::DeferredFetch;
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has made way.
+    /// Number of times that this thread has made way.
     pub(in crate::fabric::process) static MADE_WAY: core::cell::Cell<u32> =
         const { core::cell::Cell::new(0) };
 }

@@ -83,7 +83,7 @@ impl Side {
     }
 }
 
-/// Whether a request is a plain SEND of a few bytes, which waits for its reply.
+/// Reports whether a request is a plain SEND of a few bytes, which waits for its reply.
 #[inline]
 pub(super) fn is_short(request: &Request) -> bool {
     let plain = request.what == What::Send && request.location == PayloadLocation::Body;
@@ -100,15 +100,18 @@ pub(super) fn is_short(request: &Request) -> bool {
 unsafe fn lay(to: Span<'_>, body: &[u64; 4], len: usize) {
     let (is_shared, to) = (to.is_shared(), to.ptr());
     if is_shared {
-        // SAFETY: the caller's promise.
+        // SAFETY: `len` bytes can be written at `to`, and are no more than `body` has: this
+        // function's contract (see # Safety).
         unsafe { copy::in_order(to, body.as_ptr().cast(), len) };
     } else if len.is_multiple_of(8) {
         for (i, word) in body.iter().enumerate().take(len / 8) {
-            // SAFETY: the caller's promise.
+            // SAFETY: word `i` ends within the `len` bytes that can be written at `to`: this
+            // function's contract (see # Safety).
             unsafe { copy::put_word(to.add(8 * i), *word) };
         }
     } else {
-        // SAFETY: as above.
+        // SAFETY: `len` bytes can be written at `to`, and are no more than `body` has: this
+        // function's contract (see # Safety).
         unsafe { copy::owned(to, body.as_ptr().cast(), len) };
     }
 }

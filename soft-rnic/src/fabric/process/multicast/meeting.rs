@@ -1,10 +1,10 @@
-//! How a process meets the others that use multicast groups, when it begins to.
+//! The meeting in which a process that begins to use multicast groups meets the others that do.
 //!
 //! They may be stopped, so that it takes until a deadline. A thread of the program does it itself
-//! where it attaches a queue pair, or where a message to a group is the first: it posts, or its poll
-//! lets that message go on. Threads that others rely on leave it to one that may wait. While a meeting
-//! goes on, other messages wait for its end at the heads of their queues, and no thread does: it may
-//! be the one that holds the meeting, and lets them go on.
+//! where it attaches a queue pair, or where a message to a group is the first: it posts, or its
+//! poll lets that message go on. Threads that others rely on leave it to one that may wait. While a
+//! meeting goes on, other messages wait for its end at the heads of their queues, and no thread
+//! does: it may be the one that holds the meeting, and lets them go on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use super::super::marker::Probe;
 use super::super::serving::{Serving, serves};
 use super::state::Next;
 
-/// How long a process that begins to take part waits for the answers of all others together. One
-/// that answers later is met then.
+/// Longest time that a process that begins to take part waits for the answers of all others
+/// together. One that answers later is met then.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long messages begin no other meeting when some process could not be introduced to.
+/// Time in which messages begin no other meeting after some process could not be introduced to.
 const PAUSE: Duration = Duration::from_secs(2);
 
 impl Device {
     /// Takes part in multicast groups: all other processes that do are met, as far as they answer
-    /// in time; the error is that of one that could not be introduced to. It waits for a thread that
-    /// is at it: no lock of a queue may be held, and no other thread may rely on this one.
+    /// in time; the error is that of one that could not be introduced to. It waits for a thread
+    /// that is at it: no lock of a queue may be held, and no other thread may rely on this one.
     pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), Errno> {
         let Some(peers) = &self.peers else { return Ok(()) };
         if !peers.participation.begin() {
@@ -50,8 +50,8 @@ impl Device {
         deferred: &mut DeferredWork,
     ) -> Result<(), Errno> {
         let met = {
-            // Messages and attachments wait for this thread: what waits for another process's memory
-            // is left to others.
+            // Messages and attachments wait for this thread: what waits for another process's
+            // memory is left to others.
             let _serving = Serving::begin();
             self.meet_participants(peers)
         };

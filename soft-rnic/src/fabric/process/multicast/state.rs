@@ -1,4 +1,4 @@
-//! What a process knows of its part in multicast groups.
+//! The state of a process's part in multicast groups.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ pub(crate) struct Participation {
     pub(crate) is_taking_in: AtomicBool,
 }
 
-/// How the others are met: by one thread at a time, which holds no lock meanwhile.
+/// The state of meeting the others: one thread at a time does that, and holds no lock meanwhile.
 ///
 /// ```text
 ///            an attachment, a message                all were introduced to
@@ -37,7 +37,7 @@ pub(crate) struct Meeting {
     pub(crate) rests_until: Option<Instant>,
 }
 
-/// What a message to a group does that was not sent because others have to be met first.
+/// The next step for a message to a group that was not sent because others have to be met first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It goes on: they have been met, or were tried to.
@@ -49,8 +49,8 @@ pub(crate) enum Next {
 }
 
 impl Participation {
-    /// Whether all processes that have members, and know that this one may send to them, are among
-    /// its pairs.
+    /// Reports whether all processes that have members, and know that this one may send to them,
+    /// are among its pairs.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         // Acquire: the pairs were made before.
@@ -62,8 +62,8 @@ impl Participation {
         self.has_met.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller holds a meeting now; false if the others have been met. It waits while
-    /// another thread holds one, and takes over where that was in vain.
+    /// Begins a meeting, which the caller holds then; false if the others have been met. It waits
+    /// while another thread holds one, and takes over where that was in vain.
     pub(crate) fn begin(&self) -> bool {
         let mut meeting = self.meeting.lock();
         while meeting.is_running {
@@ -73,7 +73,7 @@ impl Participation {
         meeting.is_running
     }
 
-    /// What a message of a queue pair does now. Nothing is waited for.
+    /// Returns the next step for a message of a queue pair, without waiting.
     pub(crate) fn begin_for(&self, qpn: u32) -> Next {
         let mut meeting = self.meeting.lock();
         let rests = meeting.rests_until.is_some_and(|until| host::time::now() < until);

@@ -172,7 +172,7 @@ impl Known {
 
 #[cfg(test)]
 impl Regions {
-    /// Whether a region is found, and mapped.
+    /// Reports whether a region is found, and mapped.
     pub(crate) fn is_mapped(&mut self, pair: &Pair, key: u32, version: u32) -> bool {
         let index = self.index(pair, key);
         self.get(pair, (index, key), version).is_some_and(|region| region.window.is_some())

@@ -1,4 +1,4 @@
-//! What a process's progress thread shares with the threads of the program.
+//! The state that a process's progress thread shares with the threads of the program.
 
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use host::sync::OnceLock;
@@ -11,10 +11,10 @@ use host::sync::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ProgressThread {
     pub(crate) started: Mutex<bool>,
-    /// What it waits for; there once it was started.
+    /// The epoll set that it waits for; there once it was started.
     pub(crate) epoll: OnceLock<Arc<OwnedFd>>,
-    /// Wakes the progress thread only; the doorbell wakes other threads, too. The thread has it, too: the
-    /// end of the device wakes it.
+    /// Wakes the progress thread only; the doorbell wakes other threads, too. The thread has it,
+    /// too: the end of the device wakes it.
     pub(crate) wakeup: OnceLock<Arc<OwnedFd>>,
     /// The program has polled since the last look.
     pub(crate) polled: AtomicBool,
@@ -22,7 +22,7 @@ pub(crate) struct ProgressThread {
     pub(crate) polls: AtomicU32,
     /// The program has armed: it waits for an event, or is going to.
     pub(crate) waits: AtomicBool,
-    /// How often the process was armed: each time by a number of its own.
+    /// Number of times that the process was armed, each by a number of its own.
     pub(crate) armings: AtomicU32,
     /// A thread waits for the doorbell inside a call: one of them is enough.
     pub(crate) is_watched: AtomicBool,

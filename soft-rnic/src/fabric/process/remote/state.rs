@@ -1,11 +1,11 @@
-//! What a send queue knows of a peer in another process.
+//! The state of a send queue with a peer in another process.
 
 use std::sync::Arc;
 
 use super::super::one_sided::regions::Regions;
 use super::super::pair::Pair;
 
-/// What a send queue knows of a peer in another process.
+/// The state of a send queue with a peer in another process.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) slot: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Remote {
     /// The one that has carried out something for this connection, which then goes on
     /// with no other: it would not be at the PSN that comes next.
     pub(crate) bound: u32,
-    /// How often this queue pair has been connected.
+    /// Number of times that this queue pair has been connected.
     pub(crate) incarnation: u8,
     /// The PSN of the first request.
     pub(crate) psn: u32,

@@ -38,9 +38,9 @@ pub(crate) unsafe fn send_fast(
     sq: &mut Sq,
     wr: *mut ibv_send_wr,
 ) -> *mut ibv_send_wr {
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` is NULL, or a valid request: this function's contract (see # Safety).
     match unsafe { wr.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: `wr` heads a list of valid requests: this function's contract (see # Safety).
         Some(first) if first.opcode == ibv_wr_opcode::IBV_WR_SEND => unsafe { send(qp, sq, wr) },
         _ => wr,
     }
@@ -59,7 +59,7 @@ unsafe fn send(qp: &Arc<Qp>, sq: &mut Sq, wr: *mut ibv_send_wr) -> *mut ibv_send
     }
     // Lent, as in `hold`.
     let Some(pair) = remote.pair.take() else { return wr };
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` heads a list of valid requests: this function's contract (see # Safety).
     let rest = unsafe {
         TxFastPath { qp, requester, pending, remote }.go(&pair, scratch.local.hold(), wr)
     };
@@ -67,7 +67,7 @@ unsafe fn send(qp: &Arc<Qp>, sq: &mut Sq, wr: *mut ibv_send_wr) -> *mut ibv_send
     rest
 }
 
-/// What the fast path changes.
+/// The state that the fast path changes.
 struct TxFastPath<'r> {
     qp: &'r Qp,
     requester: &'r mut Requester,
@@ -120,14 +120,15 @@ impl TxFastPath<'_> {
         left: &mut u32,
     ) -> Option<*mut ibv_send_wr> {
         let (number, mut body) = (self.remote.next, [0_u64; 4]);
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is valid, and there is room for at least one (`left`): this function's
+        // contract (see # Safety).
         let first = unsafe { self.message(region, request, &mut body) }?;
         let (mut rest, mut second) = (request.next, None);
         *left -= 1;
         if first.len <= HALF as u32 && *left > 0 {
             // SAFETY: NULL, or a request of the caller's list; there is room for another one.
             if let Some(next) = unsafe { rest.as_ref() }
-                // SAFETY: as above.
+                // SAFETY: `next` is a request of the caller's list, and `*left` is not 0.
                 && let Some(sent) = unsafe { self.message(region, next, &mut body[2..]) }
             {
                 (rest, second) = (next.next, Some(sent));
@@ -168,12 +169,13 @@ impl TxFastPath<'_> {
     ) -> Option<Sent> {
         let qp = self.qp;
         let most = size_of_val(body);
-        // SAFETY: the caller's promise.
+        // SAFETY: `request` is valid: this function's contract (see # Safety).
         let sge = unsafe { plain(request) }.filter(|sge| sge.length as usize <= most)?;
         let len = sge.length;
         let position = self.requester.posted.wrapping_add(1);
         let wqe = Wqe::plain(request, qp.sig_all, position);
-        // SAFETY: as above.
+        // SAFETY: `request` is valid (this function's contract), and `sge` is its only entry, which
+        // `plain` has returned.
         let from = unsafe { region.of(qp, request, sge) }?;
         let sent = Sent { len, solicited: wqe.solicited };
         // SAFETY: the piece was checked, or is the caller's inline data; the body is ours, and

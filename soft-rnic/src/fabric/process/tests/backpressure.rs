@@ -51,7 +51,7 @@ impl Datagrams {
         sent
     }
 
-    /// How many have completed since, all of them well.
+    /// Returns the number of messages that have completed since, all of them well.
     fn completed(&self) -> u32 {
         let mut count = 0;
         loop {
@@ -95,7 +95,7 @@ pub(super) fn expire(qp: &Arc<Qp>) {
     deferred.run();
 }
 
-/// Of the queue pairs of these tests.
+/// Depth of the send queues of these tests.
 const DEPTH: u32 = 64;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Which messages go through the ring of data, and which stay where they are; to whom a poll makes way.
+//! Messages that go through the ring of data, and those that stay where they are; the thread to
+//! which a poll makes way.
 
 use std::os::fd::IntoRawFd;
 
@@ -7,7 +8,7 @@ use crate::deferred_work::DeferredWork;
 use crate::fabric::process::out::{COPIED, COPIED_UNMAPPED};
 use crate::fabric::process::ring::{PayloadLocation, Request, read_request};
 
-/// Of the made-up peer.
+/// Slot of the made-up peer.
 const COPIES: u32 = 67;
 
 const LEN: usize = 2 * COPIED_UNMAPPED as usize;
@@ -32,7 +33,7 @@ fn register(qp: &Arc<Qp>, at: *mut u8, len: usize) -> u32 {
     unsafe { (*(crate::table().reg_mr)((*qp.as_abi()).pd, at.cast(), len, 1)).lkey }
 }
 
-/// Where the data of a SEND of so many bytes are, as it is put into the ring to a peer.
+/// Returns the place of the data of a SEND of `len` bytes, as it is put into the ring to a peer.
 fn location(peer: &Wild, qp: &Arc<Qp>, (at, lkey): (*mut u8, u32), len: u64) -> PayloadLocation {
     let index = qp.sq.lock().remote.as_ref().map_or(0, |remote| remote.next);
     // SAFETY: a request on a queue pair that is alive, as the region is.

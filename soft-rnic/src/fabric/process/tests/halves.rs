@@ -18,7 +18,7 @@ fn halves() -> Request {
     request
 }
 
-/// What is read of an entry.
+/// Puts a request into a ring, and returns what is read of its entry.
 fn read(request: &Request) -> Result<Request, Broken> {
     let rings: Mapped<Rings> = Mapped::create("test").unwrap();
     let mut requests = Requests::default();

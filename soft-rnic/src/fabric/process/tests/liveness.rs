@@ -39,7 +39,7 @@ fn writes_to_a_process_that_has_died_fail() {
     assert!(!peer.pair.is_dead());
 }
 
-/// Where the kernel keeps no word, the device looks at the process itself.
+/// The device looks at the process itself where the kernel keeps no word.
 #[test]
 fn writes_to_a_dead_process_without_a_word_fail() {
     let mut process = Sleeper::new();

@@ -1,10 +1,10 @@
-//! How far a poll takes what a process has sent.
+//! The point up to which a poll takes what a process has sent.
 
 use super::*;
 use crate::fabric::process::ring::{PayloadLocation, What};
 use crate::limits::LONG;
 
-/// Of the made-up peer.
+/// Slot of the made-up peer.
 const LONGS: u32 = 71;
 
 /// Sends a message of so many bytes to a queue pair that does not exist.

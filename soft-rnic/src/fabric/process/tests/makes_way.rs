@@ -21,14 +21,14 @@ fn fetch(device: &Device, state: FetchState) {
     peers(device).progress.lock().sides[0].fetch = state;
 }
 
-/// How often this thread has made way in an act.
+/// Returns the number of times that this thread makes way in an act.
 fn makes_way_in(act: impl FnOnce()) -> u32 {
     MADE_WAY.set(0);
     act();
     MADE_WAY.get()
 }
 
-/// How often it has in so many polls.
+/// Returns the number of times that it makes way in `n` polls.
 fn polls(device: &Arc<Device>, n: u32) -> u32 {
     makes_way_in(|| (0..n).for_each(|_| device.progress_from_poll()))
 }

@@ -1,4 +1,4 @@
-//! How a process meets the others that use multicast groups: which threads wait for that. Each test
+//! The meeting of the processes that use multicast groups: the threads that wait for it. Each test
 //! has a device of its own, with a slot of its own.
 
 use std::sync::mpsc::channel;

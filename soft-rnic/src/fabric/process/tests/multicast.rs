@@ -5,7 +5,7 @@ use crate::fabric::process::directory::GroupBit;
 use crate::fabric::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
 use crate::objects::address::{Gid, MULTICAST_QPN};
 
-/// Of the made-up peers.
+/// First slot of the made-up peers.
 const MULTICAST: u32 = 100;
 
 /// The group of a test, which no other process has.
@@ -185,7 +185,7 @@ fn an_old_deadline_does_not_take_back_that_a_process_was_given_up() {
     assert_eq!(statuses(&sender.qp), [SUCCESS]);
 }
 
-/// How many requests were put into the ring to the first peer.
+/// Returns the index behind the requests that were put into the ring to the first peer.
 fn at_end<const PEERS: usize>(sender: &Sender<PEERS>) -> u32 {
     let rings = &sender.peers[0].pair.outgoing;
     let mut request = Request::default();
@@ -212,7 +212,7 @@ fn messages_to_groups_wait_for_a_process_that_drains_its_ring_in_time() {
     assert_eq!(at_end(&sender), REQUESTS + 9 * REQUESTS / 8);
 }
 
-/// What a message of a peer says.
+/// The message of a peer.
 #[derive(Clone, Copy)]
 struct Said {
     gid: Gid,

@@ -10,8 +10,8 @@ use crate::objects::mws::Ending;
 use crate::objects::span::SpanBuf;
 use crate::objects::state::Device;
 
-/// A queue pair in RTS, with a window bound to it; and two others, which do nothing: the first one is
-/// its peer.
+/// A queue pair in RTS, with a window bound to it; and two others, which do nothing: the first one
+/// is its peer.
 pub(super) struct Bound {
     pub(super) v: Table,
     pub(super) context: *mut ibv_context,
@@ -27,7 +27,7 @@ pub(super) struct Bound {
 
 // SAFETY: verbs may be called from any thread.
 unsafe impl Send for Bound {}
-// SAFETY: as above.
+// SAFETY: verbs may be called from any thread, and from several at once.
 unsafe impl Sync for Bound {}
 
 impl Bound {
@@ -123,7 +123,7 @@ impl Bound {
         if unsafe { (*self.mw).type_ } == ibv_mw_type::IBV_MW_TYPE_1 {
             let send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
             let mut bind = ibv_mw_bind { wr_id: 0, send_flags, bind_info };
-            // SAFETY: as above, and so is the queue pair.
+            // SAFETY: the window and the queue pair are alive.
             assert_eq!(unsafe { ibv_bind_mw(self.qp[0], self.mw, &mut bind) }, 0);
             return;
         }
@@ -151,7 +151,7 @@ impl Bound {
         (n > 0).then_some(wc.status)
     }
 
-    /// Whether the window's key is valid.
+    /// Reports whether the window's key is valid.
     pub(super) fn is_valid(&self) -> bool {
         let slot = self.device.mrs.slot(self.key()).unwrap();
         slot.key.load(Ordering::Acquire) == self.key()
@@ -281,8 +281,8 @@ fn a_binding_that_ends_waits_for_no_other_queue_pair() {
     bound.close();
 }
 
-/// The slot of a window that goes can be a region's, which threads look at without a lock but that of
-/// their send queue. One that waits for another process's memory looks at nothing.
+/// The slot of a window that goes can be a region's, which threads look at without a lock but that
+/// of their send queue. One that waits for another process's memory looks at nothing.
 #[test]
 fn a_window_that_goes_waits_for_look_ups_and_for_no_other_process() {
     let (mut bound, (report, reports)) = (Bound::new(), channel());
@@ -311,8 +311,8 @@ fn a_window_that_goes_waits_for_look_ups_and_for_no_other_process() {
     bound.close();
 }
 
-/// A queue pair that may not use a window is not waited for. If it looks the key up while the window
-/// is bound anew, it finds one of the bindings, or none.
+/// A queue pair that may not use a window is not waited for. If it looks the key up while the
+/// window is bound anew, it finds one of the bindings, or none.
 #[test]
 fn a_look_up_finds_no_half_of_a_binding() {
     const BASE: u64 = 0x10_0000;

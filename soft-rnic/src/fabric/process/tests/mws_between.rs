@@ -1,5 +1,5 @@
-//! The end of a memory window's binding, and processes that are inside this one's memory: only those
-//! that can use the window are waited for, for as long as they like, and by no thread.
+//! The end of a memory window's binding, and processes that are inside this one's memory: only
+//! those that can use the window are waited for, for as long as they like, and by no thread.
 
 use super::mws::{Bound, meet};
 use super::unfilled::Unfilled;
@@ -92,8 +92,8 @@ fn a_peer_that_ends_is_not_waited_for() {
     bound.close();
 }
 
-/// What waits for the end of a binding is flushed as all else, and the window is bound by another
-/// queue pair when it is free.
+/// A request that waits for the end of a binding is flushed as all others, and the window is bound
+/// by another queue pair when it is free.
 #[test]
 fn a_request_that_waits_is_flushed() {
     let (_process, peer) = peer(63);
@@ -162,7 +162,7 @@ fn of_a_window_of_type_1_all_that_reach_its_domain_are_waited_for_and_no_others(
     bound.close();
 }
 
-/// Of many accesses, as many are remembered as the limit says, and none is left out.
+/// At most as many accesses as the limit says are remembered, and none is left out.
 #[test]
 fn accesses_beyond_the_limit_are_looked_for_later() {
     let (_process, other) = peer(66);
@@ -188,8 +188,8 @@ fn accesses_beyond_the_limit_are_looked_for_later() {
     bound.close();
 }
 
-/// A queue pair that is connected to a made-up peer, with a window that is bound to it: the peer, and
-/// the window's key.
+/// A queue pair that is connected to a made-up peer, with a window that is bound to it: the peer,
+/// and the window's key.
 fn window_to(n: u32, page: Option<u64>) -> (Wild, Arc<Qp>, u32) {
     let (peer, qp) = blocking::attached(n, page.unwrap_or(0));
     let memory = vec![0_u8; 64].leak();

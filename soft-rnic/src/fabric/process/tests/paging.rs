@@ -65,7 +65,7 @@ fn run(peer: &mut Wild) {
     super::reading::run(peer);
 }
 
-/// What has to be done before the request goes on.
+/// Returns the work that has to be done before the request goes on.
 fn left(peer: &mut Wild) -> Option<Box<DeferredFetch>> {
     run(peer);
     assert_eq!(peer.pair.outgoing.requests_read.load(Ordering::Relaxed), 0);
@@ -171,7 +171,7 @@ fn a_message_goes_on_when_its_pages_are_known_to_be_there_or_gone() {
     }
 }
 
-/// What was brought for one receive request says nothing of another one.
+/// The pages that were brought for one receive request say nothing of another one.
 #[test]
 fn another_receive_request_has_pages_of_its_own() {
     let (mut peer, qp) = alone(83, ibv_qp_type::IBV_QPT_RC);

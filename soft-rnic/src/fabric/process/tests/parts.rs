@@ -50,7 +50,8 @@ fn receive(qp: &Arc<Qp>) -> *const u8 {
 /// # Safety
 /// The buffer of a [`receive`] request, which nothing writes to now.
 unsafe fn received(buffer: *const u8) -> &'static [u8] {
-    // SAFETY: the caller's promise; the memory stays.
+    // SAFETY: `buffer` is that of a `receive` request, of `LEN + 5` bytes, and nothing writes to it
+    // now: this function's contract (see # Safety). `receive` has leaked it.
     unsafe { core::slice::from_raw_parts(buffer, LEN + 5) }
 }
 

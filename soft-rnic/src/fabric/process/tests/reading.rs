@@ -27,8 +27,8 @@ fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
     }
 }
 
-/// What becomes of a message of `len` bytes that is said to lie in these pieces of the
-/// sender's regions.
+/// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions, and
+/// returns the answer.
 fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Reply {
     ask(peer, qp, list, len);
     run(peer);
@@ -41,7 +41,7 @@ pub(super) fn run(peer: &mut Wild) {
     deferred.run();
 }
 
-/// What the first request was answered with.
+/// Returns the answer to the first request.
 pub(super) fn verdict(peer: &Wild) -> Option<Reply> {
     reply_at(&peer.pair.outgoing, 0).unwrap().map(|reply| reply.verdict)
 }

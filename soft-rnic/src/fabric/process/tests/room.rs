@@ -4,7 +4,7 @@ use super::*;
 use crate::deferred_work::DeferredWork;
 use crate::fabric::process::ring::{REQUESTS, WANTS_REPLY, What, reply_at};
 
-/// Of the made-up peer.
+/// Slot of the made-up peer.
 const ROOM: u32 = 20;
 
 impl Wild {

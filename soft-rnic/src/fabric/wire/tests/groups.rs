@@ -66,8 +66,8 @@ impl Groups {
         }
     }
 
-    /// One look; whether there may be more to do, how many packets it has taken, and how many members
-    /// had no receive request for them.
+    /// One look; whether there may be more to do, how many packets it has taken, and how many
+    /// members had no receive request for them.
     fn look(&self, look: Look) -> (bool, usize, usize) {
         let wire = self.device.wire().unwrap();
         let counts = || {
@@ -129,7 +129,8 @@ fn a_group_gets_its_turn_beside_others_that_are_flooded() {
     assert!(turn.is_some(), "it had no turn");
 }
 
-/// What is done for connections takes nothing of groups, and is over when there is nothing for them.
+/// Work that is done for connections takes nothing of groups, and is over when there is nothing for
+/// them.
 #[test]
 fn what_is_done_for_connections_leaves_groups_alone() {
     let mut groups = Groups::new("127.0.0.234", "127.0.0.235");
@@ -165,8 +166,8 @@ fn connections_are_answered_before_groups_have_their_turn() {
     assert_eq!(rig.sent(), Opcode::RcAck);
 }
 
-/// Of two groups the child detaches from one, and destroys the member of the other, while a thread of the
-/// parent may hold what receives.
+/// A child of fork detaches from one of two groups, and destroys the member of the other, while a
+/// thread of the parent may hold the receive lock.
 #[test]
 fn a_child_of_fork_leaves_the_groups_to_its_parent() {
     let mut groups = Groups::new("127.0.0.239", "127.0.0.240");
@@ -197,7 +198,8 @@ fn a_child_of_fork_leaves_the_groups_to_its_parent() {
     assert_eq!(groups.look(ALL), (false, 2, 2));
 }
 
-/// The memberships of an interface end with it. Another one that has the address is recognised by its number.
+/// The memberships of an interface end with it. Another one that has the address is recognised by
+/// its number.
 #[test]
 fn groups_are_joined_again_on_another_interface() {
     let present = |index| AddressState::Present { is_running: true, mtu: None, index: Some(index) };
@@ -221,7 +223,8 @@ fn groups_are_joined_again_on_another_interface() {
         finds.iter().for_each(|found| wire.follow_interface(*found));
         assert_eq!(came(), 2, "{finds:?}");
     }
-    // A look that finds nothing new leaves them as they are, and so does one that does not know the number.
+    // A look that finds nothing new leaves them as they are, and so does one that does not know the
+    // number.
     end_memberships();
     let unknown = AddressState::Present { is_running: true, mtu: None, index: None };
     [present(8), unknown].iter().for_each(|found| wire.follow_interface(*found));

@@ -53,7 +53,7 @@ impl Busy {
         (0..n).for_each(|_| self.post(ibv_wr_opcode::IBV_WR_SEND));
     }
 
-    /// What a poll does, or another thread.
+    /// Looks for packets, as a poll does, or another thread.
     fn look(&self, may_defer: bool) {
         let (wire, mut deferred) = (self.rig.device.wire().unwrap(), DeferredWork::default());
         let shared = (&mut Answering::new(), &mut deferred);

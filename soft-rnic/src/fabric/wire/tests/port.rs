@@ -1,4 +1,4 @@
-//! What a program learns of its port when looks at the interfaces find changes.
+//! Changes of its port that a program learns of when looks at the interfaces find them.
 
 use core::net::SocketAddr;
 
@@ -24,7 +24,7 @@ impl Watcher {
         let context = unsafe { (crate::table().open_device)(device.as_abi()) };
         // SAFETY: the context is open.
         let fd = unsafe { (*context).async_fd };
-        // SAFETY: as above; the flag is the descriptor's.
+        // SAFETY: the context is open, and so is its descriptor `fd`, of which the flag is set.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
         Watcher(context)
     }
@@ -45,7 +45,7 @@ impl Watcher {
         core::iter::from_fn(take).collect()
     }
 
-    /// Whether the port is active, its path MTU, and its GID.
+    /// Returns whether the port is active, its path MTU, and its GID.
     fn says(&self) -> (bool, u32, [u8; 16]) {
         let v = crate::table();
         // SAFETY: zeroes are attributes and a GID; the context is open.
@@ -135,7 +135,7 @@ fn a_program_that_takes_no_events_finds_the_last_ones() {
     assert_eq!(events[62], E::IBV_EVENT_PORT_ACTIVE);
 }
 
-/// What the system has refused while the network was away says nothing of the network that is back.
+/// The refusals of the system while the network was away say nothing of the network that is back.
 #[test]
 fn runs_are_tried_again_when_the_network_is_back() {
     let device = unwatched("127.0.0.154");

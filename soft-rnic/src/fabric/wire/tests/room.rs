@@ -17,8 +17,9 @@ use crate::udp::{Outbox, Port};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Puts a stream that takes no more in the place of a port: the kernel says of it what it says of a port
-/// that is full. (Packets on the loopback interface have left their socket when the call is over.)
+/// Puts a stream that takes no more in the place of a port: the kernel says of it what it says of a
+/// port that is full. (Packets on the loopback interface have left their socket when the call is
+/// over.)
 struct Full {
     reader: TcpStream,
     written: usize,
@@ -213,7 +214,7 @@ fn without_segmentation_each_packet_goes_by_itself() {
     }
 }
 
-/// What receives may want the lock while the sender waits for room: `loopback=wire`.
+/// The receiving side may want the lock while the sender waits for room: `loopback=wire`.
 #[test]
 fn a_datagram_over_the_network_does_not_lock_the_queue_pair_that_it_goes_to() {
     let device = without_thread("127.0.0.243,loopback=wire");
