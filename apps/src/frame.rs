@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::outcome::Failure;
 
-/// What is said of an end that does not speak any more.
+/// Error text about an end that no longer speaks.
 pub(crate) const GONE: &str = "the other end has gone";
 
 /// The most bytes of its reason that an end sends when it gives up.
@@ -64,7 +64,7 @@ pub(crate) fn read_rest<N: DeserializeOwned>(
     serde_json::from_slice(&bytes).context("the other end says something else")
 }
 
-/// Why nothing more comes, or goes: the time is over, or the other end is not there.
+/// Explains an error of the stream: the time is over, or the other end is not there.
 fn ended(error: std::io::Error, late: impl FnOnce() -> String) -> Failure {
     match is_late(error.kind()) {
         true => anyhow!(late()),
@@ -84,7 +84,7 @@ pub(crate) fn is_late(kind: ErrorKind) -> bool {
 pub(crate) struct Hurried<'s, S> {
     stream: &'s mut S,
     end: Instant,
-    /// What a single step may take.
+    /// Time limit of a single step.
     step: Cell<Duration>,
 }
 

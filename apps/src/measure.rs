@@ -1,4 +1,4 @@
-//! What measures: loads, rounds, payloads and the figures that come of them.
+//! Parts of a measurement: loads, rounds, payloads, and the figures that come of them.
 
 pub(crate) mod crowd;
 pub(crate) mod figures;

@@ -1,4 +1,4 @@
-//! How commands end.
+//! Outcomes of commands.
 
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub(crate) fn remark(line: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Whether the last line is written.
+/// True once the last line is written.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Writes why the process ends, as the last line: what other threads report afterwards is lost.
@@ -71,9 +71,9 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// What a command answers.
+/// Result of a command.
 pub(crate) type Outcome = Result<(), Failure>;
-/// Why a command failed, in one line.
+/// Reason for which a command failed, in one line.
 pub(crate) type Failure = anyhow::Error;
 
 /// A request that cannot be served as it stands: exit status 2.

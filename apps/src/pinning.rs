@@ -1,4 +1,4 @@
-//! Which processors the threads of this process run on (`--cpu`).
+//! Processors that the threads of this process run on (`--cpu`).
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ pub(crate) struct Cpus {
     given: String,
 }
 
-/// What `--cpu` takes.
+/// Rule for the value of `--cpu`, for error messages.
 const RULE: &str = "it may be processors' numbers, as in 0,2-5";
 
 /// Parses what `--cpu` takes.
@@ -96,7 +96,7 @@ fn on(list: &Cpus, number: usize) -> Option<usize> {
     list.list.get(number.checked_rem(list.list.len())?).copied()
 }
 
-/// What holds for this process, for the JSON.
+/// Returns the processors of this process as they were listed, for the JSON.
 pub(crate) fn listed() -> Option<String> {
     LIST.get().map(Cpus::text)
 }

@@ -42,7 +42,7 @@ pub(crate) fn each<C>(
     outcome
 }
 
-/// What has gone by of a stream, of `length` bytes where that is known, with its rate.
+/// Shows the progress of a stream, of `length` bytes if that is known, with its rate.
 pub(crate) fn stream(length: Option<u64>, json: bool) -> ProgressBar {
     if let Some(length) = length {
         return bytes(length, json);
@@ -65,8 +65,8 @@ pub(crate) fn bytes(bytes: u64, json: bool) -> ProgressBar {
     bar
 }
 
-/// A bar of `bytes`, with their rate, and of what they are bytes of: `count` says how far that has come, at each
-/// look, as many small files are few bytes.
+/// A bar of `bytes`, with their rate, and of what they are bytes of: `count` says how far that has
+/// come, at each look, as many small files are few bytes.
 pub(crate) fn counted(
     bytes: u64,
     json: bool,
@@ -84,7 +84,7 @@ pub(crate) fn counted(
     bar
 }
 
-/// How often a line reports how far something has come.
+/// Interval of the lines that report progress.
 const NOW_AND_THEN: Duration = Duration::from_secs(5);
 
 /// Does `work`; meanwhile a line is said now and then on standard error, unless results are for
@@ -100,7 +100,7 @@ pub(crate) fn told<T>(
     }
 }
 
-/// Whether a bar shows how far something has come.
+/// Reports whether a bar shows the progress.
 pub(crate) fn has_bar() -> bool {
     std::io::stderr().is_terminal()
 }

@@ -52,7 +52,7 @@ impl Protocol {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// One way, as fast as it goes.
@@ -75,9 +75,9 @@ impl Purpose {
 
 /// A connection as the command drives it: its settings, and the ends that measure and check.
 pub(crate) trait Kind: rdma_conn::Protocol {
-    /// What the command line calls it.
+    /// Connection, as the command line has it.
     const WHICH: Protocol;
-    /// What people write for it, and what the JSON says.
+    /// Name of the connection on the command line and in the JSON.
     const WORD: &'static str = Self::WHICH.name();
 
     /// Those of the library's configuration, and of the command's own use of it.
@@ -91,10 +91,10 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     /// Receive buffers that each sender keeps, where they can be shared.
     const KEPT_BUFFERS: u32 = 0;
 
-    /// What suits messages of `size` bytes, beside what was given.
+    /// Returns settings that suit messages of `size` bytes, before those that were given are set.
     fn base(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Self::Settings;
 
-    /// What suits them once `config` has what was given.
+    /// Adapts the settings to such messages, once `config` has those that were given.
     fn suit(
         config: Self::Settings,
         args: &ConnectionArgs,
@@ -111,7 +111,7 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         config
     }
 
-    /// What all connections have.
+    /// Returns the settings that all connections have.
     fn common(config: &mut Self::Settings) -> (&mut WaitStrategy, &mut Transport);
 
     /// Refuses settings that cannot be for messages of `size` bytes, by flag.
@@ -154,10 +154,11 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     /// The library's configuration.
     fn config(settings: &Self::Settings) -> &Self::Config;
 
-    /// What sends through a half of the library's.
+    /// Makes the command's sending end from a sending half of the library.
     fn send_end(sender: Self::Sender, device: &Device, settings: &Self::Settings) -> Self::SendEnd;
 
-    /// What receives through a half of the library's, of so many peers.
+    /// Makes the command's receiving end from a receiving half of the library, which has `peers`
+    /// peers.
     fn recv_end(
         receiver: Self::Receiver,
         device: &Device,
@@ -307,7 +308,7 @@ pub(crate) fn hosted<K: Kind>(
     Ok(config)
 }
 
-/// What the connecting end has told of its settings, beside what suits messages of `size` bytes.
+/// Returns the settings that the connecting end has told; the others suit messages of `size` bytes.
 ///
 /// # Errors
 /// These are not the settings of such a connection.
@@ -317,7 +318,7 @@ pub(crate) fn told<K: Kind>(size: u32, terms: &Terms) -> Result<K::Settings> {
     Ok(config)
 }
 
-/// Where what the connecting end tells cannot be understood.
+/// Error where the settings that the connecting end tells cannot be understood.
 pub(crate) const OTHER_VERSION: &str =
     "the connecting end is another version of rdma-conn: run the same one at both ends";
 
@@ -328,9 +329,9 @@ fn set_terms<K: Kind>(config: &mut K::Settings, terms: &Terms) -> Result<()> {
 /// Memory that a session takes.
 pub(crate) struct Room {
     pub(crate) bytes: u64,
-    /// Of what it consists.
+    /// Parts of the memory, in words.
     pub(crate) what: String,
-    /// What makes it smaller.
+    /// Flags that make it smaller.
     pub(crate) flags: &'static str,
 }
 
@@ -373,7 +374,7 @@ pub(crate) trait Sending: Send {
     fn work(&self) -> Work;
 }
 
-/// What a sending half of the library does for [`Sending`] by itself.
+/// Methods of [`Sending`] that a sending half of the library has by itself.
 macro_rules! by_half {
     ($($half:ident)?) => {
         #[inline]
@@ -398,7 +399,7 @@ macro_rules! by_half {
 }
 use by_half;
 
-/// What came of looking for messages.
+/// Result of looking for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// So many.

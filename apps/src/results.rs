@@ -10,7 +10,7 @@ use crate::table::{Table, titled};
 pub(crate) struct Results {
     json: bool,
     tables: Vec<(String, Table)>,
-    /// What is said below the tables.
+    /// Notes below the tables.
     notes: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl Results {
         self.notes.push(note);
     }
 
-    /// What is still to be printed.
+    /// Returns the text that is still to be printed.
     pub(crate) fn text(&self) -> String {
         let tables = self.tables.iter().map(|(title, table)| format!("{}\n{table}", titled(title)));
         let notes = self.notes.iter().map(|note| titled(note)).filter(|_| !self.json);
@@ -65,7 +65,7 @@ impl Results {
         }
     }
 
-    /// How many results there are for people.
+    /// Returns the number of results for people.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> usize {
         self.tables.iter().map(|(_, table)| table.row_count()).sum()

@@ -15,7 +15,7 @@ use crate::signals::{self, Interrupted};
 /// A result: the JSON of one line.
 pub(crate) type Line = Map<String, Value>;
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Debug)]
 pub(crate) enum Ran {
     /// It has these results.

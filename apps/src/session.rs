@@ -1,4 +1,4 @@
-//! How two ends of the command meet: the parameters of the connecting end hold.
+//! Meeting of two ends of the command: the parameters of the connecting end hold.
 
 mod address;
 pub(crate) mod card;

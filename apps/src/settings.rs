@@ -26,8 +26,8 @@ pub(crate) use given::Given;
 pub(crate) use spec::{FlagSpec, Takes};
 pub(crate) use value::Value;
 
-/// What the connecting end decides, as the handshake has it: a value for each of the settings that
-/// are [told](Setting::told), in the order of their list.
+/// Settings that the connecting end decides, as the handshake has them: a value for each of the
+/// settings that are [told](Setting::told), in the order of their list.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Terms(pub(crate) Vec<Value>);
 
@@ -43,7 +43,7 @@ pub(crate) struct Setting<C: 'static> {
     get: Get<C>,
     set: Set<C>,
     in_json: fn(&C) -> bool,
-    /// Where the key is not the flag's name.
+    /// Key in the JSON, if it is not the flag's name.
     key: Option<&'static str>,
     title: fn(&C) -> String,
 }
@@ -81,7 +81,7 @@ impl<C> Setting<C> {
         Setting { key: Some(key), ..self }
     }
 
-    /// What is said of it to people, if anything.
+    /// Sets the function of its text in titles for people; an empty text is left out.
     pub(crate) const fn title(self, title: fn(&C) -> String) -> Setting<C> {
         Setting { title, ..self }
     }
@@ -115,7 +115,7 @@ pub(crate) fn set_given<C>(settings: &[Setting<C>], config: &mut C, given: &Give
     }
 }
 
-/// What the connecting end tells of its configuration.
+/// Returns the terms that the connecting end tells of its configuration.
 pub(crate) fn terms<C>(settings: &[Setting<C>], config: &C) -> Terms {
     Terms(told(settings).map(|setting| (setting.get)(config)).collect())
 }
@@ -129,13 +129,13 @@ pub(crate) fn set_terms<C>(settings: &[Setting<C>], config: &mut C, terms: &Term
     told(settings).zip(&terms.0).try_for_each(|(setting, value)| (setting.set)(config, value))
 }
 
-/// What the connecting end has told, by flag.
+/// Lists the terms that the connecting end has told, by flag.
 pub(crate) fn by_flag<C>(settings: &[Setting<C>], terms: &Terms) -> Vec<Flag> {
     let pairs = told(settings).zip(&terms.0).filter(|(setting, _)| !setting.flag.name.is_empty());
     pairs.map(|(setting, value)| (setting.flag.name, setting.flag.shown(value))).collect()
 }
 
-/// What was asked for at this end, and is the connecting end's to decide.
+/// Lists the flags given at this end that are the connecting end's to decide.
 pub(crate) fn asked<C>(settings: &[Setting<C>], given: &Given) -> Vec<Flag> {
     let pairs = told(settings).filter_map(|s| Some((s.flag, given.value(&s.flag)?)));
     pairs.map(|(flag, value)| (flag.name, flag.shown(value))).collect()

@@ -1,8 +1,8 @@
 //! Signals that ask for an end.
 //!
-//! A measurement ends early, as if its time were over: both ends settle what has arrived, results so
-//! far are printed, and the other end is told why. What does not end so within [`GRACE`], or at a
-//! second signal, ends at once, and so does what has nothing to settle ([`OnSignal`]). The exit
+//! A measurement ends early, as if its time were over: both ends settle what has arrived, results
+//! so far are printed, and the other end is told why. What does not end so within [`GRACE`], or at
+//! a second signal, ends at once, and so does what has nothing to settle ([`OnSignal`]). The exit
 //! status is 128 and the signal's number, as a shell has it.
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -16,14 +16,14 @@ use signal_hook::iterator::Signals;
 
 use crate::outcome;
 
-/// The longest time that interrupted work has to come to its end: on a busy machine a process may have no processor for
-/// several seconds.
+/// The longest time that interrupted work has to come to its end: on a busy machine a process may
+/// have no processor for several seconds.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// The signal that has come; 0 while there is none.
 static CAME: AtomicI32 = AtomicI32::new(0);
 
-/// What a signal does to a measurement.
+/// Effect of a signal on a measurement.
 #[derive(Debug, PartialEq, Eq)]
 enum OnSignal {
     /// The measurement ends by itself, within [`GRACE`].
@@ -32,7 +32,7 @@ enum OnSignal {
     Exit { results: String, until_first: bool },
 }
 
-/// What a signal does at the moment.
+/// Effect of a signal at the moment.
 static ON_SIGNAL: Mutex<OnSignal> = Mutex::new(OnSignal::Settle);
 
 fn on_signal() -> MutexGuard<'static, OnSignal> {
@@ -89,8 +89,8 @@ impl Drop for Settles {
 /// The runs that this process waits for: they get the signals that only this process has got.
 static HANDED_ON_TO: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Hands signals on to this process, too, from now on, and at once one that has come. The caller has not waited for
-/// the process yet: the number is its own.
+/// Hands signals on to this process, too, from now on, and at once one that has come. The caller
+/// has not waited for the process yet: the number is its own.
 pub(crate) fn hand_on_to(process: Pid) {
     HANDED_ON_TO.lock().push(process);
     if is_interrupted() {
@@ -98,7 +98,8 @@ pub(crate) fn hand_on_to(process: Pid) {
     }
 }
 
-/// Hands no more signals on to this process. To be called before it is waited for: its number may be another's then.
+/// Hands no more signals on to this process. To be called before it is waited for: its number may
+/// be another's then.
 pub(crate) fn stop_handing_on_to(process: Pid) {
     HANDED_ON_TO.lock().retain(|known| *known != process);
 }
@@ -135,7 +136,7 @@ impl Interrupted {
     }
 }
 
-/// How an end says that a signal has ended it.
+/// Start of the words by which an end says that a signal has ended it.
 const SAYS: &str = "interrupted by ";
 
 /// The signal that has asked for an end, if one has.
@@ -144,13 +145,13 @@ pub(crate) fn interrupted() -> Option<Interrupted> {
     Some(CAME.load(Ordering::Relaxed)).filter(|signal| *signal != 0).map(Interrupted)
 }
 
-/// Whether a signal has asked for an end: for loops, to look often.
+/// Reports whether a signal has asked for an end: for loops, to look often.
 #[inline]
 pub(crate) fn is_interrupted() -> bool {
     CAME.load(Ordering::Relaxed) != 0
 }
 
-/// Whether a failure is that a signal has ended this end, or the other one.
+/// Reports whether a failure is that a signal has ended this end, or the other one.
 pub(crate) fn is_interruption(failure: &anyhow::Error) -> bool {
     let others = format!("the other end: {SAYS}");
     failure.is::<Interrupted>() || failure.to_string().starts_with(&others)
@@ -209,8 +210,8 @@ pub(crate) fn exit_status(name: &str) -> i32 {
     Interrupted(number(name)).exit_status()
 }
 
-/// Has `act` be called with the name of each signal that asks for an end. What was ignored when this
-/// process began stays so: a hang-up (`nohup`), Ctrl-C in the background of a script.
+/// Has `act` be called with the name of each signal that asks for an end. What was ignored when
+/// this process began stays so: a hang-up (`nohup`), Ctrl-C in the background of a script.
 pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Result<()> {
     let heard: Vec<_> = ALL.into_iter().filter(|(signal, _)| is_heard(*signal)).collect();
     let signals = Signals::new(heard.iter().map(|(signal, _)| signal));
@@ -224,7 +225,8 @@ pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Resul
     host::thread::spawn("signals", wait).map(drop).context("no thread for signals")
 }
 
-/// Whether this process does not ignore a signal, which a handler would change, for a child as well.
+/// Reports whether this process does not ignore a signal: a handler would change that, for a child
+/// as well.
 pub(crate) fn is_heard(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status");
     status.map_or(true, |text| !has(ignored(&text), signal))

@@ -85,7 +85,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// How wide standard output is: a terminal says it, for anything else `COLUMNS` does.
+/// Returns the width of standard output: a terminal says it, for anything else `COLUMNS` does.
 fn output_width() -> Option<usize> {
     if std::io::stdout().is_terminal() {
         return comfy_table::Table::new().width().map(usize::from);
@@ -93,7 +93,7 @@ fn output_width() -> Option<usize> {
     columns(std::env::var("COLUMNS").ok().as_deref())
 }
 
-/// What `COLUMNS` says, if it is a number of columns.
+/// Parses `COLUMNS`, if it is a number of columns.
 fn columns(variable: Option<&str>) -> Option<usize> {
     variable?.trim().parse().ok().filter(|columns| *columns > 0)
 }

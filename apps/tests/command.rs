@@ -209,7 +209,7 @@ fn help_and_version_go_to_standard_output() {
     }
 }
 
-/// What every line of a measurement has, whatever was measured.
+/// Checks the fields that every line of a measurement has, of any kind.
 #[track_caller]
 fn assert_contract(line: &Value, size: u64) {
     let text = |field: &str| line[field].as_str().unwrap_or_else(|| panic!("{field}: {line}"));
@@ -601,7 +601,7 @@ fn results_of_other_settings_have_a_table_of_their_own() {
     assert_eq!(lines.iter().filter(|line| line.contains("messages/s")).count(), 2, "{lines:#?}");
 }
 
-/// Where standard output is no terminal, tables and their titles have 80 columns at most.
+/// Tables and their titles have 80 columns at most where standard output is no terminal.
 #[test]
 fn tables_fit_80_columns_and_name_the_protocol() {
     for command in [

@@ -115,7 +115,8 @@ fn sender(source: &Tree, to: &[&str]) -> Running {
 }
 
 /// Either end says how a tree of everything was written: soft0 maps files wherever they are,
-/// if it is asked to, and a kernel those in memory. Pieces of 256 KiB are worth it, and of two files all but 17 bytes.
+/// if it is asked to, and a kernel those in memory. Pieces of 256 KiB are worth it, and of two
+/// files all but 17 bytes.
 #[track_caller]
 fn check_destination(line: &serde_json::Value, was_there: bool, is_asked_to: bool) {
     let mapped = line["bytes_mapped"].as_u64().unwrap();
@@ -491,7 +492,7 @@ fn what_cannot_be_read_is_named_once_and_the_rest_is_copied() {
     }
 }
 
-/// What is neither file, directory nor link makes the command fail, and the JSON says so.
+/// An entry that is neither file, directory nor link makes the command fail, and the JSON says so.
 #[test]
 fn what_is_left_out_is_counted_and_is_no_success() {
     if !connects_processes() {
@@ -508,7 +509,7 @@ fn what_is_left_out_is_counted_and_is_no_success() {
     assert!(receiving.ended().status.success());
 }
 
-/// What a directory's mode keeps from its owner, too, a copy does all the same, and root is no other user here.
+/// A copy does what a directory's mode forbids even its owner, and root is no other user here.
 #[test]
 fn a_second_copy_fills_a_directory_that_nothing_may_be_made_in() {
     if !connects_processes() {

@@ -18,7 +18,7 @@ use with_library::{Running, command, run};
 const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 const ASYNCWATCH: &str = "/usr/bin/ibv_asyncwatch";
 
-/// Whether Debian's program is there.
+/// Reports whether Debian's program is there.
 fn is_installed(program: &str) -> bool {
     let is_there = Path::new(program).exists();
     if !is_there {

@@ -305,7 +305,7 @@ fn what_is_not_there_is_status_1() {
     assert!(text(&output.stderr).contains("nothing that the experiments expect was measured"));
 }
 
-/// What cannot be done is said in the figure, and all else is measured.
+/// A run that cannot be done is named in the figure, and all else is measured.
 #[test]
 fn a_run_that_is_refused_is_left_out_with_the_reason() {
     let (files, out) = (Folder::new("refused-files"), Folder::new("refused"));
@@ -380,8 +380,8 @@ fn an_experiment_may_ask_for_a_curve_of_a_model() {
     refused(&["--list", &path], 2, "there is no such model: connectx5");
 }
 
-/// What they are is a matter of the machine; all of them are there, and a device that takes a card's
-/// time says how much slower it is.
+/// The values are a matter of the machine; all parameters are there, and a device that takes a
+/// card's time says how much slower it is.
 #[test]
 fn a_calibration_has_every_parameter_of_the_model() {
     let is_complete = |line: &Value| {

@@ -71,8 +71,8 @@ fn a_list_ends_at_a_signal_where_another_one_is_ignored() {
     assert_interrupted(&running.ended(), 143, "interrupted by SIGTERM");
 }
 
-/// What is logged by the end that sends when there is something to be measured, or, of `bench`, by
-/// the one that receives.
+/// Returns the log message of the end that sends when there is something to be measured, or, of
+/// `bench`, of the end that receives.
 fn under_way(command: &[&str]) -> &'static str {
     match (command[0], command.contains(&"--op")) {
         ("pingpong", _) => "the warm-up is over",
@@ -81,7 +81,7 @@ fn under_way(command: &[&str]) -> &'static str {
     }
 }
 
-/// What is logged when the first message has come.
+/// Log message at the first message that has come.
 const UNDER_WAY: &str = "the first message has come";
 
 #[test]

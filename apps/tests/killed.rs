@@ -14,18 +14,19 @@ use support::Scratch;
 use support::modes::{MODES, Mode, UNCONTROLLED};
 use support::processes::{Running, connects_processes, is_of_the_kernel};
 
-/// What an end says of a peer that has gone without a word.
+/// Error of an end about a peer that has gone without a word.
 const LOST: &[&str] = &[" was lost: it does not answer"];
 
-/// What is logged by an end that has received something, and by one that waits in vain.
+/// Log messages of an end that has received something, and of one that waits in vain.
 const UNDER_WAY: &str = "the first message has come";
 const WAITS: &str = "nothing has happened for a while";
 
 /// Tests that take the modes in turn.
 const TESTS: usize = 3;
 
-/// The modes of one of these tests: every third one, so that the tests together have each mode once. Worlds kill
-/// each end of each connection at any point; here it is processes of the system that die.
+/// The modes of one of these tests: every third one, so that the tests together have each mode
+/// once. Worlds kill each end of each connection at any point; here it is processes of the system
+/// that die.
 fn modes(test: usize) -> impl Iterator<Item = &'static Mode> {
     MODES.iter().skip(test).step_by(TESTS)
 }

@@ -18,9 +18,9 @@ use support::{Scratch, device};
 const PROTOCOLS: [&str; 6] =
     ["send-recv", "buffered-read", "buffered-write", "direct-read", "direct-write", "shared-write"];
 
-/// What is logged when the first piece has come.
+/// Log message at the first piece that has come.
 const UNDER_WAY: &str = "the first message has come";
-/// What both ends say of a stream that has ended early.
+/// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";
 
 fn command(args: &[&str]) -> Command {

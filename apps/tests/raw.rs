@@ -16,7 +16,7 @@ fn ops() -> [(&'static str, &'static [&'static str]); 4] {
     [("send", &[]), ("write", &[ASSUME]), ("write-imm", &[]), ("read", &[])]
 }
 
-/// What every line of raw verbs has.
+/// Checks the fields that every line of raw verbs has.
 #[track_caller]
 fn assert_line(line: &Value, op: &str, size: u64) {
     assert_eq!(line["protocol"], format!("raw-{op}"), "{line}");

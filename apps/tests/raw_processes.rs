@@ -108,7 +108,7 @@ fn a_listener_refuses_strangers_and_goes_on() {
     assert_eq!((served.results().len(), listener.results().len()), (1, 1));
 }
 
-/// What was said at the listening end holds there, as with connections: both values are named.
+/// A value given at the listening end holds there, as with connections: both values are named.
 #[test]
 fn a_listener_refuses_other_values_than_its_own() {
     if !connects_processes() {
@@ -187,7 +187,7 @@ fn a_killed_peer_ends_the_other_end() {
     }
 }
 
-/// Of a connection nothing gets lost between two processes: what is missing has found no
+/// Nothing gets lost on a connection between two processes: a message that is missing has found no
 /// receive, and the end that knows it is the other one.
 #[test]
 fn what_the_other_process_had_no_receive_for_is_told() {

@@ -26,7 +26,7 @@ const LANGUAGES: [(&[&str], &[&str]); 9] = [
     (&["pingpong", "--compat", PROGRAM, "--iterations", "20"], &[]),
 ];
 
-/// What others say first, or answer.
+/// First words, or answers, of other programs.
 const JUNK: [&[u8]; 3] =
     [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", &[0xff; 100], b"RDMACONN but no frame of it"];
 

@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// What `trace` says of the files.
+/// Returns the output of `trace` about the files.
 fn trace(words: &[&str]) -> String {
     let output = run(&[&["trace"], words].concat());
     assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
@@ -95,12 +95,12 @@ impl Traced {
     }
 }
 
-/// How long a test waits for what has to come.
+/// Time that a test waits for what has to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Looks at a trace after which what was not there will not come by itself.
 const LOOKS: usize = 20;
 
-/// Whether Debian's program is there.
+/// Reports whether Debian's program is there.
 fn has_pingpong() -> bool {
     let is_there = Path::new(PINGPONG).exists();
     if !is_there {
@@ -189,8 +189,8 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     };
     let own = format!("{file}.{}", client.number());
     let sent = |line: &Value| request(line, "SEND").is_some_and(|send| send["stage"] == "sent");
-    // Where it is stopped between its reply and its own message, the client waits for that one. It is stopped, too: an
-    // answer that lies there already may be taken between two looks.
+    // Where it is stopped between its reply and its own message, the client waits for that one. It
+    // is stopped, too: an answer that lies there already may be taken between two looks.
     let start = Instant::now();
     loop {
         server.stop();
@@ -220,7 +220,7 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     server.kill();
 }
 
-/// Where a trace says when its process started, in bytes (`soft_rnic::trace`'s layout).
+/// Offset of the process's start time in a trace, in bytes (`soft_rnic::trace`'s layout).
 const STARTED: u64 = 10 * 8;
 
 /// A number is given again: the trace of an earlier process is not that of the one that has its

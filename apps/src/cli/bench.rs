@@ -18,7 +18,7 @@ pub(crate) struct Bench {
     /// Messages of each sender [default: as many as fit into --seconds]
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub(crate) messages: Option<u64>,
-    /// How long each measurement takes [default: 2]
+    /// Time that each measurement takes [default: 2]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
     /// Connections, each with a sending and a receiving thread
@@ -31,8 +31,8 @@ pub(crate) struct Bench {
     /// --senders N over Shared Write, with one ring for all
     #[arg(long)]
     pub(crate) single_receiver: bool,
-    /// One thread sends over all connections of --threads in turn, each with a receiving thread: one to
-    /// many
+    /// One thread sends over all connections of --threads in turn, each with a receiving thread:
+    /// one to many
     #[arg(long, requires = "threads", conflicts_with_all = ["listen", "connect", "rate", "input", "sending_threads", "receiving_threads"])]
     pub(crate) single_sender: bool,
     /// One shared receive queue for all senders, and how buffers get back into it
@@ -72,7 +72,7 @@ pub(crate) struct Bench {
     pub(crate) raw: RawArgs,
 }
 
-/// How buffers get back into a shared receive queue.
+/// Rule for reposting buffers to a shared receive queue (`--srq`).
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Srq {
     /// Post in the thread that frees, under a lock
@@ -93,7 +93,7 @@ impl Srq {
     }
 }
 
-/// How fast senders send.
+/// Rate of each sender (`--rate`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rate {
     PerSecond(f64),
@@ -114,7 +114,7 @@ impl std::str::FromStr for Rate {
     }
 }
 
-/// What does not go with threads that share an end.
+/// Flags that conflict with threads that share an end.
 const NO_CROWD: [&str; 8] =
     ["listen", "connect", "senders", "threads", "single_receiver", "srq", "rate", "input"];
 
@@ -134,10 +134,11 @@ impl Bench {
         given
     }
 
-    /// How long a measurement takes where nothing was asked for.
+    /// Default time of a measurement.
     pub(crate) const SECONDS: Duration = Duration::from_secs(2);
 
-    /// Whether nothing was asked for: the demonstration.
+    /// Reports whether the command line asks for nothing in particular: then the demonstration
+    /// runs.
     pub(crate) fn is_demonstration(&self) -> bool {
         let asked = self.connection.protocol() != Protocol::SendRecv || !self.given().is_empty();
         let shaped = self.threads > 1 || self.senders > 1;

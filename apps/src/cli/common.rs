@@ -9,34 +9,35 @@ use clap::{Arg, Args as ClapArgs};
 use super::values;
 use crate::pinning::Cpus;
 
-/// What every command understands.
+/// Flags of every command.
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Common {
-    /// Device to use (`rdma-conn devices` lists them); roce:ADDRESS or roce:INTERFACE speaks RoCE v2 over
-    /// UDP from an address of this machine, and roce from that of --listen, or the local one that
-    /// reaches --connect; soft0@5us is like soft0, in one process, with a network's round trip of 5 µs
-    /// (or as many us or ns as you say); soft0@card=connectx5 takes a card's time, as many times slower
-    /// as this machine needs [default: the first active card, else soft0]
+    /// Device to use (`rdma-conn devices` lists them); roce:ADDRESS or roce:INTERFACE speaks RoCE
+    /// v2 over UDP from an address of this machine, and roce from that of --listen, or the local
+    /// one that reaches --connect; soft0@5us is like soft0, in one process, with a network's round
+    /// trip of 5 µs (or as many us or ns as you say); soft0@card=connectx5 takes a card's time, as
+    /// many times slower as this machine needs [default: the first active card, else soft0]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Print one JSON object a line on standard output, and nothing else there
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Run on these processors only (0,2-5). Of bench and pingpong each sending and each receiving
-    /// thread has one of them, in turn, senders first. All threads of pipe, copy and multicast share
-    /// the whole list. In two processes each end has its own list: give it to both
+    /// thread has one of them, in turn, senders first. All threads of pipe, copy and multicast
+    /// share the whole list. In two processes each end has its own list: give it to both
     #[arg(long, global = true, value_name = "LIST", value_parser = crate::pinning::list)]
     pub(crate) cpu: Option<Cpus>,
     /// Index in the port's GID table [default: the IPv4-mapped RoCE v2 GID]
     #[arg(long, global = true, value_name = "INDEX")]
     pub(crate) gid_index: Option<u32>,
-    /// Say more on standard error (-vv: still more); without it RUST_LOG says how much (info, rdma_conn=debug)
+    /// Say more on standard error (-vv: still more); without it RUST_LOG says how much (info,
+    /// rdma_conn=debug)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
-/// Of the flags that every command understands, these, for a command that refuses them: its help has none of
-/// them.
+/// Returns hidden copies of those flags in [`Common`] that have these ids, for a command that
+/// refuses them: its help does not list them.
 pub(super) fn refused(ids: &[&str]) -> Vec<Arg> {
     let all = Common::augment_args(clap::Command::new("refused"));
     let named = all.get_arguments().filter(|arg| ids.contains(&arg.get_id().as_str()));
@@ -69,10 +70,10 @@ pub(crate) struct Ends {
     pub(crate) connect: Option<SocketAddr>,
 }
 
-/// Where the help has what a measurement is of.
+/// Help heading of the flags that say what is measured.
 pub(super) const MEASURED: &str = "What is measured";
 
-/// How often a measurement is repeated.
+/// Repetition of a measurement, and the file for its results.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
 pub(crate) struct Rounds {

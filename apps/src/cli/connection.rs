@@ -16,14 +16,14 @@ pub(crate) struct ConnectionArgs {
     /// Connection to use [default: send-recv; of pipe: buffered-read]
     #[arg(long, value_name = "NAME", value_parser = values::ProtocolParser)]
     pub(crate) protocol: Option<Protocol>,
-    /// How to wait
+    /// Waiting strategy
     #[arg(long, value_enum, default_value_t)]
     pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) given: Given,
 }
 
-/// How a thread waits.
+/// Waiting strategy of a thread.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Wait {
     /// Poll, never sleep

@@ -35,10 +35,10 @@ pub(crate) struct Copy {
     /// Send to the receiver that listens there; give it again for each receiver
     #[arg(long, help_heading = "Sending", value_name = "ADDRESS[:PORT]", value_parser = values::socket_address)]
     pub(crate) to: Vec<SocketAddr>,
-    /// What is sent: files, directories, and links as such
+    /// Files, directories and links to send; links are sent as such
     #[arg(help_heading = "Sending", value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// How to wait
+    /// Waiting strategy
     #[arg(long, value_enum, default_value_t)]
     pub(crate) wait: Wait,
 }

@@ -34,8 +34,9 @@ pub(crate) struct Figures {
     /// Folder to write to: report.json, report.csv and the page, index.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Measure in virtual time, a card's (--device soft0@card=connectx5,world), with the same code: nothing waits, and the
-    /// same build gives the same numbers. A point takes a hundredth of the time. In a build with --features simulation
+    /// Measure in virtual time, a card's (--device soft0@card=connectx5,world), with the same code:
+    /// nothing waits, and the same build gives the same numbers. A point takes a hundredth of the
+    /// time. In a build with --features simulation
     #[arg(long, conflicts_with_all = ["list", "print", "render", "compare", "model"])]
     pub(crate) world: bool,
     /// Measure 4 points of an axis, once, for 100 ms each: about a minute for all experiments on
@@ -46,7 +47,7 @@ pub(crate) struct Figures {
     /// --quick 1]
     #[arg(long, value_name = "N", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
     pub(crate) rounds: Option<u32>,
-    /// How long a round of a point takes, in seconds [default: 0.5; with --quick 0.1]
+    /// Time that a round of a point takes, in seconds [default: 0.5; with --quick 0.1]
     #[arg(long, value_name = "S", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
     /// Go on with the report of an interrupted command, in the same folder
@@ -68,7 +69,7 @@ impl Figures {
         self.rounds.unwrap_or(if one { 1 } else { Rounds::DEFAULT })
     }
 
-    /// How long a round takes, in milliseconds.
+    /// Returns the time that a round takes, in milliseconds.
     pub(crate) fn round_ms(&self) -> u64 {
         let default = Duration::from_millis(if self.quick { 100 } else { 500 });
         self.seconds.unwrap_or(default).as_millis().max(1) as u64

@@ -22,7 +22,7 @@ pub(crate) struct Multicast {
         conflicts_with = "connect"
     )]
     pub(crate) members: Vec<u8>,
-    /// How many of them send
+    /// Members that send
     #[arg(long, value_name = "M", default_value_t = 1, conflicts_with = "connect")]
     pub(crate) senders: u8,
     /// Bytes of a message (100, 4k, as all BYTES)
@@ -37,11 +37,11 @@ pub(crate) struct Multicast {
     /// Largest slot ring that a leader may ask this end for, in bytes [default: 32m]
     #[arg(long, value_name = "BYTES", value_parser = values::byte_count, requires = "connect")]
     pub(crate) max_ring: Option<u32>,
-    /// When counters are pushed: every:K, opportunistic, opportunistic-null; with commas in
-    /// between, one run for each
+    /// Rule by which counters are pushed: every:K, opportunistic, opportunistic-null; with commas
+    /// in between, one run for each
     #[arg(long, value_name = "POLICY", default_value = "every:1", value_delimiter = ',', value_parser = policy, conflicts_with = "connect")]
     pub(crate) push: Vec<Policy>,
-    /// How long a push may be inhibited, in microseconds
+    /// Longest time that a push may be inhibited, in microseconds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 150, conflicts_with = "connect")]
     pub(crate) deadline_us: u64,
     /// Each sender sends so many messages at a time, from 1: the next ones when all but those whose
@@ -62,15 +62,15 @@ pub(crate) struct Multicast {
     /// a group in which it does not send
     #[arg(long, value_name = "PER_SECOND", value_parser = per_second, conflicts_with_all = ["messages", "connect"])]
     pub(crate) slow: Option<f64>,
-    /// How long the senders send
+    /// Seconds for which the senders send
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, conflicts_with = "connect")]
     pub(crate) seconds: f64,
-    /// How many messages each sender sends, instead of for how long
+    /// Messages that each sender sends, instead of sending for --seconds
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "connect"], value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub(crate) messages: Option<u64>,
-    /// Rounds of each measurement in this process, which share its time or its messages; the results
-    /// are their median and how far they lie apart [default: 3]. Between processes there is one:
-    /// members meet for one round
+    /// Rounds of each measurement in this process, which share its time or its messages; the
+    /// results are their median and how far they lie apart [default: 3]. Between processes there is
+    /// one: members meet for one round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
     pub(crate) rounds: Option<u32>,
     /// Write the results to this file as well, a line of comma-separated values for each

@@ -3,8 +3,8 @@
 //!
 //! Every flag of `bench`, `pingpong` and `multicast` that has a number may have a list ([`Sweep`]
 //! has the syntax). Of several lists the last one varies fastest. A command line without a list, or
-//! with none but those that the flag accepts itself (`--size 16,64`), is left as it is, unless it asks
-//! for a file of results.
+//! with none but those that the flag accepts itself (`--size 16,64`), is left as it is, unless it
+//! asks for a file of results.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ const MEASURE: [&str; 3] = ["bench", "pingpong", "multicast"];
 /// The most measurements of one command line.
 const MOST_POINTS: usize = 4096;
 
-/// What a command line with lists stands for.
+/// Expansion of a command line with lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Points {
     /// The flags that have lists, as `--unacked`.
@@ -43,7 +43,7 @@ struct Given<'a> {
     arg: &'a Arg,
     /// The word that has the value.
     at: usize,
-    /// How much of that word is in front of the value: `--flag=`.
+    /// Length of the part of that word in front of the value: `--flag=`.
     front: usize,
 }
 
@@ -157,14 +157,14 @@ fn given<'a>(
     })
 }
 
-/// Whether a flag has a number.
+/// Reports whether the value of a flag is a number.
 fn is_number(arg: &Arg) -> bool {
     let of = arg.get_value_parser().type_id();
     let parts = [TypeId::of::<f64>(), TypeId::of::<Duration>(), TypeId::of::<super::Rate>()];
     is_whole(arg) || parts.iter().any(|number| of == *number)
 }
 
-/// Whether a flag has a whole number.
+/// Reports whether the value of a flag is a whole number.
 fn is_whole(arg: &Arg) -> bool {
     let of = arg.get_value_parser().type_id();
     [

@@ -8,7 +8,7 @@ use crate::settings::{
     shared_write,
 };
 
-/// Which connection.
+/// Kind of connection (`--protocol`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     SendRecv,
@@ -38,7 +38,7 @@ impl Protocol {
         Protocol::SharedWrite,
     ];
 
-    /// What people write for it, and what the JSON says.
+    /// Name of the connection on the command line and in the JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Protocol::SendRecv => "send-recv",
@@ -62,9 +62,9 @@ impl Protocol {
         }
     }
 
-    /// How often a message of an idle connection crosses the network, one crossing after the other,
-    /// until the receiver has it (docs/protocols/README.md, "Hops"). `None` where it depends on when
-    /// the receiver looks.
+    /// Number of times that a message of an idle connection crosses the network, one crossing after
+    /// the other, until the receiver has it (docs/protocols/README.md, "Hops"). `None` if this
+    /// depends on when the receiver looks.
     pub(crate) fn hops(self) -> Option<u32> {
         match self {
             Protocol::SendRecv
@@ -76,7 +76,7 @@ impl Protocol {
         }
     }
 
-    /// Whether all senders to one receiver share one ring.
+    /// Reports whether all senders to one receiver share one ring.
     pub(crate) fn shares_a_ring(self) -> bool {
         self == Protocol::SharedWrite
     }
@@ -108,7 +108,7 @@ impl Protocol {
         flags
     }
 
-    /// Whether it has a use for a flag, of those that not every connection has.
+    /// Reports whether the connection uses `flag`, one of the flags that not every connection has.
     fn understands(self, flag: &str) -> bool {
         OF_BENCH.contains(&(self, flag)) || self.flags().iter().any(|known| known.name == flag)
     }

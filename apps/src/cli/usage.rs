@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in one line.
+//! Errors of a command line, each told in one line.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -24,8 +24,7 @@ fn flag_of(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     named.split(' ').next()
 }
 
-/// Which value of which flag cannot be, and what it may be, if that is what is wrong with a command
-/// line.
+/// Names the flag, its bad value, and the allowed ones, if that is the error of the command line.
 fn bad_value(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(&**text),
@@ -42,7 +41,7 @@ fn bad_value(error: &clap::Error) -> Option<String> {
     Some(format!("{flag} {value}: {}", allowed(&std::error::Error::source(error)?.to_string())))
 }
 
-/// What a value may be, as people say it, from what a parser says.
+/// Turns a parser's rule for a value into plain words.
 fn allowed(rule: &str) -> String {
     let numbers = ["invalid digit", "number too", "cannot parse integer"];
     if numbers.iter().any(|start| rule.starts_with(start)) {
@@ -75,7 +74,7 @@ fn leaders(error: &clap::Error) -> Option<String> {
     Some(format!("{flag}: the leader decides it for all members: give it where you --listen"))
 }
 
-/// What flags need: the flag that must be there as well.
+/// Flags that need another flag, each with the one it needs.
 const NEEDS: [(&str, &str); 16] = [
     ("--single-sender", "--threads"),
     ("--transport", "--op"),

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 
 use super::protocol::Protocol;
 
-/// What a number of bytes is.
+/// Description of a valid number of bytes, for error messages.
 const NOT_BYTES: &str = "bytes, e.g. 4096 or 64k, below 4 GiB";
 
 /// A number of bytes, with a binary suffix or without.

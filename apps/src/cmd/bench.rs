@@ -41,7 +41,7 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     protocol.with(Task { common, options, device: &device })
 }
 
-/// What is to be measured, with whichever connection.
+/// Measurement to run over any kind of connection.
 struct Task<'a> {
     common: &'a Common,
     options: &'a Bench,
@@ -85,8 +85,8 @@ impl Task<'_> {
         ran
     }
 
-    /// All sizes in turn, with both ends in this process. A signal prints the rounds that are whole;
-    /// of a size that has none, a part of the first one, if any message has arrived.
+    /// All sizes in turn, with both ends in this process. A signal prints the rounds that are
+    /// whole; of a size that has none, a part of the first one, if any message has arrived.
     fn measure_in_turn<K: Kind>(&self) -> Outcome {
         let Task { common, options, .. } = *self;
         let sized = |size| (config::<K>(common, options, size), Load::new(options, size));
@@ -133,8 +133,8 @@ impl Task<'_> {
         report::text(self.common.json, &results.collect::<Result<Vec<_>>>()?)
     }
 
-    /// One round of a size. Of `--rate auto`, the first one finds the rate, which the load then has;
-    /// and the least one of all rounds at last.
+    /// One round of a size. Of `--rate auto`, the first one finds the rate, which the load then
+    /// has; and the least one of all rounds at last.
     fn measure_round<K: Kind>(
         &self,
         config: &K::Settings,
@@ -167,7 +167,7 @@ fn label(size: u32) -> String {
     format!("{size} B")
 }
 
-/// What `--rate auto` has come to.
+/// Sentence with the rate that `--rate auto` found.
 fn found_rate(rate: f64) -> String {
     format!("the highest rate that was found is {} messages/s of each sender", figures::rate(rate))
 }

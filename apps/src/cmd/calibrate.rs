@@ -25,13 +25,14 @@ const LONG: u32 = 64 << 10;
 /// Messages of a stream, and queue pairs of those that have several.
 const STREAM: u32 = 512;
 const SEVERAL: u32 = 4;
-/// Bytes of most messages: those of up to 32 may cost more at their receiver, and less in a shared queue.
+/// Bytes of most messages: those of up to 32 may cost more at their receiver, and less in a shared
+/// queue.
 const SHORT: u32 = 64;
 /// Rounds, in each of which each is measured; streams, which are long, in one of so many rounds.
 const ROUNDS: u32 = 400;
 const ROUNDS_OF_STREAM: u32 = 8;
 
-/// What is printed.
+/// Line of `--json`.
 #[derive(Serialize, Debug)]
 struct Line<'a> {
     device: &'a str,
@@ -97,8 +98,8 @@ impl Ends {
         Ends::new(near, far, Queues { pairs, depth: STREAM / pairs, bytes: SHORT, is_shared })
     }
 
-    /// Sends a message, and looks for it at the other end: how long after the post began it was found,
-    /// and how long the poll took that found it.
+    /// Sends a message, and looks for it at the other end: how long after the post began it was
+    /// found, and how long the poll took that found it.
     fn send_one(&mut self, bytes: u32) -> Result<(f64, f64)> {
         let start = host::time::now();
         self.here.send(1, bytes)?;
@@ -129,7 +130,7 @@ struct Samples {
     post_of_list: Vec<f64>,
     take: Vec<f64>,
     take_of_list: Vec<f64>,
-    /// Of messages of one byte.
+    /// Samples of taking messages of one byte.
     take_of_small: Vec<f64>,
     receive: Vec<f64>,
     receive_of_list: Vec<f64>,

@@ -31,7 +31,7 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     protocol.with(Task { common, options, device: &device })
 }
 
-/// What is to be measured, with whichever connection.
+/// Measurement to run over any kind of connection.
 struct Task<'a> {
     common: &'a Common,
     options: &'a Pingpong,

@@ -146,7 +146,7 @@ impl Request<'_> {
         served
     }
 
-    /// What is left in `rounds` was measured before a failure.
+    /// Serves all measurements. Rounds that are left in `rounds` were measured before a failure.
     fn serve_all(
         &self,
         local: Local<'_>,

@@ -72,7 +72,7 @@ fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<
     Ok(())
 }
 
-/// What the program's traces are called, wherever it goes.
+/// Returns the absolute name of the program's trace: it holds wherever the program goes.
 fn trace(file: &Path) -> Result<PathBuf, Failure> {
     report::file_in_a_folder("--trace", file)
 }
@@ -82,8 +82,8 @@ fn plan(text: &str) -> Result<Plan, Failure> {
     text.parse().map_err(|e| usage(format!("--faults {text}: {e}")))
 }
 
-/// The text of a plan, with a seed that all processes of the program share. One that had to be drawn
-/// is said, so that the same faults can be asked for again; where nothing is drawn, none is.
+/// The text of a plan, with a seed that all processes of the program share. One that had to be
+/// drawn is said, so that the same faults can be asked for again; where nothing is drawn, none is.
 fn seeded((text, plan): (&str, &Plan)) -> String {
     if plan.seed().is_some() || !plan.draws() {
         return text.to_owned();

@@ -21,7 +21,7 @@ use crate::results::Results;
 use crate::run::{self, Ran};
 use merged::{Merged, csv};
 
-/// What all points of a sweep have in common.
+/// Settings that all points of a sweep share.
 struct Sweep<'a> {
     flags: &'a [String],
     rounds: u32,

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The parameters of a device as `calibrate` measures them, in nanoseconds; of a device that takes a
-/// card's time more slowly, those of the card.
+/// The parameters of a device as `calibrate` measures them, in nanoseconds; of a device that takes
+/// a card's time more slowly, those of the card.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Calibration {
     /// The processor posts a request: one, and one of a list of 8.
@@ -43,7 +43,7 @@ pub(crate) struct Calibration {
     pub(crate) reads: f64,
 }
 
-/// How many times slower a device is than the card that it stands for, by its name.
+/// Returns how many times slower a device is than the card that it stands for, by its name.
 pub(crate) fn slow(device: &str) -> Option<f64> {
     device.split_once(",slow=")?.1.parse().ok()
 }

@@ -32,7 +32,7 @@ pub(crate) struct Verdict {
     pub(crate) status: Status,
 }
 
-/// How many that do not hold are named in words.
+/// Number of failed expectations that are named in words.
 const MOST_MISSES: usize = 4;
 
 /// Numbers of expectations by status.

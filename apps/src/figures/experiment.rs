@@ -73,14 +73,14 @@ pub(crate) const MOST_CASES: usize = 8;
 /// The longest file of an experiment that is read.
 const MOST_FILE_BYTES: u64 = 1 << 20;
 
-/// What a figure shows, and how it is measured.
+/// Content of a figure, and the runs that measure it.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Experiment {
     /// The section of a page.
     pub(crate) group: String,
     pub(crate) title: String,
-    /// What it shows, in a sentence or two.
+    /// Subject of the figure, in a sentence or two.
     pub(crate) about: String,
     pub(crate) x: X,
     /// One chart for each.

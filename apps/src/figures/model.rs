@@ -1,11 +1,11 @@
 //! The performance model of the thesis ("Know Your Memory: RDMA-Based Protocols for Data Exchange",
-//! Fischer, 2021): LogGP, with the costs of processor and card apart; and what the other texts say of
-//! cards and switches. docs/figures.md has the formulas.
+//! Fischer, 2021): LogGP, with the costs of processor and card apart; and what the other texts say
+//! of cards and switches. docs/figures.md has the formulas.
 //!
-//! A rate is the least of what the window, the processors, the cards and the link permit. A time is the
-//! sum of what a message passes. Of messages that follow each other a byte costs `byte`; of one alone it
-//! costs `byte_alone`. A prediction says what the parameters imply, and no more: where a measurement
-//! differs, the model does not explain it.
+//! A rate is the least of what the window, the processors, the cards and the link permit. A time is
+//! the sum of what a message passes. Of messages that follow each other a byte costs `byte`; of one
+//! alone it costs `byte_alone`. A prediction says what the parameters imply, and no more: where a
+//! measurement differs, the model does not explain it.
 
 pub(crate) mod workload;
 
@@ -46,8 +46,8 @@ pub(crate) struct Model {
     pub(crate) o_small: f64,
     /// The card handles a message, at either end, of any queue pair. The thesis' fit.
     pub(crate) o_nic: f64,
-    /// The card handles a message of one queue pair: that is work of one of its units. Our fit to the
-    /// 14 M/s of one connection, 16 B, batched.
+    /// The card handles a message of one queue pair: that is work of one of its units. Our fit to
+    /// the 14 M/s of one connection, 16 B, batched.
     pub(crate) o_queue: f64,
     /// The card takes a receive from a queue that queue pairs share, for a message of more than
     /// [`SMALL`] bytes. Our fit to the 2 M/s of N senders.
@@ -214,8 +214,9 @@ impl Model {
         }
     }
 
-    /// The receiver takes the request, posts its receive again, posts the READ, takes its completion,
-    /// and posts the acknowledgement, a WRITE. Behind a fence, one READ follows the other.
+    /// The receiver takes the request, posts its receive again, posts the READ, takes its
+    /// completion, and posts the acknowledgement, a WRITE. Behind a fence, one READ follows the
+    /// other.
     fn direct_read(&self, load: &Workload) -> Limits {
         let read = self.read() + load.bytes * self.byte_alone;
         let all = self.hop() + read + self.o_snd.one + self.trip();
@@ -299,7 +300,7 @@ impl Model {
         }
     }
 
-    /// What a result of this key would be, in the unit of the key.
+    /// Predicts the result of this key, in the unit of the key.
     pub(crate) fn predict(&self, load: &Workload, key: &str) -> Option<f64> {
         match (load.pattern, key) {
             (Pattern::PingPong, "latency_ns_p50") => Some(self.half_trip(load) * 1e3),

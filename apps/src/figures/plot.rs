@@ -1,13 +1,14 @@
 //! Line charts as inline SVG.
 //!
 //! Charts need colours from CSS custom properties (light and dark), text that stays readable on a
-//! phone, and a title, a description and a label for each point for screen readers. `plotters` writes
-//! colours and font sizes as attributes of each element, does not measure text and emits no classes;
-//! `charming` needs a script in the page. This module therefore lays out lines and labels itself;
-//! `maud` writes and escapes the elements.
+//! phone, and a title, a description and a label for each point for screen readers. `plotters`
+//! writes colours and font sizes as attributes of each element, does not measure text and emits no
+//! classes; `charming` needs a script in the page. This module therefore lays out lines and labels
+//! itself; `maud` writes and escapes the elements.
 //!
-//! A page contains each chart in two formats, wide and narrow, and CSS shows the one that fits. **Labels
-//! stay inside the view box and do not overlap**: widths are estimated from the widest common fonts.
+//! A page contains each chart in two formats, wide and narrow, and CSS shows the one that fits.
+//! **Labels stay inside the view box and do not overlap**: widths are estimated from the widest
+//! common fonts.
 
 mod element;
 mod marker;
@@ -181,7 +182,7 @@ impl Plot {
         }
     }
 
-    /// Whether it has a point that was measured, or is predicted.
+    /// Reports whether it has a line of points that were measured, or are predicted.
     pub(super) fn has_results(&self) -> bool {
         let is_result = |style| matches!(style, Style::Measured | Style::Other | Style::Predicted);
         self.lines.iter().any(|line| is_result(line.style))

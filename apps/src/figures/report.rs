@@ -46,7 +46,8 @@ pub(crate) struct Manifest {
     pub(crate) build: String,
     /// RFC 3339.
     pub(crate) date: String,
-    /// The factor by which the device is slower than the card that it stands for, and the clock than the system's.
+    /// The factor by which the device is slower than the card that it stands for, and the clock
+    /// than the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slow: Option<f64>,
     /// The parameters of the performance model, measured before the figures.
@@ -60,7 +61,8 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// True of a device that takes a card's time: what papers have measured on cards compares with nothing else.
+    /// True of a device that takes a card's time: what papers have measured on cards compares with
+    /// nothing else.
     pub(crate) fn takes_card_time(&self) -> bool {
         let is_software = ["soft", "roce", "rxe"].iter().any(|name| self.device.starts_with(name));
         !is_software || self.device.starts_with("soft0@card")
@@ -73,7 +75,7 @@ pub(crate) struct Figure {
     /// The name of the experiment's file, without its ending.
     pub(crate) name: String,
     pub(crate) experiment: Experiment,
-    /// Why nothing was measured.
+    /// Reason for which nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
     /// One for each case, in their order.
@@ -86,7 +88,7 @@ pub(crate) struct Figure {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Series {
     pub(crate) case: String,
-    /// Why points are missing.
+    /// Reason for which points are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
     /// By rising x.
@@ -106,7 +108,7 @@ pub(crate) struct Point {
     pub(crate) values: BTreeMap<String, Samples>,
 }
 
-/// What a model predicts, in the units of the axes.
+/// Prediction of a model, in the units of the axes.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Predicted {
     pub(crate) label: String,
@@ -209,12 +211,12 @@ impl Figure {
         self.series.iter().flat_map(|series| series.points.iter().map(move |point| (series, point)))
     }
 
-    /// Whether there is anything to show: points, or predictions.
+    /// Reports whether there is anything to show: points, or predictions.
     pub(crate) fn has_results(&self) -> bool {
         self.has_points() || self.predicted.iter().any(|curve| !curve.points.is_empty())
     }
 
-    /// Whether anything was measured.
+    /// Reports whether anything was measured.
     pub(crate) fn has_points(&self) -> bool {
         self.points().next().is_some()
     }
@@ -243,7 +245,7 @@ impl Point {
 }
 
 impl Series {
-    /// What was measured at `x`.
+    /// Returns the point that was measured at `x`.
     pub(crate) fn at(&self, x: u64) -> Option<&Point> {
         self.points.iter().find(|point| point.x == x)
     }

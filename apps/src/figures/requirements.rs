@@ -1,7 +1,8 @@
-//! What the thesis asks of a connection, and what each one does: a table, as data.
+//! Requirements of the thesis on a connection, and how each connection meets them: a table, as
+//! data.
 //!
-//! It is `apps/requirements.toml`. The page of a report shows it with what that report has measured;
-//! a test compares the table of `docs/protocols/README.md` with it.
+//! It is `apps/requirements.toml`. The page of a report shows it with what that report has
+//! measured; a test compares the table of `docs/protocols/README.md` with it.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ struct File {
 pub(super) struct Requirement {
     pub(super) name: String,
     pub(super) asks: String,
-    /// What shows it: tests, pages, figures.
+    /// Evidence for it: tests, pages, figures.
     pub(super) shown: String,
     #[serde(default)]
     measured: Vec<Measured>,
@@ -53,7 +54,7 @@ struct Measured {
     y: String,
 }
 
-/// What a case of a figure has at its least and at its greatest x.
+/// Values of a case of a figure at its least and at its greatest x.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fact {
     /// The name of the figure.
@@ -71,12 +72,12 @@ pub(super) fn all() -> anyhow::Result<Vec<Requirement>> {
 }
 
 impl Requirement {
-    /// What a connection does.
+    /// Returns what a connection does about the requirement.
     pub(super) fn does(&self, connection: &str) -> &str {
         self.does.get(connection).map_or("", String::as_str)
     }
 
-    /// What a report has measured of it: the heading of each axis, and its facts.
+    /// Returns a report's measurements about it: the heading of each axis, and its facts.
     pub(super) fn measured(&self, report: &Report) -> Vec<(String, Vec<Fact>)> {
         let of = |measured: &Measured| {
             let figure = report.figure(&measured.figure)?;

@@ -35,7 +35,7 @@ const AT_ONCE: u32 = 64;
 impl Crowd {
     const MOST: u32 = 1024;
 
-    /// What was asked for.
+    /// Returns the crowd that was asked for, if one was.
     pub(crate) fn asked(options: &Bench) -> Option<Crowd> {
         options.sending_threads.or(options.receiving_threads)?;
         Some(Crowd {
@@ -167,12 +167,12 @@ pub(crate) fn measure(
     })
 }
 
-/// What a thread has come to.
+/// Returns the result of a thread, or resumes its panic.
 fn joined(thread: ScopedJoinHandle<'_, Result<Tally>>) -> Result<Tally> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What all threads have sent, and was received; and says goodbye.
+/// Sends with all threads, and says goodbye; returns what they sent, and was received.
 fn all_sent(sender: SharedSender, threads: u32, load: &Load, barrier: &Barrier) -> Result<Tally> {
     let sent = host::thread::scope(|scope| {
         let sender = &sender;

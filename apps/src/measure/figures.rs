@@ -59,7 +59,7 @@ pub(crate) fn counted_as(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// How far rounds lie apart: half of their range, as a part of their median.
+/// Formats the spread of rounds: half of their range, as a part of their median.
 pub(crate) fn spread(median: f64, min: f64, max: f64) -> String {
     format!("{:.0} %", 50.0 * (max - min) / median.max(f64::MIN_POSITIVE))
 }

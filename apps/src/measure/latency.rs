@@ -1,4 +1,4 @@
-//! What a measurement of latency has come to.
+//! Result of a measurement of latency.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub(crate) struct Latency {
     pub(crate) rounds: u32,
     #[serde(flatten)]
     pub(crate) latency: Quantiles,
-    /// What the device's network alone takes, where the device keeps the time of one.
+    /// Time that the device's network alone takes, if the device keeps the time of one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) latency_ns_planned: Option<u64>,
     pub(crate) rdma_ops_per_message: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// What several rounds have come to: counts are of all of them together.
+    /// Merges several rounds; counts are of all of them together.
     ///
     /// # Errors
     /// There was none.
@@ -56,8 +56,9 @@ impl Latency {
     }
 }
 
-/// What a message that crosses the network so many times, one after the other, waits for at least, on
-/// a device at a distance (`soft0@5us`: a round trip of 5 µs). On others nothing is planned.
+/// Returns the least time, in nanoseconds, of a message that crosses the network `hops` times, one
+/// after the other, on a device at a distance (`soft0@5us`: a round trip of 5 µs). On others
+/// nothing is planned.
 pub(crate) fn planned_ns(device: &str, hops: Option<u32>) -> Option<u64> {
     let round_trip = device.strip_prefix("soft0@")?;
     let number = |unit: &str| round_trip.strip_suffix(unit)?.parse::<u64>().ok();

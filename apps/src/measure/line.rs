@@ -1,19 +1,22 @@
-//! How far apart two processors are: the time in which a line of memory goes from one to the other.
+//! Distance of two processors: the time in which a line of memory goes from one to the other.
 //!
-//! In a virtual machine that changes while it runs: the host moves a virtual processor to another core, which may
-//! share a cache with the other one's or not. Figures of both states do not compare.
+//! In a virtual machine that changes while it runs: the host moves a virtual processor to another
+//! core, which may share a cache with the other one's or not. Figures of both states do not
+//! compare.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Round trips of the line in one batch; the quickest batch counts, in which neither processor did anything else.
+/// Round trips of the line in one batch; the quickest batch counts, in which neither processor did
+/// anything else.
 const TRIPS: u64 = 200;
 const BATCHES: u64 = 20;
 /// The longest that all batches may take: a processor may be another program's.
 const LIMIT: Duration = Duration::from_millis(20);
-/// Nanoseconds on the way within a shared cache, at most: AMD's complexes have 20 to 60, their borders 100 and more.
+/// Nanoseconds on the way within a shared cache, at most: AMD's complexes have 20 to 60, their
+/// borders 100 and more.
 const NEAR_NS: f64 = 80.0;
 
 /// The distance of two processors: near if they share a cache.
@@ -37,8 +40,8 @@ impl Distance {
     }
 }
 
-/// Nanoseconds that a line takes from one of the first two processors that this process may use to the other. `None`
-/// where there is one only, or they had no time for it.
+/// Nanoseconds that a line takes from one of the first two processors that this process may use to
+/// the other. `None` where there is one only, or they had no time for it.
 pub(crate) fn line_ns() -> Option<f64> {
     let ours = sched_getaffinity(None).ok()?;
     let mut processors = (0..CpuSet::MAX_CPU).filter(|cpu| ours.is_set(*cpu));

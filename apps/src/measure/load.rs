@@ -1,4 +1,4 @@
-//! What is sent, and between how many senders and receivers.
+//! Messages to send, and the numbers of senders and receivers.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(crate) struct Shape {
     pub(crate) srq_buffers: Option<u32>,
 }
 
-/// How the receiving side is organised.
+/// Organisation of the receiving side.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receivers {
     /// A thread for each connection.
@@ -31,7 +31,7 @@ pub(crate) enum Receivers {
 }
 
 impl Receivers {
-    /// What was asked for; with one sender at this end, maybe nothing.
+    /// Returns the organisation that was asked for; with one sender at this end, maybe none.
     pub(crate) fn asked(options: &Bench) -> Option<Receivers> {
         match (options.single_receiver, options.senders, options.threads) {
             (true, ..) => Some(Receivers::SingleReceiver),
@@ -50,7 +50,7 @@ impl Receivers {
         }
     }
 
-    /// What people write for it.
+    /// Flag that asks for it on the command line.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Receivers::ThreadEach => "--threads",
@@ -92,7 +92,7 @@ impl Shape {
         Shape { senders: 1, receiving: Receivers::ThreadEach, srq: None, srq_buffers: None };
 }
 
-/// What each sender sends.
+/// Messages of each sender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Load {
     pub(crate) size: u32,
@@ -104,7 +104,7 @@ pub(crate) struct Load {
     pub(crate) in_turn: bool,
 }
 
-/// When a sender is done.
+/// Condition on which a sender is done.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndOfLoad {
     Messages(u64),
@@ -121,13 +121,13 @@ impl Load {
         Load { size, end, verify: !options.no_verify, rate, in_turn: options.single_sender }
     }
 
-    /// What of it is in a round.
+    /// Returns the load of one round.
     pub(crate) fn of_round(&self, round: u32, rounds: u32) -> Load {
         Load { end: self.end.of_round(round, rounds), ..*self }
     }
 
-    /// What the one of several senders that sent fewest has sent, as a part of what the one sent that
-    /// sent most. Where each has a number of messages to send, they say nothing.
+    /// Returns the number of messages of the sender that sent fewest, as a part of that of the one
+    /// that sent most. Where each sender has a number of messages to send, these say nothing.
     pub(crate) fn fairness(&self, sent: impl Iterator<Item = u64>) -> Option<f64> {
         let all: Vec<u64> = sent.collect();
         let (fewest, most) = (all.iter().min()?, all.iter().max()?);
@@ -146,12 +146,12 @@ impl Load {
 }
 
 impl EndOfLoad {
-    /// What was asked for.
+    /// Returns the end that was asked for, if one was.
     pub(crate) fn asked(options: &Bench) -> Option<EndOfLoad> {
         options.messages.map(EndOfLoad::Messages).or(options.seconds.map(EndOfLoad::After))
     }
 
-    /// How many rounds it makes.
+    /// Returns the number of rounds: `asked`, or fewer where there are fewer messages.
     pub(crate) fn rounds(self, asked: u32) -> u32 {
         match self {
             EndOfLoad::Messages(messages) => rounds::rounds_of(messages, asked),
@@ -159,7 +159,7 @@ impl EndOfLoad {
         }
     }
 
-    /// What of it is in a round.
+    /// Returns the share of one round: its messages, or its time.
     pub(crate) fn of_round(self, round: u32, rounds: u32) -> EndOfLoad {
         match self {
             EndOfLoad::Messages(messages) => {
@@ -177,7 +177,7 @@ impl EndOfLoad {
         }
     }
 
-    /// Whether a sender that has sent `messages` since `start` goes on; it looks at the
+    /// Reports whether a sender that has sent `messages` since `start` goes on; it looks at the
     /// clock every `stride` messages, a power of two, so that no message costs a division.
     #[inline]
     pub(crate) fn goes_on(self, messages: u64, start: Instant, stride: u64) -> bool {

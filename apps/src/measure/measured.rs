@@ -1,4 +1,4 @@
-//! What a measurement has come to.
+//! Result of a measurement.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 use crate::measure::Spread;
 use crate::pinning;
 
-/// What is logged when a receiving end has its first message.
+/// Log message of a receiving end that has its first message.
 pub(crate) const HAS_COME: &str = "the first message has come";
 
-/// What is logged when the warm-up is over.
+/// Log message at the end of the warm-up.
 pub(crate) const MEASURES: &str = "the warm-up is over";
 
 /// Settings as the JSON has them.
 pub(crate) type Described = serde_json::Map<String, serde_json::Value>;
 
-/// What `device` has counted since it had counted `before`, if it counts.
+/// Returns what `device` has counted since `before`, if it counts.
 pub(crate) fn since(device: &Device, before: Option<Counters>) -> Option<Counters> {
     before.and_then(|before| Some(device.counters().ok()?.since(&before)))
 }
 
-/// Where a process runs, and what it is.
+/// Processors that a process runs on, and its build.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Machine {
     /// The processors that this end runs on, where they were listed.
@@ -33,13 +33,13 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Of this process.
+    /// Describes this process.
     pub(crate) fn here() -> Machine {
         Machine { cpu: pinning::listed(), build: rdma_conn::build::summary() }
     }
 }
 
-/// What one end or both have done.
+/// Work of one end, or of both.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Work {
     /// Send-queue work requests.
@@ -77,14 +77,14 @@ impl std::ops::Add for Work {
     }
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) elapsed: Duration,
-    /// Of this process.
+    /// Work of this process.
     pub(crate) work: Work,
-    /// Of all ends, for all that was delivered.
+    /// Messages and work of all ends, for all that was delivered.
     pub(crate) whole: Option<Whole>,
     /// `None` where the device does not count them.
     pub(crate) rnr_events: Option<u64>,
@@ -92,14 +92,14 @@ pub(crate) struct Measured {
     pub(crate) registered_bytes: u64,
     /// Processor time of the threads that receive; `None` if another process has them.
     pub(crate) receivers_busy: Option<Duration>,
-    /// Where senders sent for a time: messages of the one that sent fewest, as a part of those of the
-    /// one that sent most; of several rounds, the least.
+    /// Messages of the sender that sent fewest, as a part of those of the one that sent most; of
+    /// several rounds, the least. `None` unless several senders sent for a time.
     pub(crate) fairness: Option<f64>,
     /// Messages a second, where there were several rounds; all else is of them together.
     pub(crate) rounds: Option<(u32, Spread)>,
 }
 
-/// What all ends have done together.
+/// Messages and work of all ends together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whole {
     pub(crate) messages: u64,
@@ -125,7 +125,7 @@ impl Measured {
         Some(busy / self.elapsed.as_secs_f64()).filter(|busy| busy.is_finite())
     }
 
-    /// What several rounds have come to.
+    /// Merges several rounds.
     ///
     /// # Errors
     /// There was none.
@@ -135,7 +135,7 @@ impl Measured {
         Ok(Measured { rounds: Some((rounds.len() as u32, rates)), ..all })
     }
 
-    /// What two rounds have done together.
+    /// Merges two rounds.
     fn and(self, other: Measured) -> Measured {
         let whole = |(a, b): (Whole, Whole)| Whole {
             messages: a.messages + b.messages,

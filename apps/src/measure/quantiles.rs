@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::Spread;
 use crate::measure::figures::spread;
 
-/// How long messages took, in nanoseconds.
+/// Quantiles of the time that messages took, in nanoseconds.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Quantiles {
     /// The least of all rounds.
@@ -18,7 +18,7 @@ pub(crate) struct Quantiles {
     pub(crate) latency_ns_p999: u64,
     /// The most of all rounds.
     pub(crate) latency_ns_max: u64,
-    /// Of the rounds, the least and the most.
+    /// Least and greatest value of the rounds.
     pub(crate) latency_ns_p50_min: u64,
     pub(crate) latency_ns_p50_max: u64,
     pub(crate) latency_ns_p99_min: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of one round.
+    /// Returns the quantiles of one round.
     pub(crate) fn of(h: &Histogram<u64>) -> Quantiles {
         let (p50, p99) = (h.value_at_quantile(0.5), h.value_at_quantile(0.99));
         Quantiles {
@@ -43,7 +43,7 @@ impl Quantiles {
         }
     }
 
-    /// Of several rounds together.
+    /// Merges several rounds.
     pub(crate) fn of_rounds(rounds: impl Iterator<Item = Quantiles> + Clone) -> Quantiles {
         let median = |figure: fn(&Quantiles) -> u64| {
             Spread::of_whole(rounds.clone().map(|round| figure(&round)))
@@ -64,7 +64,7 @@ impl Quantiles {
         }
     }
 
-    /// How far the medians of the rounds lie apart.
+    /// Formats the spread of the medians of the rounds.
     pub(crate) fn spread(&self) -> String {
         let [median, min, max] =
             [self.latency_ns_p50, self.latency_ns_p50_min, self.latency_ns_p50_max];

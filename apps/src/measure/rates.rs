@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::Spread;
 use super::figures::{bytes, memory, rate, size, spread};
 
-/// How many messages a second there were: the median of the rounds, and how far these lie apart.
+/// Messages per second: the median of the rounds, and the least and the greatest of them.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Rates {
-    /// Of all rounds together.
+    /// Messages of all rounds together.
     pub(crate) messages: u64,
     pub(crate) rounds: u32,
     pub(crate) messages_per_s: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Of rounds with these rates, and messages of `size` bytes.
+    /// Returns the rates of rounds with this spread, and messages of `size` bytes.
     pub(crate) fn new(messages: u64, rounds: u32, rates: Spread, size: u32) -> Rates {
         Rates {
             messages,
@@ -32,20 +32,20 @@ impl Rates {
         }
     }
 
-    /// Of one round.
+    /// Returns the rates of one round.
     pub(crate) fn of_round(messages: u64, elapsed: Duration, size: u32) -> Rates {
         let per_s = messages as f64 / elapsed.as_secs_f64().max(1e-9);
         Rates::new(messages, 1, Spread::of([per_s]), size)
     }
 
-    /// Of several rounds together.
+    /// Merges several rounds.
     pub(crate) fn of_rounds(rounds: impl Iterator<Item = Rates> + Clone, size: u32) -> Rates {
         let rates = Spread::of(rounds.clone().map(|round| round.messages_per_s));
         let messages = rounds.clone().map(|round| round.messages).sum();
         Rates::new(messages, rounds.count() as u32, rates, size)
     }
 
-    /// How far the rounds lie apart.
+    /// Formats the spread of the rounds.
     pub(crate) fn spread(&self) -> String {
         spread(self.messages_per_s, self.messages_per_s_min, self.messages_per_s_max)
     }

@@ -14,7 +14,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of the figures of each round.
+    /// Returns the spread of the figures of the rounds.
     pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Spread {
         let mut all: Vec<f64> = figures.into_iter().collect();
         all.sort_by(f64::total_cmp);
@@ -29,15 +29,15 @@ impl Spread {
         Spread { median, min: *min, max: *max }
     }
 
-    /// Of figures that are whole numbers: so is the median.
+    /// Returns the median, the least and the greatest of whole numbers; the median is rounded.
     pub(crate) fn of_whole(figures: impl IntoIterator<Item = u64>) -> (u64, u64, u64) {
         let Spread { median, min, max } = Spread::of(figures.into_iter().map(|n| n as f64));
         (median.round() as u64, min as u64, max as u64)
     }
 }
 
-/// Measures round after round: what they have brought, and why there are fewer than there should be.
-/// Of a round that a signal has cut short a part is kept only where it is all there is.
+/// Measures round after round: what they have brought, and why there are fewer than there should
+/// be. Of a round that a signal has cut short a part is kept only where it is all there is.
 pub(crate) fn each<T>(
     rounds: u32,
     mut one: impl FnMut(u32) -> Result<T, Failure>,
@@ -59,11 +59,11 @@ pub(crate) fn each<T>(
 }
 
 /// Measures cases in rounds, each of which goes over all cases in turn, so that what disturbs the
-/// machine for a while disturbs no case alone. A bar shows the case's label. `one` gets the number of
-/// the case and of the round, and what all cases have brought before.
+/// machine for a while disturbs no case alone. A bar shows the case's label. `one` gets the number
+/// of the case and of the round, and what all cases have brought before.
 ///
-/// Returns what each case has brought, and why that is not all. Of a round that a signal has cut short
-/// a part is kept only where its case has nothing else; a case that has failed has no result.
+/// Returns what each case has brought, and why that is not all. Of a round that a signal has cut
+/// short a part is kept only where its case has nothing else; a case that has failed has no result.
 pub(crate) fn in_turn<T>(
     json: bool,
     cases: &[String],
@@ -101,7 +101,7 @@ pub(crate) fn in_turn<T>(
     (done, ended)
 }
 
-/// Whether rounds that were measured before a failure are a result.
+/// Reports whether rounds that were measured before a failure are a result.
 pub(crate) fn count<T>(done: &[T], ended: Option<&Failure>) -> bool {
     !done.is_empty() && ended.is_none_or(signals::is_interruption)
 }
@@ -121,7 +121,7 @@ pub(crate) fn gather<T>(
     (is_over && count(done, ended)).then(|| std::mem::take(done))
 }
 
-/// How many rounds so many messages make: each has one at least.
+/// Returns the number of rounds for so many messages: each round has at least one.
 pub(crate) fn rounds_of(messages: u64, asked: u32) -> u32 {
     u64::from(asked).min(messages).max(1) as u32
 }
@@ -138,13 +138,13 @@ pub(crate) fn check(rounds: Option<u32>, flag: &str, whole: Option<u64>) -> Resu
     }
 }
 
-/// What of `whole` messages is in a round.
+/// Returns the share of `whole` messages that a round has.
 pub(crate) fn share(whole: u64, round: u32, rounds: u32) -> u64 {
     let (round, rounds) = (u64::from(round), u64::from(rounds.max(1)));
     whole / rounds + u64::from(round < whole % rounds)
 }
 
-/// What of `whole` is the time of a round.
+/// Returns the share of the time `whole` that a round has.
 pub(crate) fn time_share(whole: Duration, rounds: u32) -> Duration {
     whole / rounds.max(1)
 }

@@ -64,8 +64,8 @@ impl Payload {
         checksum.copy_from_slice(&crc32fast::hash(covered).to_le_bytes());
     }
 
-    /// Which of the messages with these `numbers` this is, if it is one; the next one is
-    /// then the one behind it.
+    /// Returns the one of `numbers` that this message has, if it has one; the next message is then
+    /// expected to be the one behind it.
     pub(crate) fn identify(
         &mut self,
         message: &[u8],
@@ -104,7 +104,7 @@ impl Payload {
     }
 }
 
-/// What a message has that is too short for a frame.
+/// Fills a message that is too short for a frame.
 fn short(message: &mut [u8], sequence: u64) {
     let (low, high) = (mix(sequence ^ 0x5eed), mix(!sequence));
     let hash = low.to_le_bytes().into_iter().chain(high.to_le_bytes());

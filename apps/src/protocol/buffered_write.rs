@@ -25,7 +25,8 @@ fn gathered_bytes(size: u32) -> u32 {
 /// gather in a cache.
 const LONG: u32 = 4 << 10;
 
-/// How the tail is told: by a write of its own where that is faster, unless waiting threads sleep.
+/// Chooses how the tail is told: by a write of its own where that is faster, unless waiting threads
+/// sleep.
 fn tail(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Tail {
     let is_fast = (purpose == Purpose::Latency || size >= LONG) && args.wait != Wait::Block;
     if is_fast { Tail::Written } else { Config::default().tail }

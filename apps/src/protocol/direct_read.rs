@@ -103,9 +103,10 @@ pub(crate) struct Offering {
     /// Buffers that are not on offer, a stack; whether they have the message that is sent again
     /// and again.
     free: Vec<(Buffer, bool)>,
-    /// How many there are.
+    /// Number of buffers, on offer or not.
     buffers: u32,
-    /// Whether those on offer have it: in the order of their offers, in which they come back.
+    /// For each buffer on offer, true if it has that message: in the order of the offers, in which
+    /// the buffers come back.
     primed: VecDeque<bool>,
 }
 
@@ -212,7 +213,7 @@ pub(crate) struct Taking {
     device: Device,
     config: Config,
     free: Vec<Buffer>,
-    /// How many there are, and may be.
+    /// Number of buffers, and the most that there may be.
     buffers: u32,
     most: u32,
     readings: VecDeque<Reading>,

@@ -1,4 +1,4 @@
-//! What the connections with a ring for each sender have in common: its shape.
+//! Shape of the rings of the connections with a ring for each sender.
 
 use anyhow::{Result, ensure};
 use rdma_conn::ring::RingShape;

@@ -38,8 +38,8 @@ impl<S: SendHalf + Worked> Sending for Writer<S> {
     }
 }
 
-/// What [`Kind`](super::Kind) says of a connection with a [`Writer`]: its settings are the library's
-/// `Config`, and it receives by the library's `Receiver`.
+/// Items of [`Kind`](super::Kind) for a connection with a [`Writer`]: its settings are the
+/// library's `Config`, and it receives by the library's `Receiver`.
 macro_rules! by_writer {
     () => {
         type Settings = Config;

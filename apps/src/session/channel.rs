@@ -19,14 +19,15 @@ use crate::signals;
 
 /// The longest control message, in bytes.
 const MAX_CONTROL: usize = 16_384;
-/// How long the other end may take for a control message that it has no reason to wait with.
+/// Longest time that the other end may take for a control message that it has no reason to delay.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How soon a wait notices a signal.
+/// Time within which a wait notices a signal.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
-/// How long the host at the other end may be silent until its kernel is asked whether it
-/// is there, and how often it is asked, at what distance, until it is taken for dead.
+/// Time for which the host at the other end may be silent before its kernel is asked whether it is
+/// there; then the number of questions, and the time between them, until the host is taken for
+/// dead.
 const SILENCE: Duration = Duration::from_secs(20);
 const QUESTIONS: u32 = 4;
 const BETWEEN: Duration = Duration::from_secs(10);
@@ -45,12 +46,12 @@ pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
 #[derive(Debug)]
 pub(crate) struct Channel<N> {
     stream: TcpStream,
-    /// Whether the other end is in this process.
+    /// True if the other end is in this process.
     is_within: bool,
     notes: PhantomData<N>,
 }
 
-/// What goes by the stream.
+/// Message on the stream.
 #[derive(Serialize, Deserialize)]
 enum Said<N> {
     Note(N),
@@ -63,7 +64,7 @@ enum Said<N> {
 #[error("the other end: {0}")]
 pub(crate) struct Told(String);
 
-/// What an end says last.
+/// Last words of an end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LastWords {
     Why(String),
@@ -121,7 +122,7 @@ impl<N> Channel<N> {
         Ok(Channel { stream, is_within: self.is_within, notes: PhantomData })
     }
 
-    /// Whether the other end is in this process.
+    /// Reports whether the other end is in this process.
     pub(crate) fn stays_within(&self) -> bool {
         self.is_within
     }
@@ -134,7 +135,7 @@ impl<N> Channel<N> {
         }
     }
 
-    /// Whether the other end is there; it does not say anything now.
+    /// Reports whether the other end is there, at a time when it says nothing.
     pub(crate) fn is_there(&self) -> bool {
         let peeked = recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         // No byte is the end of the stream.
@@ -197,7 +198,7 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
         said?.map(note).transpose()
     }
 
-    /// What the other end says last, in so much `time` at most.
+    /// Receives the last words of the other end, within `time`.
     pub(crate) fn last_words(&mut self, time: Duration) -> LastWords {
         let end = host::time::now() + time;
         loop {
@@ -214,7 +215,8 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
         }
     }
 
-    /// What is said next, if it begins within `time`; once it has begun, it ends within `whole`.
+    /// Receives the next message, if it begins within `time`; once it has begun, it ends within
+    /// `whole`.
     fn hear_limited(&mut self, time: Duration, whole: Duration) -> Result<Option<Said<N>>> {
         let mut first = [0];
         self.stream.set_read_timeout(Some(time))?;
@@ -227,7 +229,7 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
         self.rest(read, first[0], whole)
     }
 
-    /// What is said, whose first byte was `read`, if it was.
+    /// Receives the rest of a message after the byte `first`, if `read` has brought that.
     fn rest(
         &mut self,
         read: std::io::Result<usize>,

@@ -1,5 +1,5 @@
-//! What two ends say to each other beside the messages, over the stream of their
-//! handshake: when to begin, what was sent, what has arrived.
+//! Control messages between two ends, over the stream of their handshake: when to begin, what was
+//! sent, what has arrived.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::channel::{self, LastWords};
 use crate::measure::{Latency, Work};
 use crate::outcome::Failure;
 
-/// How long, in all, an end that has failed looks for the cause at the others.
+/// Longest time, in all, that an end that has failed looks for the cause at the others.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The stream to the other end of a connection, once the handshake is over.
@@ -33,11 +33,12 @@ pub(crate) enum Control {
         #[serde(default)]
         interrupted: Option<String>,
     },
-    /// What has arrived of all that all processes have sent, with the work of all ends. Of a file: whether what arrived is equal to it.
+    /// Messages that arrived of all that all processes have sent, with the work of all ends. For a
+    /// file: true if what arrived is equal to it.
     Arrived { messages: u64, work: Work, equal: Option<bool> },
     /// All of a stream was sent: its bytes, their checksum, and the work that it took.
     Streamed { bytes: u64, crc32: u32, work: Work },
-    /// What a measurement has come to, for the end that did not measure.
+    /// Result of a measurement, for the end that did not measure.
     Latency(Box<Latency>),
 }
 
@@ -68,7 +69,7 @@ pub(crate) fn cause<'w>(
     }
 }
 
-/// Why a sending half has ended, of whichever connection, if that is what has failed.
+/// Returns the reason for which a sending half of any connection ended, if that is the failure.
 pub(crate) fn sender_ended(failure: &Failure) -> Option<&CloseReason> {
     match (failure.downcast_ref(), failure.downcast_ref()) {
         (Some(SendError::Ended(ended)), _) => Some(ended),
@@ -77,7 +78,8 @@ pub(crate) fn sender_ended(failure: &Failure) -> Option<&CloseReason> {
     }
 }
 
-/// Why a receiving half has lost a peer, of whichever connection, if that is what has failed.
+/// Returns the reason for which a receiving half of any connection lost a peer, if that is the
+/// failure.
 pub(crate) fn receiver_ended(failure: &Failure) -> Option<&CloseReason> {
     use direct_read::{NotReadReason, ReadError};
     if let Some(RecvError::Peer { reason: ended, .. }) = failure.downcast_ref() {
@@ -91,7 +93,7 @@ pub(crate) fn receiver_ended(failure: &Failure) -> Option<&CloseReason> {
     }
 }
 
-/// Whether the other end has brought this about, and told it.
+/// Reports whether the other end has caused the failure, and told it.
 fn is_told(failure: &Failure) -> bool {
     sender_ended(failure).is_some_and(CloseReason::is_close)
 }
@@ -101,7 +103,7 @@ fn is_told(failure: &Failure) -> bool {
 #[error("no answer: the connection is closed")]
 pub(crate) struct HungUp;
 
-/// Whether a failure may have its cause at another end.
+/// Reports whether a failure may have its cause at another end.
 fn may_be_theirs(failure: &Failure) -> bool {
     if failure.is::<HungUp>() {
         return true;

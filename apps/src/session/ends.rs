@@ -24,12 +24,12 @@ use crate::protocol::Kind;
 use crate::session::{Channel, GLANCE as GLANCE_AT_SIGNALS};
 use crate::signals;
 
-/// How long a connection may take to be made.
+/// Longest time in which a connection is made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 /// Until it is tried again to accept a connection, where there was nothing left to accept
 /// it with.
 const RECOVERY: Duration = Duration::from_millis(200);
-/// How often.
+/// Number of these tries.
 const RECOVERIES: u32 = 50;
 
 /// The device that was asked for, fit for the ends that were asked for.
@@ -61,7 +61,8 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     Ok(device)
 }
 
-/// What is wrong with a device's name that begins as that of one at a distance does.
+/// Returns the error text for a bad distance in a device's name, if the name begins like that of a
+/// device at a distance.
 pub(crate) fn bad_distance(name: &str) -> Option<String> {
     let given = name.strip_prefix(device::SOFT)?.strip_prefix('@')?;
     if given.starts_with("card=") {
@@ -104,7 +105,7 @@ pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<Listener<K>> {
     Ok(listener)
 }
 
-/// What to do where a listener could not be made.
+/// Returns the failure of a listener that could not be made, with advice.
 pub(crate) fn cannot_bind(address: SocketAddr, error: ConnectError) -> Failure {
     let kind = match &error {
         ConnectError::System { error, .. } => error.kind(),
@@ -113,7 +114,7 @@ pub(crate) fn cannot_bind(address: SocketAddr, error: ConnectError) -> Failure {
     cannot_listen(address, kind, error.into())
 }
 
-/// What to do where the address cannot be listened on.
+/// Returns the failure of an address that cannot be listened on, with advice.
 pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure) -> Failure {
     let advice = match kind {
         ErrorKind::AddrInUse => "another program has the port: end it, or choose another port",
@@ -202,7 +203,7 @@ pub(crate) fn next_peer<K: Kind>(
     }
 }
 
-/// How long the thread that refuses connections may take to see that the work is done.
+/// Time within which the thread that refuses connections sees that the work is done.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// Does `work`, and refuses the connections that come meanwhile, with the reason: none would be
@@ -233,7 +234,7 @@ pub(crate) fn engaged<K: Kind, T>(
     })
 }
 
-/// What it wants, and the stream that it came by.
+/// Returns the session that a connection asks for, and the channel on its stream.
 fn known<K: Kind>(incoming: &Incoming<K>, command: &str) -> Result<(Session, Channel)> {
     let session = Session::decode::<K>(incoming.application(), command)?;
     let stream = incoming.stream().try_clone().context("no descriptor is left")?;
@@ -248,7 +249,7 @@ pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// What to do where the address cannot be reached.
+/// Returns the failure of an address that cannot be reached, with advice.
 fn unreachable(address: SocketAddr, error: std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
@@ -259,7 +260,7 @@ fn unreachable(address: SocketAddr, error: std::io::Error) -> Failure {
     }
 }
 
-/// What to do when the end at `address` did not let us connect.
+/// Returns the failure of a connection that the end at `address` did not let us make, with advice.
 pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failure {
     let start = format!("start `rdma-conn {command} --listen` there");
     if let ConnectError::System { error, .. } = error {

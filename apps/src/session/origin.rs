@@ -1,6 +1,6 @@
-//! Whether two ends can reach each other over the software device, told in the handshake: that
-//! connects the processes of one user on one machine, and what it cannot connect would only be
-//! noticed when nothing arrives.
+//! Origins of two ends, told in the handshake, which show whether the ends can reach each other:
+//! the software device connects the processes of one user on one machine, and what it cannot
+//! connect would only be noticed when nothing arrives.
 
 use std::sync::OnceLock;
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::differs;
 
-/// Where a process runs: the provider of its device, its user, and its machine. On the wire
-/// `s1000.6c1f…`: `s` for the software device or `c` for what reaches other machines, a card or a device
-/// that speaks RoCE v2 from user space; the user, and 8 hexadecimal digits
-/// of the machine's boot.
+/// Origin of a process: the provider of its device, its user, and its machine. On the wire
+/// `s1000.6c1f…`: `s` for the software device or `c` for what reaches other machines, a card or a
+/// device that speaks RoCE v2 from user space; the user, and 8 hexadecimal digits of the machine's
+/// boot.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct Origin {
@@ -21,12 +21,12 @@ pub(crate) struct Origin {
     boot: u32,
 }
 
-/// Whether the device of this name speaks RoCE v2: to another machine, user, or a card.
+/// Reports whether the device of this name speaks RoCE v2: to another machine, user, or a card.
 fn is_on_the_network(name: &str) -> bool {
     name.starts_with("roce:")
 }
 
-/// Of this process.
+/// Origin of this process.
 static HERE: OnceLock<Origin> = OnceLock::new();
 
 impl From<Origin> for String {
@@ -44,7 +44,7 @@ impl TryFrom<String> for Origin {
 }
 
 impl Origin {
-    /// Of this process, with the device that it has opened.
+    /// Returns the origin of this process, with the device that it has opened.
     pub(crate) fn here() -> Origin {
         *HERE.get_or_init(|| Origin::with(true))
     }
@@ -70,7 +70,7 @@ impl Origin {
         format!("{}{user}.{boot:08x}", if is_soft { 's' } else { 'c' })
     }
 
-    /// What another end has told, if that is one.
+    /// Decodes the origin that another end has told, if `text` is one.
     pub(crate) fn decode(text: &str) -> Option<Origin> {
         let (is_soft, rest) = match text.strip_prefix('s') {
             Some(rest) => (true, rest),
@@ -84,7 +84,7 @@ impl Origin {
         })
     }
 
-    /// Why the listening end, which this is, is out of the reach of a connecting one.
+    /// Checks that the listening end, which this is, is within the reach of a connecting one.
     ///
     /// # Errors
     /// The words of a refusal.

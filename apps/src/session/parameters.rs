@@ -1,4 +1,4 @@
-//! What the connecting end tells the listening one: its parameters hold.
+//! Parameters that the connecting end tells the listening one: they hold.
 
 use anyhow::{Context, Result, ensure};
 use rdma_conn::send_recv::Reposting;
@@ -33,14 +33,14 @@ pub(crate) struct Session {
     pub(crate) senders: u32,
     #[serde(rename = "s")]
     pub(crate) sender: u32,
-    /// Where the process runs ([`Origin`]).
+    /// Place where the process runs ([`Origin`]).
     #[serde(rename = "o")]
     pub(crate) origin: Origin,
     #[serde(rename = "t")]
     pub(crate) traffic: Traffic,
 }
 
-/// What all connections of a measurement have in common.
+/// Parameters that all connections of a measurement share.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Traffic {
     /// Bytes of each message.
@@ -52,18 +52,18 @@ pub(crate) struct Traffic {
     /// Those settings of the connection that the connecting end decides.
     #[serde(rename = "x")]
     pub(crate) terms: Terms,
-    /// Whether payloads can be checked.
+    /// True if payloads can be checked.
     #[serde(rename = "v")]
     pub(crate) verify: bool,
-    /// How the receiving end is organised; for it to choose where nothing was asked for.
+    /// Organisation of the receiving end; for it to choose where nothing was asked for.
     #[serde(rename = "g")]
     pub(crate) receiving: Option<Receivers>,
-    /// How buffers get back into the shared receive queue, if there is one, and its size.
+    /// Rule for reposting buffers to the shared receive queue, if there is one, and its size.
     #[serde(rename = "q")]
     pub(crate) srq: Option<String>,
     #[serde(rename = "n")]
     pub(crate) srq_buffers: Option<u32>,
-    /// When a sender is done, and how many messages a second it sends.
+    /// Condition on which a sender is done, and the messages that it sends per second.
     #[serde(rename = "l")]
     pub(crate) end: Option<EndOfLoad>,
     #[serde(rename = "a")]
@@ -76,10 +76,10 @@ pub(crate) struct Traffic {
     pub(crate) rounds: u32,
 }
 
-/// What the sender of a copy begins with, in each version.
+/// Start of a copy's greeting, in each version.
 const COPY: &[u8] = b"rdma-conn copy ";
 
-/// Whether `greeting` is of `rdma-conn copy`, of whichever version.
+/// Reports whether `greeting` is of `rdma-conn copy`, of any version.
 pub(crate) fn is_copy(greeting: &[u8]) -> bool {
     greeting.starts_with(COPY)
 }
@@ -89,7 +89,7 @@ pub(crate) fn run_number() -> u64 {
     host::random::entropy()
 }
 
-/// Which of its measurements a connecting process is at.
+/// Measurement that a connecting process is at, and the number of all of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     /// The process's own number.
@@ -145,8 +145,8 @@ impl Session {
         Ok(session)
     }
 
-    /// What this end makes room for must be what it can have. The rest is checked when
-    /// the connection is made.
+    /// Checks that this end can have what it makes room for. The rest is checked when the
+    /// connection is made.
     fn check<K: Kind>(&self) -> Result<()> {
         let senders = 1..=Shape::MAX_SENDERS;
         ensure!(
@@ -174,21 +174,20 @@ impl Session {
         self.traffic.check_room::<K>(shape, self.command == "pingpong")
     }
 
-    /// Which of the sizes it is at, and how many of them there are.
+    /// Returns the number of the size that it is at, and the number of sizes.
     pub(crate) fn size_of_sizes(&self) -> (u32, u32) {
         let rounds = self.traffic.rounds.max(1);
         (self.part / rounds, self.parts / rounds)
     }
 
-    /// What the payloads of this sender are made from, below 2^22: those of two senders
-    /// differ.
+    /// Returns the seed of this sender's payloads, below 2^22: those of two senders differ.
     pub(crate) fn stream(&self) -> u64 {
         (self.run & 0xfff) << 10 | u64::from(self.sender)
     }
 }
 
 impl Traffic {
-    /// What a connection of this configuration carries; the rest is added by the command.
+    /// Describes the messages on a connection of this configuration; the command adds the rest.
     pub(crate) fn new<K: Kind>(
         args: &ConnectionArgs,
         config: &K::Settings,
@@ -223,8 +222,8 @@ impl Traffic {
         }
     }
 
-    /// Whether there may be memory for these senders and receivers, and for messages that go back
-    /// or do not.
+    /// Checks that there may be memory for these senders and receivers, and for messages that go
+    /// `back` or do not.
     pub(crate) fn check_room<K: Kind>(&self, shape: Shape, back: bool) -> Result<()> {
         let config = protocol::told::<K>(self.size, &self.terms)?;
         let Room { bytes, what, flags } = K::room(&config, shape, back);
@@ -258,7 +257,7 @@ impl Traffic {
         flags
     }
 
-    /// Where another one differs.
+    /// Describes a difference from another one, if there is any.
     pub(crate) fn difference<K: Kind>(&self, other: &Traffic, purpose: Purpose) -> Option<String> {
         if self == other {
             return None;
@@ -274,8 +273,8 @@ impl Traffic {
     }
 }
 
-/// What was asked for at this end, and is the connecting end's to choose: what the
-/// connection was told, and what every command understands.
+/// Returns the flags given at this end that are the connecting end's to choose: those that the
+/// connection was told, and those that every command understands.
 pub(crate) fn asked<K: Kind>(
     args: &ConnectionArgs,
     size: Option<u32>,
@@ -304,7 +303,7 @@ pub(crate) fn contradiction(asked: &[Flag], wanted: &[Flag]) -> Option<String> {
     })
 }
 
-/// What to do about a contradiction. What the connecting end has may be no more than its
+/// Returns the remedy for a contradiction. The connecting end's value may be no more than its
 /// default.
 fn remedy(flag: &str, here: &str) -> String {
     match (flag, here) {
@@ -334,7 +333,7 @@ mod tests {
 
     use super::*;
 
-    /// What a connecting end with these settings tells.
+    /// Returns the terms that a connecting end with these settings tells.
     fn terms(config: Config) -> Terms {
         settings::terms(SendRecv::SETTINGS, &config)
     }

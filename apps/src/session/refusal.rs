@@ -13,7 +13,7 @@ pub(crate) enum End {
     Listening,
 }
 
-/// How a refusal names each end on the wire.
+/// Names of the ends in a refusal on the wire.
 const CONNECTING: &str = "the connecting end";
 const LISTENING: &str = "the listening end";
 
@@ -61,8 +61,8 @@ fn other_protocol(said: &str) -> Option<String> {
     Some(differs("", &asked_by(*theirs), &asked_by(*ours), remedy))
 }
 
-/// What asks for a protocol on the command line: a flag, or a command that has it by default. A
-/// handshake for another protocol does not tell which.
+/// Returns what asks for a protocol on the command line: a flag, or a command that has it by
+/// default. A handshake for another protocol does not tell which.
 fn asked_by(protocol: ProtocolId) -> String {
     let flag = |command: &str| {
         let named = Protocol::ALL.iter().find(|known| known.number() == protocol);

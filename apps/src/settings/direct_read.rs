@@ -16,7 +16,7 @@ pub(crate) struct Config {
 const HEADING: &str = "Direct Read";
 
 const ACK: FlagSpec = flag! {
-    /// How the sender learns that a message was read [default: write]
+    /// Means by which the sender learns that a message was read [default: write]
     "--ack", HEADING, Takes::Words("HOW", || AckMode::ALL.map(|ack| (ack.name(), ack_help(ack))).into())
 };
 
@@ -31,7 +31,7 @@ fn ack_help(ack: AckMode) -> &'static str {
 }
 
 const SIGNAL_AT: FlagSpec = flag! {
-    /// Where the acknowledgement flag of a message is [default: separate]
+    /// Place of the acknowledgement flag of a message [default: separate]
     "--signal-at", HEADING, Takes::Words("WHERE", || {
         vec![(TAIL, "Behind the message's buffer"), (SEPARATE, "In memory of its own")]
     })

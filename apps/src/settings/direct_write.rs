@@ -15,7 +15,8 @@ const BUFFERS: FlagSpec = flag! {
 };
 
 const DETECTION: FlagSpec = flag! {
-    /// How the receiver finds messages [default: polled; of pipe, and with --wait block: immediate]
+    /// Means by which the receiver finds messages [default: polled; of pipe, and with --wait block:
+    /// immediate]
     "--detection", HEADING, Takes::Words("HOW", || {
         vec![
             (IMMEDIATE, "By an immediate, which wakes it"),

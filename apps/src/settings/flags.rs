@@ -3,7 +3,7 @@
 use super::spec::flag;
 use super::{FlagSpec, Takes};
 
-/// Where the help has what only some connections have.
+/// Help headings of flags that only some connections have.
 pub(super) const QUEUES: &str = "Queues of Send/Receive (a part of this is for the others, too)";
 pub(super) const RINGS: &str = "Buffered Read and Buffered Write";
 

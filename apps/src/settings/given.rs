@@ -1,4 +1,4 @@
-//! What a command line gives.
+//! Settings that a command line gives.
 
 use super::{FlagSpec, Value};
 
@@ -7,7 +7,7 @@ use super::{FlagSpec, Value};
 pub(crate) struct Given(Vec<(&'static str, Value)>);
 
 impl Given {
-    /// What was given for a flag.
+    /// Returns the value that was given for a flag.
     pub(crate) fn value(&self, flag: &FlagSpec) -> Option<&Value> {
         self.0.iter().find(|(name, _)| *name == flag.name).map(|(_, value)| value)
     }

@@ -57,7 +57,7 @@ fn set_pack(config: &mut Config, value: &Value) -> Option<()> {
     Some(())
 }
 
-/// What may travel inside work requests.
+/// Sets the most bytes that may travel inside a work request; 0 is none.
 pub(super) fn set_inline(inline: &mut Inline, value: &Value) -> Option<()> {
     *inline = match value.get()? {
         0 => Inline::Never,

@@ -1,4 +1,4 @@
-//! What the command line has to know of a flag.
+//! Description of a flag for the command line.
 
 use super::Value;
 use super::flag::switch;
@@ -8,13 +8,13 @@ use super::flag::switch;
 pub(crate) struct FlagSpec {
     /// As people write it: `--ring-bytes`.
     pub(crate) name: &'static str,
-    /// Where the help has it.
+    /// Heading under which the help lists it.
     pub(crate) heading: &'static str,
     pub(crate) takes: Takes,
     pub(crate) help: &'static str,
 }
 
-/// What comes behind a flag.
+/// Value that a flag takes.
 #[derive(Clone, Copy)]
 pub(crate) enum Takes {
     /// A whole number, under this name.

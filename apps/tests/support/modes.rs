@@ -13,7 +13,7 @@ pub struct Mode {
     pub processes: usize,
     /// Senders of each of them.
     pub senders: u64,
-    /// What both ends' results say of it, as JSON.
+    /// Fields that both ends' results have for it, as JSON.
     pub says: &'static [(&'static str, &'static str)],
 }
 
@@ -165,7 +165,7 @@ impl Mode {
         [&[self.command, "--connect", address], self.protocol, self.connecting, more].concat()
     }
 
-    /// Whether a receiver that is slow costs the sender nothing but time.
+    /// Reports whether a receiver that is slow costs the sender nothing but time.
     pub fn has_credits(&self) -> bool {
         !self.connecting.contains(&"--no-credits")
     }

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::tally;
 
-/// How long what must come may take. It bounds a hang, and asserts nothing about speed.
+/// Longest time for what must come. It bounds a hang, and asserts nothing about speed.
 pub const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Whether the device of the environment connects the ends of two processes: soft0 does
+/// Reports whether the device of the environment connects the ends of two processes: soft0 does
 /// where the system lets it.
 pub fn connects_processes() -> bool {
     let device = device::of_environment().expect("the device that RDMA_CONN_DEVICE names");
@@ -28,7 +28,7 @@ pub fn connects_processes() -> bool {
     connects
 }
 
-/// Whether the device of the environment is one of the kernel's, behind rdma-core.
+/// Reports whether the device of the environment is one of the kernel's, behind rdma-core.
 pub fn is_of_the_kernel() -> bool {
     let device = device::of_environment().expect("the device that RDMA_CONN_DEVICE names");
     tally::took(device.name());
@@ -49,7 +49,7 @@ pub struct Running {
     what: String,
 }
 
-/// How a process ended, and what it printed.
+/// End of a process, and its output.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -229,8 +229,8 @@ impl Running {
 }
 
 impl Ended {
-    /// Why it has failed with `status`: in one line, the last one, after nothing but what
-    /// was asked for by `-v`. It has printed no result.
+    /// Returns the reason for which it failed with `status`: one line, the last one, after nothing
+    /// but what was asked for by `-v`. Checks that it printed no result.
     #[track_caller]
     pub fn failure(&self, status: i32) -> &str {
         let err = &self.err;

@@ -15,7 +15,7 @@ use crate::protocol::Kind;
 use crate::session::{self, Channel, Control, Part, Session, Told, Traffic, cause};
 use crate::signals;
 
-/// How long it takes to begin where all are there.
+/// Time in which a measurement begins if all ends are there.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Sends to the listener at `address`, round after round.
@@ -99,7 +99,7 @@ pub(super) fn begin(wire: &mut Channel) -> Result<()> {
     }
 }
 
-/// What has arrived of everything that all processes have sent, and the work of all ends.
+/// Returns the messages that arrived of all that all processes sent, and the work of all ends.
 pub(super) fn arrived(wire: &mut Channel, measured: &Measured) -> Result<Whole> {
     let Measured { messages, work, .. } = *measured;
     let interrupted = signals::interrupted().map(|why| why.to_string());
@@ -110,7 +110,7 @@ pub(super) fn arrived(wire: &mut Channel, measured: &Measured) -> Result<Whole> 
     }
 }
 
-/// What is sent, and how the other end is to receive it.
+/// Describes the messages to send, and how the other end is to receive them.
 pub(super) fn traffic<K: Kind>(
     options: &Bench,
     config: &K::Settings,

@@ -1,4 +1,4 @@
-//! What a newcomer sees: the three presets over a few sizes, in about 20 s.
+//! Demonstration for newcomers: the three presets over a few sizes, in about 20 s.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -22,7 +22,8 @@ use crate::table::Table;
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
 /// Twelve measurements and two more, with set-up: about 20 s.
 const EACH: Duration = Duration::from_millis(1300);
-/// Rounds of each, which go over all in turn: what disturbs the machine for a while disturbs no case alone.
+/// Rounds of each, which go over all in turn: what disturbs the machine for a while disturbs no
+/// case alone.
 const ROUNDS: u32 = 5;
 /// Rounds that lie further apart, as a part of their median, are marked.
 const APART: f64 = 1.0 / 3.0;
@@ -237,7 +238,7 @@ fn explain(device: &Device, table: &str, cost: &str) {
     say!("Next: rdma-conn pingpong, rdma-conn bench --help, rdma-conn devices");
 }
 
-/// What the presets are, at the sizes that are measured: long messages have smaller windows.
+/// Describes the presets at the sizes that are measured: long messages have smaller windows.
 fn legend() -> String {
     let of = |preset, size| {
         let Config { unacked, batch, .. } = Config::preset_for(preset, size);

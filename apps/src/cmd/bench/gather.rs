@@ -14,12 +14,12 @@ use crate::protocol::{self, Kind, Purpose};
 use crate::session::{self, Channel, Control, Pending, Session, Traffic, contradiction, differs};
 use crate::settings::{Flag, number};
 
-/// Why a connection is refused during a measurement.
+/// Reason given to a connection that is refused during a measurement.
 pub(super) const BUSY: &str =
     "busy with another session; for several connectors start it with --senders N";
 /// Between two checks whether the processes that have connected are still there.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a process may take from one measurement to the next.
+/// Longest time that a process may take from one measurement to the next.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The listening end.
@@ -44,7 +44,7 @@ pub(super) struct Party<K: Kind> {
 /// One connecting process.
 struct Process {
     run: u64,
-    /// Which of its senders have come.
+    /// For each of its senders, true if it has connected.
     senders: Vec<bool>,
     /// The stream of the sender that speaks for it, which is its number 0; until that has
     /// come, of whichever came first: it shows whether the process is there.
@@ -101,7 +101,7 @@ impl<K: Kind> Host<'_, K> {
         }
     }
 
-    /// Whether a session can begin with this one.
+    /// Checks that a session can begin with this one.
     fn judge(&self, session: &Session, part: u32) -> Result<(), String> {
         let Session { parts, traffic, .. } = session;
         if session.part != part {
@@ -141,7 +141,8 @@ impl<K: Kind> Host<'_, K> {
         }
     }
 
-    /// How this end was told to receive. (`--senders` alone leaves it open.)
+    /// Returns the organisation of the receiving side that was asked for at this end. (`--senders`
+    /// alone leaves it open.)
     fn receiving_asked(&self) -> Option<Receivers> {
         let is_told = self.options.single_receiver || self.options.threads > 1;
         Receivers::asked(self.options).filter(|_| is_told)
@@ -161,7 +162,7 @@ impl<K: Kind> Host<'_, K> {
     }
 }
 
-/// What was asked for at this end, and is the connecting end's to choose.
+/// Flags given at this end that are the connecting end's to choose.
 fn asked<K: Kind>(options: &Bench, at: u32) -> Vec<Flag> {
     let size = options.size.get(at as usize).copied();
     let mut flags = session::asked::<K>(&options.connection, size, options.no_verify);
@@ -182,7 +183,7 @@ impl<K: Kind> Party<K> {
         Load { size, end: EndOfLoad::Messages(0), verify, rate, in_turn: false }
     }
 
-    /// How many senders are there.
+    /// Returns the number of senders that have connected.
     fn came(&self) -> u32 {
         let came = |process: &Process| process.senders.iter().filter(|came| **came).count() as u32;
         self.processes.iter().map(came).sum()
@@ -201,12 +202,12 @@ impl<K: Kind> Party<K> {
         }
     }
 
-    /// Whether a process has gone again.
+    /// Reports whether a process that connected has gone again.
     fn is_deserted(&self) -> bool {
         !self.processes.iter().filter_map(|p| p.wire.as_ref()).all(Channel::is_there)
     }
 
-    /// Whether it belongs to this session.
+    /// Checks that the sender belongs to this session.
     fn admits(&self, session: &Session) -> Result<(), String> {
         let different = (session.parts, session.part) != (self.session.parts, self.session.part);
         let traffic = &self.session.traffic;
@@ -301,8 +302,8 @@ impl<K: Kind> Party<K> {
     }
 }
 
-/// What a process has sent, and the work that it took.
-/// Also, the signal that has ended it early, if one has.
+/// Receives the number of messages that a process sent, and the work that they took; also the
+/// signal that ended the process early, if one did.
 pub(super) fn sent_by(wire: &mut Channel) -> Result<(u64, Work, Option<String>)> {
     match wire.hear()? {
         Control::Sent { messages, work, interrupted } => Ok((messages, work, interrupted)),

@@ -33,7 +33,7 @@ struct Source {
     checksum: u32,
 }
 
-/// What one end has seen go by.
+/// Part of the stream that one end sent or received.
 struct Passed {
     bytes: u64,
     messages: u64,

@@ -12,11 +12,11 @@ use super::run::within_process;
 use crate::measure::{EndOfLoad, Load, Measured, Shape};
 use crate::protocol::Kind;
 
-/// How long each rate is tried.
+/// Time for which each rate is tried.
 const TRIAL: Duration = Duration::from_millis(400);
 /// The result is within this factor of the limit.
 const PRECISION: f64 = 1.05;
-/// What is left of a rate that was too high after all.
+/// Factor by which a rate that was too high after all is lowered.
 const STEP_DOWN: f64 = 0.7;
 /// Messages a second of each sender that any machine can do.
 const FLOOR: f64 = 1000.0;
@@ -85,7 +85,7 @@ fn descend<T>(mut rate: f64, mut run: impl FnMut(f64) -> Result<T>) -> Result<(f
     }
 }
 
-/// Whether it was too fast by so much that the retries did not last.
+/// Reports whether the rate was so high that the RNR retries were exhausted.
 fn fell_behind(failure: &anyhow::Error) -> bool {
     matches!(
         failure.downcast_ref(),

@@ -13,7 +13,7 @@ use crate::results::Results;
 use crate::settings;
 use crate::settings::send_recv::PRESET;
 
-/// What was measured, with what.
+/// Configuration that was measured: device, connection, settings and load.
 #[derive(Clone)]
 pub(crate) struct Case<'a> {
     device: &'a Device,
@@ -108,7 +108,7 @@ pub(crate) fn text(json: bool, results: &[(Case<'_>, Measured)]) -> Result<Strin
 }
 
 impl<'a> Case<'a> {
-    /// What this end has asked for.
+    /// Describes the measurement that this end asked for.
     pub(crate) fn new<K: Kind>(
         device: &'a Device,
         options: &Bench,
@@ -130,7 +130,7 @@ impl<'a> Case<'a> {
         Case { line_ns, ..self }
     }
 
-    /// What the connecting ends have asked for.
+    /// Takes over the preset and the shape that the connecting ends asked for.
     pub(crate) fn hosted(self, preset: Option<Preset>, shape: Shape) -> Case<'a> {
         Case { preset, shape, ..self }
     }

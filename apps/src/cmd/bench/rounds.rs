@@ -19,7 +19,8 @@ pub(super) fn in_rounds(
     (counts.then(|| Measured::of_rounds(&done)).and_then(Result::ok), ended)
 }
 
-/// What was measured, if anything, and why that is not all.
+/// Result of the rounds that were measured, if any, and the failure that ended them early, if one
+/// did.
 pub(super) type SoFar = (Option<Measured>, Option<Failure>);
 
 pub(super) fn sizes(options: &Bench) -> Vec<u32> {

@@ -62,7 +62,7 @@ impl<K: Kind> Sides<K> {
         Ok(Sides { senders: Vec::new(), receivers, pool })
     }
 
-    /// Where the next sender belongs: to the only receiver, or to the first that has none.
+    /// Returns the place of the next sender: the only receiver, or the first that has no sender.
     pub(crate) fn next_inlet(&mut self) -> Result<&mut Inlet<K>> {
         let mut inlets: Vec<&mut Inlet<K>> = self.receivers.iter_mut().flatten().collect();
         let vacant = inlets.iter().position(|inlet| inlet.streams.is_empty());
@@ -171,7 +171,7 @@ pub(crate) fn measure<K: Kind>(
     })
 }
 
-/// What to do about a failure that the command line can avoid.
+/// Adds advice to a failure that the command line can avoid.
 fn advise(failure: anyhow::Error) -> anyhow::Error {
     match sender_ended(&failure) {
         Some(CloseReason::PeerLost(e)) if e.cause.status == WcStatus::RNR_RETRY_EXC => failure
@@ -180,13 +180,13 @@ fn advise(failure: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What the threads of a measurement have in common.
+/// State that the threads of a measurement share.
 struct Together {
     /// They begin together.
     barrier: Barrier,
     /// And end together, when one of them fails.
     has_failed: AtomicBool,
-    /// Whether there are senders in this process.
+    /// True if this process has senders.
     has_senders: bool,
 }
 
@@ -196,7 +196,7 @@ struct Together {
 struct GivenUp;
 
 impl Together {
-    /// What a thread has come to, for the others to see.
+    /// Passes on a thread's result, and tells the other threads if it is a failure.
     fn watch(&self, side: Result<Side>) -> Result<Side> {
         if side.is_err() {
             // Nothing but the fact is passed on: what failed goes by the thread's end.
@@ -205,8 +205,9 @@ impl Together {
         side
     }
 
-    /// Whether to stop receiving: a signal has asked for an end, and the senders, which would end
-    /// early, are in other processes. What has come until now is a part.
+    /// Reports whether to stop receiving: a signal has asked for an end, and the senders, which
+    /// would end early, are in other processes. The messages that have arrived until now are then a
+    /// partial result.
     ///
     /// # Errors
     /// A signal has asked for an end so, and nothing has come.
@@ -225,7 +226,7 @@ impl Together {
     }
 }
 
-/// What one thread did.
+/// Work of one thread, or of several together.
 #[derive(Debug, Clone, Copy)]
 struct Side {
     start: Instant,
@@ -233,7 +234,8 @@ struct Side {
     received: u64,
     sent: u64,
     work: Work,
-    /// The part of its time that a thread which receives kept its processor busy; of several, the sum.
+    /// The part of its time that a thread which receives kept its processor busy; of several, the
+    /// sum.
     busy: Option<f64>,
 }
 
@@ -271,7 +273,7 @@ impl Side {
     }
 }
 
-/// Whether a thread failed only because its receiver did, or another thread.
+/// Reports whether a thread failed only because its receiver or another thread did.
 fn is_consequence(failure: &anyhow::Error) -> bool {
     failure.is::<GivenUp>()
         || failure.is::<BrokenBarrier>()
@@ -361,7 +363,7 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
     Ok(side)
 }
 
-/// How long one receiver is waited for until the thread looks whether others have failed.
+/// Time that a thread waits for one receiver before it checks whether others have failed.
 const LOOK: Duration = Duration::from_millis(100);
 /// Rounds over several receivers without any message, until others get a turn.
 const VAIN_ROUNDS: u32 = 64;

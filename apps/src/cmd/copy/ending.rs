@@ -1,7 +1,7 @@
-//! How a copy ends: once, by its own work or by a signal.
+//! End of a copy: it comes once, by the copy's own work or by a signal.
 //!
-//! A signal ends the process with what has come so far, and a word to the other ends. A copy that is
-//! at its end by then is reported as such: at a receiver, from before its sender hears so.
+//! A signal ends the process with what has come so far, and a word to the other ends. A copy that
+//! is at its end by then is reported as such: at a receiver, from before its sender hears so.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use crate::signals::Interrupted;
 
 /// After a signal: how long a copy that has ended may take to be reported.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long an end that is interrupted may take to tell another one why, and that one to read it.
+/// Longest time in which an interrupted end tells another one why, and that one reads it.
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// The longest last word.
 const MOST_LINE: u64 = 4096;
@@ -72,7 +72,7 @@ fn write_line(stream: &mut TcpStream, reply: &Reply, patience: Duration) -> std:
     Hurried::new(stream, patience).write_all(&line)
 }
 
-/// Why the sender has ended, if it has said so.
+/// Returns the reason for which the sender has ended, if it gave one.
 pub(super) fn last_word(stream: &mut TcpStream) -> Option<String> {
     let (mut line, rest) = (Vec::new(), Hurried::new(stream, LAST_WORD));
     // After an error, what has come may still be a whole line.
@@ -116,8 +116,8 @@ pub(super) struct Hand {
     pub(super) ongoing: Arc<Ongoing>,
 }
 
-/// Maximum of copies that are received at a time: each takes threads, descriptors and memory, and any sender can
-/// begin one.
+/// Maximum of copies that are received at a time: each takes threads, descriptors and memory, and
+/// any sender can begin one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
     /// In all.
@@ -128,9 +128,11 @@ pub(super) struct Places {
 
 impl Places {
     const MOST: usize = 64;
-    /// Descriptors of a copy: its stream and a clone of it, its connection's, files and folders that are open.
+    /// Descriptors of a copy: its stream and a clone of it, its connection's, files and folders
+    /// that are open.
     const DESCRIPTORS: usize = 12;
-    /// Descriptors that are kept back: for the process, its device, and the 64 connections that have sent no Hello yet.
+    /// Descriptors that are kept back: for the process, its device, and the 64 connections that
+    /// have sent no Hello yet.
     const KEPT_BACK: usize = 128;
 
     /// As this process's limit of descriptors allows.

@@ -20,7 +20,7 @@ use crate::outcome::{self, Outcome, printable, usage};
 use crate::signals::Interrupted;
 use crate::{progress, session, signals};
 
-/// How long a listener waits until it tries again to accept a connection.
+/// Time that a listener waits before it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);
 
 pub(super) fn listen(

@@ -1,4 +1,4 @@
-//! How far the receivers of a copy have come, and which of them waits for which others.
+//! Progress of the receivers of a copy, and the waiting of some for others.
 //!
 //! A piece of a file is read once for all receivers that keep up with each other, and kept
 //! until the last of them has got it. So a receiver that is ahead by all that is kept waits for
@@ -7,13 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Which piece of which entry.
+/// Number of an entry, and of a piece in it.
 pub(super) type At = (u32, u64);
 
 /// The others wait for a receiver for at most one part in so many of the time.
 const PART: u32 = 4;
 
-/// How it stands with a receiver.
+/// Standing of a receiver among the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// Pieces are kept for it.
@@ -28,7 +28,7 @@ struct Runner {
     standing: Standing,
     /// The piece that it has asked for last: it has got all those before.
     next: At,
-    /// How long the others still wait for it, as of `then`.
+    /// Time that the others still wait for it, as of `then`.
     patience: Duration,
     then: Instant,
 }
@@ -89,7 +89,7 @@ impl Pace {
         self.keeping_up().map(|(_, runner)| runner.next).min()
     }
 
-    /// Whether a receiver other than `who` keeps up and may need this piece.
+    /// Reports whether a receiver other than `who` keeps up and may need this piece.
     pub(super) fn is_needed_beside(&self, who: usize, at: At) -> bool {
         self.keeping_up().any(|(number, runner)| number != who && runner.next <= at)
     }
@@ -153,7 +153,7 @@ mod tests {
         (pace, start)
     }
 
-    /// How long one waits for others, and when it is over.
+    /// Waits for others for at most `most`, if `who` has to; returns the time that was waited.
     fn wait(pace: &mut Pace, who: usize, oldest: At, now: Instant, most: Duration) -> Duration {
         let Some(wait) = pace.must_wait(who, oldest, now) else { return Duration::ZERO };
         let waited = wait.most.min(most);

@@ -16,7 +16,7 @@ use crate::outcome::Failure;
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;
 
-/// Why something is not replaced.
+/// Reason for which an existing file is not replaced.
 const EXISTS: &str = "it exists and differs: --force at the receiver replaces it";
 
 const OTHER: &str = "a piece has arrived as something else";
@@ -27,8 +27,9 @@ pub(super) const WORTH_MAPPING: u64 = 64 << 10;
 /// A file of which pieces are missing.
 pub(super) struct PartialFile {
     place: Place,
-    /// Of what is gathered; none while the file is here under its name, in its whole length: it is
-    /// kept, or replaced. It ends before the file is closed.
+    /// Claim on the file in which the pieces are gathered; `None` while the file is here under its
+    /// name, in its whole length: it is kept, or replaced. The claim ends before the file is
+    /// closed.
     claim: Option<Claim>,
     file: File,
     /// The number of its file system.
@@ -81,7 +82,7 @@ impl PartialFile {
         self.claim.is_none()
     }
 
-    /// Where it gets its name.
+    /// Returns the place where the file gets its name.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
@@ -109,15 +110,16 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Where an expected piece may land in the file itself: it has room there, so that no
-    /// full disk is found out by an access to a mapping.
+    /// Returns the part of the file itself, registered, in which an expected piece may land. Its
+    /// space is allocated first, so that no access to a mapping meets a full disk.
     pub(super) fn room(&self, device: &Device, piece: u64, bytes: u64) -> Result<FileRegion> {
         let (offset, len) = self.span(piece, bytes)?;
         fallocate(&self.file, FallocateFlags::empty(), offset, bytes).context("making room")?;
         Ok(device.pd().register_file(&self.file, offset, len)?)
     }
 
-    /// Where a piece of so many bytes lies, if it is one.
+    /// Returns the offset and the length of a piece, if it is one of this file and has `bytes`
+    /// bytes.
     fn span(&self, piece: u64, bytes: u64) -> Result<(u64, usize)> {
         let offset = piece.checked_mul(PIECE as u64).filter(|offset| *offset < self.len);
         let offset = offset.context("a piece behind the end")?;
@@ -175,8 +177,8 @@ impl PartialFile {
         }
     }
 
-    /// Verifies the file, and gives it its name; returns how many of its bytes were here before, and
-    /// why it has another mode, if it has. After an error, the caller decides whether what was
+    /// Verifies the file, and gives it its name; returns how many of its bytes were here before,
+    /// and why it has another mode, if it has. After an error, the caller decides whether what was
     /// gathered stays.
     pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<(u64, Option<Failure>)> {
         if self.len == 0 && !self.is_whole() {

@@ -1,10 +1,11 @@
-//! Where a receiver puts things: below its directory, and nowhere else.
+//! Places where a receiver puts things: below its directory, and nowhere else.
 //!
 //! A path is followed one name at a time, from directory to directory, and never through a
 //! symbolic link: whatever else happens to the tree meanwhile, it does not lead out of it.
 //!
 //! File systems lack services that others have: locks, a rename that replaces nothing, modes. Where
-//! one is missing, the copy goes another way, or goes without; it is no reason to lose what has come.
+//! one is missing, the copy goes another way, or goes without; it is no reason to lose what has
+//! come.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -41,7 +42,7 @@ pub(super) struct Place {
     name: Vec<u8>,
 }
 
-/// What there is at a place.
+/// Kind of thing that exists at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
@@ -57,18 +58,18 @@ const DIRECTORY: OFlags =
 /// The user's task where there are no locks.
 const ONE_AT_A_TIME: &str = "let one process at a time copy to it";
 
-/// What has failed where a directory takes nothing new.
+/// Context of an error where a directory takes nothing new.
 const MAKING: &str = "making it at the receiver";
 
 /// The reason for which a second copy of the same file fails.
 const BUSY: &str = "another copy is writing it";
 
-/// The files that this process gathers, by their file systems and numbers. Locks keep the copies of other
-/// processes away, where there are locks; this one keeps apart its own.
+/// The files that this process gathers, by their file systems and numbers. Locks keep the copies of
+/// other processes away, where there are locks; this one keeps apart its own.
 static GATHERED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
-/// A file that no other copy of this process gathers, until this is dropped: before the file is closed, because
-/// another one may have its number from then on.
+/// A file that no other copy of this process gathers, until this is dropped: before the file is
+/// closed, because another one may have its number from then on.
 #[derive(Debug)]
 pub(super) struct Claim((u64, u64));
 
@@ -87,10 +88,10 @@ impl Drop for Claim {
     }
 }
 
-/// How the name of a file ends that is being gathered.
+/// End of the name of a file that is being gathered.
 const PARTIAL: &str = ".rdma-conn-part";
 
-/// Whether a file of this name is what a copy that was interrupted has left.
+/// Reports whether a file of this name is a leftover of a copy that was interrupted.
 pub(super) fn is_partial_name(name: &[u8]) -> bool {
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
@@ -171,7 +172,7 @@ impl Root {
         }
     }
 
-    /// Whether a place is in its own file system, and not in one that is mounted below it.
+    /// Reports whether a place is in this file system, and not in one that is mounted below it.
     pub(super) fn is_on_disk_of(&self, place: &Place) -> bool {
         fstat(&place.directory).is_ok_and(|stat| stat.st_dev == self.disk)
     }
@@ -224,7 +225,7 @@ fn remedy_for(errno: Errno) -> Option<&'static str> {
     })
 }
 
-/// What to do if an error of making something in a directory applies to all below it, too.
+/// Returns the remedy if an error of making something in a directory applies to all below it, too.
 fn hopeless(errno: Errno) -> Option<&'static str> {
     match errno {
         // A file system of the kernel, or a directory that was removed.
@@ -365,7 +366,7 @@ impl Place {
         Ok((file, claim))
     }
 
-    /// Whether the name under which it is gathered is that of this file.
+    /// Reports whether the name under which this file is gathered still names it.
     fn gathers_in(&self, file: &File) -> Result<bool> {
         let named = match statat(&self.directory, self.partial_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(false),
@@ -406,7 +407,8 @@ impl Place {
             Err(Errno::EXIST) => return Err(Errno::EXIST),
             Err(_) => {}
         }
-        // What gets this name between these two calls is replaced: such a file system has no better way.
+        // What gets this name between these two calls is replaced: such a file system has no better
+        // way.
         match statat(directory, to, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => renameat(directory, &*from, directory, to),
             found => Err(found.err().unwrap_or(Errno::EXIST)),

@@ -34,15 +34,15 @@ const STEPS: usize = 64;
 /// Files that are gathered at a time, each of which has a descriptor or two. A sender
 /// begins [`AHEAD`](super::send::AHEAD) of them ahead.
 const FILES: usize = 2 * super::send::AHEAD;
-/// Directories that wait for their modes. More of them are not open at a time: a sender sends all that is in a
-/// directory before the next one.
+/// Directories that wait for their modes. More of them are not open at a time: a sender sends all
+/// that is in a directory before the next one.
 const DIRECTORIES: usize = 4096;
 
 const SENDER_GONE: &str = "the sender has gone";
-/// How long the sender may take to read why this end gives up.
+/// Longest time in which the sender reads why this end gives up.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// What came of a copy.
+/// Result of a copy.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     /// Those of the bytes read that have landed in the files themselves, and why the others
@@ -55,12 +55,12 @@ pub(super) struct Received {
     pub(super) differing: Noted,
     /// Set when the sender has said that this is all, and everything was written.
     pub(super) finished: Option<Finished>,
-    /// Why the copy has ended before that.
+    /// Reason for which the copy ended before that.
     pub(super) error: Option<Failure>,
 }
 
 impl Received {
-    /// How what has come was written.
+    /// Counts the bytes that were written so far, by the way in which they were.
     pub(super) fn written(&self, tally: &Tally) -> Finished {
         let mapped = self.mapped;
         Finished { mapped, buffered: tally.moved() - mapped, synced: false }
@@ -86,7 +86,7 @@ pub(super) fn welcome(incoming: Incoming) -> Result<Incoming, String> {
     }
 }
 
-/// Whether an end that says this in the handshake may copy here.
+/// Checks that an end with this greeting in the handshake may copy here.
 fn judge(greeting: &[u8]) -> Result<(), String> {
     let said = str::from_utf8(greeting).unwrap_or_default();
     match said.strip_prefix(GREETING).and_then(Origin::decode) {
@@ -128,7 +128,7 @@ enum Step {
     Place(FileReading, Piece, Buffer),
 }
 
-/// What has come of asking for more.
+/// Result of asking for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Began,
@@ -146,7 +146,7 @@ struct Piece {
     bytes: u64,
 }
 
-/// Where pieces of files land.
+/// Destination of the pieces of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Landing {
     /// In the files themselves, where those can be registered.
@@ -156,9 +156,9 @@ enum Landing {
 }
 
 impl Landing {
-    /// What is asked for, or is faster: a card writes to a file's pages by itself, and so no
-    /// processor has to copy; the software device is the processor, to which a mapping is more
-    /// work than a write.
+    /// Returns the destination that was asked for, or the faster one: a card writes to a file's
+    /// pages by itself, and so no processor has to copy; the software device is the processor, to
+    /// which a mapping is more work than a write.
     fn of(options: &Copy, device: &Device) -> Landing {
         match (options.buffers, options.mapped, device.copies_on_processor()) {
             (true, ..) => Landing::Buffers("--buffers was given"),
@@ -188,21 +188,21 @@ struct Receiving<'a> {
     receiver: Receiver,
     device: &'a Device,
     stream: TcpStream,
-    /// How long the sender may take to read an answer.
+    /// Longest time in which the sender reads an answer.
     patience: Duration,
     root: &'a Root,
     force: bool,
-    /// Whether pieces may land in the files themselves.
+    /// Destination of the pieces: the files themselves, or buffers.
     maps: Landing,
-    /// Whether all that was copied is on its disk before that is said.
+    /// True if all that was copied is to be on its disk before this end says that it is done.
     syncs: bool,
     /// File systems none of whose files can be registered, by their numbers.
     refused: HashSet<u64>,
     buffers: Vec<Buffer>,
     steps: VecDeque<Step>,
     files: HashMap<u32, PartialFile>,
-    /// Directories that get their modes when they are filled, [`DIRECTORIES`] at most. No descriptor is
-    /// kept: there may be more of them than descriptors.
+    /// Directories that get their modes when they are filled, [`DIRECTORIES`] at most. No
+    /// descriptor is kept: there may be more of them than descriptors.
     modes: Modes,
     /// Entries that were begun, in order, and the names of those that have not ended.
     begun: u32,
@@ -267,7 +267,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Whether the next step needs no waiting.
+    /// Reports whether the next step needs no waiting.
     fn is_next_here(&mut self) -> Result<bool> {
         Ok(match self.steps.front() {
             None => false,
@@ -339,8 +339,9 @@ impl<'a> Receiving<'a> {
         Ok(())
     }
 
-    /// Where a piece of a file may land in the file itself. If the file fails, the sender is told
-    /// at once, and the file's pieces that are still on their way are dropped.
+    /// Returns the registered part of a file in which a piece may land, if it may land in the file
+    /// itself. If the file fails, the sender is told at once, and the file's pieces that are still
+    /// on their way are dropped.
     fn prepare(&mut self, entry: u32, piece: u64, bytes: u64) -> Result<Option<FileRegion>> {
         let Some(file) = self.files.get_mut(&entry) else { return Ok(None) };
         if let Err(e) = file.expect(piece, self.force) {
@@ -424,7 +425,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// What to do about a piece that has not landed in its file: the queue pair has ended
+    /// Adds advice to the failure of a piece that has not landed in its file: the queue pair ended
     /// with it, where the memory was no more, or before it.
     fn not_placed(&self, entry: u32, error: ReadError) -> Failure {
         let ended = match &error {
@@ -445,8 +446,8 @@ impl<'a> Receiving<'a> {
     fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
         if let Some(file) = self.files.remove(&entry) {
             self.check_others(entry, file.place(), why)?;
-            // What the system refuses makes no byte of it wrong: what has come stays, and the same command
-            // goes on from there.
+            // What the system refuses makes no byte of it wrong: what has come stays, and the same
+            // command goes on from there.
             if system_error(why).is_none() {
                 file.abandon();
             }
@@ -454,9 +455,8 @@ impl<'a> Receiving<'a> {
         self.fail(entry, format!("{why:#}"))
     }
 
-    /// Where nothing can be written any more, the copy ends with what there is: all that is to
-    /// come would fail for the same reason, unless that is the reason of a file system that is
-    /// mounted below the directory.
+    /// Ends the copy if nothing can be written any more: all that is to come would fail for the
+    /// same reason, unless that is the reason of a file system that is mounted below the directory.
     fn check_others(&self, entry: u32, place: &Place, why: &Failure) -> Result<()> {
         let Some(remedy) = remedy(why) else { return Ok(()) };
         if !self.root.is_on_disk_of(place) {
@@ -539,8 +539,8 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Keeps the mode of a directory until the end, or, where there are many, until all is there that is
-    /// in it.
+    /// Keeps the mode of a directory until the end, or, where there are many, until all is there
+    /// that is in it.
     fn keep_mode(&mut self, entry: u32, name: &[u8], mode: u32) -> Result<()> {
         if self.modes.len() >= DIRECTORIES {
             let modes = std::mem::take(&mut self.modes);
@@ -607,8 +607,8 @@ impl<'a> Receiving<'a> {
     }
 }
 
-/// Gives directories their modes, the deepest first: one may be closed to us then. Returns those that have
-/// other ones, by name and entry, and why.
+/// Gives directories their modes, the deepest first: one may be closed to us then. Returns those
+/// that have other ones, by name and entry, and why.
 fn set_modes(root: &Root, modes: Modes) -> Vec<(Vec<u8>, u32, Failure)> {
     let set = |name: &[u8], mode| root.place(name)?.set_directory_mode(mode);
     let each = |(name, (mode, entry)): (Vec<u8>, (u32, u32))| {

@@ -1,4 +1,4 @@
-//! What is said of a copy: a line of a table, a sentence, or a JSON object.
+//! Reports of a copy: a line of a table, a sentence, or a JSON object.
 
 use std::time::Duration;
 
@@ -25,22 +25,23 @@ pub(super) struct Line<'a> {
     bytes_present: u64,
     seconds: f64,
     bytes_per_s: f64,
-    /// How the destination was written: `mapped` (READs have landed in it), `buffers`
+    /// Way in which the destination was written: `mapped` (READs have landed in it), `buffers`
     /// (written out of them), both, or nothing. At the sender: what the receiver says, or
     /// `unknown`.
     destination: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_mapped: Option<u64>,
-    /// Whether all of it is on the receiver's disk.
+    /// True if all of it is on the receiver's disk.
     synced: bool,
     /// At the receiver: why something was not mapped that is worth it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) not_mapped: Option<String>,
     failed: u64,
-    /// What has failed, as far as it is named.
+    /// Entries that failed, as far as they are named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) failures: Vec<NotCopied>,
-    /// Entries that are there, and are not in all as they are at the sender; and why, as far as they are named.
+    /// Entries that are there, and are not in all as they are at the sender; and why, as far as
+    /// they are named.
     differing: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) differences: Vec<NotCopied>,
@@ -65,7 +66,7 @@ pub(super) struct NotCopied {
     why: String,
 }
 
-/// How so many bytes in files themselves, and out of buffers, are called.
+/// Names the destination of these numbers of bytes: in the files themselves, and out of buffers.
 fn destination(mapped: u64, buffered: u64) -> &'static str {
     match (mapped, buffered) {
         (0, 0) => "nothing",
@@ -79,7 +80,7 @@ fn destination(mapped: u64, buffered: u64) -> &'static str {
 pub(super) const TABLE: [&str; 8] =
     ["receiver", "entries", "sent", "present", "destination", "rate", "failed", "missing"];
 
-/// How much of what has failed is named.
+/// Number of failed entries that are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
     /// The first [`Named::MOST`].
@@ -95,7 +96,7 @@ impl Named {
         if common.verbose > 0 { Named::All } else { Named::Some }
     }
 
-    /// What has failed, as the JSON has it.
+    /// Lists the failed entries for the JSON.
     pub(super) fn list<'a>(
         self,
         failed: impl Iterator<Item = (String, &'a str)>,
@@ -135,7 +136,7 @@ impl Noted {
     }
 }
 
-/// What to do after an interruption.
+/// Advice after an interruption.
 pub(super) const GOES_ON: &str = "the same command goes on from there";
 
 /// Names the failed entries, and counts those whose names were not kept (`forgotten`), which `-v`
@@ -183,10 +184,10 @@ pub(super) fn complain(what: std::fmt::Arguments<'_>) {
     remark!("rdma-conn: {}", printable(&what.to_string()));
 }
 
-/// What has come of one copy.
+/// Result of one copy.
 pub(super) struct Counts<'a> {
     pub(super) tally: &'a Tally,
-    /// How it was written, if that is known.
+    /// Way in which the destination was written, if that is known.
     pub(super) how: Option<Finished>,
 }
 
@@ -226,7 +227,7 @@ pub(super) fn line<'a>(
 }
 
 impl Line<'_> {
-    /// What the sender knows besides: how many entries there are in all, and what is none.
+    /// Adds the numbers that only the sender knows: all entries, and paths that are left out.
     pub(super) fn count_at_sender(&mut self, all: u64, left_out: u64) {
         self.missing = Some(all.saturating_sub(self.entries + self.failed));
         self.left_out = Some(left_out).filter(|n| *n > 0);

@@ -32,19 +32,19 @@ use crate::session::{Origin, dial, explain, notice_death, sender_ended};
 pub(super) const AHEAD: usize = 64;
 /// The longest line of a reply.
 const MOST_LINE: usize = 1 << 16;
-/// Replies that are kept until the sender takes them. Each message but the last has two at most, and
-/// no more messages are under way than the window and the receiver's steps.
+/// Replies that are kept until the sender takes them. Each message but the last has two at most,
+/// and no more messages are under way than the window and the receiver's steps.
 const REPLIES: usize = 256;
-/// How long the sender waits for a reply until it checks whether the receiver lives.
+/// Time that the sender waits for a reply before it checks whether the receiver lives.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long, in all, the receiver may take to say why it has ended.
+/// Longest time, in all, in which the receiver says why it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A fifo or a link that has taken the place of a file does not lead elsewhere.
 const FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits() as i32;
 
-/// What all receivers are sent.
+/// Data that all receivers are sent, and its settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) device: &'a Device,
@@ -56,17 +56,17 @@ pub(super) struct Source<'a> {
 /// The result at one receiver.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// How it was written, as the receiver says.
+    /// The receiver's account of how it was written.
     pub(super) finished: Option<Finished>,
-    /// What has failed there, and why.
+    /// Entries that failed there, with the reasons.
     pub(super) failed: Vec<(usize, String)>,
-    /// What this end cannot read, and why.
+    /// Entries that this end cannot read, with the reasons.
     pub(super) unreadable: Vec<(usize, String)>,
-    /// What is there, and not in all as it is here; and why.
+    /// Entries that are there, and not in all as they are here, with the reasons.
     pub(super) differing: BTreeMap<usize, String>,
 }
 
-/// Why a receiver has not been sent everything.
+/// Reason for which a receiver was not sent everything.
 #[derive(Debug)]
 pub(super) enum Stopped {
     /// There was no connection to it; the reason names it.
@@ -122,7 +122,7 @@ struct Lines {
     stream: TcpStream,
     /// Bytes of lines that were not taken yet.
     kept: Vec<u8>,
-    /// How long a line may take.
+    /// Longest time that a line may take.
     patience: Duration,
 }
 
@@ -162,7 +162,7 @@ fn read_more(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<usiz
     }
 }
 
-/// How it stands with an entry.
+/// State of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
     Have {
@@ -184,7 +184,7 @@ struct Copying<'a> {
     known: Vec<Option<Known>>,
     differing: BTreeMap<usize, String>,
     finished: Option<Finished>,
-    /// Why the receiver does not go on, as it says.
+    /// The receiver's reason for not going on, if it gave one.
     given_up: Option<String>,
     tally: &'a Tally,
     bar: &'a ProgressBar,
@@ -274,7 +274,7 @@ impl<'a> Copying<'a> {
         done
     }
 
-    /// Why the copy has ended: the receiver's reason, if the receiver has ended it.
+    /// Returns the cause of the end of a copy: the receiver's reason, if the receiver ended it.
     fn cause(&mut self, failure: Failure) -> Failure {
         let is_theirs = sender_ended(&failure)
             .is_some_and(|e| e.is_close() || matches!(e, direct_read::CloseReason::PeerLost(_)))
@@ -389,7 +389,7 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// What the receiver has of a file; it has been begun.
+    /// Waits for the state of a file at the receiver, to which the file was announced.
     fn answer(&mut self, at: usize) -> Result<Known> {
         loop {
             if let Some(known) = &self.known[at] {
@@ -408,7 +408,7 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// Whether the receiver has given an entry up meanwhile.
+    /// Reports whether the receiver has given an entry up meanwhile.
     fn has_failed(&mut self, at: usize) -> Result<bool> {
         self.catch_up()?;
         Ok(matches!(self.known[at], Some(Known::Failed(_))))

@@ -86,10 +86,10 @@ fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &Progress
     })
 }
 
-/// How it ended with one receiver, and after how long.
+/// End of the copy to one receiver, and the time that it took.
 type Ended = ((Done, Result<(), Stopped>), Duration);
 
-/// What has come of one receiver.
+/// Copy to one receiver, with its end.
 struct ToOne {
     ongoing: Arc<Ongoing>,
     end: (Done, Result<(), Stopped>),
@@ -97,7 +97,7 @@ struct ToOne {
 }
 
 impl ToOne {
-    /// Of each receiver; those that have no end were interrupted.
+    /// Returns the copies to all receivers; those that have no end were interrupted.
     fn all(sent: Outcomes<Ended>, by: Option<Interrupted>) -> Vec<ToOne> {
         let one = |(ongoing, ended): (Arc<Ongoing>, Option<Ended>)| {
             let (end, time) = ended.unwrap_or_else(|| {
@@ -141,7 +141,7 @@ fn send_to_all(
     });
 }
 
-/// What is said of a sender's copies, and with what.
+/// Data for the report of a sender's copies.
 #[derive(Clone)]
 struct Told {
     common: Common,

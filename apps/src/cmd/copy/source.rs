@@ -1,4 +1,4 @@
-//! What is copied: a list of entries.
+//! Source of a copy: a list of entries.
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -28,12 +28,12 @@ pub(super) struct Entry {
     pub(super) name: Vec<u8>,
     pub(super) mode: u32,
     pub(super) len: u64,
-    /// Of a link: where it leads.
+    /// Target of a link.
     pub(super) target: Vec<u8>,
     stamp: Stamp,
 }
 
-/// What changes when a file does: which one it is, its length, and when it was written to.
+/// Stamp that changes when a file does: its identity, its length, and the time of the last write.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     dev: u64,
@@ -50,8 +50,9 @@ impl Stamp {
 }
 
 impl Entry {
-    /// Why a file that was read as far as it was found is not kept: it is another one by now, or goes
-    /// on. Receivers may read it at different times: all of them get the same, or none.
+    /// Returns the reason for which a file that was read as far as it was found is not kept: it is
+    /// another one by now, or goes on. Receivers may read it at different times: all of them get
+    /// the same, or none.
     pub(super) fn fault(&self, file: &File) -> std::io::Result<Option<&'static str>> {
         if Stamp::of(&file.metadata()?) != self.stamp {
             return Ok(Some(CHANGED));
@@ -61,11 +62,11 @@ impl Entry {
     }
 }
 
-/// What there is to copy.
+/// Entries to copy, and paths that are left out.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) entries: Vec<Entry>,
-    /// What cannot be copied, and why; the rest can.
+    /// Paths that cannot be copied, with the reasons; the rest can.
     pub(super) left_out: Vec<(PathBuf, anyhow::Error)>,
 }
 
@@ -88,8 +89,8 @@ pub(super) fn tree(paths: &[PathBuf]) -> Result<Tree> {
     Ok(tree)
 }
 
-/// What a path names: itself, if it is a link, but for `.`, `a/..` and `link/`, whose names
-/// are elsewhere.
+/// Returns the path of the entry that a path names: itself, even if it is a link, but for `.`,
+/// `a/..` and `link/`, whose names are elsewhere.
 fn real(path: &Path) -> std::io::Result<PathBuf> {
     let names_itself = path.file_name().is_some() && !path.as_os_str().as_bytes().ends_with(b"/");
     if !names_itself {

@@ -1,4 +1,4 @@
-//! How far a copy has come, for progress reports.
+//! Progress of a copy, for reports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -74,7 +74,7 @@ pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> S
 pub(super) struct Onlooker<'a> {
     whom: String,
     tally: &'a Tally,
-    /// What there is in all, where that is known: bytes and entries.
+    /// Bytes and entries in all, if these are known.
     whole: Option<(u64, u64)>,
     /// The bytes at the last report, and its time.
     last: (u64, Instant),

@@ -1,12 +1,12 @@
-//! What the ends of a copy tell each other: the sender by the application data of its
-//! messages, the receiver by lines of JSON on the stream of the handshake. A sender that a signal
-//! ends says so there in one such line, its last word.
+//! Messages between the ends of a copy: the sender uses the application data of its messages, the
+//! receiver lines of JSON on the stream of the handshake. A sender that a signal ends says so there
+//! in one such line, its last word.
 //!
 //! | bytes | of a message's application data |
 //! |---|---|
 //! | 1 | kind: 1 begin, 2 data, 3 end, 4 abandon, 5 finish |
 //! | 4 | number of the entry |
-//! | … | of begin: kind of the entry (1 directory, 2 file, 3 symbolic link), mode (4), length (8), name |
+//! | … | of begin: kind (1 directory, 2 file, 3 symbolic link), mode (4), length (8), name |
 //! | … | of data: number of the piece (8), its hash (16) |
 //! | … | of end: the hash of all hashes (16) |
 //!
@@ -28,7 +28,8 @@ pub(super) const PIECE: usize = 256 << 10;
 /// Application data of a message: a name of 4 KiB, and more.
 pub(super) const APP_BYTES: u32 = 4200;
 
-/// How long a reply may take on its way, once it has begun: a live sender reads it at once.
+/// Longest time that a reply may take on its way, once it has begun: a live sender reads it at
+/// once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Hash of a piece, or of hashes.
@@ -49,7 +50,7 @@ pub(super) fn pieces(len: u64) -> u64 {
     len.div_ceil(PIECE as u64)
 }
 
-/// What an entry of a tree is.
+/// Kind of an entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Directory,
@@ -57,7 +58,7 @@ pub(super) enum What {
     Link,
 }
 
-/// What a message is about.
+/// Content of a message's application data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
     /// An entry, by its path below the receiver's directory.
@@ -142,7 +143,7 @@ fn number<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8])> {
     Ok((*number, rest))
 }
 
-/// What the receiver says of an entry.
+/// Reply of the receiver, about an entry or the whole copy.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// So many pieces of it are here already, whose hashes have this hash.
@@ -159,14 +160,14 @@ pub(super) enum Reply {
     GivenUp { why: String },
 }
 
-/// What a receiver says of a copy that is done.
+/// The receiver's account of a copy that is done.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Finished {
     /// Bytes of pieces that have landed in the files themselves, and that were written out
     /// of buffers.
     pub(super) mapped: u64,
     pub(super) buffered: u64,
-    /// Whether all of it is on the disk.
+    /// True if all of it is on the disk.
     #[serde(default)]
     pub(super) synced: bool,
 }

@@ -12,15 +12,15 @@ use super::queue_pair;
 use super::report::Report;
 use crate::signals;
 
-/// How soon a signal is noticed.
+/// Time within which a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What has come.
+/// Counts of the probes that arrived.
 #[derive(Default)]
 struct Heard {
     echoes: u64,
     damaged: u64,
-    /// Where a probe came from, and where it says that it was sent from, if these differ.
+    /// Address that a probe came from, and the one that it says it was sent from, if these differ.
     translated: Option<(SocketAddr, SocketAddr)>,
 }
 

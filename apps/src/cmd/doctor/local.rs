@@ -1,4 +1,4 @@
-//! What a device needs of this machine.
+//! Tests of what a device needs of this machine.
 
 use std::net::SocketAddr;
 

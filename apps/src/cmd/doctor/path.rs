@@ -13,9 +13,9 @@ use super::queue_pair;
 use super::report::Report;
 use crate::signals;
 
-/// How long an answer may take.
+/// Longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How often an echo is sent again.
+/// Number of times that an echo is sent before its answer counts as lost.
 const TRIES: u32 = 10;
 /// Echoes of each length.
 const OF_LENGTH: u32 = 3;
@@ -141,7 +141,7 @@ impl Prober {
         Ok(None)
     }
 
-    /// Whether addresses are translated, or packets rewritten.
+    /// Reports whether addresses are translated, or packets rewritten.
     fn translation(&self, report: &mut Report, reply: &Probe, fits: bool) -> bool {
         let (own, seen) = (self.here.port.local(), reply.addr);
         let remedy = "RoCE v2's checksum covers the addresses, and all packets are dropped: put both ends on \
@@ -182,7 +182,8 @@ impl Prober {
         Ok(())
     }
 
-    /// The largest path MTU whose packets pass both ways; `far` is what the peer's interface permits.
+    /// The largest path MTU whose packets pass both ways; `far` is what the peer's interface
+    /// permits.
     fn path_mtu(&mut self, report: &mut Report, far: usize) -> Result<Option<usize>> {
         let most = self.here.path_mtu.min(far.max(PATH_MTUS[4]));
         let mut passes = None;
@@ -262,7 +263,7 @@ impl Prober {
     }
 }
 
-/// What the network says of packets to the peer: only a connected socket gets that.
+/// Returns the network's error for packets to the peer, if any: only a connected socket gets it.
 fn refusal(own: SocketAddr, peer: SocketAddr) -> Option<ErrorKind> {
     let socket = UdpSocket::bind((own.ip(), 0)).ok()?;
     let said = |result: std::io::Result<usize>| result.err().map(|error| error.kind());

@@ -1,5 +1,6 @@
-//! Messages of a reliable connection, over the devices themselves. The ends have nothing but UDP port 4791:
-//! the leading one names its queue pairs in a probe, and the other one in a datagram to one of these.
+//! Messages of a reliable connection, over the devices themselves. The ends have nothing but UDP
+//! port 4791: the leading one names its queue pairs in a probe, and the other one in a datagram to
+//! one of these.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ const MESSAGES: u32 = 16;
 const SHORT: u32 = 16;
 const LONG: u32 = 10_000;
 const QKEY: u32 = 0x7d0c;
-/// How long all of it may take, and how often an end says again what the other one has not heard.
+/// Time limit of the whole test, and interval at which an end repeats what the other one missed.
 const LIMIT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 /// Longer than all retries of the leading end.
@@ -138,7 +139,8 @@ fn fail(report: &mut Report, error: &anyhow::Error) {
 /// Says which queue pairs there are until the other end names its own.
 fn join(pairs: &mut Pairs, peer: SocketAddr) -> Result<Endpoint> {
     let (ours, told) = (pairs.connection.endpoint(), pairs.datagrams.endpoint());
-    // The queue pair for datagrams is ready to receive when it has someone to send to: itself will do.
+    // The queue pair for datagrams is ready to receive when it has someone to send to: itself will
+    // do.
     pairs.datagrams.reach(&told, QKEY)?;
     let own = IpAddr::from(ours.gid).to_canonical();
     let port = Port::bind(SocketAddr::new(own, 0)).context("a socket to name queue pairs")?;

@@ -1,4 +1,4 @@
-//! What was tested, what came of it, and what to do.
+//! Tests, with their results and the remedies.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 #[error("failed: {0}")]
 pub(crate) struct Failed(String);
 
-/// What a test came to.
+/// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {

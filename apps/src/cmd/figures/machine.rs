@@ -1,4 +1,4 @@
-//! What a report says of the machine.
+//! Description of the machine in a report.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,7 @@ pub(super) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
-/// How the processors lie to each other.
+/// Describes the topology of the processors.
 pub(super) fn topology() -> String {
     let of = |cpu: usize, what: &str| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}");

@@ -27,7 +27,7 @@ const TRIPS: u64 = 20;
 /// Messages of a paced sender, in virtual time.
 const PACED: f64 = 60.0;
 
-/// How each run of a report is made.
+/// Settings of all runs of a report.
 struct Plan<'a> {
     common: &'a Common,
     device: String,
@@ -36,7 +36,7 @@ struct Plan<'a> {
     round_ms: u64,
 }
 
-/// What has come of the runs of a figure.
+/// State of the runs of a figure.
 #[derive(Default)]
 struct Progress {
     /// Runs that are not tried again: the case and the x.
@@ -112,7 +112,7 @@ pub(super) fn measure(
     Ok((report, outcome))
 }
 
-/// Whether a report's device is the card that was asked for, without how much slower it is.
+/// Reports whether a report's device is the card that was asked for, apart from its slow-down.
 fn is_card(begun: &str, asked: Option<&str>) -> bool {
     asked.and_then(|asked| begun.strip_prefix(asked)).is_some_and(|rest| rest.starts_with(",slow="))
 }
@@ -232,7 +232,8 @@ impl Plan<'_> {
         self.device.ends_with(WORLD)
     }
 
-    /// Runs these, in virtual time one on each processor. After a signal, those not yet started return `Interrupted`.
+    /// Runs these, in virtual time one on each processor. After a signal, those not yet started
+    /// return `Interrupted`.
     fn run(
         &self,
         figure: &str,
@@ -303,7 +304,8 @@ impl Plan<'_> {
         add("--device", self.device.clone(), &[]);
         let in_world = self.in_world();
         let command = run.words.first().map(String::as_str);
-        // In virtual time, adaptive waits have no history in the first round: the median of 3 leaves it out.
+        // In virtual time, adaptive waits have no history in the first round: the median of 3
+        // leaves it out.
         add("--rounds", if in_world && has("--wait") { "3" } else { "1" }.into(), &[]);
         if in_world && command != Some("multicast") {
             add("--wait", "spin".into(), &[]);
@@ -312,8 +314,9 @@ impl Plan<'_> {
             let trips = (self.round_ms * TRIPS_PER_MS) as f64 / self.shorter();
             add("--iterations", (trips as u64).max(TRIPS).to_string(), &[]);
         } else {
-            // Of the card's time: a round takes as long on a device that is slower. In virtual time it is short:
-            // messages of a group, large transfers and paced messages would be too few.
+            // Of the card's time: a round takes as long on a device that is slower. In virtual time
+            // it is short: messages of a group, large transfers and paced messages would be too
+            // few.
             let is_slow = command == Some("multicast")
                 || value("--protocol").is_some_and(|protocol| protocol == "buffered-read");
             let longer = if in_world && is_slow { 8.0 } else { 1.0 };

@@ -32,8 +32,8 @@ pub(super) fn experiments(asked: &[String]) -> Result<Vec<Named>> {
     Ok(all)
 }
 
-/// Whether the command takes the words of all runs. (What its flags mean together, each run says
-/// itself.)
+/// Checks that the command takes the words of all runs. (Each run itself checks what its flags mean
+/// together.)
 fn check_runs(name: &str, experiment: &Experiment) -> Result<()> {
     for run in experiment.runs(false).chain(experiment.runs(true)) {
         let words = ["rdma-conn"].into_iter().chain(run.words.iter().map(String::as_str));

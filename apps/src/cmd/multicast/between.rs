@@ -23,9 +23,9 @@ use crate::results::Results;
 use crate::session::{cannot_bind, explain, refused};
 use crate::signals::{Interrupted, wait_for_others};
 
-/// How long the others may take to say what they have counted.
+/// Longest time in which the others say what they have counted.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a member that is interrupted takes at most to tell the others so.
+/// Longest time in which an interrupted member tells the others so.
 const LEAVING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(
@@ -85,7 +85,7 @@ fn is_or_are(n: usize) -> &'static str {
     if n == 1 { "is" } else { "are" }
 }
 
-/// What to do where there was no connection.
+/// Adds advice to the error of a group that could not be joined.
 fn advised(error: JoinError, advice: impl FnOnce(ConnectError) -> Error) -> Error {
     match error {
         JoinError::Connect(error) => advice(error),
@@ -113,8 +113,8 @@ fn told(joined: &Joined) -> Config {
     }
 }
 
-/// What was measured, and why it is a part only, if it is: a signal has ended this member, or the
-/// group has ended early.
+/// Returns the measurement, and the reason for which it is only a part, if it is: a signal ended
+/// this member, or the group ended early.
 fn measure(
     joined: Joined,
     traffic: &Traffic,

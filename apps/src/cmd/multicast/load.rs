@@ -1,4 +1,4 @@
-//! What the senders send, and what is looked at on delivery.
+//! Messages that the senders send, and the checks on delivery.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ impl Pause {
         *self = Pause::new(self.length);
     }
 
-    /// Whether it is over with the pass that begins at `now`.
+    /// Reports whether the pause is over with the pass that begins at `now`.
     fn is_over(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.looked.replace(now).unwrap_or(now));
         self.passed += since.min(self.length / Pause::PASSES);
@@ -88,7 +88,7 @@ impl Burst {
         Burst { size, k, pushed: None }
     }
 
-    /// Whether the next messages may go: those that were pushed are stable.
+    /// Reports whether the next messages may go: those that were pushed are stable.
     fn may(&self, sender: &Sender) -> bool {
         self.pushed.is_none_or(|ticket| sender.is_delivered(ticket))
     }
@@ -102,7 +102,7 @@ impl Burst {
 }
 
 impl Lone {
-    /// Whether the next message may go.
+    /// Reports whether the next message may go.
     fn may(&mut self, sender: &Sender, now: Instant) -> bool {
         match self.last {
             None => true,
@@ -199,7 +199,7 @@ impl Load {
         self.pace.map_or(u64::MAX, paced).min(self.limit.unwrap_or(u64::MAX))
     }
 
-    /// Whether all have been sent that are to be, and nothing is under way of a lone one.
+    /// Reports whether all messages were sent, and a lone sender has none under way.
     pub(super) fn is_done(&mut self) -> bool {
         let is_flushed = self.flush_every.is_none() || self.until_flush > 0;
         let is_sent = is_flushed && self.limit.is_some_and(|limit| self.sent >= limit);
@@ -228,9 +228,9 @@ fn pattern(number: u64) -> u8 {
     (number ^ (number >> 8)) as u8
 }
 
-/// What one member has delivered.
+/// Deliveries at one member: their counts, their latencies, and the first wrong one.
 pub(super) struct Delivered {
-    /// Of each sender.
+    /// Messages of each sender.
     pub(super) counts: Vec<u64>,
     pub(super) latency: Histogram<u64>,
     /// The first message that was not as expected: its sender, and its number.

@@ -41,12 +41,12 @@ struct Line<'a> {
     latency: Option<Latency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_ops_per_message: Option<f64>,
-    /// What a push of its own for every message takes, for the policies that have a k:
-    /// divided by it.
+    /// RDMA operations per message by the formula: those of a push for each message, divided by the
+    /// k of the policies that have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     formula_ops_per_message: Option<f64>,
     forced_pushes: u64,
-    /// Of the senders but the last, where that is a slow one.
+    /// Rate of the senders but the last, if that is a slow one.
     #[serde(skip_serializing_if = "Option::is_none")]
     others_messages_per_s: Option<f64>,
     /// The same where the slow one does not send.
@@ -69,7 +69,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Of all rounds in which something was timed.
+    /// Merges the latencies of all rounds in which something was timed.
     fn of_rounds(rounds: &[Measured]) -> Option<Latency> {
         let timed: Vec<_> = rounds.iter().filter(|round| !round.latency.is_empty()).collect();
         let of = |q| Spread::of_whole(timed.iter().map(|round| round.latency.value_at_quantile(q)));

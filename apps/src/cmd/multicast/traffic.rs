@@ -1,4 +1,4 @@
-//! What the members of a group send.
+//! Traffic of the members of a group.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::Multicast;
 use crate::measure::rounds;
 
-/// What is sent: of all members' concern.
+/// Messages to send, as all members have to know them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Traffic {
     pub(super) size: u32,
@@ -44,12 +44,12 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// How many rounds there are of it: each has a message of each sender at least.
+    /// Returns the number of rounds: each has at least one message of each sender.
     pub(super) fn rounds(&self, asked: u32) -> u32 {
         self.messages.map_or(asked, |messages| rounds::rounds_of(messages, asked))
     }
 
-    /// What of it is in a round.
+    /// Returns the share of one round.
     pub(super) fn of_round(&self, round: u32, rounds: u32) -> Traffic {
         let messages = self.messages.map(|messages| rounds::share(messages, round, rounds));
         Traffic { messages, seconds: self.seconds / f64::from(rounds.max(1)), ..self.clone() }
@@ -58,11 +58,11 @@ impl Traffic {
 
 /// Rates that a sender can be paced to, in messages a second.
 const RATES: RangeInclusive<f64> = 0.001..=1e9;
-/// How long a group may send, in seconds.
+/// Time that a group may send, in seconds.
 const SECONDS: RangeInclusive<f64> = 0.0..=86_400.0;
 
 impl Traffic {
-    /// Whether a member can do what the leader says.
+    /// Checks that a member can do what the leader says.
     pub(super) fn check(&self, config: &Config) -> Result<()> {
         let (size, most) = (self.size, config.message_bytes);
         ensure!(size <= most, "the leader wants messages of {size} bytes in slots of {most}");

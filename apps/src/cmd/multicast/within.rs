@@ -13,19 +13,20 @@ use crate::signals;
 
 /// Messages of one sender between two passes.
 const BURST: u64 = 250;
-/// What is not delivered after so long waits for turns of others that do not come.
+/// Time without a delivery after which the remaining messages are taken to wait for turns of others
+/// that do not come.
 const STILL: Duration = Duration::from_millis(50);
 /// No group that comes to its end delivers nothing for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was measured.
+/// Result of a measurement.
 pub(super) struct Measured {
     /// Messages delivered at every member, in the end.
     pub(super) messages: u64,
     /// Those that were in `elapsed`; and of these, those of the senders but the last.
     pub(super) in_time: u64,
     pub(super) of_others: u64,
-    /// How many of these a second there are when the last one does not send.
+    /// Messages a second of these senders when the last one does not send.
     pub(super) others_alone_per_s: Option<f64>,
     /// Until the last delivery, but for what waits for turns that do not come.
     pub(super) elapsed: Duration,
@@ -233,8 +234,8 @@ mod tests {
 
     use super::*;
 
-    /// A group that has sent so many messages of each of `senders`; nothing but messages, and the deadline, makes
-    /// anything due.
+    /// A group that has sent so many messages of each of `senders`; nothing but messages, and the
+    /// deadline, makes anything due.
     fn ran(senders: u8, policy: Policy, deadline: Duration, traffic: &Traffic) -> Run {
         let (health, suspect_after) = (Duration::from_secs(3600), Duration::from_secs(86_400));
         let config =

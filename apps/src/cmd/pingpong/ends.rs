@@ -22,9 +22,9 @@ use crate::session::{
 use crate::settings::{Flag, number};
 use crate::{pinning, signals};
 
-/// Why a connection is refused during a session.
+/// Reason given to a connection that is refused during a session.
 const BUSY: &str = "busy with another session: wait for its end, or start another listener";
-/// How long the connecting end may take from one size to the next.
+/// Longest time that the connecting end may take from one size to the next.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Leads, with the listener at `address`, round after round.
@@ -73,7 +73,7 @@ fn connect_once<K: Kind>(
     Ok(line)
 }
 
-/// What is sent.
+/// Describes the messages of one size to send.
 fn traffic<K: Kind>(options: &Pingpong, config: &K::Settings, size: u32) -> Traffic {
     Traffic {
         end: Some(options.end()),
@@ -185,7 +185,7 @@ fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Opt
     }
 }
 
-/// Whether it goes on with the session that has begun, or may begin one.
+/// Checks that the connecting end goes on with the session that has begun, or may begin one.
 fn judge<K: Kind>(
     options: &Pingpong,
     new: &Session,

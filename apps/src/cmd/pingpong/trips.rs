@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Measured {
     pub(super) led: Led,
-    /// Of both ends.
+    /// Work of both ends.
     pub(super) work: Work,
     /// The device's counters at the start.
     pub(super) before: Option<Counters>,
@@ -54,7 +54,8 @@ pub(super) fn in_rounds(
     (counts.then(|| Latency::of_rounds(done)).and_then(Result::ok), ended)
 }
 
-/// What was measured, if anything, and why that is not all.
+/// Result of the rounds that were measured, if any, and the failure that ended them early, if one
+/// did.
 pub(super) type SoFar = (Option<Latency>, Option<Failure>);
 
 /// Ends a connection whose peer may have gone.

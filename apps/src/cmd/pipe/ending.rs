@@ -1,4 +1,4 @@
-//! How a stream ends: once, with the transfer or by a signal, whichever comes first.
+//! End of a stream: it comes once, with the transfer or by a signal, whichever is first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::outcome::{self, Failure};
 use crate::session::Channel;
 use crate::signals;
 
-/// What both ends say of a stream that has ended early.
+/// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";
 
 /// A failure before the end, after so many bytes.

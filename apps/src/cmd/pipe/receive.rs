@@ -18,9 +18,9 @@ use crate::progress;
 use crate::protocol::{self, Kind, Purpose, Receiving, Taken};
 use crate::session::{self, Channel, Control, Pending, Session, cause, contradiction};
 
-/// Why a connection is refused during a stream.
+/// Reason given to a connection that is refused during a stream.
 const BUSY: &str = "busy with another stream: wait for its end, or start another listener";
-/// How long one wait for a connection, or for a message, takes; it is repeated.
+/// Time that one wait for a connection, or for a message, takes; it is repeated.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Writes what one connector sends to standard output.
@@ -60,7 +60,7 @@ fn welcome<K: Kind>(task: Task<'_>, listener: &Listener<K>) -> Result<Welcomed<K
     }
 }
 
-/// Whether it wants something else than this end was told.
+/// Checks that the connecting end wants nothing else than this end was told.
 fn judge<K: Kind>(task: Task<'_>, new: &Session) -> Result<(), String> {
     let options = task.options;
     let wanted = new.traffic.flags::<K>(Purpose::Stream);
@@ -134,7 +134,7 @@ fn drain(
     }
 }
 
-/// Why nothing more can be written.
+/// Returns the failure of an output that takes nothing more.
 fn refused(error: std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!("the reader of standard output has gone"),

@@ -1,4 +1,4 @@
-//! What a stream has come to, on standard error where standard output is the stream.
+//! Result of a stream, on standard error where standard output is the stream.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -15,7 +15,7 @@ struct Line<'a> {
     protocol: &'a str,
     device: &'a str,
     transport: &'a str,
-    /// Of a piece, at most.
+    /// Bytes of a piece, at most.
     size_bytes: u32,
     #[serde(flatten)]
     settings: Described,

@@ -46,7 +46,7 @@ pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: Socket
     report::<K>(task, config, options.size, &passed, whole)
 }
 
-/// What this end wants of the other one.
+/// Describes the stream to the other end.
 fn session<K: Kind>(task: Task<'_>, config: &K::Settings) -> Session {
     let Pipe { connection, size, .. } = task.options;
     Part::only().session("pipe", 1, 0, Traffic::new::<K>(connection, config, *size, false))
@@ -97,7 +97,7 @@ fn pump(
 /// Standard input.
 struct Input {
     file: File,
-    /// Of a file, what is left of it.
+    /// Rest of the input, if it is a file.
     length: Option<u64>,
 }
 

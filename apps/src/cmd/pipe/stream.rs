@@ -1,4 +1,4 @@
-//! What is asked of one end, what it has seen of the stream, and what both have done.
+//! Task of one end, its part of the stream, and the result of both ends.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::ending::Ending;
 use crate::cli::{Common, Pipe};
 use crate::measure::Work;
 
-/// What is to be done, with whichever connection.
+/// Transfer to make over any kind of connection.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) common: &'a Common,
@@ -17,7 +17,7 @@ pub(super) struct Task<'a> {
     pub(super) ending: &'a Ending,
 }
 
-/// What one end has seen go by.
+/// Part of the stream that one end sent or received.
 pub(super) struct Passed {
     pub(super) bytes: u64,
     pub(super) messages: u64,
@@ -46,7 +46,7 @@ impl Passed {
     }
 }
 
-/// What both ends have done together.
+/// Result of both ends together.
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
     pub(super) work: Work,

@@ -1,4 +1,4 @@
-//! Which file is preloaded into a program.
+//! Library that is preloaded into a program.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::outcome::Failure;
 /// Names the library, where it is not beside the executable.
 const LIBRARY: &str = "RDMA_CONN_SOFT_LIB";
 const FILE: &str = "librdma_conn_soft.so";
-/// What it is called for the dynamic linker.
+/// Name of the library for the dynamic linker.
 const SONAME: &[u8] = b"libibverbs.so.1";
 
-/// Where the library is, which is one that programs take for libibverbs.
+/// Finds the library, and checks that programs take it for libibverbs.
 pub(super) fn find() -> Result<PathBuf, Failure> {
     let found = match std::env::var_os(LIBRARY) {
         Some(path) => PathBuf::from(path),

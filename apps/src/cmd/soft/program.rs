@@ -1,4 +1,4 @@
-//! Which file a command is, and whether the dynamic linker would preload a library into it.
+//! File of a command, and the check that the dynamic linker would preload a library into it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -89,7 +89,7 @@ fn start(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(start)
 }
 
-/// Of a script, the program in its first line.
+/// Returns the program in the first line of a script.
 fn interpreter(start: &[u8]) -> Option<PathBuf> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|w| !w.is_empty());

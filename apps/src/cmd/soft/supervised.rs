@@ -1,4 +1,5 @@
-//! A program whose findings decide the exit status: it runs as a child, and all of its processes count.
+//! A program whose findings decide the exit status: it runs as a child, and all of its processes
+//! count.
 //!
 //! They record what they report in a file without a name, which they find by the number of this
 //! process (`soft_rnic::check::RECORD`).
@@ -24,7 +25,7 @@ use crate::signals;
 
 use super::report::{Report, Run};
 
-/// What makes the command fail.
+/// Condition that makes the command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fails {
     Never,

@@ -9,21 +9,21 @@ use crate::results::Results;
 use crate::run::Line;
 use crate::table::Table;
 
-/// What the rounds of a point have brought.
+/// Results of the rounds of a point.
 #[derive(Debug, Clone)]
 pub(super) struct Merged {
     /// The numbers of the lists.
     values: Vec<String>,
     /// The results of each round; a run may have several.
     rounds: Vec<Vec<Line>>,
-    /// Why it cannot be measured.
+    /// Reason for which the point cannot be measured.
     pub(super) refused: Option<String>,
 }
 
 /// A column of a table: the key, its name, and how a number is written.
 type Column = (&'static str, &'static str, fn(f64) -> String);
 
-/// What people are shown of a result, as far as it has that.
+/// Columns of a table for people; a result may lack some of them.
 const COLUMNS: &[Column] = &[
     ("messages_per_s", "messages/s", figures::rate),
     ("bytes_per_s", "Gbit/s", |bytes| format!("{:.2}", bytes * 8e-9)),
@@ -34,11 +34,11 @@ const COLUMNS: &[Column] = &[
     ("registered_bytes", "registered", |bytes| figures::memory(bytes as u64)),
 ];
 
-/// What is of all rounds together.
+/// Keys that are sums over all rounds.
 const COUNTS: [&str; 8] =
     ["messages", "rnr_events", "forced_pushes", "lost", "dropped", "reordered", "late", "repeated"];
 
-/// What a round has of each of its messages, of all rounds together.
+/// Returns the mean per message, over all rounds, of a key that each round gives per message.
 fn per_message(lines: &[&Line], key: &str) -> f64 {
     let number = |line: &Line, key: &str| line.get(key).and_then(Value::as_f64).unwrap_or_default();
     let messages: f64 = lines.iter().map(|line| number(line, "messages")).sum();
@@ -59,8 +59,8 @@ impl Merged {
         self.rounds.push(lines);
     }
 
-    /// Of each result of a run that all rounds have, the median; of what has one, the least and the
-    /// greatest of all rounds.
+    /// Merges the rounds, result by result: a number becomes the median of the rounds; a minimum or
+    /// a maximum, that of all rounds.
     fn lines(&self) -> Vec<Line> {
         let count = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
         (0..count).map(|at| self.line(at)).collect()
@@ -120,7 +120,7 @@ impl Merged {
     }
 }
 
-/// What all rows of a table have in common.
+/// Title of a table: the parts that all its rows share.
 fn title(line: &Line) -> String {
     let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let rounds = line.get("rounds").and_then(Value::as_u64).unwrap_or(1);

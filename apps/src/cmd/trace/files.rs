@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub(super) process: Process,
 }
 
-/// What a process does now.
+/// State of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
     Running,

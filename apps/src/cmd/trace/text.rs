@@ -81,7 +81,7 @@ fn print_failures(report: &Report<'_>, shown: usize) {
     }
 }
 
-/// What the trace has not kept.
+/// Prints the number of things that the trace has not kept.
 fn print_losses(report: &Report<'_>) {
     let trace = &report.found.trace;
     if trace.left_out > 0 {

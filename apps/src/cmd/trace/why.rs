@@ -1,4 +1,4 @@
-//! Why a request has not completed.
+//! Reasons for which requests have not completed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,7 +18,7 @@ pub(super) struct Known<'a> {
     ended: HashMap<u32, (u32, &'a str)>,
 }
 
-/// What has a number in one trace.
+/// Objects of one trace, by their numbers.
 struct Numbers<'a> {
     found: &'a Found,
     completion_queues: HashMap<u32, &'a CompletionQueue>,
@@ -57,7 +57,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// What there is to say of a process.
+/// Findings about a process.
 pub(super) struct Report<'a> {
     pub(super) found: &'a Found,
     /// Queues with outstanding requests.
@@ -109,7 +109,7 @@ fn ends(trace: &Trace) -> Vec<Ended<'_>> {
 /// A queue with outstanding requests.
 pub(super) struct Queue<'a> {
     pub(super) of: Of<'a>,
-    /// Of a queue pair, if the trace of the other end was named, too.
+    /// Peer of a queue pair, if the trace of the other end was named, too.
     pub(super) peer: Option<Peer<'a>>,
     pub(super) sends: Vec<Outstanding<'a>>,
     pub(super) receives: Vec<Outstanding<'a>>,
@@ -128,7 +128,7 @@ pub(super) struct Outstanding<'a> {
     pub(super) why: Why<'a>,
 }
 
-/// Why a request has not completed; it is put into words when it is shown.
+/// Reason for which a request has not completed; it is put into words when it is shown.
 #[derive(Clone, Copy)]
 pub(super) enum Why<'a> {
     Send { pair: &'a QueuePair, request: &'a Request, oldest: Option<&'a Request>, of: InTrace<'a> },
@@ -136,7 +136,7 @@ pub(super) enum Why<'a> {
     Shared { is_used: bool },
 }
 
-/// What a reason looks up in the trace that it is of.
+/// Access for a reason to the objects of its trace.
 #[derive(Clone, Copy)]
 pub(super) struct InTrace<'a>(&'a Numbers<'a>);
 
@@ -266,7 +266,7 @@ fn send_reason(
     }
 }
 
-/// Whether the request is the one that the queue pair has tried.
+/// Reports whether the request is the one that the queue pair has tried.
 fn is_tried(pair: &QueuePair, request: &Request, oldest: Option<&Request>) -> bool {
     let is_oldest = oldest.is_some_and(|oldest| oldest.index == request.index);
     is_oldest && pair.waiting.is_some() && pair.state == "SQD"
@@ -301,7 +301,7 @@ fn done_without_completion(trace: &Numbers<'_>, pair: &QueuePair) -> String {
     }
 }
 
-/// What the device has noted.
+/// Describes the wait that the device has noted.
 fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
     let peer = match request.to {
         0 => name(pair),

@@ -235,7 +235,7 @@ fn an_expectation_about_a_device_is_evaluated_on_no_other() {
     assert_eq!(Tally::of(&report), Tally { failed: 1, misses, ..Tally::default() });
 }
 
-/// What inlining saves is a card's fetch: the figure expects that where there is one.
+/// Checks that the figure expects inlining to save a card's fetch, where there is one.
 #[test]
 fn inlining_is_expected_to_gain_on_a_card_and_on_no_other_device() {
     let name = "send-recv-latency-by-inline-size";

@@ -66,7 +66,7 @@ impl Axis for X {
     }
 }
 
-/// How many threads a run has: `per_x * x + fixed`.
+/// Number of threads of a run: `per_x * x + fixed`.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Threads {
@@ -124,7 +124,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Whether the case includes this x.
+    /// Reports whether the case includes this x.
     pub(crate) fn covers(&self, x: u64) -> bool {
         self.max_x.is_none_or(|max| x <= max.0)
     }
@@ -173,8 +173,8 @@ pub(crate) struct Expect {
     /// The sentence of the source that it stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<String>,
-    /// The beginning of a device's name (`soft0@card`), or a whole one (`=soft0`), if it is not about
-    /// all devices.
+    /// The beginning of a device's name (`soft0@card`), or a whole one (`=soft0`), if it is not
+    /// about all devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) on: Option<String>,
     /// The key that it compares; without one, that of the first axis.

@@ -164,7 +164,7 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
     }
 }
 
-/// How far the curves of models are from what was measured.
+/// Shows how far the curves of models are from the measured values.
 pub(super) fn model_errors(figure: &Figure) -> Markup {
     let errors: Vec<_> = figure
         .predicted

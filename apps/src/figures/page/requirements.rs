@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::figures::report::Report;
 use crate::figures::requirements::{CONNECTIONS, Requirement, all};
 
-/// Where the table is in the page.
+/// Anchor of the table in the page.
 pub(super) const ID: &str = "requirements";
 
 /// The table, with what this report has measured.

@@ -6,7 +6,7 @@ use crate::figures::chart;
 use crate::figures::plot::tests::assert_readable;
 use crate::figures::sample;
 
-/// What a page may not have: it loads nothing and runs nothing.
+/// Checks that a page stands alone: it loads nothing and runs nothing.
 #[track_caller]
 fn assert_alone(page: &str) {
     for foreign in ["<script", "<link", "<img", "@import", "url(", "src=", "http-equiv"] {

@@ -41,7 +41,7 @@ fn an_address_without_a_listener_is_explained() {
     assert!(error.contains("nothing listens") && error.contains("--listen"), "{error}");
 }
 
-/// What a connecting end says of a program that answers with `answer`.
+/// Returns the error of a connecting end about a program that answers with `answer`.
 fn answered(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -136,7 +136,7 @@ fn several_sizes_are_one_session() {
     session(&["--size", "16,512,70000"], &[&two]);
 }
 
-/// What the listening end with these flags answers to a process that it refuses; then it
+/// Returns the error of a process that the listening end with these flags refuses; that end then
 /// admits another one.
 #[track_caller]
 fn refused(listening: &[&str], flags: &[&str], good: &[&str]) -> String {

@@ -1,7 +1,7 @@
-//! A receiver on a file system that lacks services, or fails: each system call that a receiver makes there is refused in
-//! turn, with each of six errors, by a seccomp filter of the thread that receives. (Not `close`, which is over when it
-//! fails, `sync`, which cannot fail, and `mmap`, which the thread's memory needs: a file that cannot be mapped has a
-//! test of its own.)
+//! A receiver on a file system that lacks services, or fails: each system call that a receiver
+//! makes there is refused in turn, with each of six errors, by a seccomp filter of the thread that
+//! receives. (Not `close`, which is over when it fails, `sync`, which cannot fail, and `mmap`,
+//! which the thread's memory needs: a file that cannot be mapped has a test of its own.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -17,8 +17,8 @@ const ERRORS: [Errno; 6] =
     [Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSPC, Errno::IO];
 
 /// A call, those that are missing besides, and what comes of a copy for each of [`ERRORS`]:
-/// `c` all is copied, `d` all is there and something differs, `f` some entries fail and all others are
-/// there, `e` the copy ends.
+/// `c` all is copied, `d` all is there and something differs, `f` some entries fail and all others
+/// are there, `e` the copy ends.
 type Row = (&'static str, i64, &'static [i64], &'static str);
 
 const TABLE: [Row; 22] = [
@@ -61,7 +61,7 @@ fn refuse(calls: &[i64], errno: Errno) {
 struct Sent {
     what: What,
     name: &'static str,
-    /// Of a file; or where a link leads.
+    /// Content of a file, or target of a link.
     bytes: Vec<u8>,
     /// It replaces what is there.
     force: bool,
@@ -100,7 +100,8 @@ fn put(scratch: &Scratch, all: &[Sent]) {
     begun("begun anew", b"another version");
 }
 
-/// Sends an entry as a sender does; how many bytes of a file the receiver has taken is put into `taken`.
+/// Sends an entry as a sender does; how many bytes of a file the receiver has taken is put into
+/// `taken`.
 fn send(
     receiving: &mut Receiving<'_>,
     entry: u32,
@@ -150,8 +151,8 @@ fn is_kept(path: &Path, taken: &[u8]) -> bool {
     taken.is_empty() || parts.any(|part| fs::read(part.path()).unwrap().starts_with(taken))
 }
 
-/// What comes of a copy, as in [`TABLE`]; checks that nothing is lost or half there, and that all that is not
-/// as it was sent is said.
+/// Returns the outcome of a copy, as in [`TABLE`]; checks that nothing is lost or half there, and
+/// that the copy reports all that is not as it was sent.
 fn outcome(all: &[Sent], call: &str, (refused, missing): (i64, &[i64]), errno: Errno) -> char {
     let scratch = Scratch::new("copy-calls");
     put(&scratch, all);
@@ -213,7 +214,8 @@ fn whatever_the_system_refuses_nothing_is_lost_or_half_there() {
     assert_eq!(outcomes, expected);
 }
 
-/// The calls with which a receiver begins: it does where it can, and where not, nothing has come yet.
+/// The calls with which a receiver begins: it does where it can, and where not, nothing has come
+/// yet.
 #[test]
 fn a_receiver_begins_where_it_can_write() {
     let calls = [
