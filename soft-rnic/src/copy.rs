@@ -5,12 +5,12 @@
 //! bytes of a region that no peer may access can be registered a second time, or be mapped at a
 //! second address, and written to by peers there.
 //!
-//! Buffers of sends and receives belong to the device while they are posted: [`owned`] copies them in
-//! any order. The targets of one-sided operations do not: the program may poll them, or write what a
-//! peer reads, with atomic accesses. [`in_order`] is for those. It stores from the first byte to the
-//! last, so that a thread that sees a byte sees all before it (what `ibv_query_qp_data_in_order`
-//! promises), and an aligned word of eight bytes is never torn when source and target are aligned
-//! alike.
+//! Buffers of sends and receives belong to the device while they are posted: [`owned`] copies them
+//! in any order. The targets of one-sided operations do not: the program may poll them, or write
+//! what a peer reads, with atomic accesses. [`in_order`] is for those. It stores from the first
+//! byte to the last, so that a thread that sees a byte sees all before it (what
+//! `ibv_query_qp_data_in_order` promises), and an aligned word of eight bytes is never torn when
+//! source and target are aligned alike.
 //!
 //! Stores of x86-64 become visible in program order. String instructions are the exception to that
 //! rule, so that [`in_order`] does not use them. Long copies store as many bytes at a time as the
@@ -52,8 +52,9 @@ pub(crate) unsafe fn owned(to: *mut u8, from: *const u8, len: usize) {
     use core::arch::asm;
     // Small messages are moved in two pieces that overlap in the middle: no call,
     // no loop. All is loaded before anything is stored.
-    // SAFETY: the caller's promise. Each access lies within the first or the last part of `len`
-    // bytes, and the assembly changes no register but those that it declares.
+    // SAFETY: `from` can be read and `to` written for `len` bytes (see # Safety). Each access lies
+    // within the first or the last part of `len` bytes, and the assembly changes no register but
+    // those that it declares.
     unsafe {
         match len {
             0 => {}
@@ -108,7 +109,8 @@ pub(crate) unsafe fn owned(to: *mut u8, from: *const u8, len: usize) {
 /// As [`owned`].
 #[inline(always)]
 unsafe fn by_call(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's promise; the function keeps to the C ABI, and the stack is aligned for it.
+    // SAFETY: `from` and `to` have `len` bytes (see # Safety of `owned`); `memmove` keeps to the C
+    // ABI, and the stack is aligned for it.
     unsafe {
         core::arch::asm!(
             "call {memmove}@PLT",
@@ -127,18 +129,19 @@ unsafe fn by_call(to: *mut u8, from: *const u8, len: usize) {
 /// Eight bytes can be written at `to`.
 #[inline(always)]
 pub(crate) unsafe fn put_word(to: *mut u8, word: u64) {
-    // SAFETY: the caller's promise; nothing but these bytes is written.
+    // SAFETY: eight bytes can be written at `to` (see # Safety); nothing but these bytes is
+    // written.
     unsafe {
         core::arch::asm!("mov [{t}], {w}", t = in(reg) to, w = in(reg) word, options(nostack, preserves_flags));
     }
 }
 
-/// Whose memory a copy goes to, which decides what a long one prefetches.
+/// Direction of a copy, which decides what a long copy prefetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// This process's own: the source is mostly a peer's.
+    /// To this process's own memory: the source is mostly a peer's.
     Pull,
-    /// A peer's. Its lines are left to it until they are stored to.
+    /// To a peer's memory. Its lines are left to it until they are stored to.
     Push,
 }
 
@@ -150,7 +153,7 @@ pub(crate) enum Direction {
 /// access either with atomic operations only.
 #[inline]
 pub(crate) unsafe fn in_order(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` and `to` have `len` bytes, which others access atomically only (see # Safety).
     unsafe { in_order_to(to, from, len, Direction::Pull) }
 }
 
@@ -160,7 +163,8 @@ pub(crate) unsafe fn in_order(to: *mut u8, from: *const u8, len: usize) {
 /// As [`in_order`].
 #[inline]
 pub(crate) unsafe fn in_order_to(to: *mut u8, from: *const u8, len: usize, direction: Direction) {
-    // SAFETY: the caller's promise; the width is one of this processor's.
+    // SAFETY: `from` and `to` are as `in_order` asks (see # Safety), and `of_this_processor`
+    // returns a width that this processor has.
     unsafe { in_order_by(to, from, len, direction, Width::of_this_processor) }
 }
 
@@ -214,12 +218,16 @@ fn step(to: *mut u8, len: usize) -> usize {
     if aligned < fits { aligned } else { fits }
 }
 
-/// One store of `n` = 1, 2, 4 or 8 bytes at an aligned address.
+/// Stores `n` = 1, 2, 4 or 8 bytes at an aligned address.
+///
+/// # Safety
+/// `n` bytes can be read at `from` and written at `to`; other threads access them with atomic
+/// operations only.
 #[inline]
 unsafe fn store(to: *mut u8, from: *const u8, n: usize) {
     use core::arch::asm;
-    // SAFETY: the caller's promise; the assembly touches these bytes and one
-    // register. It is no `nomem`, so the compiler keeps its order.
+    // SAFETY: `from` and `to` have `n` bytes (see # Safety); the assembly touches these bytes and
+    // one register. It is no `nomem`, so the compiler keeps its order.
     unsafe {
         match n {
             8 => {
@@ -241,9 +249,8 @@ unsafe fn store(to: *mut u8, from: *const u8, n: usize) {
 /// Bytes of a cache line, and of the blocks of a copy.
 const LINE: usize = 64;
 
-/// From how many bytes on a copy looks for the widest stores, and prefetches its source: lines
-/// that another processor has written come from far, and no processor prefetches beyond a page
-/// by itself.
+/// Length from which a copy uses the widest stores, and prefetches its source: lines that another
+/// processor wrote come from far, and no processor prefetches beyond a page by itself.
 const LONG: usize = 4096;
 
 /// A loop over `$len` bytes, more than none and a multiple of `$step`, that leaves both
@@ -353,9 +360,9 @@ unsafe fn blocks(
     direction: Direction,
     width: impl FnOnce() -> Width,
 ) {
-    // SAFETY: the caller's promise; `long_blocks` moves less than `len`, a multiple of 64, and
-    // what is left is one as well. Aligned 16-byte stores are whole on every processor with AVX,
-    // and their 8-byte halves are on all.
+    // SAFETY: `from` and `to` have `len` bytes, and `to` is aligned (see # Safety); `long_blocks`
+    // moves less than `len`, a multiple of 64, and what is left is one as well. Aligned 16-byte
+    // stores are whole on every processor with AVX, and their 8-byte halves are on all.
     unsafe {
         if len >= LONG {
             let moved = long_blocks(to, from, len, width(), direction);
@@ -368,9 +375,10 @@ unsafe fn blocks(
     let _ = (to, from);
 }
 
-/// All of [`LONG`] bytes or more but the last of them, behind which nothing is prefetched: a
-/// peer may be writing there. The distances are the best of those tried between two cores of an
-/// AMD EPYC (16 bytes) and an Intel Xeon (64 bytes). Returns how many bytes it has moved.
+/// Copies a source of [`LONG`] bytes or more except its end, so that nothing beyond the source is
+/// prefetched: a peer may be writing there. The distances are the best of those tried between two
+/// cores of an AMD EPYC (16 bytes) and an Intel Xeon (64 bytes). Returns the number of bytes that
+/// it moved.
 ///
 /// # Safety
 /// As [`in_order`]; `len` is [`LONG`] at least, `to` is aligned to a line, and the processor has
@@ -385,8 +393,9 @@ unsafe fn long_blocks(
 ) -> usize {
     let ahead = if width == Width::Bytes16 { 1024 } else { 2048 };
     let moved = (len - ahead) & !255;
-    // SAFETY: the caller's promise. Both addresses move by `moved`, less than `len`; each block
-    // declares all registers that it changes, and stores to multiples of its store's size.
+    // SAFETY: `from` and `to` have `len` bytes, `to` is aligned, and the processor has the
+    // instructions of `width` (see # Safety). Both addresses move by `moved`, less than `len`; each
+    // block declares all registers that it changes, and stores to multiples of its store's size.
     unsafe {
         match width {
             Width::Bytes16 => move_by_16!(to, from, moved, ["prefetcht0 [{f} + 1024]"]),

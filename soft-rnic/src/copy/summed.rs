@@ -1,10 +1,10 @@
 //! A copy that computes the CRC-32 of what it copies.
 //!
-//! Each byte is loaded once: what is stored is what was counted, also while other threads write to the
-//! source. Blocks of 256 bytes stay in registers, and each is multiplied onto the next one (Gopal et al.,
-//! "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009). Of the last
-//! one, halves are multiplied onto halves in the same way. What remains is 16 bytes with the same CRC as all,
-//! which crc32fast computes.
+//! Each byte is loaded once: what is stored is what was counted, also while other threads write to
+//! the source. Blocks of 256 bytes stay in registers, and each is multiplied onto the next one
+//! (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
+//! 2009). Of the last one, halves are multiplied onto halves in the same way. What remains is 16
+//! bytes with the same CRC as all, which crc32fast computes.
 
 use core::mem::MaybeUninit;
 
@@ -16,9 +16,9 @@ use super::{Direction, in_order_to};
 const BLOCK: usize = 256;
 /// Bytes that remain.
 const REST: usize = 16;
-/// x^(n+32) and x^(n-32) modulo the polynomial, for the n = 2,048 bits of a block, of its half, and so on: what
-/// the lower and the upper half of 16 bytes are multiplied by to stand for bytes that far behind them. (Bits are
-/// reflected, one place higher than in a CRC.)
+/// x^(n+32) and x^(n-32) modulo the polynomial, for the n = 2,048 bits of a block, of its half, and
+/// so on: what the lower and the upper half of 16 bytes are multiplied by to stand for bytes that
+/// far behind them. (Bits are reflected, one place higher than in a CRC.)
 static ONTO: [[u64; 2]; 5] = [
     [0x1_1542_778a, 0x1_322d_1430],
     [0x1_e88e_f372, 0x1_4a7f_e880],
@@ -87,7 +87,8 @@ macro_rules! fold_onto {
     };
 }
 
-/// Twelve registers of 32 bytes: eight for a block, two for products, one for what is stored, and the constants.
+/// Twelve registers of 32 bytes: eight for a block, two for products, one for what is stored, and
+/// the constants.
 macro_rules! fold_blocks {
     ($to:expr, $from:expr, $len:expr, $register:expr, $folded:expr) => {
         core::arch::asm!(
@@ -145,17 +146,18 @@ macro_rules! fold_blocks {
     };
 }
 
-/// Whether the processor has the instructions.
+/// Reports whether the processor has the instructions of `fold`.
 fn folds() -> bool {
     std::is_x86_feature_detected!("vpclmulqdq") && std::is_x86_feature_detected!("avx2")
 }
 
-/// Copies `to.len()` bytes. The CRC-32 behind them, if that before them is `crc`.
+/// Copies `to.len()` bytes, and returns the CRC-32 behind them, if that before them is `crc`.
 ///
 /// # Safety
-/// As many bytes can be read from `from` on; other threads write to them with atomic operations only.
+/// As many bytes can be read from `from` on; other threads write to them with atomic operations
+/// only.
 pub(crate) unsafe fn summed(to: &mut [u8], from: *const u8, crc: u32) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` has `to.len()` bytes (see # Safety), and `folds` has checked the processor.
     unsafe { summed_by(to, from, crc, folds()) }
 }
 
@@ -174,7 +176,8 @@ unsafe fn summed_by(to: &mut [u8], from: *const u8, mut crc: u32, folds: bool) -
     let whole = if folds { to.len() / BLOCK * BLOCK } else { 0 };
     let (blocks, rest) = to.split_at_mut(whole);
     if whole > 0 {
-        // SAFETY: the caller's promise, for the first part.
+        // SAFETY: `from` has `to.len()` bytes (see # Safety), of which `blocks` is the first part;
+        // `folds` is true, so the processor has the instructions.
         let folded = unsafe { fold(blocks, from, crc) };
         // What precedes it counts as nothing.
         crc = sum(&folded, u32::MAX);
@@ -182,7 +185,7 @@ unsafe fn summed_by(to: &mut [u8], from: *const u8, mut crc: u32, folds: bool) -
     if rest.is_empty() {
         return crc;
     }
-    // SAFETY: the caller's promise, for the second part; it is not longer than `to`.
+    // SAFETY: `from` has `to.len()` bytes (see # Safety), of which `rest` is what follows `whole`.
     unsafe { in_order_to(rest.as_mut_ptr(), from.add(whole), rest.len(), Direction::Pull) };
     sum(rest, crc)
 }
@@ -194,14 +197,15 @@ pub(crate) fn sum(bytes: &[u8], crc: u32) -> u32 {
     hasher.finalize()
 }
 
-/// Copies whole blocks, at least one. Bytes with their CRC.
+/// Copies whole blocks, at least one, and returns bytes with their CRC.
 ///
 /// # Safety
 /// As [`summed`]; the processor has the instructions.
 unsafe fn fold(to: &mut [u8], from: *const u8, crc: u32) -> [u8; REST] {
     let mut folded = MaybeUninit::<[u8; REST]>::uninit();
-    // SAFETY: the caller's promise. The loop moves by whole blocks, of which there are as many as it
-    // counts; all of `folded` is written; all registers that change are declared.
+    // SAFETY: `from` has `to.len()` bytes, and the processor has the instructions (see # Safety).
+    // The loop moves by whole blocks, of which there are as many as it counts; all of `folded` is
+    // written; all registers that change are declared.
     unsafe {
         fold_blocks!(to.as_mut_ptr(), from, to.len(), !crc, folded.as_mut_ptr());
         folded.assume_init()
@@ -247,7 +251,8 @@ mod tests {
         }
     }
 
-    /// An optimised build keeps a value in its register, if the assembly does not declare that it changes it.
+    /// An optimised build keeps a value in its register, if the assembly does not declare that it
+    /// changes it.
     #[test]
     fn a_copy_declares_the_registers_that_it_changes() {
         #[target_feature(enable = "avx")]

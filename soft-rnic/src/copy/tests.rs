@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-/// What is around a target.
+/// Byte that surrounds a target.
 const AROUND: u8 = 0xee;
 
 /// Copies every length from every source offset to every target offset, and compares the target,
@@ -39,7 +39,8 @@ fn ways() -> impl Iterator<Item = (Width, Direction)> {
 /// # Safety
 /// As [`in_order`]; the way is one of [`ways`].
 unsafe fn copy_by((width, direction): (Width, Direction), to: *mut u8, from: *const u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` and `to` have `n` bytes (see # Safety), and `ways` has only widths of this
+    // processor.
     unsafe { in_order_by(to, from, n, direction, || width) }
 }
 
@@ -50,7 +51,7 @@ fn short_copies_move_exactly_the_bytes() {
     let every = [&OFFSETS[..]; 2];
     // SAFETY: `check` keeps within both vectors.
     check(0..600, every, |to, from, len| unsafe { owned(to, from, len) });
-    // SAFETY: as above.
+    // SAFETY: `check` keeps within both vectors.
     check(0..600, every, |to, from, len| unsafe { in_order(to, from, len) });
 }
 
@@ -65,8 +66,8 @@ fn long_copies_of_every_width_and_direction_move_exactly_the_bytes() {
     }
 }
 
-/// What peers write to may be registered a second time, so that no key tells what a plain access
-/// would race with.
+/// Memory that peers write to may be registered a second time, so that no key tells what a plain
+/// access would race with.
 #[test]
 fn nothing_is_copied_by_plain_accesses() {
     let sources = [
@@ -140,7 +141,7 @@ fn a_copy_declares_the_registers_that_it_changes() {
         }
     }
     if std::is_x86_feature_detected!("avx512f") {
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX-512F.
         unsafe { high() }
     }
 }
@@ -177,7 +178,7 @@ mod stepped {
     use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
     pub(super) const NEW: u8 = 0x55;
-    /// How the process exits.
+    /// Exit status of a process that stored everything in order.
     pub(super) const IN_ORDER: i32 = 0;
     const OUT_OF_ORDER: i32 = 1;
     const NOT_STEPPED: i32 = 2;

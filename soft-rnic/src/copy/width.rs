@@ -1,8 +1,8 @@
-//! How many bytes one store of a long copy moves.
+//! Width of one store of a long copy.
 
 use host::sync::OnceLock;
 
-/// How many bytes one store of a long copy moves.
+/// Number of bytes that one store of a long copy moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     Bytes16,
@@ -46,7 +46,7 @@ impl Width {
     }
 }
 
-/// What CPUID tells of a processor.
+/// Properties of a processor, from CPUID.
 #[derive(Debug, Clone, Copy)]
 struct Processor {
     vendor: [u8; 12],

@@ -1,4 +1,4 @@
-//! What a send queue takes.
+//! Admission of requests to a send queue.
 
 use core::sync::atomic::Ordering;
 
@@ -14,12 +14,12 @@ use crate::objects::span::Span;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, asks_for_checksums, len_of};
 
-/// What is checked of a request: its operation, whether it has an immediate, and its list.
+/// The checked parts of a request: its operation, whether it has an immediate, and its
+/// scatter/gather list.
 type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), Errno>;
 
-/// Checks that the send queue can take a request; one that posts queue ([`Op::of_rare`]) is
-/// `EINVAL`. (The request
-/// itself is made where it stays: it would be copied as a result.)
+/// Checks that the send queue can take a request; one that has to be queued first ([`Op::of_rare`])
+/// is `EINVAL`. (The request itself is made where it stays: it would be copied as a result.)
 ///
 /// # Safety
 /// `wr` is valid.
@@ -30,7 +30,7 @@ pub(crate) unsafe fn admit<'a>(
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
     let op = Op::of(wr.opcode).ok_or(errno::EINVAL)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` is valid (see # Safety).
     unsafe { admit_as(op, qp, requester, wr) }
 }
 
@@ -44,16 +44,16 @@ pub(crate) unsafe fn admit_any<'a>(
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
     let Some(op) = Op::of_rare(wr.opcode) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: `wr` is valid (see # Safety).
         return unsafe { admit(qp, requester, wr) };
     };
     let is_taken = match op.0 {
         Op::AtomicWrite => matches!(qp.transport, Transport::Rc | Transport::XrcSend),
-        // SAFETY: as above.
+        // SAFETY: `wr` is valid (see # Safety).
         _ => unsafe { takes_mw(qp.transport, wr) },
     };
     match is_taken {
-        // SAFETY: as above.
+        // SAFETY: `wr` is valid (see # Safety).
         true => unsafe { admit_as(op, qp, requester, wr) },
         false => Err(errno::EINVAL),
     }

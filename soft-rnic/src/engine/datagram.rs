@@ -148,8 +148,8 @@ impl Qp {
         outcome
     }
 
-    /// Whether a request can be sent: a send, to an address of our domain, of at
-    /// most one packet, with memory that may be read.
+    /// Checks that a request can be sent, and returns its memory: it is a send, to an address of
+    /// our domain, of at most one packet, with memory that may be read.
     fn check_datagram<'s>(
         &self,
         requester: &Requester,

@@ -1,4 +1,4 @@
-//! What the requests of one list share while they are executed.
+//! State that the requests of one list share while they are executed.
 
 use crate::deferred_work::DeferredWork;
 use crate::objects::cq::CqWriter;
@@ -7,10 +7,9 @@ use crate::objects::state::Scratch;
 use crate::reason::Reason;
 use crate::schedule::timer::rnr_timer_ns;
 
-/// What the requests of one list share. (The
-/// [`Session`](crate::engine::responder::Session) with the peer is apart,
-/// so that it stays in registers: read back from the stack it waited for the
-/// stores of the message before, which halved the rate between two threads.)
+/// State that the requests of one list share. (The [`Session`](crate::engine::responder::Session)
+/// with the peer is apart, so that it stays in registers: read back from the stack it waited for
+/// the stores of the message before, which halved the rate between two threads.)
 pub(crate) struct Execution<'a> {
     pub(crate) writer: CqWriter<'a>,
     pub(crate) deferred: DeferredWork,

@@ -112,7 +112,7 @@ impl Qp {
         }
     }
 
-    /// What a trace says of a wait.
+    /// The reason that a trace gives for a wait.
     pub(crate) fn wait_reason(&self, wait: Wait) -> u32 {
         let is_struck = self.faults.as_ref().is_some_and(|faults| faults.lock().is_struck());
         match wait {

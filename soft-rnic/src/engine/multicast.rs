@@ -1,4 +1,4 @@
-//! Where a datagram arrives: at one queue pair, or at all members of a multicast group.
+//! Receivers of a datagram: one queue pair, or all members of a multicast group.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Qp {
         self.send_to_processes(requester, fan_out, message)
     }
 
-    /// Delivers a datagram to a group that was under way; whether a queue pair has received it, or
+    /// Delivers a datagram to a group that was under way. True if a queue pair has received it, or
     /// another process's ring has taken it.
     pub(crate) fn arrive_at_group(
         &self,

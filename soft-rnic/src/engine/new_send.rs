@@ -26,7 +26,7 @@ type Atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2;
 type Rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1;
 type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
 
-/// What `ibv_wr_atomic_write` takes.
+/// Bytes of the data of `ibv_wr_atomic_write`.
 pub(crate) const ATOMIC_WRITE_BYTES: u32 = 8;
 
 /// Operations that queue pairs of a transport can be created for.
@@ -80,7 +80,7 @@ pub(crate) fn fill(qp: &mut ibv_qp_ex) {
 /// # Safety
 /// `qp` is NULL or a live queue pair of ours.
 unsafe fn started<'a>(qp: *mut ibv_qp_ex) -> Option<(InArc<'a, Qp>, Guard<'a, Batch>)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     let qp = unsafe { Qp::from_abi(qp.cast()) }.ok()?;
     // SAFETY: as the manual page asks, only the thread that started calls what ends up here.
     let batch = unsafe { qp.object().batch.as_ref()?.resume() }?;
@@ -92,7 +92,7 @@ unsafe fn started<'a>(qp: *mut ibv_qp_ex) -> Option<(InArc<'a, Qp>, Guard<'a, Ba
 /// # Safety
 /// As [`started`].
 unsafe fn change(qp: *mut ibv_qp_ex, change: impl FnOnce(&Qp, &mut Batch)) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     if let Some((qp, batch)) = unsafe { started(qp) } {
         change(qp.object(), &mut ManuallyDrop::new(batch));
     }
@@ -142,7 +142,7 @@ unsafe fn add(
         fill(&mut wr);
         batch.add(op, wr, qp.cap.max_send_wr);
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `abi` is NULL or a live queue pair of ours (see # Safety of `started`).
     unsafe { change(abi, add) };
 }
 
@@ -235,7 +235,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     let set = |qp: &Qp, batch: &mut Batch| {
         // SAFETY: the caller's list has `n` entries, whose buffers can be read.
         match unsafe { slice(list, n, u32::MAX) } {
-            // SAFETY: as above.
+            // SAFETY: `ibv_wr_set_inline_data_list` asks for buffers that can be read.
             Some(list) => unsafe { batch.set_inline(list, qp.cap.max_inline_data) },
             None => batch.fail(errno::EINVAL),
         }
@@ -252,17 +252,17 @@ unsafe fn slice<'a, T>(list: *const T, n: usize, most: u32) -> Option<&'a [T]> {
     match n {
         0 => Some(&[]),
         _ if list.is_null() || n > most as usize => None,
-        // SAFETY: the caller's promise.
+        // SAFETY: `list` is not NULL, so it has `n` entries (see # Safety).
         _ => Some(unsafe { core::slice::from_raw_parts(list, n) }),
     }
 }
 
-/// What the device does not have makes the batch fail.
+/// Makes the batch fail, as the device does not have the operation.
 ///
 /// # Safety
 /// As [`started`].
 unsafe fn unsupported(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     unsafe { change(qp, |_, batch| batch.fail(errno::EOPNOTSUPP)) };
 }
 

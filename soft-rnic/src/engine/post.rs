@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_post_send` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
     errno::code(unsafe { send(qp, wr, bad_wr) })
 }
 
@@ -67,14 +67,14 @@ pub(crate) unsafe fn send(
     }
 }
 
-/// [`post_send`] of a process that is traced or checked, or is to meet faults: each request is queued
-/// first, and has its position then.
+/// [`post_send`] of a process that is traced or checked, or is to meet faults: each request is
+/// queued first, and has its position then.
 pub(crate) unsafe extern "C" fn post_send_queued(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_post_send` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
     errno::code(unsafe { send_queued(qp, wr, bad_wr) })
 }
 
@@ -95,7 +95,7 @@ unsafe fn send_queued(
     unsafe { post_queued(qp, None, wr, bad_wr) }
 }
 
-/// Whether requests are queued before any is executed.
+/// Reports whether requests are queued before any is executed.
 #[inline(always)]
 fn is_queued(qp: &Qp) -> bool {
     let device = &qp.pd.context.device;
@@ -119,16 +119,16 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
         return Err(errno::ENOMEM);
     }
     let sq = qp.object().sq.lock();
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` heads a list of valid requests (see # Safety).
     let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }.map_err(|(error, bad)| {
-        // SAFETY: as above: it is a request of the list.
+        // SAFETY: `bad` is a request of the list that `wr` heads, and valid (see # Safety).
         unsafe { qp.check_refused_send(&*bad, error) };
         error
     })?;
     let is_queued = has_rare || qp.is_watched || qp.has_faults || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
-    // SAFETY: as above.
+    // SAFETY: `wr` heads a list of valid requests (see # Safety), and `bad` is a local variable.
     unsafe {
         match sq.remote.is_some() {
             _ if is_queued => post_queued(qp, Some(sq), wr, &mut bad),
@@ -138,8 +138,8 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     }
 }
 
-/// Whether a list has requests that are queued ([`Op::of_rare`]), if the send queue takes each request of it, and
-/// has room for all; or why not, and which one it does not take.
+/// Checks that the send queue takes each request of a list, and has room for all. True if some of
+/// them are queued ([`Op::of_rare`]); an error comes with the request that is not taken.
 ///
 /// # Safety
 /// As [`post_whole`].
@@ -158,7 +158,7 @@ unsafe fn takes_all(
     // SAFETY: requests of the caller's list.
     while let Some(current) = unsafe { wr.as_ref() } {
         room = room.checked_sub(1).ok_or((errno::ENOMEM, wr))?;
-        // SAFETY: as above.
+        // SAFETY: `current` is a request of the list that `wr` heads, and valid (see # Safety).
         let admitted = unsafe { admit_any(qp, requester, current) };
         let (op, ..) = admitted.map_err(|error| (error, wr))?;
         has_rare |= Op::of_rare(current.opcode).is_some();
@@ -174,22 +174,22 @@ unsafe fn takes_all(
 /// The request that was not posted, and why.
 type Posted = Result<(), (Errno, *mut ibv_send_wr)>;
 
-/// What a post returns.
+/// Turns the result of a post into that of the verb, which reports the refused request in `bad_wr`.
 ///
 /// # Safety
 /// `bad_wr` can be written.
 #[inline(always)]
 unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Errno> {
     result.map_err(|(error, bad)| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `bad_wr` can be written (see # Safety).
         unsafe { bad_wr.write(bad) };
         error
     })
 }
 
-/// [`posted`] of a list that was executed while it was posted. Rare requests are not
-/// executed so, and stand where one was refused: they are queued, and those behind them. (So the
-/// posts of all others do not look for them.)
+/// [`posted`] of a list that was executed while it was posted. Rare requests are not executed so,
+/// and end it as a refused one does: they are queued, and those behind them. (So the posts of all
+/// others do not look for them.)
 ///
 /// # Safety
 /// As [`post_loopback`].
@@ -201,7 +201,8 @@ unsafe fn posted_or_queued(
 ) -> Result<(), Errno> {
     match result {
         Ok(()) => Ok(()),
-        // SAFETY: the caller's promise.
+        // SAFETY: `bad` heads the rest of the caller's list, and `bad_wr` can be written (see
+        // # Safety).
         Err((error, bad)) => unsafe { queue_or_refuse(qp, (error, bad), bad_wr) },
     }
 }
@@ -215,7 +216,8 @@ unsafe fn queue_or_refuse(
     (error, bad): (Errno, *mut ibv_send_wr),
     bad_wr: *mut *mut ibv_send_wr,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's promise: it is a request of its list.
+    // SAFETY: `bad` heads the rest of the caller's list, and `bad_wr` can be written (see
+    // # Safety).
     unsafe {
         if error == errno::EINVAL && Op::of_rare((*bad).opcode).is_some() {
             return post_queued(qp, None, bad, bad_wr);
@@ -249,13 +251,13 @@ unsafe fn post_loopback(
         // SAFETY: the caller's list.
         wr = unsafe { fast_path::run(&qp, &mut parts, session, &mut execution, wr) };
     }
-    // SAFETY: as above.
+    // SAFETY: `wr` heads the list, or what `fast_path::run` left of it; it is valid (see # Safety).
     let result = unsafe { post_over(&qp, &mut link, &mut parts, pending, &mut execution, wr) };
     let deferred = execution.finish();
     drop(link);
     drop(sq);
     deferred.run();
-    // SAFETY: the caller's promise.
+    // SAFETY: an error has a request of the list, and `bad_wr` can be written (see # Safety).
     unsafe { posted_or_queued(qp, result, bad_wr) }
 }
 
@@ -279,17 +281,17 @@ unsafe fn post_remote(
     let mut execution = Execution::new();
     let mut parts = SqParts { requester, counters, scratch };
     let result = remote.hold(&qp, |link: &mut RemoteLink<'_, false>| {
-        // SAFETY: as above.
+        // SAFETY: `wr` heads what `send_fast` left of the list, which is valid (see # Safety).
         unsafe { post_over(&qp, link, &mut parts, pending, &mut execution, wr) }
     });
     let deferred = execution.finish();
     drop(sq);
     deferred.run();
-    // SAFETY: the caller's promise.
+    // SAFETY: an error has a request of the list, and `bad_wr` can be written (see # Safety).
     unsafe { posted_or_queued(qp, result, bad_wr) }
 }
 
-/// Whether a request that is posted now is the next to be sent.
+/// Reports whether a request that is posted now is the next to be sent.
 #[inline(always)]
 fn is_next(qp: &Qp, requester: &Requester, pending: &Pending, sent: u32) -> bool {
     pending.len() == sent && requester.waits.is_none() && qp.state() == State::Rts
@@ -317,12 +319,12 @@ unsafe fn post_over<'a>(
     while !wr.is_null() {
         // SAFETY: a request of the caller's list.
         let current = unsafe { &*wr };
-        // SAFETY: as above.
+        // SAFETY: `current` is a request of the caller's list, and valid (see # Safety).
         let admitted = unsafe { admit(qp, parts.requester, current) };
         let (op, has_imm, sges) = admitted.map_err(|error| (error, wr))?;
         parts.requester.posted = parts.requester.posted.wrapping_add(1);
         let position = parts.requester.posted;
-        // SAFETY: as above.
+        // SAFETY: `current` is valid (see # Safety), and `admit` has taken it.
         let wqe = unsafe { Wqe::new(current, (op, has_imm), qp.sig_all, position) };
         let request = Request { wqe: &wqe, sges, to: None };
         let step = match is_next(qp, parts.requester, pending, link.sent()) {
@@ -354,8 +356,9 @@ unsafe fn post_over<'a>(
 }
 
 /// Posts the requests of a list to an unreliable queue pair, or one of another schedule, and
-/// then executes those that can be. `held` is the send queue, if the caller has it. It costs a copy of each request more than
-/// [`post_loopback`], and lets each have a destination, and a fate, of its own.
+/// then executes those that can be. `held` is the send queue, if the caller has it. It costs a copy
+/// of each request more than [`post_loopback`], and lets each have a destination, and a fate, of
+/// its own.
 ///
 /// # Safety
 /// As [`post_loopback`]; requests of datagrams have handles of ours.
@@ -378,12 +381,12 @@ unsafe fn post_queued<'a>(
         let at = card.map(|(card, _)| began + card.post(posted));
         // SAFETY: the caller's list.
         if let Err(error) = unsafe { queue(&qp, &mut sq, &*wr, at) } {
-            // SAFETY: as above.
+            // SAFETY: `wr` heads the rest of the caller's list, and is not NULL.
             unsafe { qp.check_refused_send(&*wr, error) };
             result = Err((error, wr));
             break;
         }
-        // SAFETY: as above.
+        // SAFETY: `wr` heads the rest of the caller's list, and is not NULL.
         wr = unsafe { (*wr).next };
     }
     // Elsewhere only what is flushed goes on by itself.
@@ -395,7 +398,7 @@ unsafe fn post_queued<'a>(
     if let Some((card, start)) = card {
         charge(start, card.post(posted));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `bad_wr` can be written (see # Safety).
     unsafe { self::posted(result, bad_wr) }
 }
 
@@ -407,11 +410,11 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     if qp.state().refuses_sends() {
         return Err(errno::EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` is valid (see # Safety).
     let (op, has_imm, sges) = unsafe { admit_any(qp, &sq.requester, wr) }?;
     // Other operations have no address there; they fail when they are executed.
     let to = match (qp.transport, op) {
-        // SAFETY: as above.
+        // SAFETY: `wr` is valid (see # Safety): its address handle is NULL, or a live one of ours.
         (Transport::Ud, Op::Send) => Some(unsafe { Address::new(wr) }?),
         (Transport::Ud, _) => Some(Address::default()),
         // SAFETY: an integer, whichever member was written.
@@ -420,10 +423,10 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
         _ => None,
     };
     sq.requester.posted = sq.requester.posted.wrapping_add(1);
-    // SAFETY: as above.
+    // SAFETY: `wr` is valid (see # Safety), and `admit_any` has taken it.
     let mut wqe = unsafe { Wqe::new(wr, (op, has_imm), qp.sig_all, sq.requester.posted) };
     if Op::of_mws(wr.opcode).is_some() {
-        // SAFETY: as above.
+        // SAFETY: `wr` is valid (see # Safety), and `admit_any` has taken it.
         unsafe { wqe.take_mw(wr) };
     }
     let request = Request { wqe: &wqe, sges, to: to.as_ref() };
@@ -440,7 +443,7 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     Ok(())
 }
 
-/// What the trace has of a request.
+/// A request, as the trace records it.
 fn posting(request: &Request<'_>) -> Posting {
     let wqe = request.wqe;
     let flag = |is: bool, flag: u64| if is { flag } else { 0 };
@@ -462,7 +465,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_post_recv` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
     errno::code(unsafe { receive::<false>(qp, wr, bad_wr) })
 }
 
@@ -472,7 +475,7 @@ pub(crate) unsafe extern "C" fn post_recv_watched(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_post_recv` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
     errno::code(unsafe { receive::<true>(qp, wr, bad_wr) })
 }
 

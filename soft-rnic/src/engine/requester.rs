@@ -33,7 +33,7 @@ use crate::schedule::sim::execute_faulty;
 use crate::schedule::timer::response_timeout_ns;
 
 impl Qp {
-    /// What a reply means.
+    /// Judges a reply: returns the outcome of its request.
     #[inline]
     pub(crate) fn judge(&self, requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
         match reply {
@@ -50,7 +50,8 @@ impl Qp {
         }
     }
 
-    /// The requester's own memory for a request, or the reason why it fails before anything is sent.
+    /// The requester's own memory for a request, or the reason why it fails before anything is
+    /// sent.
     #[inline(always)]
     pub(crate) fn local<'s>(
         &self,
@@ -99,8 +100,8 @@ impl Qp {
         }
     }
 
-    /// Memory some of which may have gone. Its pages are brought, so that few copies wait for a disk
-    /// with the peer's memory, or its queue pair, in hand.
+    /// Memory some of which may have gone. Its pages are brought, so that few copies wait for a
+    /// disk with the peer's memory, or its queue pair, in hand.
     #[cold]
     fn on_demand<'s>(
         &self,
@@ -121,7 +122,8 @@ impl Qp {
         Ok(spans)
     }
 
-    /// [`local`](Self::local) of a request that is under way: the pages of its memory were brought before.
+    /// [`local`](Self::local) of a request that is under way: the pages of its memory were brought
+    /// before.
     pub(crate) fn local_again<'s>(
         &self,
         requester: &Requester,
@@ -399,7 +401,7 @@ impl Qp {
     }
 }
 
-/// What a reply means to a requester that takes silence for success.
+/// Judges a reply to a requester that takes silence for success.
 #[cold]
 fn judge_unreliable(requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
     if let Reply::Refused(reason) = reply

@@ -50,16 +50,17 @@ impl<'a> Session<'a> {
         Session { peer, responder: peer.responder.lock() }
     }
 
-    /// Whether the peer takes a request from this queue pair with this PSN.
+    /// Reports whether the peer takes a request from this queue pair with this PSN.
     #[inline]
     pub(crate) fn expects(&self, from_qpn: u32, psn: u32) -> bool {
         begin::expects(self.peer, &self.responder, from_qpn, psn)
     }
 
-    /// Judges a message whose data have still to be brought, at some cost: what to reply if
-    /// it is refused, whatever they are. If it is not, nothing has changed; then, whether it may come in
-    /// parts: no other sender fills or takes the receive request at the front, its buffer is not
-    /// checked, and is not on demand. `srqn` is of one over XRC.
+    /// Judges a message before its data are brought, which has some cost: an error is the reply to
+    /// a message that is refused whatever they are. If it is not refused, nothing has changed, and
+    /// the result is whether it may come in parts: no other sender fills or takes the receive
+    /// request at the front, its buffer is not checked, and is not on demand. `srqn` is that of a
+    /// message over XRC.
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,

@@ -12,8 +12,8 @@ pub(crate) type Gid = [u8; 16];
 /// The number of the queue pair that a message to a multicast group names.
 pub(crate) const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
-/// Whether a GID is a multicast group's: an IPv6 address for multicast, or an IPv4 one that is
-/// mapped.
+/// Reports whether a GID is a multicast group's: an IPv6 address for multicast, or an IPv4 one that
+/// is mapped.
 pub(crate) fn is_multicast(gid: &Gid) -> bool {
     let address = Ipv6Addr::from(*gid);
     address.is_multicast() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_multicast())
@@ -22,13 +22,13 @@ pub(crate) fn is_multicast(gid: &Gid) -> bool {
 /// Set in the Q_Key of a request, it asks for the sending queue pair's own one.
 const OWN_QKEY: u32 = 1 << 31;
 
-/// Where a datagram goes: what the address handle says, and what the request adds.
-/// It is copied at the post; the handle may go then.
+/// Destination of a datagram: the parts that the address handle has, and those that the request
+/// adds. It is copied at the post; the handle may go then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Address {
-    /// Of the port, or of a multicast group.
+    /// GID of the port, or of a multicast group.
     pub(crate) gid: Gid,
-    /// Of the queue pair there; over XRC, of the shared receive queue.
+    /// Number of the queue pair there; over XRC, of the shared receive queue.
     pub(crate) qpn: u32,
     /// As the request has it.
     pub(crate) qkey: u32,
@@ -39,8 +39,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The address of a queue pair of a device with this GID, or of a group, for a datagram that carries
-    /// its key by itself.
+    /// The address of a queue pair of a device with this GID, or of a group, for a datagram that
+    /// carries its key by itself.
     pub(crate) fn here(gid: Gid, qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
         Address { gid, qpn, traffic_class, hop_limit, ..Address::default() }
     }
@@ -50,13 +50,14 @@ impl Address {
         Address { qpn: srqn, ..Address::default() }
     }
 
-    /// Whether both lead to the same queue pair.
+    /// Reports whether both lead to the same queue pair.
     #[inline]
     pub(crate) fn is_same_peer(&self, other: &Address) -> bool {
         self.qpn == other.qpn && self.gid == other.gid
     }
 
-    /// Whether it is a multicast group's: all queue pairs that are attached to it get a copy.
+    /// Reports whether it is a multicast group's: all queue pairs that are attached to it get a
+    /// copy.
     #[inline]
     pub(crate) fn is_group(&self) -> bool {
         self.qpn == MULTICAST_QPN && is_multicast(&self.gid)
@@ -71,8 +72,8 @@ impl Address {
 /// The condition of [`is_route`].
 pub(crate) const ROUTE: &str = "the device's only port needs is_global 1, sgid_index 0, port_num 1 and the GID of a port or group";
 
-/// True of an address vector that can be used on the port: RoCE needs the global route, to the address of a port or
-/// group.
+/// True of an address vector that can be used on the port: RoCE needs the global route, to the
+/// address of a port or group.
 pub(crate) fn is_route(ah: &ibv_ah_attr) -> bool {
     // SAFETY: bytes, whichever member was written.
     let gid = unsafe { ah.grh.dgid.raw };
@@ -86,8 +87,8 @@ pub(crate) fn is_route_to_port(ah: &ibv_ah_attr) -> bool {
     is_route(ah) && may_be_port(unsafe { &ah.grh.dgid.raw })
 }
 
-/// True of a GID that one port can have. (The broadcast address of a subnet looks like any other one: packets to it are
-/// refused by the kernel, because the sockets do not have `SO_BROADCAST`.)
+/// True of a GID that one port can have. (The broadcast address of a subnet looks like any other
+/// one: packets to it are refused by the kernel, because the sockets do not have `SO_BROADCAST`.)
 fn may_be_port(gid: &Gid) -> bool {
     let address = Ipv6Addr::from(*gid);
     let is_none = |v4: Ipv4Addr| v4.is_unspecified() || v4.is_broadcast();

@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     }))
 }
 
-/// Where a piece of an on-demand region is.
+/// Returns the address of a piece of an on-demand region in this process.
 fn find(mrs: &MrTable, pd: u32, sge: &ibv_sge, is_written: bool) -> Result<u64, Errno> {
     let _look = quiescence::look();
     let slot = mrs.slot(sge.lkey).ok_or(errno::ENOENT)?;

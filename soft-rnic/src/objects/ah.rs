@@ -15,14 +15,14 @@ use crate::objects::state::Pd;
 use crate::{alloc, errno, limits};
 
 impl Address {
-    /// What a send request of a datagram queue pair says.
+    /// The destination that a send request of a datagram queue pair names.
     ///
     /// # Safety
     /// The request's address handle is NULL or a live one of ours.
     pub(crate) unsafe fn new(wr: &ibv_send_wr) -> Result<Address, Errno> {
         // SAFETY: a datagram's request has this member of the union.
         let to = unsafe { wr.wr.ud };
-        // SAFETY: the caller's promise.
+        // SAFETY: `to.ah` is NULL or a live address handle of ours (see # Safety).
         let handle = unsafe { Ah::from_abi(to.ah) }?;
         Ok(Address { qpn: to.remote_qpn, qkey: to.remote_qkey, ..handle.address })
     }
@@ -40,7 +40,7 @@ impl Ah {
     /// # Safety
     /// `ah` is NULL or a live address handle of ours.
     unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `ah` is NULL or a live address handle of ours (see # Safety).
         unsafe { ah.cast::<Ah>().as_ref() }.ok_or(errno::EINVAL)
     }
 
@@ -56,11 +56,12 @@ impl Ah {
     }
 }
 
-/// Creates a handle for the GID of a port or group. It need not exist: datagrams to one that does not are dropped.
+/// Creates a handle for the GID of a port or group. It need not exist: datagrams to one that does
+/// not are dropped.
 pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if !is_route(attr) {
             pd.context.check_refused("ibv_create_ah", errno::EINVAL, ROUTE);

@@ -11,7 +11,7 @@ use verbs_sys::*;
 
 use crate::errno;
 
-/// What becomes a list of requests.
+/// Requests that a program puts together, which become a list.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// Operations that the queue pair was created for.
@@ -82,14 +82,14 @@ impl Batch {
         if self.error.is_none() { self.requests.last_mut() } else { None }
     }
 
-    /// Where the last request goes.
+    /// Sets the destination of the last request.
     pub(crate) fn set_address(&mut self, to: ibv_send_wr__bindgen_ty_2__bindgen_ty_3) {
         if let Some(built) = self.last() {
             built.wr.wr.ud = to;
         }
     }
 
-    /// The shared receive queue that the last request names.
+    /// Sets the shared receive queue that the last request names.
     pub(crate) fn set_srq(&mut self, remote_srqn: u32) {
         if let Some(built) = self.last() {
             built.wr.qp_type.xrc.remote_srqn = remote_srqn;
@@ -132,7 +132,7 @@ impl Batch {
         built.wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         self.sges.push(ibv_sge { addr: 0, length: len as u32, lkey: 0 });
         for buf in list.iter().filter(|buf| buf.length > 0) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffers of `list` are the program's, and can be read (see # Safety).
             let bytes = unsafe { core::slice::from_raw_parts(buf.addr.cast::<u8>(), buf.length) };
             self.inline.extend_from_slice(bytes);
         }

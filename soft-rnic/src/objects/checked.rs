@@ -1,4 +1,4 @@
-//! What the objects of a checked process tell of themselves.
+//! Reports of the objects of a checked process to its checker.
 
 use core::ops::Range;
 use std::sync::{Arc, Once};
@@ -91,7 +91,7 @@ impl Context {
         }
     }
 
-    /// What peers may write to by a region, if the process is checked.
+    /// The bytes that peers may write to by a region, and the checker, if the process is checked.
     fn exposed_by(&self, region: &Region) -> Option<(&Checker, Bytes)> {
         let checker = self.checker.as_deref()?;
         let start = region.addr as usize;
@@ -158,7 +158,7 @@ impl Cq {
         }
     }
 
-    /// What the program has left undone.
+    /// Reports of what the program has left undone.
     fn leftovers(&self, id: u32) -> Vec<(Kind, String)> {
         let mut all = Vec::new();
         if let n @ 1.. = self.unpolled() {
@@ -208,7 +208,8 @@ impl Device {
         Some(act(spans.as_slice()))
     }
 
-    /// Takes the fingerprint of the first `len` bytes of a request's buffer; none if that is not registered.
+    /// Takes the fingerprint of the first `len` bytes of a request's buffer; none if that is not
+    /// registered.
     fn print(&self, posted: &Posted, len: usize) -> Option<Print> {
         self.look(posted.pd, &posted.sges, len as u64, |spans| print(spans, len))
     }
@@ -241,11 +242,12 @@ impl Device {
     }
 }
 
-/// Fingerprint of a buffer, if the system lets the checker look; or bytes of it that cannot be read.
+/// Fingerprint of a buffer, if the system lets the checker look; or bytes of it that cannot be
+/// read.
 type Print = Result<Option<Fingerprint>, Range<usize>>;
 
-/// A program may unmap or protect a buffer that is posted, and may do so during the look: the kernel reads
-/// it, and says so.
+/// A program may unmap or protect a buffer that is posted, and may do so during the look: the
+/// kernel reads it, and says so.
 fn print(spans: &[Span<'_>], len: usize) -> Print {
     let read = |at: usize, to: &mut [u8]| {
         let mut skip = at;
@@ -310,7 +312,8 @@ pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_w
 }
 
 impl Parts {
-    /// What is checked of the queue pair that is made from this. Nothing is of a handle.
+    /// Record of the queue pair that is made from this, if the process is checked; none of a
+    /// handle.
     pub(crate) fn check(&self, number: u32) -> Option<Box<Queue>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let checker = self.pd.context.checker.as_ref().filter(|_| !is_handle)?;
@@ -324,7 +327,7 @@ impl Parts {
 
 /// Requests.
 impl Qp {
-    /// What is outstanding, if the process is checked.
+    /// Record of the requests that are outstanding, if the process is checked.
     #[inline]
     pub(crate) fn check(&self) -> Option<&Queue> {
         if self.is_watched { self.check.as_deref() } else { None }
@@ -366,7 +369,8 @@ impl Qp {
         });
     }
 
-    /// A packet with these bytes of the request of this position is sent again, and they were others before.
+    /// A packet with these bytes of the request of this position is sent again, and they were
+    /// others before.
     #[cold]
     pub(crate) fn check_resent(&self, position: u32, bytes: Range<usize>) {
         let Some(check) = self.check() else { return };
@@ -462,7 +466,7 @@ impl Qp {
     }
 }
 
-/// What has happened to a buffer.
+/// Says in words what has happened to a buffer.
 fn what(kind: Kind) -> &'static str {
     match kind {
         Kind::ChangedBeforeExecution => "was changed between its post and its execution",

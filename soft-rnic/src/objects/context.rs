@@ -11,7 +11,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::Context;
 
 impl Context {
-    /// What callers know it by.
+    /// The struct by which callers know the context.
     pub(crate) fn as_abi(self: &Arc<Context>) -> *mut ibv_context {
         // SAFETY: the offset stays inside the object.
         unsafe {
@@ -22,7 +22,7 @@ impl Context {
         }
     }
 
-    /// Whether both are of one open device: what was made of one can be used with the other.
+    /// Reports whether both are of one open device: objects made of one can be used with the other.
     pub(crate) fn shares(&self, other: &Context) -> bool {
         Arc::ptr_eq(&self.handles, &other.handles)
     }
@@ -34,7 +34,7 @@ impl Context {
     pub(crate) unsafe fn from_abi<'a>(
         context: *mut ibv_context,
     ) -> Result<InArc<'a, Context>, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `context` is NULL or an open context of ours (see # Safety).
         let context = unsafe { Context::of_struct(context) }?;
         context.device.is_ours()?;
         Ok(context)
@@ -50,7 +50,8 @@ impl Context {
         if context.is_null() {
             return Err(errno::EINVAL);
         }
-        // SAFETY: the caller's promise; the context lies at this offset.
+        // SAFETY: `context` is open (see # Safety), and lies at this offset in an object that an
+        // `Arc` holds.
         unsafe { InArc::new(context.byte_sub(offset_of!(verbs_context, context)).cast()) }
             .ok_or(errno::EINVAL)
     }

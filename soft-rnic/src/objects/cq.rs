@@ -3,10 +3,10 @@
 //! A ring of 64-byte slots, each with a sequence number of its own: an entry is
 //! there when its slot's number is the index expected plus one, so a poll reads
 //! the very line that it wants and no shared index, and an empty queue is polled
-//! without any lock (unless it was resized: see `rings`). Producers hold one lock, consumers another; consumers
-//! publish `head` once for a poll, and producers look at it only when their copy
-//! says full. Of what is appended under one hold of the lock, the oldest entry gets
-//! its number last: it makes all of them visible.
+//! without any lock (unless it was resized: see `rings`). Producers hold one lock, consumers
+//! another; consumers publish `head` once for a poll, and producers look at it only when their copy
+//! says full. Of what is appended under one hold of the lock, the oldest entry gets its number
+//! last: it makes all of them visible.
 //!
 //! Arming happens under the producers' lock, which orders it with completions: a
 //! completion is either before it (and does not fire) or after it (and does).
@@ -83,7 +83,7 @@ impl Extended {
 }
 
 impl Producer {
-    /// Whether what was published is what the next event waits for.
+    /// Reports whether a completion that the next event waits for was published.
     fn fires(&self) -> bool {
         match self.armed {
             Armed::Any => true,
@@ -170,7 +170,8 @@ impl Cq {
     /// `cq` is NULL or a live completion queue of ours.
     #[inline]
     pub(crate) unsafe fn from_abi<'a>(cq: *mut ibv_cq) -> Result<InArc<'a, Cq>, Errno> {
-        // SAFETY: the caller's promise; every completion queue lives in an Arc.
+        // SAFETY: `cq` is NULL or live (see # Safety), and every completion queue lives in an
+        // `Arc`.
         unsafe { InArc::new(cq.cast::<Cq>()) }.ok_or(errno::EINVAL)
     }
 
@@ -289,7 +290,7 @@ impl Cq {
         host::notify_changed(self, 1);
     }
 
-    /// Whether completions get a time.
+    /// Reports whether completions get a time.
     pub(crate) fn has_times(&self) -> bool {
         self.extended.as_ref().is_some_and(|extended| extended.has_times)
     }

@@ -163,13 +163,13 @@ impl Device {
         if self.process == std::process::id() { Ok(()) } else { Err(errno::EPERM) }
     }
 
-    /// Whether what is posted is executed inside the post.
+    /// Reports whether requests are executed inside their post.
     #[inline]
     pub(crate) fn is_synchronous(&self) -> bool {
         self.kind.is_synchronous()
     }
 
-    /// What a simulated device has in addition.
+    /// State that a simulated device has in addition.
     #[inline]
     pub(crate) fn sim(&self) -> Option<&crate::schedule::sim::state::State> {
         match &self.kind {
@@ -178,7 +178,7 @@ impl Device {
         }
     }
 
-    /// What a distant device has in addition.
+    /// State that a distant device has in addition.
     #[inline]
     pub(crate) fn distance(&self) -> Option<&Distance> {
         match &self.kind {
@@ -187,7 +187,7 @@ impl Device {
         }
     }
 
-    /// What a device on the network has in addition.
+    /// State that a device on the network has in addition.
     #[inline]
     pub(crate) fn wire(&self) -> Option<&Wire> {
         match &self.kind {
@@ -196,7 +196,7 @@ impl Device {
         }
     }
 
-    /// Whether queue pairs of the device's own GID reach each other by memory.
+    /// Reports whether queue pairs of the device's own GID reach each other by memory.
     pub(crate) fn loops_by_memory(&self) -> bool {
         self.wire().is_none_or(|wire| !wire.loops)
     }
@@ -236,7 +236,7 @@ impl Device {
         if is_there { Ok(()) } else { Err(errno::EOPNOTSUPP) }
     }
 
-    /// Whether an interface has the address that its GID stands for.
+    /// Reports whether an interface has the address that its GID stands for.
     pub(crate) fn has_gid(&self) -> bool {
         self.wire().is_none_or(|wire| wire.port_state.has_gid())
     }
@@ -260,7 +260,7 @@ impl Device {
         left
     }
 
-    /// What its cards' operations cost.
+    /// Costs of its cards' operations.
     #[cold]
     pub(crate) fn card(&self) -> Option<&Card> {
         self.distance()?.card.as_ref()
@@ -322,8 +322,8 @@ fn abi(name: &str) -> ibv_device {
     }
 }
 
-/// The devices that can be listed, and the process that they are of. A child of fork begins anew; the
-/// devices of its parent stay as they are, as the child has objects of them.
+/// The devices that can be listed, and the process that they are of. A child of fork begins anew;
+/// the devices of its parent stay as they are, as the child has objects of them.
 pub(crate) struct DeviceList(Mutex<(u32, Vec<Arc<Device>>)>);
 
 /// The list, while its lock is held.
@@ -391,8 +391,8 @@ pub(crate) fn default_device() -> Arc<Device> {
     Arc::clone(&DEVICES.lock()[0])
 }
 
-/// The devices that the calling thread may use. Those of a world are its threads' alone: it waits for all users of a
-/// device to go, and threads outside go by real time.
+/// The devices that the calling thread may use. Those of a world are its threads' alone: it waits
+/// for all users of a device to go, and threads outside go by real time.
 pub(crate) fn visible() -> Vec<Arc<Device>> {
     let world = host::world_number();
     let is_visible = |device: &&Arc<Device>| device.world == 0 || device.world == world;

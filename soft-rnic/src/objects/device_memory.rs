@@ -15,12 +15,12 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::Context;
 use crate::{alloc, copy, errno, limits};
 
-/// What copies and their offsets are multiples of, in bytes.
+/// Bytes that the lengths and offsets of copies are multiples of.
 const WORD: u64 = 4;
 /// Memory is given out in so many bytes.
 const PIECE: usize = 64;
 
-/// What a program knows a piece of device memory by.
+/// Struct by which a program knows a piece of device memory.
 #[repr(C)]
 pub(crate) struct Dm {
     abi: ibv_dm,
@@ -28,18 +28,19 @@ pub(crate) struct Dm {
     pub(crate) memory: Arc<DmMemory>,
 }
 
-// SAFETY: only the device accesses the memory, and never plainly, so that any thread may at any time:
-// `memcpy_to_dm` and `memcpy_from_dm` copy in order, and what lies in a region of it is shared, as
-// the region has `DEVICE_MEMORY`. The rest is not changed.
+// SAFETY: only the device accesses the memory, and never plainly, so that any thread may at any
+// time: `memcpy_to_dm` and `memcpy_from_dm` copy in order, and what lies in a region of it is
+// shared, as the region has `DEVICE_MEMORY`. The rest is not changed.
 unsafe impl Send for Dm {}
-// SAFETY: as above.
+// SAFETY: any thread may access the memory at any time, as no access is plain; the rest is not
+// changed.
 unsafe impl Sync for Dm {}
 
 impl Dm {
     /// # Safety
     /// `dm` is NULL or live device memory of ours.
     pub(crate) unsafe fn from_abi<'a>(dm: *mut ibv_dm) -> Result<InArc<'a, Dm>, Errno> {
-        // SAFETY: the caller's promise; each lives in an Arc.
+        // SAFETY: `dm` is NULL or live (see # Safety), and every one lives in an `Arc`.
         unsafe { InArc::new(dm.cast::<Dm>()) }.ok_or(errno::EINVAL)
     }
 
@@ -118,7 +119,8 @@ unsafe extern "C" fn memcpy_from_dm(
     // SAFETY: NULL, or memory of ours.
     errno::code(unsafe { Dm::from_abi(dm) }.and_then(|dm| {
         let from = dm.words(dm_offset, length)?;
-        // SAFETY: as above.
+        // SAFETY: `from` lies in the memory; `host_addr` is the caller's. A peer may access the
+        // memory meanwhile, by copies as this one.
         unsafe { copy::in_order(host_addr.cast(), from, length) };
         Ok(())
     }))

@@ -24,7 +24,8 @@ pub(crate) struct DmMemory {
 // SAFETY: the memory is accessed by the device's copies only, which any thread may make at any
 // time; the rest is not changed, or atomic.
 unsafe impl Send for DmMemory {}
-// SAFETY: as above.
+// SAFETY: only the device's copies access the memory, from any thread; the rest is not changed, or
+// atomic.
 unsafe impl Sync for DmMemory {}
 
 impl DmMemory {

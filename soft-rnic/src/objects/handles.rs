@@ -2,8 +2,8 @@
 //!
 //! A program knows an object by a struct, and `ibv_import_pd`, `ibv_import_mr` and `ibv_import_dm`
 //! make further structs of the same one. What is destroyed through one of them has no handle any
-//! more, and the others can only be given back (`ibv_unimport_pd`, …). That it has ended is known by
-//! what its structs share: its [`Users`], or its [`Registration`].
+//! more, and the others can only be given back (`ibv_unimport_pd`, …). That it has ended is known
+//! by what its structs share: its [`Users`], or its [`Registration`].
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use crate::objects::users::Users;
 /// The file of memory that a command descriptor is of: its filesystem, and its inode there.
 pub(crate) type FileId = (u64, u64);
 
-/// What the contexts of one open device share.
+/// State that the contexts of one open device share.
 #[derive(Default)]
 pub(crate) struct Handles {
     /// Protection domains: the objects in each.
@@ -68,7 +68,7 @@ impl Command {
         Command { fd, handles: Arc::clone(handles) }
     }
 
-    /// Whether a context of these has this very descriptor, and closes it.
+    /// Reports whether a context of these has this very descriptor, and will close it.
     pub(crate) fn is_in_use(fd: RawFd, handles: &Handles) -> bool {
         handles.descriptors.lock().contains(&fd)
     }
@@ -133,7 +133,7 @@ pub(crate) struct Registration {
     pub(crate) rkey: u32,
     /// The device memory that it is of.
     pub(crate) memory: Option<Arc<DmMemory>>,
-    /// Of what was registered last.
+    /// Length of the memory that was registered last.
     length: AtomicUsize,
     /// Counts the objects of its protection domain; none when it has ended. A change has the lock.
     users: Mutex<Option<Arc<Users>>>,

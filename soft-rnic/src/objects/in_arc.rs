@@ -16,7 +16,8 @@ impl<'a, T> InArc<'a, T> {
     /// is alive for the lifetime.
     #[inline]
     pub(crate) unsafe fn new(ptr: *const T) -> Option<Self> {
-        // SAFETY: the caller's promise; no reference is counted, none is dropped.
+        // SAFETY: `ptr` came from an `Arc`, and its object is alive (see # Safety); no reference is
+        // counted, none is dropped.
         (!ptr.is_null())
             .then(|| InArc(ManuallyDrop::new(unsafe { Arc::from_raw(ptr) }), PhantomData))
     }

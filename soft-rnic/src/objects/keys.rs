@@ -20,12 +20,12 @@
 //! **Strength.** The permutation is a balanced Feistel network of six rounds over two halves of
 //! 12 bits; the round function multiplies the half, with a secret added, by another secret, and
 //! folds the product. Secrets are 768 bits of the process, drawn from
-//! the system's random source by a hash; the tags have a hash and a table of their own. (With four rounds, the differences of neighbours still
-//! repeat more often than by chance.) It hides what a peer must not infer from the few keys that it is told; it is no
-//! cipher that withstands whoever collects thousands of keys of one process. That one could as
-//! well read the directory, in which all processes of the user find keys and secrets: what is
-//! guarded against is a peer that goes through the device. Keys used to show the index, and hid
-//! 14 bits.
+//! the system's random source by a hash; the tags have a hash and a table of their own. (With four
+//! rounds, the differences of neighbours still repeat more often than by chance.) It hides what a
+//! peer must not infer from the few keys that it is told; it is no cipher that withstands whoever
+//! collects thousands of keys of one process. That one could as well read the directory, in which
+//! all processes of the user find keys and secrets: what is guarded against is a peer that goes
+//! through the device. Keys used to show the index, and hid 14 bits.
 //!
 //! **Cost.** The inverse takes six multiplications one after the other, and some 45 instructions.
 //! So it is taken once: a table has the indices of the latest keys ([`KeyCache`]), where a look
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// What a pair of neighbours, or two keys of a slot, have in common says nothing: each
+    /// Pairs of neighbours, and two keys of a slot, tell nothing by what they have in common: each
     /// difference of them occurs about as often as by chance.
     #[test]
     fn neighbours_do_not_tell_each_other() {

@@ -33,7 +33,7 @@ const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 /// Access bits that a region may have.
 const KNOWN: u32 = LOCAL_WRITE | REMOTE | MW_BIND | ZERO_BASED | HUGETLB | ON_DEMAND;
 
-/// What is to be registered.
+/// Memory that is to be registered.
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) pd: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// What is registered.
+    /// The region that was published.
     pub(crate) fn of(published: &PublishedRegion) -> Region {
         let PublishedRegion { pd, addr, iova, length, access, .. } = *published;
         Region { pd, addr, iova, length, access }
@@ -149,7 +149,7 @@ impl Context {
     }
 }
 
-/// What a program knows a memory region by.
+/// Struct by which a program knows a memory region.
 #[repr(C)]
 pub(crate) struct Mr {
     pub(crate) abi: ibv_mr,
@@ -192,13 +192,13 @@ impl Mr {
 }
 
 impl Pd {
-    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct, or
-    /// this one does not name it, and `EPERM` if it is of a parent of this process.
+    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct,
+    /// or this one does not name it, and `EPERM` if it is of a parent of this process.
     ///
     /// # Safety
     /// `pd` is NULL or a protection domain's struct of ours.
     pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `pd` is NULL or a protection domain's struct of ours (see # Safety).
         let pd = unsafe { Pd::named(pd) }?;
         pd.context.device.is_ours()?;
         if pd.users.has_ended() { Err(errno::ENOENT) } else { Ok(pd) }
@@ -209,7 +209,8 @@ impl Pd {
     /// # Safety
     /// As there.
     pub(crate) unsafe fn of_struct<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
-        // SAFETY: the caller's promise; every domain lives in an Arc.
+        // SAFETY: `pd` is NULL or a struct of ours (see # Safety), and every domain lives in an
+        // `Arc`.
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
     }
 
@@ -224,7 +225,7 @@ impl Pd {
         Ok(object)
     }
 
-    /// What lends memory to the queues of this domain, if it is a parent domain with allocators. It
+    /// Lender of memory to the queues of this domain, if it is a parent domain with allocators. It
     /// stays as long as there are such queues.
     pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
         let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();
@@ -274,7 +275,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promises.
+    // SAFETY: `ibv_reg_mr` asks for a live `pd` of ours, as does `reg_mr_iova2`.
     unsafe { reg_mr_iova2(pd, addr, length, addr as u64, access as u32) }
 }
 
@@ -287,7 +288,8 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 ) -> *mut ibv_mr {
     // SAFETY: NULL, or a domain of ours.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
-        // The macro `ibv_reg_mr` of the C header asks for the address of the memory also with this access.
+        // The macro `ibv_reg_mr` of the C header asks for the address of the memory also with this
+        // access.
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         let access = validate(addr, length, iova, access)?;
         let region = Region {
@@ -367,8 +369,9 @@ pub(crate) fn validate(
     (is_mapped(addr, length) && !is_read_only()).then_some(access).ok_or(errno::EFAULT)
 }
 
-/// Whether memory that the device is to write cannot be written: a card that pins pages to write to
-/// them refuses others. Before Linux 6.11, the kernel tells only of its first and its last page.
+/// Reports whether memory that the device is to write cannot be written: a card that pins pages to
+/// write to them refuses others. Before Linux 6.11, the kernel tells only of its first and its last
+/// page.
 fn is_read_only(addr: *mut c_void, length: usize) -> bool {
     let first = addr.addr();
     let last = first + (length - 1);
@@ -377,8 +380,8 @@ fn is_read_only(addr: *mut c_void, length: usize) -> bool {
         || has_more && maps::are_writable(first as u64, length as u64) == Ok(false)
 }
 
-/// Whether every page has memory behind it. A card finds out when it pins them;
-/// an asynchronous msync does nothing but walk the mappings.
+/// Reports whether every page has memory behind it. A card finds out when it pins them; an
+/// asynchronous msync does nothing but walk the mappings.
 fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     let page = rustix::param::page_size();
     let within = addr as usize % page;
@@ -393,8 +396,9 @@ fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     .is_ok()
 }
 
-/// `ENOENT` if the region was deregistered through another struct, or this one does not name it; `EBUSY` while windows are
-/// bound to it, and while it is being registered again, or deregistered, through another struct.
+/// `ENOENT` if the region was deregistered through another struct, or this one does not name it;
+/// `EBUSY` while windows are bound to it, and while it is being registered again, or deregistered,
+/// through another struct.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
     errno::code(unsafe { Mr::named(mr) }.and_then(|object| {
@@ -410,8 +414,8 @@ impl Mr {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
         let region = context.device.mrs.slot(key).map(|slot| Region::of(&slot.published()));
-        // Before the key ends: a request that is tried again under an invalid key fails its queue pair, and
-        // would not count as outstanding any more.
+        // Before the key ends: a request that is tried again under an invalid key fails its queue
+        // pair, and would not count as outstanding any more.
         context.check_deregistered(key);
         context.device.end_key(&change)?;
         context.handles.mrs.remove(key);
@@ -428,7 +432,8 @@ impl Mr {
 }
 
 impl Device {
-    /// Takes a key for a region of a domain: `ENOMEM` where there are as many regions as the device has.
+    /// Takes a key for a region of a domain: `ENOMEM` where there are as many regions as the device
+    /// has.
     pub(crate) fn key_for(&self, pd: u32, region: &Region) -> Result<u32, Errno> {
         let count = &self.population.mrs;
         admit(count, limits::MAX_MR)?;

@@ -77,17 +77,17 @@ pub(crate) struct Slot {
     /// First address as work requests name it, and the length in bytes.
     pub(crate) iova: AtomicU64,
     pub(crate) length: AtomicU64,
-    /// What is added to such an address to get one of this process.
+    /// Difference that is added to such an address to get one of this process.
     pub(crate) delta: AtomicU64,
     /// The domain of a null region, or of a memory window.
     pub(crate) owner: AtomicU32,
-    /// Of a memory window: the only queue pair whose peer may name it, or 0 for all in the domain;
-    /// and the key of its region.
+    /// For a memory window: the only queue pair at which its peer may name the window, or 0 for all
+    /// in the domain; and the key of its region.
     pub(crate) qpn: AtomicU32,
     pub(crate) region: AtomicU32,
-    /// How often a memory window was bound here.
+    /// Times that a memory window was bound here.
     pub(crate) bindings: AtomicU32,
-    /// How many keys it has had.
+    /// Number of keys that it has had.
     generation: AtomicU32,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct View<'m> {
 }
 
 impl<'m> View<'m> {
-    /// Where `addr .. addr + len` is in this process, if the region covers them.
+    /// The memory of this process that `addr .. addr + len` names, if the region covers it.
     #[inline(always)]
     pub(crate) fn at(&self, addr: u64, len: u64) -> Option<Span<'m>> {
         let offset = addr.wrapping_sub(self.iova);
@@ -259,8 +259,8 @@ impl MrTable {
         }
     }
 
-    /// Where `addr .. addr + len` of the region with this key is in this process, if the
-    /// region is in the domain, has all of `access` and covers them.
+    /// The memory of this process that `addr .. addr + len` of the region with this key names, if
+    /// the region is in the domain, has all of `access` and covers it.
     #[inline]
     pub(crate) fn check<'m>(
         &self,
@@ -358,9 +358,9 @@ impl MrTable {
         })
     }
 
-    /// Where `addr .. addr + len` of the memory window with this key is in this process, if `qpn`
-    /// of this domain may name it, and it has all of `access` and covers them; and whether its
-    /// region is on demand. No other check finds it.
+    /// The memory of this process that `addr .. addr + len` of the memory window with this key
+    /// names, if `qpn` of this domain may name it, and it has all of `access` and covers them; and
+    /// whether its region is on demand. No other check finds it.
     #[cold]
     pub(crate) fn check_mw<'m>(
         &self,
@@ -371,8 +371,8 @@ impl MrTable {
         access: u32,
     ) -> Option<(Span<'m>, bool)> {
         let slot = self.slot(key)?;
-        // A queue pair that may not name the window is not waited for: it can be bound anew meanwhile.
-        // Acquire: the key is seen as it was then, or later.
+        // A queue pair that may not name the window is not waited for: it can be bound anew
+        // meanwhile. Acquire: the key is seen as it was then, or later.
         let binding = slot.bindings.load(Ordering::Acquire);
         // Acquire: as in `view`.
         let is_valid = || key != 0 && slot.key.load(Ordering::Acquire) == key;

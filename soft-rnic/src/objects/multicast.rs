@@ -96,7 +96,7 @@ impl Device {
 }
 
 impl Qp {
-    /// Whether its transport, and the address, are those of multicast groups.
+    /// Checks that its transport, and the address, are those of multicast groups.
     pub(crate) fn can_attach_to(&self, gid: &Gid) -> Result<(), Errno> {
         let is_group = is_multicast(gid) && self.transport == Transport::Ud;
         if is_group { Ok(()) } else { Err(errno::EINVAL) }
@@ -125,7 +125,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether it is attached to any group.
+    /// Reports whether it is attached to any group.
     pub(crate) fn is_attached(&self) -> bool {
         self.transport == Transport::Ud
             && self.pd.context.device.groups.read().attached.contains_key(&self.num)

@@ -27,7 +27,7 @@ pub(crate) struct Mw {
     pub(crate) pd: Arc<Pd>,
     pub(crate) is_type_2: bool,
     id: u64,
-    /// Of its slot in the table of keys.
+    /// Index of its slot in the table of keys.
     index: u32,
     /// The key that it was made with.
     key: u32,
@@ -39,7 +39,7 @@ impl Mw {
     /// # Safety
     /// `mw` is NULL or a live window of ours.
     pub(crate) unsafe fn from_abi<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mw` is NULL or a live window of ours (see # Safety).
         unsafe { mw.cast::<Mw>().as_ref() }.ok_or(errno::EINVAL)
     }
 
@@ -61,8 +61,8 @@ impl Mw {
 
     /// Puts the key where the program finds it.
     pub(crate) fn set_key(&self, key: u32) {
-        // SAFETY: a field of the struct in its cell, which lives as long as the window; other threads of the program may
-        // bind the window, too.
+        // SAFETY: a field of the struct in its cell, which lives as long as the window; other
+        // threads of the program may bind the window, too.
         let rkey = unsafe { AtomicU32::from_ptr(&raw mut (*self.abi.get()).rkey) };
         // Relaxed: the key guards no memory.
         rkey.store(key, Ordering::Relaxed);
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     }))
 }
 
-/// Whether the send queue of a transport takes a request that is about a window.
+/// Reports whether the send queue of a transport takes a request that is about a window.
 ///
 /// # Safety
 /// `wr` is valid.
@@ -142,7 +142,7 @@ pub(crate) unsafe fn takes_mw(transport: Transport, wr: &ibv_send_wr) -> bool {
 }
 
 impl Wqe {
-    /// What a request about windows says: the key to be invalidated, or what
+    /// Takes over the fields of a request about windows: the key to be invalidated, or what
     /// [`bind`](Self::bind) gives back.
     ///
     /// # Safety
@@ -180,7 +180,7 @@ impl Wqe {
         self.access = u8::try_from(access).unwrap_or(u8::MAX);
     }
 
-    /// What a request to bind a window says.
+    /// The fields of a request to bind a window.
     pub(crate) fn bind(&self) -> Bind {
         Bind {
             id: self.swap,

@@ -1,4 +1,4 @@
-//! When accesses under the key of a memory window are over, after its binding has ended.
+//! The end of accesses under the key of a memory window, after its binding has ended.
 //!
 //! Only those are looked for that can be under way: a window of type 2 is used through one queue
 //! pair, by the peer of that one, or over an unreliable connection by all that send there; one of
@@ -17,8 +17,8 @@ use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, PeerProcesses};
 
 impl Device {
-    /// Whether nothing goes on any more under the key of an ending. `insiders` are the accesses that
-    /// the look before has left. Of locks, that of a send queue may be held.
+    /// Reports whether nothing goes on any more under the key of an ending. `insiders` are the
+    /// accesses that the look before has left. Of locks, that of a send queue may be held.
     pub(crate) fn try_settle(&self, ending: &Ending, insiders: &mut Option<Insiders>) -> bool {
         if self.mrs.is_settled(ending) {
             return true;
@@ -72,8 +72,8 @@ impl Device {
         .unwrap_or_default()
     }
 
-    /// Whether requests to this queue pair can use the window; what is not known of one that has gone
-    /// is taken for granted.
+    /// Reports whether requests to this queue pair can use the window; what is not known of one
+    /// that has gone is taken for granted.
     fn is_open_to(&self, ending: &Ending, to: u32) -> bool {
         let base = self.peers.as_ref().map_or(0, PeerProcesses::base);
         if ending.qpn != 0 {

@@ -22,7 +22,7 @@ const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
 /// A request to bind a window.
 pub(crate) struct Bind {
-    /// Which window.
+    /// Identifies the window.
     pub(crate) id: u64,
     /// Its key from now on, which leads to its slot.
     pub(crate) key: u32,
@@ -119,8 +119,8 @@ impl MrTable {
         Ok(None)
     }
 
-    /// What is added to addresses of a region, and whether it is on demand, if a window may be bound
-    /// to it so.
+    /// The difference that is added to addresses of a region, and its bit for on demand, if a
+    /// window may be bound to it so.
     fn region_of(&self, bind: &Bind, pd: u32) -> Option<(u64, u32)> {
         const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED;
         let slot = self.slot(bind.lkey)?;
@@ -138,7 +138,7 @@ impl MrTable {
         may_be.then(|| (slot.delta.load(Ordering::Relaxed), has & ON_DEMAND))
     }
 
-    /// Whether a window of type 2 with this key is bound to a queue pair.
+    /// Reports whether a window of type 2 with this key is bound to a queue pair.
     pub(crate) fn is_bound_to(&self, key: u32, qpn: u32) -> bool {
         self.index_of_bound(&self.free.lock(), key, qpn).is_some()
     }
@@ -149,8 +149,8 @@ impl MrTable {
         (qpn != 0 && binding.qpn == qpn && binding.key == key).then_some(index)
     }
 
-    /// Ends the binding of a window of type 2 with this key to a queue pair; what is to be settled
-    /// until nothing goes on under the key any more.
+    /// Ends the binding of a window of type 2 with this key to a queue pair; returns what is to be
+    /// settled until nothing goes on under the key any more.
     pub(crate) fn end_bound(
         &self,
         key: u32,
@@ -163,7 +163,7 @@ impl MrTable {
         free.mws.ending(index).ok_or(Refused)
     }
 
-    /// Whether nothing goes on any more under the key of this ending.
+    /// Reports whether nothing goes on any more under the key of this ending.
     pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
         self.free.lock().mws.is_settled(ending)
     }
@@ -173,8 +173,8 @@ impl MrTable {
         self.free.lock().mws.settle(ending);
     }
 
-    /// Ends the bindings of all windows to a queue pair, which no message reaches any more; `is_over`
-    /// says that nothing goes on under their keys either.
+    /// Ends the bindings of all windows to a queue pair, which no message reaches any more;
+    /// `is_over` says that nothing goes on under their keys either.
     pub(crate) fn end_all_bound(&self, qpn: u32, peers: Option<&PeerProcesses>, is_over: bool) {
         let mut free = self.free.lock();
         while let Some(index) = free.mws.any_of_qp(qpn) {
@@ -209,7 +209,7 @@ impl MrTable {
     }
 }
 
-/// Whether a key with these upper bits is one, whatever its tag: 0 is none.
+/// Reports whether a key with these upper bits is one, whatever its tag: 0 is none.
 fn has_tags(key: u32) -> bool {
     key & !TAG != 0
 }
@@ -217,8 +217,8 @@ fn has_tags(key: u32) -> bool {
 impl Slot {
     /// Fills the slot of a free window.
     fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64, on_demand: u32) {
-        // Release, and a fence: a reader that sees the new number sees that the key was not valid, and
-        // one that sees a field of this binding sees the new number (`check_mw`).
+        // Release, and a fence: a reader that sees the new number sees that the key was not valid,
+        // and one that sees a field of this binding sees the new number (`check_mw`).
         self.bindings.fetch_add(1, Ordering::Release);
         fence(Ordering::Release);
         let iova = if bind.access & ZERO_BASED != 0 { 0 } else { bind.addr };

@@ -1,4 +1,4 @@
-//! Which memory windows there are, and what they are bound to.
+//! The memory windows that exist, and what they are bound to.
 //!
 //! ```text
 //!             bind                        `Device::try_settle`
@@ -26,14 +26,14 @@ pub(crate) struct MwState {
     ending: Option<Ending>,
 }
 
-/// What a memory window is bound to.
+/// Binding of a memory window to a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Binding {
     /// That of the window.
     pub(crate) key: u32,
     /// The index of the region.
     pub(crate) region: u32,
-    /// Of type 2, the queue pair; 0 otherwise.
+    /// The queue pair, for a window of type 2; 0 otherwise.
     pub(crate) qpn: u32,
     /// That one's peer, if no other queue pair can use the window; 0 otherwise.
     pub(crate) peer: u32,
@@ -60,12 +60,12 @@ pub(crate) struct Mws {
     /// Pairs of a region, or a queue pair, and the window that is bound to it.
     by_region: BTreeSet<(u32, u32)>,
     by_qp: BTreeSet<(u32, u32)>,
-    /// How many bindings have ended.
+    /// Number of bindings that have ended.
     ended: u64,
 }
 
 impl Mws {
-    /// A new window, which is free; its `id`.
+    /// Adds a window, which is free; returns its `id`.
     pub(crate) fn add(&mut self, index: u32, pd: u32, is_type_2: bool) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
@@ -109,7 +109,7 @@ impl Mws {
         Some(binding)
     }
 
-    /// What a window that is not bound waits for before it is free, if it does.
+    /// The ending that a window which is not bound waits for before it is free, if it does.
     pub(crate) fn ending(&self, index: u32) -> Option<Ending> {
         self.all.get(&index)?.ending
     }
@@ -125,7 +125,7 @@ impl Mws {
         }
     }
 
-    /// Whether windows are bound to a region.
+    /// Reports whether windows are bound to a region.
     pub(crate) fn are_bound_to(&self, region: u32) -> bool {
         self.by_region.range((region, 0)..=(region, u32::MAX)).next().is_some()
     }

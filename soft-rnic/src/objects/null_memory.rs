@@ -83,7 +83,7 @@ pub(crate) fn piece(len: u64, is_written: bool) -> Option<Span<'static>> {
     (len <= MAX_MESSAGE).then(|| unsafe { Span::shared(ptr, len as usize) })
 }
 
-/// Whether a piece is one of a null region that is read.
+/// Reports whether a piece is one of a null region that is read.
 pub(crate) fn is_zeroes(span: &Span<'_>) -> bool {
     MEMORY.get().is_some_and(|memory| memory.zeroes == span.ptr().addr())
 }

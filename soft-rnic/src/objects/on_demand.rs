@@ -1,14 +1,14 @@
 //! On-demand memory: regions whose pages may be gone, or protected, when the device accesses them.
 //!
-//! If this process accessed such a page itself, it would get a signal: SIGSEGV where nothing is mapped
-//! any more, SIGBUS where the file behind a mapping has become shorter, or its disk is full. If the
-//! kernel copies, the copy fails with an error. So all copies are `process_vm_writev` to this very
-//! process. Before that, `madvise` populates the pages, so that a missing one is found before
-//! anything changes, and few copies wait for a disk. A page that is unmapped in between makes the copy
-//! fail.
+//! If this process accessed such a page itself, it would get a signal: SIGSEGV where nothing is
+//! mapped any more, SIGBUS where the file behind a mapping has become shorter, or its disk is full.
+//! If the kernel copies, the copy fails with an error. So all copies are `process_vm_writev` to
+//! this very process. Before that, `madvise` populates the pages, so that a missing one is found
+//! before anything changes, and few copies wait for a disk. A page that is unmapped in between
+//! makes the copy fail.
 //!
-//! Other processes do not map such regions either: they attach to them, as to all memory that lies in
-//! no sealed memory file.
+//! Other processes do not map such regions either: they attach to them, as to all memory that lies
+//! in no sealed memory file.
 
 use core::sync::atomic::AtomicU64;
 use std::sync::LazyLock;
@@ -25,12 +25,12 @@ use crate::objects::span::{Copying, Span, Spans, copy_spans, in_pairs};
 /// A piece of memory, and whether it may have gone.
 pub(crate) type Piece<'m> = (Span<'m>, bool);
 
-/// Which side's memory has gone.
+/// The side that has lost its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// The requester's own.
     Here,
-    /// What the request reaches: the memory that it names, or the buffers of a receive request.
+    /// The memory that the request reaches: what it names, or the buffers of a receive request.
     There,
 }
 
@@ -42,7 +42,7 @@ pub(crate) unsafe fn copy<'m>(
     to: &[Span<'m>],
     from: impl Iterator<Item = Span<'m>>,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` was checked, and programs access all pieces atomically only (see # Safety).
     unsafe { copy_pieces(to.iter().copied(), from) }
 }
 
@@ -56,7 +56,8 @@ pub(crate) unsafe fn copy_pieces<'m>(
 ) -> Result<(), Errno> {
     let pid = std::process::id().cast_signed();
     in_pairs(to, from, |to, from, n| {
-        // SAFETY: the caller's promise; the kernel checks what is mapped.
+        // SAFETY: `to` was checked, and programs access all pieces atomically only (see # Safety);
+        // the kernel checks what is mapped.
         unsafe { attach(pid, Way::Into, &[from.first(n)], to.ptr().addr() as u64, n) }
     })
 }
@@ -67,7 +68,7 @@ pub(crate) unsafe fn copy_pieces<'m>(
 /// As there.
 pub(crate) unsafe fn copy_word(to: &[Span<'_>], word: u64) -> Result<(), Errno> {
     let mut word = [word];
-    // SAFETY: the caller's promise; the word is ours.
+    // SAFETY: `to` was checked (see # Safety); `word` is a local variable.
     unsafe { copy(to, core::iter::once(Span::of_words(&mut word))) }
 }
 
@@ -77,7 +78,8 @@ pub(crate) unsafe fn copy_word(to: &[Span<'_>], word: u64) -> Result<(), Errno> 
 /// Programs access the pieces atomically only.
 pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, Errno> {
     let mut bytes = alloc::zeroes(from.iter().map(|span| span.len()).sum())?;
-    // SAFETY: the caller's promise; the bytes are ours.
+    // SAFETY: programs access the pieces atomically only (see # Safety); `bytes` is a local
+    // variable.
     unsafe { copy(&[Span::of(&mut bytes)], from.iter().copied()) }?;
     Ok(bytes)
 }
@@ -88,7 +90,7 @@ impl Spans<'_> {
     /// # Safety
     /// They were checked, and `to` may be accessed; programs access them atomically only.
     pub(crate) unsafe fn copy_to(&self, to: &[Span<'_>]) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pieces were checked, and `to` may be accessed (see # Safety).
         unsafe {
             match self.on_demand {
                 true => copy(to, self.as_slice().iter().copied()),
@@ -100,8 +102,8 @@ impl Spans<'_> {
         }
     }
 
-    /// Copies a message of at most [`STAGED`](crate::objects::span::STAGED) bytes out of memory that
-    /// may have gone. From now on it lies in memory of ours.
+    /// Copies a message of at most [`STAGED`](crate::objects::span::STAGED) bytes out of memory
+    /// that may have gone. From now on it lies in memory of ours.
     pub(crate) fn stage(&mut self) -> Result<(), Errno> {
         let len = self.as_slice().iter().map(|span| span.len()).sum();
         let to = self.staging(len);
@@ -128,8 +130,8 @@ pub(crate) fn bring_at(addr: usize, len: usize, is_written: bool) -> Result<(), 
     }
 }
 
-/// Whether a page has memory that can be written; true where it cannot be asked. Like pinning, it
-/// gives the page memory.
+/// Reports whether a page has memory that can be written; true where it cannot be asked. Like
+/// pinning, it gives the page memory.
 pub(crate) fn is_writable(addr: usize) -> bool {
     bring_at(addr, 1, true) != Err(Errno::INVAL)
 }
@@ -152,7 +154,7 @@ fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
     }
 }
 
-/// Whether [`copy`] does what it says: some sandboxes forbid it.
+/// Reports whether [`copy`] does what it says: some sandboxes forbid it.
 pub(crate) fn can_copy() -> bool {
     let mut seen = [0_u64];
     // SAFETY: it is our own.
@@ -160,14 +162,14 @@ pub(crate) fn can_copy() -> bool {
     copied.is_ok() && seen == [1]
 }
 
-/// Whether regions may be on demand for every use. (Those that only READs land in need
-/// no more than [`can_copy`].)
+/// Reports whether regions may be on demand for every use. (Those that only READs land in need no
+/// more than [`can_copy`].)
 pub(crate) fn is_supported() -> bool {
     *CAN_ASK && can_copy()
 }
 
-/// Changes a word of on-demand memory; what was there. The kernel has no such access: atomics of
-/// this memory are atomic with each other, by this lock, and with nothing else.
+/// Changes a word of on-demand memory, and returns what was there. The kernel has no such access:
+/// atomics of this memory are atomic with each other, by this lock, and with nothing else.
 ///
 /// # Safety
 /// The word was checked; programs access it atomically only.
@@ -178,19 +180,19 @@ pub(crate) unsafe fn exchange(
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _this_one = ONE_AT_A_TIME.lock();
     let mut seen = [0_u64];
-    // SAFETY: the caller's promise.
+    // SAFETY: `word` was checked (see # Safety), and `seen` is a local variable.
     unsafe { copy(&[Span::of_words(&mut seen)], core::iter::once(word)) }?;
     let new = AtomicU64::new(seen[0]);
     let old = change(&new);
     let new = new.into_inner();
     if new != old {
-        // SAFETY: the caller's promise.
+        // SAFETY: `word` was checked, and programs access it atomically only (see # Safety).
         unsafe { copy_word(&[word], new) }?;
     }
     Ok(old)
 }
 
-/// What the device reports.
+/// Capabilities for on-demand memory that the device reports.
 pub(crate) fn caps() -> (ibv_odp_caps, u32) {
     use ibv_odp_general_caps as General;
     use ibv_odp_transport_cap_bits as Bit;

@@ -1,9 +1,9 @@
 //! Pages of on-demand memory for a thread that others rely on, which does not wait for them.
 //!
-//! A page may be slow to come: from a disk, a network, or a thread of the program (`userfaultfd`). So
-//! such a thread does not have pages brought: it notes which a request needs, and leaves the request
-//! where it is. Another thread has them brought, and the request is tried again. (A page that is gone
-//! again by then is waited for: the kernel has no copy that does not.)
+//! A page may be slow to come: from a disk, a network, or a thread of the program (`userfaultfd`).
+//! So such a thread does not have pages brought: it notes which a request needs, and leaves the
+//! request where it is. Another thread has them brought, and the request is tried again. (A page
+//! that is gone again by then is waited for: the kernel has no copy that does not.)
 
 use core::cell::RefCell;
 use host::sync::OnceLock;
@@ -14,7 +14,7 @@ use crate::objects::span::Span;
 /// Bytes whose pages are brought by one call. Whether they still matter is looked at in between.
 pub(crate) const BROUGHT_AT_ONCE: usize = 2 << 20;
 
-/// Whether pages are there.
+/// Presence of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     There,
@@ -53,11 +53,11 @@ impl Needed {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) needed: Needed,
-    /// When it is over: whether they are all there.
+    /// Set when it is over: true if they are all there.
     pub(crate) is_there: OnceLock<bool>,
 }
 
-/// What a request needs of a thread that does not wait, and what was brought for it.
+/// Pages that a request needs of a thread that does not wait, and those that were brought for it.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     /// And whether all of it is there.
@@ -70,7 +70,7 @@ impl Pages {
         Pages { brought, needed: RefCell::default() }
     }
 
-    /// What has to be brought before the request is tried again, and what was brought.
+    /// The pages to be brought before the request is tried again, and those that were brought.
     pub(crate) fn into_parts(self) -> (Option<Needed>, Option<(Needed, bool)>) {
         (self.needed.into_inner(), self.brought)
     }
@@ -88,7 +88,7 @@ impl Pages {
     }
 }
 
-/// Whether pages are there, or were brought: by this thread, if it may wait and has no `pages`.
+/// Finds out whether pages are there. This thread brings them, if it may wait and has no `pages`.
 pub(crate) fn presence(pages: Option<&Pages>, to: &[Span<'_>], is_written: bool) -> Presence {
     match pages {
         Some(pages) => pages.look(to, is_written),

@@ -22,7 +22,7 @@ pub(crate) struct Pending {
     lens: Vec<u32>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
-    /// Of datagrams, and of requests over XRC.
+    /// Destinations of datagrams, and of requests over XRC.
     to: Vec<Address>,
     max_sge: usize,
     max_inline: usize,
@@ -78,7 +78,8 @@ impl Pending {
                 let len = sge.length as usize;
                 let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
                 // The program may write to what a WRITE sends until the post returns.
-                // SAFETY: the caller's promise.
+                // SAFETY: inline data can be read, and are no longer than `max_inline` (see
+                // # Safety).
                 unsafe { crate::copy::in_order(data[used..used + len].as_mut_ptr(), from, len) };
                 used += len;
             }
@@ -108,7 +109,7 @@ impl Pending {
         if wqe.inline {
             let data = &mut self.inline[at * self.max_inline..][..self.max_inline];
             let from = core::ptr::with_exposed_provenance::<u8>(addr as usize);
-            // SAFETY: the caller's promise.
+            // SAFETY: inline data can be read, and are no longer than `max_inline` (see # Safety).
             unsafe { crate::copy::owned(data.as_mut_ptr(), from, sge.length as usize) };
             addr = data.as_mut_ptr().expose_provenance() as u64;
         }
@@ -156,7 +157,7 @@ impl Pending {
     }
 }
 
-/// Why the request at the head waits.
+/// Reason why the request at the head waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The responder had no receive request; try again.
@@ -174,7 +175,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// What a trace calls it.
+    /// Its code in a trace.
     pub(crate) fn reason(self) -> u32 {
         match self {
             Wait::Rnr => wait::RNR,
@@ -187,7 +188,7 @@ impl Wait {
     }
 }
 
-/// What came back.
+/// Reply to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
     Done,
@@ -200,7 +201,7 @@ pub(crate) enum Reply {
     Again,
 }
 
-/// What a requester does by itself, apart from its queue.
+/// State of a requester, apart from its queue.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     /// Posted requests, as a position that wraps; a slot is free again when the
@@ -217,7 +218,7 @@ pub(crate) struct Requester {
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
-    /// What is left of them for the request at the head.
+    /// Retries that are left for the request at the head.
     pub(crate) retries_left: u8,
     pub(crate) rnr_left: u8,
     /// The deadline that the head waits for; its name, so that a deadline of
@@ -233,14 +234,14 @@ pub(crate) struct Requester {
     pub(crate) ending: Option<Ending>,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) peer_not_found: bool,
-    /// Of a message to a multicast group, while it waits for room in a ring.
+    /// Progress of a message to a multicast group, while it waits for room in a ring.
     pub(crate) fan_out: Option<FanOut>,
-    /// Of a message of an unreliable transport, while the ring that it is to go into is full.
+    /// State of a message of an unreliable transport, while the ring that it is to go into is full.
     pub(crate) backpressure: Backpressure,
 }
 
 impl Requester {
-    /// So many packets have gone out.
+    /// Advances the PSN by packets that have gone out.
     #[inline]
     pub(crate) fn advance_psn(&mut self, packets: u32) {
         self.psn = self.psn.wrapping_add(packets) & 0x00ff_ffff;
@@ -257,7 +258,7 @@ impl Requester {
     }
 }
 
-/// How far a message to a multicast group has come.
+/// Progress of a message to a multicast group.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct FanOut {
     /// Members of this process, and of those in lower slots, have their copies.
@@ -266,7 +267,7 @@ pub(crate) struct FanOut {
     pub(crate) is_received: bool,
 }
 
-/// How an execution ended.
+/// Result of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
@@ -278,8 +279,8 @@ pub(crate) enum Outcome {
     Blocked(Wait, Option<u64>),
 }
 
-/// What a process has done in the ring to it: if it does no more until a deadline, messages that may
-/// be dropped do not wait for it any longer.
+/// Progress of a process in the ring to it: if it makes none until a deadline, messages that may be
+/// dropped do not wait for it any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingProgress {
     /// For messages to a queue pair: how far it has read.
@@ -291,7 +292,7 @@ pub(crate) enum RingProgress {
 /// A process, by its slot, and what it has done.
 pub(crate) type Mark = (u32, RingProgress);
 
-/// What a requester knows of the full ring that it waits for.
+/// State of a requester that waits for a full ring.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
     /// The deadline that is armed, and the mark then. It is not armed again for each wait:

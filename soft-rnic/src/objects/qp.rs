@@ -41,7 +41,7 @@ impl Qp {
     /// `qp` is NULL or a live queue pair of ours.
     #[inline]
     pub(crate) unsafe fn from_abi<'a>(qp: *mut ibv_qp) -> Result<InArc<'a, Qp>, Errno> {
-        // SAFETY: the caller's promise; every queue pair lives in an Arc.
+        // SAFETY: `qp` is NULL or live (see # Safety), and every queue pair lives in an `Arc`.
         unsafe { InArc::new(qp.cast::<Qp>()) }.ok_or(errno::EINVAL)
     }
 
@@ -91,8 +91,8 @@ impl Qp {
         entered
     }
 
-    /// Notes why the queue pair is going to be in an error state, before it is: the first cause stays until a
-    /// change to another state.
+    /// Notes why the queue pair is going to be in an error state, before it is: the first cause
+    /// stays until a change to another state.
     fn note_cause(&self, cause: Cause) {
         // Relaxed, here and below: a number that guards no memory.
         let (none, order) = (0, Ordering::Relaxed);
@@ -335,7 +335,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     })
 }
 
-/// What only `ibv_create_qp_ex` asks for.
+/// Attributes that only `ibv_create_qp_ex` has.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Extras {
     /// The newer send interface, for these operations.
@@ -363,7 +363,7 @@ pub(crate) unsafe fn create(
         return Err(errno::EINVAL);
     }
     let only_sends = transport == Transport::XrcSend;
-    // SAFETY: the caller's promise.
+    // SAFETY: the pointers of `attr` are NULL or live objects of ours (see # Safety).
     let (send_cq, recv_cq, srq) = unsafe {
         let send_cq = Cq::named(attr.send_cq)?.keep();
         match only_sends {
@@ -382,8 +382,8 @@ pub(crate) unsafe fn create(
     }
     let mut cap = grant(&attr.cap, only_sends || srq.is_some())?;
     if pd.context.device.wire().is_some() {
-        // A reply may come before the acknowledgement of what it answers, and a program that has one
-        // request under way at a time posts the next one then.
+        // A reply may come before the acknowledgement of what it answers, and a program that has
+        // one request under way at a time posts the next one then.
         cap.max_send_wr = cap.max_send_wr.max(WIRED_SEND_WR);
     }
     let in_domain = pd.users.join()?;
@@ -425,9 +425,9 @@ pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp
     Ok(qp)
 }
 
-/// What a queue pair is made from.
+/// Parts that a queue pair is made from.
 pub(crate) struct Parts {
-    /// What it is made through.
+    /// The context that it is made through.
     pub(crate) context: Arc<Context>,
     pub(crate) transport: Transport,
     pub(crate) cap: ibv_qp_cap,
@@ -561,7 +561,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// # Safety
 /// That of the verb.
 unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_destroy_qp` asks for a live `qp`, which the caller gives back.
     let object = unsafe { Qp::named(qp) }?.keep();
     if object.is_attached() {
         let (call, users) =

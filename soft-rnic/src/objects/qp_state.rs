@@ -49,12 +49,12 @@ impl Transport {
         }
     }
 
-    /// Whether each request says where it goes: to a queue pair, or to a shared receive queue.
+    /// Reports whether each request names its destination: a queue pair, or a shared receive queue.
     pub(crate) fn is_addressed(self) -> bool {
         matches!(self, Transport::Ud | Transport::XrcSend)
     }
 
-    /// Whether a requester learns what became of a message.
+    /// Reports whether a requester learns what became of a message.
     #[inline]
     pub(crate) fn is_reliable(self) -> bool {
         matches!(self, Transport::Rc | Transport::XrcSend | Transport::XrcRecv)
@@ -114,19 +114,19 @@ impl State {
         }
     }
 
-    /// Whether what is posted to the send queue completes with a flush error.
+    /// Reports whether requests in the send queue complete with a flush error.
     #[inline]
     pub(crate) fn flushes_sends(self) -> bool {
         matches!(self, State::Sqe | State::Err)
     }
 
-    /// Whether requests of the peer are answered.
+    /// Reports whether requests of the peer are answered.
     #[inline]
     pub(crate) fn receives(self) -> bool {
         matches!(self, State::Rtr | State::Rts | State::Sqd | State::Sqe)
     }
 
-    /// Whether nothing can be posted to the send queue.
+    /// Reports whether nothing can be posted to the send queue.
     #[inline]
     pub(crate) fn refuses_sends(self) -> bool {
         matches!(self, State::Reset | State::Init | State::Rtr | State::Destroyed)

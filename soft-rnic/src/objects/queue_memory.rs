@@ -1,10 +1,10 @@
 //! The memory of a queue: the device's own, or that of a program's allocator.
 //!
 //! A program that makes a parent domain may say where the queues of its objects lie. Such memory is
-//! given back within the call that destroys the object, or that resizes a completion queue once more.
-//! What the object is made of can stay longer,
-//! as long as other threads know it, but none of them looks into a queue any more: a queue pair is
-//! destroyed under both of its locks, and the other queues have no users then.
+//! given back within the call that destroys the object, or that resizes a completion queue once
+//! more. What the object is made of can stay longer, as long as other threads know it, but none of
+//! them looks into a queue any more: a queue pair is destroyed under both of its locks, and the
+//! other queues have no users then.
 
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -17,10 +17,10 @@ use verbs_sys::*;
 use crate::alloc::{self, OutOfMemory};
 use crate::errno;
 
-/// What a program's allocator returns that leaves it to the device (`IBV_ALLOCATOR_USE_DEFAULT`).
+/// Result of a program's allocator that leaves it to the device (`IBV_ALLOCATOR_USE_DEFAULT`).
 const USE_DEFAULT: usize = usize::MAX;
 
-/// What memory is for, as an allocator learns it. The upper half is the driver's number, which is 0
+/// Purpose of memory, as an allocator learns it. The upper half is the driver's number, which is 0
 /// for one that is not the kernel's; the lower half is as mlx5's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
@@ -45,7 +45,7 @@ pub(crate) struct Allocators {
 // SAFETY: the program's functions and its pointer, which they are called with from any thread that
 // makes or destroys an object.
 unsafe impl Send for Allocators {}
-// SAFETY: as above.
+// SAFETY: the program's functions may be called with its pointer from any thread.
 unsafe impl Sync for Allocators {}
 
 /// A parent domain's allocators, and the kind of queue that they are asked for.
@@ -83,7 +83,8 @@ impl Lender {
     fn take_back<T>(&self, memory: NonNull<T>) {
         let Lender { pd, allocators, resource } = *self;
         let memory = memory.as_ptr().cast();
-        // SAFETY: as above; the memory is what it has lent, and is used no more.
+        // SAFETY: `free` is the program's function; `memory` is what `alloc` has lent, and is used
+        // no more.
         unsafe { (allocators.free)(pd, allocators.pd_context, memory, resource as u64) };
     }
 }
@@ -103,7 +104,7 @@ pub(crate) struct QueueMemory<T> {
 
 // SAFETY: it owns its values, as a box does; a lender may be asked from any thread.
 unsafe impl<T: Send> Send for QueueMemory<T> {}
-// SAFETY: as above.
+// SAFETY: it owns its values, as a box does; a lender may be asked from any thread.
 unsafe impl<T: Sync> Sync for QueueMemory<T> {}
 
 impl<T> QueueMemory<T> {

@@ -1,4 +1,4 @@
-//! What the end of a key, or of an object, waits for: accesses that are under way.
+//! Accesses under way, which the end of a key, or of an object, waits for.
 //!
 //! A key is made invalid first: what looks for it afterwards does not find it. What has found it
 //! before holds something until it is over, and the end of the key takes that once:
@@ -7,10 +7,10 @@
 //! |---|---|
 //! | a request of this process | the lock of its send queue |
 //! | a request of another process that is executed here | the lock of the progress engine |
-//! | a request that has come from the network | the lock of what receives there (it stands beside the progress engine below) |
+//! | a request from the network | the lock of its receiver (below: beside the progress engine) |
 //! | either of them, if the key is a memory window's | the lock of the receiving side, too |
 //! | a checker that looks at a buffer, `ibv_advise_mr` | what [`look`] returns |
-//! | another process that accesses memory of this one | a word of its directory (`fabric::process::outside`) |
+//! | another process that uses our memory | a word of its directory (`fabric::process::outside`) |
 //!
 //! Each end waits for those that can have found what ends:
 //!
@@ -23,9 +23,9 @@
 //! | `ibv_destroy_qp` | its own | | its own | | those that read its messages |
 //!
 //! Memory that a window gives access to is its region's, which cannot be deregistered while windows
-//! are bound to it. So the end of a binding waits only for what uses the window. Its deallocation gives
-//! the slot in the table of keys to another key, and waits for everything that may still read that slot,
-//! wrong requests and the looks at their buffers included.
+//! are bound to it. So the end of a binding waits only for what uses the window. Its deallocation
+//! gives the slot in the table of keys to another key, and waits for everything that may still read
+//! that slot, wrong requests and the looks at their buffers included.
 
 use host::sync::{RwLock, RwLockReadGuard};
 use rustix::io::Errno;
@@ -54,8 +54,8 @@ impl Device {
         self.peers.as_ref().map_or(Ok(()), PeerProcesses::wait_outside)
     }
 
-    /// Waits until all that this process executes, or looks at, has ended that was under way. What was
-    /// made unreachable before the call is unused after it.
+    /// Waits until all that this process executes, or looks at, has ended that was under way. What
+    /// was made unreachable before the call is unused after it.
     pub(crate) fn quiesce(&self) {
         for qp in self.qps.all() {
             drop(qp.sq.lock());
@@ -87,7 +87,7 @@ mod tests {
     use core::ffi::c_int;
     use verbs_sys::*;
 
-    /// What a verb returns that has to wait until a look is over.
+    /// Returns the result of a verb that has to wait until a look is over.
     fn after_a_look(end: impl FnOnce() -> c_int + Send) -> c_int {
         std::thread::scope(|scope| {
             let held = look();

@@ -18,11 +18,10 @@ use crate::{alloc, copy, errno};
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
 
-/// How many slots ahead the consuming side fetches: another processor wrote them.
+/// Distance in slots at which the consuming side fetches ahead: another processor wrote them.
 const FETCH_SLOT: u32 = 16;
-/// How many requests ahead it fetches the buffers that it is going to write. By
-/// then the line is ours, and the stores of a short message do not queue up behind
-/// each other's misses.
+/// Distance in requests at which it fetches the buffers that it is going to write. By then the line
+/// is ours, and the stores of a short message do not queue up behind each other's misses.
 const FETCH_BUFFER: u32 = 4;
 
 /// One posted receive request. Further entries of its scatter list are in the
@@ -63,14 +62,14 @@ pub(crate) struct RecvRing {
 // ownership passes with the release of `tail` or `head`.
 unsafe impl Sync for RecvRing {}
 
-/// What the posting side knows.
+/// Indices that the posting side knows.
 #[derive(Debug, Default)]
 pub(crate) struct Poster {
     tail: u32,
     head_seen: u32,
 }
 
-/// What the consuming side knows; it lives under the lock of that side.
+/// Indices that the consuming side knows; they live under the lock of that side.
 #[derive(Debug, Default)]
 pub(crate) struct Consumer {
     head: u32,
@@ -78,8 +77,8 @@ pub(crate) struct Consumer {
 }
 
 impl RecvRing {
-    /// A ring for `capacity` requests (a power of two) of `max_sge` entries, with buffers in the domain
-    /// `pd`; `lender` has the memory of the requests, if there is one.
+    /// A ring for `capacity` requests (a power of two) of `max_sge` entries, with buffers in the
+    /// domain `pd`; `lender` has the memory of the requests, if there is one.
     pub(crate) fn new(
         pd: u32,
         (capacity, max_sge): (u32, u32),
@@ -105,7 +104,7 @@ impl RecvRing {
     /// # Safety
     /// The queue is gone: no request is posted any more, and no thread looks for one.
     pub(crate) unsafe fn give_back(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the queue is gone (see # Safety), so that no thread looks at the slots.
         unsafe { self.slots.give_back() };
     }
 
@@ -134,7 +133,7 @@ impl RecvRing {
         wr: *mut ibv_recv_wr,
         bad_wr: *mut *mut ibv_recv_wr,
     ) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `wr` heads a valid list, and `bad_wr` can be written (see # Safety).
         unsafe { self.post_noted(poster, wr, bad_wr, |_, _| ()) }
     }
 
@@ -157,7 +156,7 @@ impl RecvRing {
             let request = unsafe { &*wr };
             // SAFETY: its scatter list can be read.
             if let Err(error) = unsafe { self.post_one(poster, request) } {
-                // SAFETY: the caller's promise.
+                // SAFETY: `bad_wr` can be written (see # Safety).
                 unsafe { bad_wr.write(wr) };
                 result = Err(error);
                 break;
@@ -199,8 +198,8 @@ impl RecvRing {
         Ok(())
     }
 
-    /// Whether a request is posted; looks at the poster's index only when the
-    /// last look does not suffice.
+    /// Reports whether a request is posted; looks at the poster's index only when the last look
+    /// does not suffice.
     #[inline]
     pub(crate) fn is_ready(&self, consumer: &mut Consumer) -> bool {
         if consumer.head == consumer.tail_seen {
@@ -210,8 +209,8 @@ impl RecvRing {
         consumer.head != consumer.tail_seen
     }
 
-    /// How many requests can be taken, as far as it is known; looks at the poster's
-    /// index only when that is none.
+    /// Number of requests that can be taken, as far as it is known; looks at the poster's index
+    /// only when that is none.
     #[inline]
     pub(crate) fn known(&self, consumer: &mut Consumer) -> u32 {
         self.is_ready(consumer);
@@ -225,7 +224,8 @@ impl RecvRing {
     #[inline(always)]
     pub(crate) unsafe fn plain_front(&self, consumer: &Consumer) -> Option<(u64, ibv_sge)> {
         self.fetch_ahead(consumer);
-        // SAFETY: the caller's promise: `head .. tail` belongs to the consuming side.
+        // SAFETY: a request is posted (see # Safety), and `head .. tail` belongs to the consuming
+        // side.
         let slot = unsafe { &*self.slot(consumer.head).get() };
         (slot.num_sge == 1).then_some((slot.wr_id, slot.first))
     }
@@ -285,7 +285,7 @@ impl RecvRing {
 }
 
 impl Consumer {
-    /// Which request is at the front: how many were before it.
+    /// Position of the request at the front: the number of those before it.
     pub(crate) fn position(&self) -> u32 {
         self.head
     }

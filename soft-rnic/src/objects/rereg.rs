@@ -18,7 +18,7 @@ const TRANSLATION: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0;
 const PD: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
 const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
 
-/// Why a region was not registered again, as the manual page names it; `errno` has more.
+/// Reason why a region was not registered again, as the manual page names it; `errno` has more.
 enum Failed {
     /// The region is as it was, or as another call makes it: the arguments do not go together, or
     /// there is such a call.
@@ -42,7 +42,8 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `ibv_rereg_mr` asks for a live `mr` that no other call names meanwhile, and for a
+    // live `pd`, if it is to change.
     let (code, error) = match unsafe { rereg(mr, flags as u32, pd, (addr, length), access as u32) }
     {
         Ok(()) => return 0,
@@ -66,7 +67,7 @@ unsafe fn rereg(
     (addr, length): (*mut c_void, usize),
     access: u32,
 ) -> Result<(), Failed> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mr` is NULL or a region of ours, which no other call names meanwhile (see # Safety).
     let object = unsafe { mr.cast::<Mr>().as_mut() }.ok_or(Failed::Input(errno::EINVAL))?;
     let has = |flag| flags & flag != 0;
     let known = ibv_rereg_mr_flags::IBV_REREG_MR_FLAGS_SUPPORTED.0;
@@ -75,7 +76,7 @@ unsafe fn rereg(
         return Err(Failed::Input(errno::EINVAL));
     }
     let other = match has(PD) {
-        // SAFETY: as above.
+        // SAFETY: `pd` matters here, so that it is NULL or a domain of ours (see # Safety).
         true => Some(unsafe { Pd::from_abi(pd) }.map_err(Failed::Input)?),
         false => None,
     };
@@ -120,7 +121,7 @@ unsafe fn rereg(
     Ok(())
 }
 
-/// What a region becomes.
+/// The region that `before` becomes by the arguments of the call.
 fn becomes(
     before: &PublishedRegion,
     flags: u32,
@@ -201,10 +202,10 @@ mod tests {
         }
     }
 
-    /// How long a call that should not wait may do so, before the test fails.
+    /// Time that a call which should not wait may take before the test fails.
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
-    /// Whether a key is valid, in this process and as others see it.
+    /// Reports whether a key is valid, in this process and as others see it.
     fn is_valid(device: &Device, key: u32) -> [bool; 2] {
         let slot = device.mrs.slot(key).unwrap();
         let here = device.peers.as_ref().and_then(PeerProcesses::claimed).expect("a slot");

@@ -1,9 +1,9 @@
-//! Whether pages of this process are there: the kernel says so without bringing them (`pagemap`).
+//! Presence of this process's pages, which the kernel reports without bringing them (`pagemap`).
 //!
-//! `mincore` would not do: it says of all pages of a file that the program may not write to that they
-//! are there. A page that is there may go before it is accessed, if the program gives it back or the
-//! kernel needs its memory; between a look and the access that follows at once, a peer can do nothing
-//! for that.
+//! `mincore` would not do: it says of all pages of a file that the program may not write to that
+//! they are there. A page that is there may go before it is accessed, if the program gives it back
+//! or the kernel needs its memory; between a look and the access that follows at once, a peer can
+//! do nothing for that.
 
 use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ const IS_PRESENT: u64 = 1 << 63;
 /// A write to the page waits for a thread of the program (`userfaultfd`).
 const IS_WRITE_PROTECTED: u64 = 1 << 57;
 
-/// Whether all pages of `addr .. addr + len` are there; `None` if the kernel does not say.
+/// Reports whether all pages of `addr .. addr + len` are there; `None` if the kernel does not say.
 pub(crate) fn are_present(addr: usize, len: usize, is_written: bool) -> Option<bool> {
     let page = rustix::param::page_size();
     let (mut next, end) = (addr / page, addr.saturating_add(len).div_ceil(page));

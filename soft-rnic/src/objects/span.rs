@@ -18,8 +18,8 @@ pub(crate) struct Span<'m> {
     ptr: *mut u8,
     len: usize,
     /// Another process can access the bytes at any time, so that they are copied in order: they lie
-    /// in its memory, in a ring that it maps, or in a region that peers may access. Or another region
-    /// can have the bytes, too: they are device memory.
+    /// in its memory, in a ring that it maps, or in a region that peers may access. Or another
+    /// region can have the bytes, too: they are device memory.
     is_shared: bool,
     mapping: PhantomData<&'m AtomicU8>,
 }
@@ -59,7 +59,7 @@ impl<'m> Span<'m> {
         unsafe { Span::private(bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// What is behind the first `n` bytes.
+    /// The bytes behind the first `n`.
     #[inline]
     pub(crate) fn behind(self, n: usize) -> Span<'m> {
         let n = n.min(self.len);
@@ -89,22 +89,22 @@ impl<'m> Span<'m> {
         Span { len: n, ..self }
     }
 
-    /// Whether another process can access it at any time.
+    /// Reports whether another process can access it at any time.
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {
         self.is_shared
     }
 
-    /// What is behind the first `n` bytes, of which there are as many at least.
+    /// The bytes behind the first `n`; it has at least `n`.
     #[inline(always)]
     fn skip(self, n: usize) -> Span<'m> {
         Span { ptr: self.ptr.wrapping_add(n), len: self.len - n, ..self }
     }
 }
 
-/// Proof that something is held for `'m` that deregistration waits for: the lock of a send queue, or
-/// of what takes other processes' requests, or a look ([`Device::quiesce`]). What a valid key covers
-/// stays registered meanwhile.
+/// Proof that something is held for `'m` that deregistration waits for: the lock of a send queue,
+/// or of what takes other processes' requests, or a look ([`Device::quiesce`]). What a valid key
+/// covers stays registered meanwhile.
 ///
 /// [`Device::quiesce`]: crate::objects::state::Device::quiesce
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ pub(crate) struct SpanBuf(Room<'static>);
 #[repr(C)]
 struct Room<'m> {
     pieces: [MaybeUninit<Span<'m>>; MAX_SGE as usize],
-    /// What a short message out of on-demand memory was copied to: [`STAGED`] bytes at most.
+    /// Copy of a short message out of on-demand memory: [`STAGED`] bytes at most.
     staged: Vec<u8>,
 }
 
@@ -152,7 +152,8 @@ impl SpanBuf {
 /// The pieces of one message, in order.
 pub(crate) struct Spans<'m> {
     n: usize,
-    /// They may have gone: only the kernel may access them ([`on_demand`](crate::objects::on_demand)).
+    /// They may have gone: only the kernel may access them
+    /// ([`on_demand`](crate::objects::on_demand)).
     pub(crate) on_demand: bool,
     room: &'m mut Room<'m>,
 }
@@ -193,8 +194,8 @@ impl<'m> Spans<'m> {
     }
 }
 
-/// What the program may do with the buffers of a message while they are copied. (What other
-/// processes can do, the spans say.)
+/// Accesses that the program may make to the buffers of a message while they are copied. (What
+/// other processes can do, the spans say.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copying {
     /// Nothing: both belong to the device until their work completes.
@@ -211,10 +212,11 @@ pub(crate) enum Copying {
 #[inline(always)]
 pub(crate) unsafe fn copy_spans(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
     if let ([to], [from]) = (to, from) {
-        // SAFETY: the caller's promise; a receive buffer may be longer.
+        // SAFETY: all pieces are valid, and accessed only as `how` says (see # Safety); a receive
+        // buffer may be longer.
         return unsafe { copy_piece(*to, *from, from.len.min(to.len), how) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: all pieces are valid, and accessed only as `how` says (see # Safety).
     unsafe { copy_lists(to, from, how) }
 }
 
@@ -222,7 +224,7 @@ pub(crate) unsafe fn copy_spans(to: &[Span<'_>], from: &[Span<'_>], how: Copying
 /// As [`copy_spans`].
 #[inline(never)]
 unsafe fn copy_lists(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
-    // SAFETY: the caller's promise.
+    // SAFETY: all pieces are valid, and accessed only as `how` says (see # Safety).
     unsafe { copy_pieces(to.iter().copied(), from.iter().copied(), how) }
 }
 
@@ -233,7 +235,8 @@ unsafe fn copy_lists(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
 pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, OutOfMemory> {
     let mut bytes = alloc::zeroes(from.iter().map(|span| span.len).sum())?;
     // What a WRITE sends, the program may write to meanwhile.
-    // SAFETY: the caller's promise; the bytes are ours.
+    // SAFETY: all pieces are valid, and accessed atomically only (see # Safety); `bytes` is a local
+    // variable.
     unsafe { copy_spans(&[Span::of(&mut bytes)], from, Copying::Shared) };
     Ok(bytes)
 }
@@ -245,11 +248,12 @@ pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, OutOfMemory> {
 /// As [`copy_spans`] with [`Copying::Owned`].
 pub(crate) unsafe fn copy_with_header(to: &[Span<'_>], header: Span<'_>, from: &[Span<'_>]) {
     let from = core::iter::once(header).chain(from.iter().copied());
-    // SAFETY: the caller's promise.
+    // SAFETY: all pieces are valid, and the program does not access them (see # Safety).
     unsafe { copy_pieces(to.iter().copied(), from, Copying::Owned) }
 }
 
-/// Copies pieces one behind the other. The CRC-32 behind them, if that before them is `crc`.
+/// Copies pieces one behind the other. Returns the CRC-32 behind them, if that before them is
+/// `crc`.
 ///
 /// # Safety
 /// Threads of the program access the pieces with atomic operations only.
@@ -262,7 +266,8 @@ pub(crate) unsafe fn copy_summed<'m>(
     for piece in from {
         let n = piece.len.min(left.len());
         let (to, rest) = left.split_at_mut(n);
-        // SAFETY: the piece has as many bytes, which stay mapped; and the caller's promise.
+        // SAFETY: `piece` has `n` bytes, which stay mapped as long as the span, and threads of the
+        // program access them atomically only (see # Safety).
         crc = unsafe { copy::summed(to, piece.ptr, crc) };
         left = rest;
     }
@@ -315,7 +320,7 @@ pub(crate) unsafe fn copy_piece(to: Span<'_>, from: Span<'_>, len: usize, how: C
     let is_owned = how == Copying::Owned && !(to.is_shared | from.is_shared);
     #[cfg(test)]
     plain::count(if is_owned { len } else { 0 });
-    // SAFETY: the caller's promise.
+    // SAFETY: both have `len` bytes, which are accessed only as `how` says (see # Safety).
     unsafe {
         if is_owned {
             copy::owned(to.ptr, from.ptr, len);
@@ -327,7 +332,7 @@ pub(crate) unsafe fn copy_piece(to: Span<'_>, from: Span<'_>, len: usize, how: C
     host::notify_changed(to.ptr, len);
 }
 
-/// How many bytes this thread has copied by plain accesses.
+/// Number of bytes that this thread has copied by plain accesses.
 #[cfg(test)]
 pub(crate) mod plain {
     use core::cell::Cell;

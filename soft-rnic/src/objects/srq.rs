@@ -29,7 +29,7 @@ impl Srq {
     /// `srq` is NULL or a live shared receive queue of ours.
     #[inline]
     pub(crate) unsafe fn from_abi<'a>(srq: *mut ibv_srq) -> Result<InArc<'a, Srq>, Errno> {
-        // SAFETY: the caller's promise; every one lives in an Arc.
+        // SAFETY: `srq` is NULL or live (see # Safety), and every one lives in an `Arc`.
         unsafe { InArc::new(srq.cast::<Srq>()) }.ok_or(errno::EINVAL)
     }
 
@@ -48,7 +48,7 @@ impl Srq {
         device.quiesce();
     }
 
-    /// How many requests can be taken before the limit event has to fire.
+    /// Number of requests that can be taken before the limit event has to fire.
     #[inline]
     pub(crate) fn before_limit(&self, taker: &mut Taker) -> u32 {
         match taker.limit {
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn create_srq(
 ) -> *mut ibv_srq {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
         create(&pd.context, &pd, attr.srq_context, &mut attr.attr)
     }))
@@ -100,7 +100,7 @@ fn create(
     Ok(Arc::into_raw(srq).cast_mut().cast())
 }
 
-/// What a queue has for what was asked for.
+/// The attributes that a queue has for those that were asked for.
 fn grant(attr: &ibv_srq_attr) -> Result<ibv_srq_attr, Errno> {
     if attr.max_wr > limits::MAX_SRQ_WR || attr.max_sge > limits::MAX_SGE {
         return Err(errno::EINVAL);
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     const XRC: u32 = Mask::IBV_SRQ_INIT_ATTR_XRCD.0 | Mask::IBV_SRQ_INIT_ATTR_CQ.0;
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
         let has_type = attr.comp_mask & TYPE != 0;
         let has = match attr.srq_type {
@@ -170,7 +170,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             return Err(errno::EINVAL);
         }
         let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
-        // SAFETY: as above.
+        // SAFETY: `pd` is NULL, or what `ibv_create_srq_ex` asks for: a live domain of ours.
         let pd = unsafe { Pd::from_abi(pd) }?;
         if !pd.context.shares(&context) {
             return Err(errno::EINVAL);
@@ -178,7 +178,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if has == 0 {
             return create(&context, &pd, attr.srq_context, &mut attr.attr);
         }
-        // SAFETY: as above.
+        // SAFETY: `attr` has these, as its mask says: an XRC domain and a completion queue of ours,
+        // or NULL.
         let (xrcd, cq) = unsafe { (Xrcd::from_abi(attr.xrcd)?, Cq::named(attr.cq)?) };
         let same = |other: &Arc<Context>| other.shares(&context);
         if !same(xrcd.context()) || !same(&cq.context) {
@@ -192,7 +193,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, num: *mut u32) -> c_int {
     // SAFETY: NULL, or a queue of ours and the caller's place.
     errno::code(unsafe { Srq::named(srq) }.and_then(|srq| {
-        // SAFETY: as above.
+        // SAFETY: `num` is NULL, or the caller's place for a number.
         *unsafe { num.as_mut() }.ok_or(errno::EINVAL)? = srq.num;
         Ok(())
     }))
@@ -249,7 +250,7 @@ pub(crate) unsafe extern "C" fn modify_srq(
 ) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::code(unsafe { Srq::named(srq) }.and_then(|srq| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         let mask = mask as u32;
         // Resizing is a capability that the device does not claim.
@@ -269,7 +270,7 @@ pub(crate) unsafe extern "C" fn modify_srq(
 pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::code(unsafe { Srq::named(srq) }.and_then(|srq| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
         let srq_limit = srq.taker.lock().limit;
         *attr =
@@ -323,7 +324,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_post_srq_recv` asks for a live `srq`, a valid list `wr` and a writable `bad_wr`.
     unsafe { post::<false>(srq, wr, bad_wr) }
 }
 
@@ -333,7 +334,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv_watched(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_post_srq_recv` asks for a live `srq`, a valid list `wr` and a writable `bad_wr`.
     unsafe { post::<true>(srq, wr, bad_wr) }
 }
 

@@ -88,7 +88,8 @@ pub(crate) struct Device {
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
     pub(crate) kind: Kind,
-    /// Of `soft0`, and of an address that processes share: other devices reach no other process so.
+    /// Other processes, for `soft0`, and for an address that processes share: other devices reach
+    /// no other process so.
     pub(crate) peers: Option<PeerProcesses>,
     /// Events that are to be raised, by their deadlines' tokens.
     pub(crate) timed_events: Mutex<HashMap<u64, TimedEvent>>,
@@ -100,17 +101,17 @@ pub(crate) struct Device {
 // read; everything else is Sync by itself.
 unsafe impl Send for Device {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once the device is shared; everything else is Sync.
 unsafe impl Sync for Device {}
 
-/// When a device does what is posted.
+/// Time at which a device does what is posted.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// Inside the post.
     Synchronous,
     /// In steps, in an order drawn from a seed.
     Simulated(crate::schedule::sim::state::State),
-    /// When a round trip would be over.
+    /// At the time when a round trip would be over.
     Distant(Distance),
     /// As packets come: the peers are reached over UDP.
     Wired(Box<Wire>),
@@ -124,7 +125,7 @@ pub(crate) enum TimedEvent {
     Completions(Weak<Cq>),
 }
 
-/// How many objects exist of the kinds that have a limit.
+/// Numbers of existing objects, of the kinds that have a limit.
 #[derive(Debug, Default)]
 pub(crate) struct Population {
     pub(crate) pds: AtomicUsize,
@@ -147,7 +148,7 @@ pub(crate) struct QpTable {
     pub(crate) next: AtomicU32,
 }
 
-/// What XRC shares between the contexts of a device.
+/// State that XRC shares between the contexts of a device.
 #[derive(Default)]
 pub(crate) struct XrcTable {
     /// Domains that a file names, by its filesystem and inode.
@@ -161,7 +162,7 @@ pub(crate) struct XrcTable {
 pub(crate) struct Groups {
     /// Queue pairs by the group's GID. A group exists as long as it has one.
     pub(crate) members: HashMap<Gid, Arc<[Arc<Qp>]>>,
-    /// What a queue pair is attached to, by its number: the GID and the LID of the call.
+    /// Attachments of a queue pair, by its number: the GID and the LID of the call.
     pub(crate) attached: HashMap<u32, Vec<(Gid, u16)>>,
 }
 
@@ -173,7 +174,7 @@ pub(crate) struct XrcDomain {
     pub(crate) _file: Option<OwnedFd>,
 }
 
-/// What a program knows an XRC domain by.
+/// Struct by which a program knows an XRC domain.
 #[repr(C)]
 pub(crate) struct Xrcd {
     pub(crate) abi: ibv_xrcd,
@@ -189,13 +190,13 @@ pub(crate) struct Xrcd {
 // SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Send for Xrcd {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Sync for Xrcd {}
 
-/// What `soft0`, or a device on the network, knows of other processes.
+/// Other processes, as `soft0` or a device on the network knows them.
 #[derive(Debug, Default)]
 pub(crate) struct PeerProcesses {
-    /// By which they find each other.
+    /// Names by which they find each other.
     pub(crate) names: Names,
     pub(crate) here: OnceLock<Result<Here, Missing>>,
     pub(crate) rendezvous: Mutex<Rendezvous>,
@@ -217,7 +218,7 @@ pub(crate) struct PeerProcesses {
     pub(crate) is_killed: AtomicBool,
 }
 
-/// What this system does not have.
+/// A facility that this system does not have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Missing {
     pub(crate) what: &'static str,
@@ -255,11 +256,11 @@ pub(crate) struct Context {
     pub(crate) link: Link,
     /// The trace of the process, if it has one.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// What checks the process, if that was asked for.
+    /// The checker of the process, if one was asked for.
     pub(crate) checker: Option<Arc<Checker>>,
     /// The faults of the process, if it is to meet some here.
     pub(crate) injector: Option<Arc<Injector>>,
-    /// What `cmd_fd` is: open as long as the context.
+    /// The descriptor `cmd_fd`: open as long as the context.
     pub(crate) _command: Command,
 }
 
@@ -267,29 +268,29 @@ pub(crate) struct Context {
 // read it. Everything else is Sync by itself.
 unsafe impl Send for Context {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once it is shared; everything else is Sync.
 unsafe impl Sync for Context {}
 
-/// What a program knows a protection domain by.
+/// Struct by which a program knows a protection domain.
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) abi: ibv_pd,
     pub(crate) context: Arc<Context>,
     /// Names it in the tables of the data path; never 0, never reused soon.
     pub(crate) id: u32,
-    /// What is in it, through whichever struct.
+    /// The objects in it, through whichever struct.
     pub(crate) users: Arc<Users>,
-    /// Of a parent domain.
+    /// Present in a parent domain.
     pub(crate) parent: Option<Parent>,
 }
 
 // SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Send for Pd {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Sync for Pd {}
 
-/// What a parent domain stands for. It has one struct, and users of its own.
+/// Objects that a parent domain stands for. It has one struct, and users of its own.
 pub(crate) struct Parent {
     pub(crate) pd: Arc<Pd>,
     pub(crate) td: Option<Arc<Td>>,
@@ -308,7 +309,7 @@ pub(crate) struct Td {
 // SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Send for Td {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Sync for Td {}
 
 /// A completion channel: events of the queues that were created with it.
@@ -324,7 +325,7 @@ pub(crate) struct Channel {
 // SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Send for Channel {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Sync for Channel {}
 
 /// Zeroes behind the ABI's structs that later versions of the library extend: a program may know
@@ -349,9 +350,9 @@ const _: () = {
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(crate) wc: UnsafeCell<[u64; 6]>,
-    /// Of a send completion: the queue pair whose send-queue slots it frees.
+    /// For a send completion: the queue pair of the send-queue slots that it frees.
     pub(crate) owner: UnsafeCell<*const Qp>,
-    /// Of a send completion: the position up to which they are free.
+    /// For a send completion: the position up to which they are free.
     pub(crate) position: UnsafeCell<u32>,
     /// Index of the entry plus one, once it is there.
     pub(crate) sequence: AtomicU32,
@@ -364,7 +365,7 @@ pub(crate) struct Ring {
     pub(crate) slots: QueueMemory<Slot>,
 }
 
-/// What producers share.
+/// State that producers share.
 #[derive(Debug, Default)]
 pub(crate) struct Producer {
     pub(crate) tail: u32,
@@ -379,19 +380,19 @@ pub(crate) struct Producer {
     pub(crate) is_moderated: bool,
 }
 
-/// How the events of a completion queue are held back.
+/// Moderation of the events of a completion queue.
 #[derive(Debug, Default)]
 pub(crate) struct Moderation {
     /// Completions for which an event comes; 0 if none does for their number.
     pub(crate) count: u16,
     /// The longest time that it is held back; 0 if that has no end.
     pub(crate) period_us: u16,
-    /// Of the event that is held back: the index of the first completion that it is for, and the
-    /// name of its deadline, if it has one.
+    /// The event that is held back: the index of the first completion that it is for, and the name
+    /// of its deadline, if it has one.
     pub(crate) held: Option<(u32, Option<u64>)>,
 }
 
-/// What the next event waits for.
+/// Completions that the next event waits for.
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Armed {
     #[default]
@@ -403,7 +404,7 @@ pub(crate) enum Armed {
 }
 
 impl Armed {
-    /// Of a queue on which nothing is waited for.
+    /// The state of a queue on which nothing is waited for.
     pub(crate) fn none(is_watched: bool) -> Armed {
         if is_watched { Armed::Watched } else { Armed::No }
     }
@@ -418,10 +419,10 @@ pub(crate) struct Cq {
     /// From here on a cache line of what polls read.
     pub(crate) context: Arc<Context>,
     pub(crate) channel: Option<Arc<Channel>>,
-    /// What it was created with. It stays, because polls look into it without a lock.
+    /// The ring that it was created with. It stays, because polls look into it without a lock.
     pub(crate) first_ring: Ring,
-    /// What a resize has put in its place, or NULL: looked at under a lock, and freed by the next
-    /// resize.
+    /// The ring that a resize has put in its place, or NULL: looked at under a lock, and freed by
+    /// the next resize.
     pub(crate) resized_ring: AtomicPtr<Ring>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
     /// device is synchronous, and completions have no times, and are neither traced nor checked.
@@ -435,17 +436,17 @@ pub(crate) struct Cq {
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
     pub(crate) channel_acks: Acks,
     pub(crate) async_acks: Acks,
-    /// Of a queue that was created as an extended one.
+    /// Present in a queue that was created as an extended one.
     pub(crate) extended: Option<Extended>,
-    /// What the trace has of it, if the process has one.
+    /// Its completions in the trace, if the process has one.
     pub(crate) trace: Option<Completions>,
-    /// What could come to it, if the process is checked.
+    /// Completions that could come to it, if the process is checked.
     pub(crate) check: Option<Arc<CheckedCompletions>>,
     /// The producers' lock comes first.
     pub(crate) moderation: Mutex<Moderation>,
 }
 
-/// What an extended completion queue has in addition.
+/// State that an extended completion queue has in addition.
 pub(crate) struct Extended {
     /// The words of the completion that is looked at. A thread keeps the lock while it polls.
     pub(crate) entry: Lock<[u64; 6]>,
@@ -462,7 +463,9 @@ pub(crate) struct Extended {
 // queue pairs that stay while their entries are in the ring (`purge`).
 unsafe impl Send for Cq {}
 
-// SAFETY: as above.
+// SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written before it is
+// shared, `cqe` later under both locks, and `wr_id` and `status` by polls under the lock of
+// `entry`.
 unsafe impl Sync for Cq {}
 
 /// A shared receive queue.
@@ -479,24 +482,24 @@ pub(crate) struct Srq {
     /// The time from which it is free, on a card.
     pub(crate) turn: Turn,
     pub(crate) acks: Acks,
-    /// Of an XRC receive queue.
+    /// Present in an XRC receive queue.
     pub(crate) xrc: Option<XrcSrq>,
     /// Its table in the trace, if the process has one.
     pub(crate) trace: Option<Arc<Queue>>,
-    /// What is posted to it, if the process is checked.
+    /// Requests that are posted to it, if the process is checked.
     pub(crate) check: Option<Arc<Receives>>,
-    /// What it was made through, which gets its events.
+    /// The context that it was made through, which gets its events.
     pub(crate) context: Arc<Context>,
 }
 
-/// What an XRC receive queue has in addition.
+/// State that an XRC receive queue has in addition.
 pub(crate) struct XrcSrq {
     pub(crate) xrcd: Arc<Xrcd>,
-    /// Where its requests complete, whichever queue pair they were taken by.
+    /// Completion queue of its requests, whichever queue pair they were taken by.
     pub(crate) cq: Arc<Cq>,
 }
 
-/// What the queue pairs that take requests share.
+/// State that the queue pairs that take requests share.
 #[derive(Debug, Default)]
 pub(crate) struct Taker {
     pub(crate) consumer: Consumer,
@@ -507,7 +510,7 @@ pub(crate) struct Taker {
 // SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Send for Srq {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Sync for Srq {}
 
 /// A queue pair. It lives as long as anything holds a reference, its peer for instance;
@@ -521,9 +524,9 @@ pub(crate) struct Qp {
     pub(crate) num: u32,
     pub(crate) transport: Transport,
     pub(crate) sig_all: bool,
-    /// Whether there is a `trace` or a `check`.
+    /// There is a `trace` or a `check`.
     pub(crate) is_watched: bool,
-    /// Whether there are `faults`.
+    /// There are `faults`.
     pub(crate) has_faults: bool,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) pd: Arc<Pd>,
@@ -538,41 +541,42 @@ pub(crate) struct Qp {
     pub(crate) cause: AtomicU16,
     /// The event that nothing more comes from the shared receive queue is out.
     pub(crate) last_wqe_said: AtomicBool,
-    /// Of a queue pair on the network: its peer has not been answered yet, so what is sent to it has to wait.
-    /// Set under the responder's lock, before the completion of what is to be answered can be seen.
+    /// On the network: the peer has not been answered yet, so what is sent to it has to wait. Set
+    /// under the responder's lock, before the completion of what is to be answered can be seen.
     pub(crate) owes_response: AtomicBool,
     pub(crate) async_acks: Acks,
     /// Position up to which send-queue slots are free: set by polls.
     pub(crate) freed: Padded<AtomicU32>,
-    /// Of the send queue's holder.
+    /// The blocking section of the send queue's holder.
     pub(crate) blocking: crate::fabric::process::serving::Blocking,
     pub(crate) sq: Padded<Lock<Sq>>,
     pub(crate) responder: Padded<Lock<Responder>>,
-    /// Of a queue pair with the newer send interface. A thread keeps the lock while it puts a
+    /// Batch of a queue pair with the newer send interface. A thread keeps the lock while it puts a
     /// batch together; it comes before the send queue's.
     pub(crate) batch: Option<Box<Lock<Batch>>>,
-    /// Of an XRC receive queue pair.
+    /// Present in an XRC receive queue pair.
     pub(crate) target: Option<Box<Target>>,
     /// It does not get what it sends to a multicast group that it is attached to.
     pub(crate) blocks_own_multicast: bool,
     /// Its table in the trace, if the process has one.
     pub(crate) trace: Option<Arc<Queue>>,
-    /// What is outstanding on it, if the process is checked.
+    /// Requests that are outstanding on it, if the process is checked.
     pub(crate) check: Option<Box<CheckedQueue>>,
-    /// What strikes its requests, if the process is to meet faults. The send queue's lock comes first.
+    /// Faults that strike its requests, if the process is to meet some. The send queue's lock comes
+    /// first.
     pub(crate) faults: Option<Box<Mutex<QueueFaults>>>,
-    /// What it was made through, which gets its events.
+    /// The context that it was made through, which gets its events.
     pub(crate) context: Arc<Context>,
 }
 
-/// What an XRC receive queue pair has in addition. Programs know it by handles, each an object
-/// that no message reaches.
+/// State that an XRC receive queue pair has in addition. Programs know it by handles, each an
+/// object that no message reaches.
 pub(crate) struct Target {
-    /// What it was made with, or opened with.
+    /// The XRC domain that it was made with, or opened with.
     pub(crate) xrcd: Arc<Xrcd>,
-    /// Of a handle: the queue pair.
+    /// In a handle: the queue pair.
     pub(crate) opened: Option<Arc<Qp>>,
-    /// Of the queue pair: its handles. It goes with the last of them.
+    /// In the queue pair: its handles. It goes with the last of them.
     pub(crate) handles: Mutex<Vec<Arc<Qp>>>,
 }
 
@@ -580,7 +584,8 @@ pub(crate) struct Target {
 // by `modify_qp` under both locks; everything else is guarded or Sync.
 unsafe impl Send for Qp {}
 
-// SAFETY: as above.
+// SAFETY: the ABI's struct is written before it is shared, its `state` later only under the send
+// queue's lock; everything else is guarded or Sync.
 unsafe impl Sync for Qp {}
 
 /// The send queue of a queue pair, under its lock.
@@ -599,7 +604,8 @@ pub(crate) struct Sq {
     pub(crate) draining: bool,
     /// Present on a distant device, once something was posted.
     pub(crate) transit_times: Option<Box<Times>>,
-    /// What is known of the accesses that the requester's `ending` waits for, if it has to wait.
+    /// The accesses that the requester's `ending` waits for, as far as they are known, if it has to
+    /// wait.
     pub(crate) settling: Option<Box<Settling>>,
     /// The attributes as they were set, for `ibv_query_qp`.
     pub(crate) attr: ibv_qp_attr,
@@ -610,12 +616,12 @@ pub(crate) struct Sq {
 pub(crate) struct Settling {
     pub(crate) ending: Ending,
     pub(crate) insiders: Option<Insiders>,
-    /// How often they were looked at.
+    /// Number of times that they were looked at.
     pub(crate) looks: u32,
 }
 
-/// Where the pieces of a request's buffers are put together. It stays in one
-/// place: half a kilobyte is too much to move for a message of 16 bytes.
+/// Room where the pieces of a request's buffers are put together. It stays in one place: half a
+/// kilobyte is too much to move for a message of 16 bytes.
 pub(crate) struct Scratch {
     /// The requester's.
     pub(crate) local: SpanBuf,
@@ -642,7 +648,7 @@ pub(crate) struct Responder {
     pub(crate) access: u32,
     pub(crate) min_rnr_timer: u8,
     pub(crate) max_dest_rd_atomic: u8,
-    /// Of datagrams: the key that they have to carry.
+    /// The Q_Key that datagrams have to carry.
     pub(crate) qkey: u32,
     /// Changes whenever the queue pair is connected anew.
     pub(crate) generation: u32,

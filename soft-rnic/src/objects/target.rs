@@ -35,7 +35,7 @@ const NO_QUEUES: ibv_qp_cap = ibv_qp_cap {
     max_inline_data: 0,
 };
 
-/// What a queue pair, or a handle, is made from.
+/// Parts that a queue pair, or a handle, is made from.
 fn parts(
     context: &Arc<Context>,
     xrcd: &Arc<Xrcd>,
@@ -64,7 +64,8 @@ fn parts(
     })
 }
 
-/// Creates a queue pair in a domain, and its first handle, through a context that shares the domain.
+/// Creates a queue pair in a domain, and its first handle, through a context that shares the
+/// domain.
 pub(crate) fn create(
     context: &Arc<Context>,
     xrcd: &Arc<Xrcd>,
@@ -105,7 +106,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
         context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if attr.comp_mask & !(NEEDED | CONTEXT) != 0 {
             return Err(errno::EOPNOTSUPP);
@@ -114,7 +115,7 @@ pub(crate) unsafe extern "C" fn open_qp(
         if attr.comp_mask & NEEDED != NEEDED || !is_target {
             return Err(errno::EINVAL);
         }
-        // SAFETY: as above.
+        // SAFETY: `attr.xrcd` is NULL or a live XRC domain of ours, as `ibv_open_qp` asks.
         let xrcd = unsafe { Xrcd::from_abi(attr.xrcd) }?;
         if !xrcd.context().shares(&context) {
             return Err(errno::EINVAL);
@@ -163,7 +164,7 @@ impl Target {
 }
 
 impl Qp {
-    /// What a handle stands for; any other queue pair is its own.
+    /// The queue pair that a handle stands for; any other queue pair is its own.
     pub(crate) fn real(self: &Arc<Qp>) -> &Arc<Qp> {
         self.target.as_ref().and_then(|target| target.opened.as_ref()).unwrap_or(self)
     }

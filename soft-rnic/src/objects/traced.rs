@@ -1,5 +1,5 @@
-//! What a queue pair tells of itself, if its process is traced; and what strikes its requests, if
-//! the process is to meet faults.
+//! Reports of a queue pair about itself, if its process is traced; and the faults that strike its
+//! requests, if the process is to meet some.
 
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ impl Parts {
         tracer.pair(&shape, self.srq.as_ref().and_then(|srq| srq.trace.clone()))
     }
 
-    /// What strikes the requests of the queue pair that is made from this. A handle posts none.
+    /// Faults that strike the requests of the queue pair that is made from this. A handle posts
+    /// none.
     pub(crate) fn faults(&self) -> Option<Box<Mutex<QueueFaults>>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let injector = self.pd.context.injector.as_ref().filter(|_| !is_handle)?;
@@ -57,8 +58,8 @@ impl Qp {
         }
     }
 
-    /// Traces that packets of the oldest request are to be sent again, if that is so since `before`. The send
-    /// queue's lock is held.
+    /// Traces that packets of the oldest request are to be sent again, if that is so since
+    /// `before`. The send queue's lock is held.
     pub(crate) fn trace_retries(&self, sq: &mut Sq, before: Counts) {
         let (Some(trace), Some(WireSq::Reliable(wire))) = (self.trace(), sq.wire.as_deref_mut())
         else {

@@ -1,4 +1,5 @@
-//! How many objects use one that several structs may stand for, and whether that has ended.
+//! Count of the users of an object that several structs may stand for, and whether the object has
+//! ended.
 //!
 //! What uses an object [joins](Users::join) before it is made, and the object [ends](Users::end)
 //! only without users. Both are one exchange of the same word, so that no user comes after the end,

@@ -84,18 +84,18 @@ impl Op {
         }
     }
 
-    /// Whether it brings back what was there.
+    /// Reports whether it brings back what was there.
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Op::CompareSwap | Op::FetchAdd)
     }
 
-    /// Whether it accesses one aligned word of 8 bytes, at once.
+    /// Reports whether it accesses one aligned word of 8 bytes, at once.
     #[inline(always)]
     pub(crate) fn is_word(self) -> bool {
         matches!(self, Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite)
     }
 
-    /// What an operation on a peer's memory needs to be permitted there.
+    /// The access that an operation on a peer's memory needs there.
     #[inline(always)]
     pub(crate) fn remote_access(self) -> u32 {
         match self {
@@ -106,7 +106,7 @@ impl Op {
         }
     }
 
-    /// Whether nothing of it goes to the peer.
+    /// Reports whether nothing of it goes to the peer.
     #[inline(always)]
     pub(crate) fn is_local(self) -> bool {
         matches!(self, Op::BindMw | Op::LocalInv)
@@ -141,14 +141,14 @@ pub(crate) struct Wqe {
     /// It is done already: in a simulation it has overtaken reads; at a distance its answer
     /// is on its way.
     pub(crate) ahead: bool,
-    /// Of a SEND: it invalidates the key in `imm` at the receiver.
+    /// For a SEND: it invalidates the key in `imm` at the receiver.
     pub(crate) invalidates: bool,
-    /// Of a bind: what the window permits.
+    /// For a bind: the accesses that the window permits.
     pub(crate) access: u8,
 }
 
 impl Wqe {
-    /// What a request says that was admitted.
+    /// Takes over the fields of a request that was admitted.
     ///
     /// # Safety
     /// `wr` is valid for its opcode.
@@ -204,8 +204,8 @@ impl Wqe {
         }
     }
 
-    /// What a plain SEND says ([`plain`]): [`new`](Self::new) reads more, and costs 13
-    /// instructions of 805.
+    /// Takes over the fields of a plain SEND ([`plain`]): [`new`](Self::new) reads more, and costs
+    /// 13 instructions of 805.
     #[inline(always)]
     pub(crate) fn plain(wr: &ibv_send_wr, sig_all: bool, position: u32) -> Wqe {
         let flag = |f: ibv_send_flags| wr.send_flags & f.0 != 0;
@@ -228,7 +228,7 @@ impl Wqe {
         }
     }
 
-    /// Whether it uses up a receive request of the peer.
+    /// Reports whether it uses up a receive request of the peer.
     pub(crate) fn takes_receive(&self) -> bool {
         self.op == Op::Send || self.imm.is_some()
     }
@@ -258,11 +258,12 @@ pub(crate) unsafe fn plain(request: &ibv_send_wr) -> Option<&ibv_sge> {
 
 /// A request and its gather (or landing) list.
 pub(crate) struct Request<'a> {
-    /// Where it lies: what has just been written in small pieces is read in the same, or the
-    /// processor waits until all stores before it are done, those to another's rings, too.
+    /// Reference to the request where it lies: what has just been written in small pieces is read
+    /// in the same, or the processor waits until all stores before it are done, those to another's
+    /// rings, too.
     pub(crate) wqe: &'a Wqe,
     pub(crate) sges: &'a [ibv_sge],
-    /// Where a datagram goes, or the shared receive queue that a request over XRC names.
+    /// Destination of a datagram, or the shared receive queue that a request over XRC names.
     pub(crate) to: Option<&'a Address>,
 }
 

@@ -31,7 +31,7 @@ impl Xrcd {
     /// # Safety
     /// `xrcd` is NULL or a live XRC domain of ours.
     pub(crate) unsafe fn from_abi<'a>(xrcd: *mut ibv_xrcd) -> Result<InArc<'a, Xrcd>, Errno> {
-        // SAFETY: the caller's promise; every one lives in an Arc.
+        // SAFETY: `xrcd` is NULL or live (see # Safety), and every one lives in an `Arc`.
         unsafe { InArc::new(xrcd.cast::<Xrcd>()) }.ok_or(errno::EINVAL)
     }
 
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
         context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
         alloc::headroom()?;
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if attr.comp_mask & !(FD | OFLAGS) != 0 {
             return Err(errno::EOPNOTSUPP);

@@ -46,8 +46,9 @@ pub(crate) unsafe extern "C" fn get_async_event(
     }))
 }
 
-/// `ibv_get_async_event` without its wait: [`WAITS`](crate::WAITS) if the caller is to wait for input of the descriptor
-/// that is written to `fd`, and to call it again then. It is no cancellation point.
+/// `ibv_get_async_event` without its wait: [`WAITS`](crate::WAITS) if the caller is to wait for
+/// input of the descriptor that is written to `fd`, and to call it again then. It is no
+/// cancellation point.
 ///
 /// # Safety
 /// `context` is NULL or open; `event` is NULL or writable, and `fd` is writable.
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn try_get_async_event(
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
     let mut waits = false;
-    // SAFETY: the caller's promise.
+    // SAFETY: `context` is NULL or open (see # Safety).
     let result = unsafe { asked(context, event) }.and_then(|context| {
         match context.events.try_take(got) {
             // SAFETY: the caller's place for one event.
@@ -83,7 +84,7 @@ unsafe fn asked<'a>(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> Result<InArc<'a, Context>, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `context` is NULL or open (see # Safety).
     let context = unsafe { Context::from_abi(context) }?;
     if event.is_null() { Err(errno::EINVAL) } else { Ok(context) }
 }
@@ -128,7 +129,7 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     }
 }
 
-/// Whether an event is the port's, or the whole device's.
+/// Reports whether an event is the port's, or the whole device's.
 fn is_of_port(event: ibv_event_type) -> bool {
     use ibv_event_type as E;
     matches!(

@@ -27,10 +27,10 @@ pub(crate) unsafe extern "C" fn bind_mw(
 /// # Safety
 /// The pointers are NULL or live objects of ours, and of the caller.
 unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mw` and `bind` are NULL, or live and the caller's (see # Safety).
     let (object, bind) = unsafe { (Mw::from_abi(mw)?, bind.as_ref().ok_or(errno::EINVAL)?) };
     let bind_info = bind.bind_info;
-    // SAFETY: as above.
+    // SAFETY: `bind_info.mr` is NULL, or a live region of ours (see # Safety).
     unsafe { check(object, &bind_info) }?;
     let rkey = object.new_key().ok_or(errno::EINVAL)?;
     // SAFETY: zero is a valid value of every field.
@@ -38,13 +38,13 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) ->
     (wr.wr_id, wr.send_flags) = (bind.wr_id, bind.send_flags);
     wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
     wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info };
-    // SAFETY: the caller's promise; the request is this one.
+    // SAFETY: `qp` is NULL or live (see # Safety); the list is `wr`, with a live window.
     unsafe { post::send(qp, &mut wr, &mut core::ptr::null_mut()) }?;
     object.set_key(rkey);
     Ok(())
 }
 
-/// What rxe's library checks before anything is posted.
+/// Makes the checks of rxe's library, before anything is posted.
 ///
 /// # Safety
 /// The region is NULL or one of ours.
@@ -52,7 +52,7 @@ unsafe fn check(mw: &Mw, info: &ibv_mw_bind_info) -> Result<(), Errno> {
     if mw.is_type_2 || info.mw_access_flags & ZERO_BASED != 0 {
         return Err(errno::EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `info.mr` is NULL or a region of ours (see # Safety).
     let Some(mr) = (unsafe { info.mr.as_ref() }) else {
         return if info.addr == 0 && info.length == 0 { Ok(()) } else { Err(errno::EINVAL) };
     };

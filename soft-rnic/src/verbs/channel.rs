@@ -23,7 +23,7 @@ impl Channel {
     pub(crate) unsafe fn from_abi<'a>(
         channel: *mut ibv_comp_channel,
     ) -> Result<Option<InArc<'a, Channel>>, Errno> {
-        // SAFETY: the caller's promise; every channel lives in an Arc.
+        // SAFETY: `channel` is NULL or live (see # Safety), and every channel lives in an `Arc`.
         Ok(unsafe { InArc::new(channel.cast::<Channel>()) })
     }
 
@@ -94,8 +94,9 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     }))
 }
 
-/// `ibv_get_cq_event` without its wait: [`WAITS`](crate::WAITS) if the caller is to wait for input of the descriptor
-/// that is written to `fd`, and to call it again then. It is no cancellation point.
+/// `ibv_get_cq_event` without its wait: [`WAITS`](crate::WAITS) if the caller is to wait for input
+/// of the descriptor that is written to `fd`, and to call it again then. It is no cancellation
+/// point.
 ///
 /// # Safety
 /// `channel` is NULL or alive; `cq` and `cq_context` are NULL or writable, and `fd` is writable.
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn try_get_cq_event(
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
     let mut waits = false;
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` is NULL or alive (see # Safety).
     let result = unsafe { asked(channel, cq, cq_context) }.and_then(|channel| {
         let take = || channel.events.try_take(|cq| cq.channel_acks.got());
         let event = take().or_else(|| {
@@ -139,7 +140,7 @@ unsafe fn asked<'a>(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> Result<InArc<'a, Channel>, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` is NULL or a live channel of ours (see # Safety).
     let channel = unsafe { Channel::from_abi(channel) }?;
     let channel = channel.filter(|_| !cq.is_null() && !cq_context.is_null());
     let channel = channel.ok_or(errno::EINVAL)?;
@@ -153,7 +154,7 @@ unsafe fn asked<'a>(
 /// `cq` and `cq_context` are writable.
 unsafe fn write_event(event: &Arc<Cq>, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) {
     let abi = event.as_abi();
-    // SAFETY: the caller's promise; the queue is alive.
+    // SAFETY: `cq` and `cq_context` are writable (see # Safety); `event` keeps the queue alive.
     unsafe {
         cq.write(abi);
         cq_context.write((*abi).cq_context);

@@ -108,13 +108,13 @@ impl Context {
     }
 }
 
-/// Of a command descriptor's file.
+/// Seals of a command descriptor's file.
 pub(super) const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
-/// What a context has as its command descriptor. Nothing goes through it; programs duplicate it,
-/// and import the device by the duplicate. It is a sealed memory file, and says which context it is of:
-/// the device, the process, and how many were opened before.
+/// Makes the file of a context's command descriptor. Nothing goes through it; programs duplicate
+/// it, and import the device by the duplicate. It is a sealed memory file, and says which context
+/// it is of: the device, the process, and how many were opened before.
 fn command_file(device: &str) -> Result<OwnedFd, Errno> {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     // Relaxed: a number that guards no memory.
@@ -127,7 +127,7 @@ fn command_file(device: &str) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// What identifies the file of a descriptor.
+/// Identity of the file of a descriptor: its filesystem, and its inode there.
 pub(super) fn file_id(file: impl AsFd) -> Result<FileId, Errno> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -168,7 +168,7 @@ pub(crate) unsafe extern "C" fn query_device(
 ) -> c_int {
     // SAFETY: NULL, or a context of ours and a struct to fill.
     errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's struct to fill.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
         *attr = attributes(&context.device);
         Ok(())
@@ -196,7 +196,7 @@ unsafe extern "C" fn query_device_ex(
 ) -> c_int {
     // SAFETY: NULL, or a context of ours and the caller's structs.
     errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // SAFETY: as above.
+        // SAFETY: `input` is NULL, or the caller's struct.
         let asks_more = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
         if attr.is_null() || asks_more || attr_size < size_of::<ibv_device_attr>() {
             return Err(errno::EINVAL);

@@ -43,7 +43,7 @@ pub(super) unsafe fn create(
     extended: Option<Extended>,
 ) -> Result<*mut ibv_cq, Errno> {
     errno::memory()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the channel is NULL or a live one of ours (see # Safety).
     let channel = unsafe { Channel::from_abi(user.1) }?;
     let len = ring_len(&context.device, cqe)?;
     let foreign = channel.as_ref().is_some_and(|c| !c.context.shares(context));
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
     num_entries: c_int,
     wc: *mut ibv_wc,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ibv_poll_cq` asks for a live `cq`, and a `wc` with room for `num_entries`.
     errno::count(unsafe { poll(cq, num_entries, wc) })
 }
 
@@ -157,7 +157,7 @@ unsafe fn poll(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> Result<u
 /// `wc` has room for `num_entries`.
 #[cold]
 unsafe fn poll_other(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<u32, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `wc` has room for `num_entries` (see # Safety).
     let n = unsafe { take(cq, num_entries, wc) }?;
     if cq.has_times() {
         for i in 0..n as usize {
@@ -187,7 +187,7 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: u32, wc: *mut ibv_wc) -> Result<
     if !cq.has_entry() {
         crate::fabric::process::peer_processes::look_around(device);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `wc` has room for `num_entries` (see # Safety).
     let n = unsafe { cq.poll(wc, num_entries) };
     if cq.trace.is_some() || cq.check.is_some() {
         // SAFETY: `n` completions were written there.
@@ -224,7 +224,7 @@ unsafe fn small_receives(wc: *const ibv_wc, n: u32) -> u32 {
 /// `wc` has `n` completions, as words.
 unsafe fn watch_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
     for i in 0..n as usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < n`, and `wc` has `n` completions (see # Safety).
         let words = unsafe { wc.add(i).cast::<[u64; 6]>().read_unaligned() };
         if let Some(trace) = &cq.trace {
             trace.polled(&words);

@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 ) -> *mut ibv_cq_ex {
     // SAFETY: NULL, or a context of ours and the caller's attributes.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         let flags = if attr.comp_mask & MASK_FLAGS != 0 { attr.flags } else { 0 };
         if attr.comp_mask & !MASK != 0 || attr.wc_flags & !FIELDS != 0 || flags & !FLAGS != 0 {
@@ -46,7 +46,8 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         }
         let domain = match attr.comp_mask & MASK_PD {
             0 => None,
-            // SAFETY: as above.
+            // SAFETY: `attr.parent_domain` is NULL or a live domain of ours, as `ibv_create_cq_ex`
+            // asks.
             _ => Some(unsafe { parent_from_abi(&context, attr.parent_domain) }?),
         };
         let extended = Extended {
@@ -144,7 +145,7 @@ unsafe fn take(cq: *mut ibv_cq_ex, object: &Cq, entry: &mut [u64; 6]) -> Result<
 /// # Safety
 /// `cq` is NULL or a live completion queue of ours.
 unsafe fn extended<'a>(cq: *mut ibv_cq_ex) -> Option<(&'a Cq, &'a Extended)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `cq` is NULL or a live completion queue of ours (see # Safety).
     let object = unsafe { Cq::from_abi(cq.cast()) }.ok()?.object();
     Some((object, object.extended.as_ref()?))
 }
@@ -154,7 +155,8 @@ unsafe fn extended<'a>(cq: *mut ibv_cq_ex) -> Option<(&'a Cq, &'a Extended)> {
 /// # Safety
 /// `cq` is NULL, or a live completion queue of ours that the calling thread polls.
 unsafe fn word(cq: *mut ibv_cq_ex, i: usize) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `cq` is NULL, or a live queue of ours that this thread polls, so that it took `entry`
+    // (see # Safety).
     let entry = unsafe { extended(cq).and_then(|(_, extended)| extended.entry.resume()) };
     entry.map(ManuallyDrop::new).map_or(0, |entry| entry[i])
 }
@@ -215,7 +217,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
     const MODERATE: u32 = ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0;
     // SAFETY: NULL, or a queue of ours and the caller's attributes.
     errno::code(unsafe { Cq::from_abi(cq) }.and_then(|cq| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         match attr.attr_mask {
             0 => Err(errno::EINVAL),

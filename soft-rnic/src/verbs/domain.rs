@@ -27,7 +27,7 @@ use crate::objects::state::{Context, Parent, Pd, Td};
 use crate::{errno, limits};
 
 const ALLOCATORS: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0;
-/// What allocators are called with.
+/// Flag of the pointer that allocators are called with.
 const PD_CONTEXT: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
 
 impl Td {
@@ -36,7 +36,7 @@ impl Td {
     /// # Safety
     /// `td` is NULL or a live thread domain of ours.
     unsafe fn from_abi<'a>(td: *mut ibv_td) -> Option<InArc<'a, Td>> {
-        // SAFETY: the caller's promise; every one lives in an Arc.
+        // SAFETY: `td` is NULL or live (see # Safety), and every one lives in an `Arc`.
         unsafe { InArc::new(td.cast::<Td>()) }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     // SAFETY: NULL, or a context of ours and the caller's attributes.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         if unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?.comp_mask != 0 {
             return Err(errno::EOPNOTSUPP);
         }
@@ -81,13 +81,13 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         if attr.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
             return Err(errno::EOPNOTSUPP);
         }
         let allocators = allocators(attr)?;
-        // SAFETY: as above.
+        // SAFETY: `attr.pd` and `attr.td` are NULL or live domains of ours, as the verb asks.
         let (pd, td) = unsafe { (Pd::from_abi(attr.pd)?, Td::from_abi(attr.td)) };
         let is_foreign = td.as_ref().is_some_and(|td| !td.context.shares(&context));
         if is_foreign || !pd.context.shares(&context) {
@@ -131,7 +131,7 @@ fn parent(parent: Parent) -> Result<*mut ibv_pd, Errno> {
 /// # Safety
 /// `pd` is NULL or a live domain of ours.
 pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Result<Arc<Pd>, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pd` is NULL or a live domain of ours (see # Safety).
     let object = unsafe { Pd::from_abi(pd) }?;
     let is_parent = object.parent.is_some() && object.context.shares(context);
     is_parent.then(|| object.keep()).ok_or(errno::EINVAL)
@@ -142,7 +142,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Pd::named(pd) }.and_then(|object| {
         let Some(Parent { pd: child, td, .. }) = &object.parent else {
-            // SAFETY: as above.
+            // SAFETY: the caller gives `pd` back, and uses the struct no more.
             return unsafe { mr::dealloc(&object) };
         };
         object.users.end().inspect_err(|error| object.check_in_use(*error))?;

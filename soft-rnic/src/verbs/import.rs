@@ -2,9 +2,10 @@
 //!
 //! As in the kernel, a duplicate of a context's command descriptor stands for what was made of the
 //! context. An imported context shares all objects: what was made of one can be used with the
-//! other. It has a descriptor of events of its own, where each event of the port comes as well. An object is destroyed through one of its structs, and the others
-//! are given back (`unimport`), which destroys nothing; so can the one be that it was made with.
-//! These are functions of the library, and not of a context.
+//! other. It has a descriptor of events of its own, where each event of the port comes as well. An
+//! object is destroyed through one of its structs, and the others are given back (`unimport`),
+//! which destroys nothing; so can the one be that it was made with. These are functions of the
+//! library, and not of a context.
 
 use core::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -32,7 +33,7 @@ use super::context::{SEALS, file_id, give};
 /// # Safety
 /// If it succeeds, `cmd_fd` is the context's to close.
 pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
-    // SAFETY: the caller's promise.
+    // SAFETY: `cmd_fd` is the context's to close, if this succeeds (see # Safety).
     errno::pointer(unsafe { import(cmd_fd) }.map(give))
 }
 
@@ -51,7 +52,8 @@ unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, Errno> {
     let command = match Command::is_in_use(cmd_fd, &handles) {
         // It is no duplicate: the context that has it closes it.
         true => fcntl_dupfd_cloexec(named, 0)?,
-        // SAFETY: the caller's promise; nothing fails from here on.
+        // SAFETY: nothing fails from here on, so that `cmd_fd` is the context's to close (see
+        // # Safety).
         false => unsafe { OwnedFd::from_raw_fd(cmd_fd) },
     };
     Ok(Context::of(device, events, command, handles))
@@ -94,13 +96,13 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
     }))
 }
 
-/// `ibv_unimport_pd`: gives the struct back, and leaves the domain as it is. A parent domain has one
-/// struct only, and keeps it.
+/// `ibv_unimport_pd`: gives the struct back, and leaves the domain as it is. A parent domain has
+/// one struct only, and keeps it.
 ///
 /// # Safety
 /// `pd` is NULL or a live domain's, which the caller gives back.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pd` is NULL or a live domain's struct (see # Safety).
     if let Ok(object) = unsafe { Pd::of_struct(pd) } {
         if object.parent.is_some() {
             return;
@@ -154,7 +156,7 @@ pub unsafe extern "C" fn import_dm(context: *mut ibv_context, dm_handle: u32) ->
 /// # Safety
 /// `dm` is NULL or live memory's, which the caller gives back.
 pub unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `dm` is NULL or a struct of live memory (see # Safety).
     if let Ok(object) = unsafe { Dm::from_abi(dm) } {
         // SAFETY: takes back the reference of the struct's maker.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&object)) };

@@ -248,7 +248,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
     let mut deferred = DeferredWork::default();
     // SAFETY: NULL, or objects of ours and of the caller.
     let result = unsafe { Qp::named(qp) }.and_then(|qp| {
-        // SAFETY: as above.
+        // SAFETY: `attr` is NULL, or the caller's attributes.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
         let (real, mask) = (qp.real(), mask as u32);
         if mask & !KNOWN != 0 {

@@ -11,7 +11,7 @@ use crate::objects::address::Gid;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Qp;
 
-/// What both verbs are given.
+/// Checks and returns the arguments of both verbs.
 ///
 /// # Safety
 /// The pointers are NULL, or a live queue pair of ours and a GID of the caller's.
@@ -19,7 +19,8 @@ unsafe fn arguments<'a>(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
 ) -> Result<(InArc<'a, Qp>, Gid), Errno> {
-    // SAFETY: the caller's promise; bytes, whichever member was written.
+    // SAFETY: `qp` and `gid` are NULL, or live and the caller's (see # Safety); `raw` is bytes,
+    // whichever member was written.
     unsafe { Ok((Qp::named(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
 }
 

@@ -37,14 +37,15 @@ unsafe fn create(
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
     if attr.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
-        // SAFETY: the caller's promise.
+        // SAFETY: `context` and the pointers of `attr` are NULL or live objects of ours (see
+        // # Safety).
         return unsafe { create_target(context, attr) };
     }
     if attr.comp_mask & !(PD | SEND_OPS | FLAGS) != 0 {
         return Err(errno::EOPNOTSUPP);
     }
     let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
-    // SAFETY: the caller's promise.
+    // SAFETY: `context` and `pd` are NULL or live objects of ours (see # Safety).
     let (context, pd) = unsafe { (Context::from_abi(context)?, Pd::from_abi(pd)?) };
     if !pd.context.shares(&context) {
         return Err(errno::EINVAL);
@@ -69,7 +70,7 @@ unsafe fn create(
         // Its word goes inline.
         plain.cap.max_inline_data = plain.cap.max_inline_data.max(new_send::ATOMIC_WRITE_BYTES);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the pointers of `plain` are those of `attr`, NULL or live (see # Safety).
     let qp =
         unsafe { qp::create(&context, &pd, &mut plain, Extras { ops, blocks_own_multicast }) }?;
     if ops.is_some() {
@@ -81,8 +82,8 @@ unsafe fn create(
     Ok(qp)
 }
 
-/// Whether a queue pair with these flags does not get its own multicast messages; the errors are
-/// the kernel's.
+/// Reports whether a queue pair with these flags does not get its own multicast messages; the
+/// errors are the kernel's.
 fn blocks_own_multicast(transport: Transport, flags: u32) -> Result<bool, Errno> {
     match flags {
         0 => Ok(false),
@@ -101,7 +102,7 @@ unsafe fn create_target(
     context: *mut ibv_context,
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `context` is NULL or open (see # Safety of `create`).
     let context = unsafe { Context::from_abi(context) }?;
     context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
     if attr.comp_mask & !(PD | XRCD) != 0 {
@@ -110,7 +111,7 @@ unsafe fn create_target(
     if attr.comp_mask & XRCD == 0 {
         return Err(errno::EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `attr.xrcd` is NULL or a live XRC domain of ours (see # Safety of `create`).
     let xrcd = unsafe { Xrcd::from_abi(attr.xrcd) }?;
     if !xrcd.context().shares(&context) {
         return Err(errno::EINVAL);
@@ -128,7 +129,7 @@ unsafe fn create_target(
 /// `qp` is NULL or a live queue pair of this crate's.
 #[must_use]
 pub unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     match unsafe { Qp::from_abi(qp) } {
         Ok(object) if object.batch.is_some() => qp.cast(),
         _ => core::ptr::null_mut(),

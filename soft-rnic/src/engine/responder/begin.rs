@@ -22,7 +22,8 @@ const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);
 /// The key to be invalidated is not that of a window which is bound to this queue pair.
 const NOT_BOUND: Unfit = (Reason::ReceiveInvalidate, Reason::PeerWindow);
 
-/// Whether a queue pair takes a request of a connection, from this queue pair with this PSN.
+/// Reports whether a queue pair takes a request of a connection, from this queue pair with this
+/// PSN.
 #[inline]
 pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32) -> bool {
     // An unreliable connection takes up with any message that begins, and its
@@ -32,14 +33,14 @@ pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32)
     peer.state().receives() && this_one && responder.peer_is_here
 }
 
-/// Whether an operation on a word can be carried out there.
+/// Reports whether the target of an operation on a word is aligned for it.
 #[inline(always)]
 fn is_aligned(target: &Span<'_>) -> bool {
     target.ptr().addr().is_multiple_of(8)
 }
 
-/// Whether a queue pair with these rights, and room for so many responses, permits an
-/// operation on so many bytes of memory.
+/// Reports whether a queue pair with these rights, and room for `dest_rd_atomic` responses, permits
+/// an operation on `len` bytes of memory at `remote_addr`.
 #[inline(always)]
 pub(crate) fn permits(
     access: u32,
@@ -106,7 +107,7 @@ impl<'d> Delivery<'d, '_> {
         receives && self.responder.qkey == qkey
     }
 
-    /// Whether a receive request is posted.
+    /// Reports whether a receive request is posted.
     fn is_receive_ready(&mut self) -> bool {
         match &self.peer.srq {
             None => self.peer.rq.is_ready(&mut self.responder.consumer),
@@ -149,8 +150,8 @@ impl<'d> Delivery<'d, '_> {
         }
     }
 
-    /// Whether a message takes its receive request away. On unreliable transports one that is
-    /// too long leaves it to a shorter one, and is dropped itself (class D of the
+    /// Reports whether a message takes its receive request away. On unreliable transports one that
+    /// is too long leaves it to a shorter one, and is dropped itself (class D of the
     /// specification's responder errors). Over XRC, `xrc` is the queue of the receive request.
     #[inline(always)]
     pub(super) fn takes(

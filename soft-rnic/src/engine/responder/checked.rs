@@ -1,4 +1,5 @@
-//! What a message tells of the receive request that it takes, if the process is checked.
+//! Reports to the checker about the receive request that a message takes, if the process is
+//! checked.
 
 use crate::check::queue::Posted;
 use crate::check::report::{Kind, number};
@@ -28,8 +29,8 @@ impl Delivery<'_, '_> {
         });
     }
 
-    /// A message is going to be put into the buffers of the oldest receive request, out of `xrc` over
-    /// XRC, before it takes that. The queue's lock is held.
+    /// A message is going to be put into the buffers of the oldest receive request, out of `xrc`
+    /// over XRC, before it takes that. The queue's lock is held.
     #[cold]
     pub(super) fn check_filled(&self, xrc: Option<&Srq>) {
         let Some(check) = self.peer.check() else { return };

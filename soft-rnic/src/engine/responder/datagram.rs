@@ -10,7 +10,7 @@ pub(crate) const GRH_LEN: u32 = 40;
 
 pub(crate) type Grh = [u8; GRH_LEN as usize];
 
-/// What the header of a datagram's packet says.
+/// Addresses, traffic class and hop limit in the header of a datagram's packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     pub(crate) source: Gid,
@@ -31,7 +31,7 @@ pub(super) fn grh(message: &Message<'_>, to: &Address, source: Gid) -> Grh {
 }
 
 impl Route {
-    /// The 40 bytes in front of a payload of so many bytes.
+    /// The 40 bytes in front of a payload of `len` bytes.
     pub(crate) fn header(&self, len: u64, has_imm: bool) -> Grh {
         // UDP, base and datagram transport headers, the payload, and the checksum at the end.
         const AROUND: u32 = 8 + 12 + 8 + 4;
@@ -44,8 +44,8 @@ impl Route {
         }
     }
 
-    /// On RoCE v2 between IPv4 addresses, the header of the IPv4 packet is in the last 20 bytes, and
-    /// the first 20 mean nothing (rxe, too, leaves them zero).
+    /// On RoCE v2 between IPv4 addresses, the header of the IPv4 packet is in the last 20 bytes,
+    /// and the first 20 mean nothing (rxe, too, leaves them zero).
     fn ipv4(&self, behind: u16, source: Ipv4Addr, destination: Ipv4Addr) -> Grh {
         const IPV4: usize = 20;
         let mut header = [0; GRH_LEN as usize];

@@ -25,7 +25,7 @@ pub(crate) struct Message<'a> {
     pub(crate) on_demand: bool,
     /// The pages of on-demand memory at the destination, if this thread does not wait for them.
     pub(crate) pages: Option<&'a Pages>,
-    /// Of a datagram: where it goes, and the key that it carries.
+    /// For a datagram: its destination, and the Q_Key that it carries.
     pub(crate) to: Option<&'a (Address, u32)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Delivery<'d, 'a> {
     pub(super) data: Data,
 }
 
-/// What is to be done with the data of a message before it takes a receive request.
+/// Treatment of a message's data before it takes a receive request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Data {
     /// Nothing: they are copied afterwards.
@@ -52,7 +52,7 @@ pub(super) enum Data {
     MayBeGone,
 }
 
-/// What a request that may go on has found.
+/// Result of the checks of a request that may go on.
 pub(super) struct Begun<'d> {
     /// The receive request that was taken.
     pub(super) wr_id: Option<u64>,
@@ -60,7 +60,7 @@ pub(super) struct Begun<'d> {
     pub(super) target: Option<Span<'d>>,
 }
 
-/// Why a request may not go on.
+/// Reason why a request may not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It is not for this queue pair, or not in this state, or not in its turn.
@@ -73,8 +73,8 @@ pub(super) enum Refusal {
     Denied(Reason),
     /// Pages have to be brought first. Nothing has changed.
     Later,
-    /// The requester's own memory has gone. Nothing has changed here, but for bytes of a buffer that
-    /// the device may write to.
+    /// The requester's own memory has gone. Nothing has changed here, but for bytes of a buffer
+    /// that the device may write to.
     Lost,
 }
 
@@ -87,6 +87,6 @@ pub(super) const BUFFERS_GONE: Unfit = (Reason::LocalGone, Reason::PeerReceiveBu
 /// Says of a message that its sender has lost its data. No receive request ends so.
 pub(super) const SENDER_LOST: Unfit = (Reason::LocalGone, Reason::LocalGone);
 
-/// Says of a message that the pages of its buffers have to be brought first. No receive request ends
-/// so.
+/// Says of a message that the pages of its buffers have to be brought first. No receive request
+/// ends so.
 pub(super) const LATER: Unfit = (Reason::NoResponse, Reason::NoResponse);

@@ -1,7 +1,8 @@
-//! The copy of a request with on-demand memory at either end, and what comes of it if that has gone.
+//! The copy of a request with on-demand memory at either end, and what comes of it if that has
+//! gone.
 //!
-//! The checks bring its pages, so that what is gone is refused there, as a key that is not valid is.
-//! What is left to the copy is memory that a thread of the program unmaps at this very moment.
+//! The checks bring its pages, so that what is gone is refused there, as a key that is not valid
+//! is. What is left to the copy is memory that a thread of the program unmaps at this very moment.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub(crate) unsafe fn access(
     wqe: &Wqe,
 ) -> Result<(), Gone> {
     let here = local.0.iter().copied();
-    // SAFETY: the caller's promise.
+    // SAFETY: both sides fit the request, and programs access them atomically only (see # Safety).
     let moved = unsafe {
         match op {
             Op::Read => copy(local.0, core::iter::once(there)),
@@ -66,12 +67,12 @@ unsafe fn store(
 ) -> Result<(), Gone> {
     let mut word = wqe.compare_add;
     let here = local.iter().copied();
-    // SAFETY: the caller's promise.
+    // SAFETY: `local` fits the request (see # Safety), and `word` is a local variable.
     unsafe { copy(&[Span::of_words(core::slice::from_mut(&mut word))], here) }
         .map_err(|_| Gone::Here)?;
     // Release: a reader that sees the word sees what was written before it.
     let change = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
-    // SAFETY: as above.
+    // SAFETY: `there` is an aligned word, which programs access atomically only (see # Safety).
     unsafe {
         match may_be_gone {
             true => on_demand::exchange(there, change).map(drop).map_err(|_| Gone::There),
@@ -83,7 +84,7 @@ unsafe fn store(
     }
 }
 
-/// Which side's memory has gone.
+/// Returns the side that has lost its memory.
 fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too: bool) -> Gone {
     if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
 }
@@ -104,9 +105,9 @@ impl<'d> Delivery<'d, '_> {
         self.finish(&begun)
     }
 
-    /// The checks of a request whose own memory may have gone. What it carries or asks for is in its
-    /// place then, and only then a receive request is taken: what the requester has lost is no matter
-    /// of its peer's. Over XRC, `xrc` is the queue that the request names.
+    /// The checks of a request whose own memory may have gone. What it carries or asks for is in
+    /// its place then, and only then a receive request is taken: what the requester has lost is no
+    /// matter of its peer's. Over XRC, `xrc` is the queue that the request names.
     pub(super) fn begin_on_demand(
         &mut self,
         op: Op,

@@ -16,7 +16,8 @@ use crate::objects::wqe::{Op, Wqe};
 /// aligned. Programs access them atomically only.
 #[inline(always)]
 pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &Wqe) {
-    // SAFETY: the caller's promise; a landing place may be polled, too.
+    // SAFETY: both sides fit the request, an operand that is a word is aligned, and programs access
+    // them atomically only (see # Safety); a landing place may be polled, too.
     unsafe {
         match op {
             Op::Read => copy_spans(local, &[there], Copying::Shared),
@@ -43,13 +44,14 @@ unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
     let mut word = wqe.compare_add;
     if !local.is_empty() {
         let to = Span::of_words(core::slice::from_mut(&mut word));
-        // SAFETY: the caller's promise.
+        // SAFETY: `local` is not empty, so it may be accessed (see # Safety); `word` is a local
+        // variable.
         unsafe { copy_spans(&[to], local, Copying::Shared) };
     }
     word
 }
 
-/// What was there before an atomic operation.
+/// Carries an atomic operation out, and returns the word that was there before.
 pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     // AcqRel: an atomic synchronises all users of the word.
     let was = match wqe.op {

@@ -66,7 +66,7 @@ impl<'r, 'm> Run<'r, 'm> {
     /// Some are [`left`](Self::left).
     #[inline(always)]
     pub(crate) unsafe fn begin(&mut self, len: u32) -> Option<(u64, Span<'m>)> {
-        // SAFETY: the caller's promise.
+        // SAFETY: a receive request is left in `ring` (see # Safety).
         let (wr_id, buffer) = unsafe { self.ring.plain_front(self.consumer) }?;
         if len > buffer.length {
             return None;

@@ -32,7 +32,7 @@ impl<'d> Delivery<'d, '_> {
         }
     }
 
-    /// What to reply to a request that is refused, whatever its data are.
+    /// Reply to a request that is refused whatever its data are; none if it is not.
     pub(super) fn judge_xrc(&mut self, srqn: u32) -> Option<Reply> {
         let srq = match self.named(srqn) {
             Ok(srq) => srq,

@@ -39,7 +39,7 @@ impl<'a> CqWriter<'a> {
 }
 
 impl Filling<'_> {
-    /// How many completions can be put; none into a queue that is dead, or full.
+    /// Number of completions that can be put; none into a queue that is dead, or full.
     #[inline]
     pub(crate) fn room(&mut self, cq: &Cq) -> u32 {
         if self.producer.overrun {

@@ -4,9 +4,10 @@
 //!   armed ── a completion that it is armed for ──> held ── count reached, or period over ──> fired
 //! ```
 //!
-//! An event is armed, and fires once, as without moderation; between that it is held back until as many
-//! completions as `count` says have come, the first one of which is what it was armed for, or until the
-//! period is over that begins with that one. Of what comes while no event is armed nothing is counted.
+//! An event is armed, and fires once, as without moderation; between that it is held back until as
+//! many completions as `count` says have come, the first one of which is what it was armed for, or
+//! until the period is over that begins with that one. Of what comes while no event is armed
+//! nothing is counted.
 
 use std::sync::Arc;
 
@@ -17,15 +18,15 @@ use crate::limits;
 use crate::objects::state::{Armed, Cq, Moderation, Producer, TimedEvent};
 
 impl Moderation {
-    /// Whether each event fires at once.
+    /// Reports whether each event fires at once.
     fn is_off(&self) -> bool {
         self.count == 1 || (self.count == 0 && self.period_us == 0)
     }
 }
 
 impl Cq {
-    /// From now on events are held back; one that is held back already fires. Nothing changes if the
-    /// device cannot hold them back for so long.
+    /// From now on events are held back; one that is held back already fires. Nothing changes if
+    /// the device cannot hold them back for so long.
     pub(crate) fn moderate(self: &Arc<Cq>, count: u16, period_us: u16) -> Result<(), Errno> {
         if count > limits::MAX_CQ_COUNT || period_us > limits::MAX_CQ_PERIOD_US {
             return Err(errno::EINVAL);
@@ -41,8 +42,8 @@ impl Cq {
         Ok(())
     }
 
-    /// Completions from index `first` on have become visible: fires the event that was armed, or holds
-    /// it back.
+    /// Completions from index `first` on have become visible: fires the event that was armed, or
+    /// holds it back.
     #[cold]
     pub(super) fn notify_moderated(self: &Arc<Cq>, producer: &mut Producer, first: u32) {
         let mut moderation = self.moderation.lock();
@@ -67,7 +68,8 @@ impl Cq {
         (delay > 0).then(|| self.context.device.raise_later(event, delay))
     }
 
-    /// The queue is being destroyed: no event comes any more, although queue pairs may keep the object.
+    /// The queue is being destroyed: no event comes any more, although queue pairs may keep the
+    /// object.
     pub(crate) fn retire(&self) {
         let mut producer = self.producer.lock();
         producer.armed = Armed::No;

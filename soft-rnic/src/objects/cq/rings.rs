@@ -1,9 +1,9 @@
 //! The rings of a completion queue, and resizing it.
 //!
 //! A queue that is resized has another ring. The one that it was created with stays until the queue
-//! is destroyed, because polls look into that one without a lock; any later one is looked at under a
-//! lock only, and is freed by the resize that replaces it. So a queue has [`RINGS`] rings at most,
-//! and only polls of a queue that was resized take a lock to find that it is empty.
+//! is destroyed, because polls look into that one without a lock; any later one is looked at under
+//! a lock only, and is freed by the resize that replaces it. So a queue has [`RINGS`] rings at
+//! most, and only polls of a queue that was resized take a lock to find that it is empty.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -75,7 +75,8 @@ impl Cq {
         unsafe { resized.as_ref() }.unwrap_or(&self.first_ring)
     }
 
-    /// Whether completions are in the ring that the queue was created with, which is never freed.
+    /// Reports whether completions are in the ring that the queue was created with, which is never
+    /// freed.
     #[inline]
     pub(super) fn has_first_ring(&self) -> bool {
         // Relaxed: a look into the first ring is harmless at any time, and one that begins after a
@@ -83,7 +84,7 @@ impl Cq {
         self.resized_ring.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether the next entry is there; takes no lock, unless the queue was resized.
+    /// Reports whether the next entry is there; takes no lock, unless the queue was resized.
     #[inline]
     pub(crate) fn has_entry(&self) -> bool {
         if self.has_first_ring() { self.is_in(&self.first_ring) } else { self.has_entry_resized() }
@@ -96,7 +97,7 @@ impl Cq {
         self.is_in(unsafe { self.ring() })
     }
 
-    /// Whether the next entry is in a ring.
+    /// Reports whether the next entry is in a ring.
     #[inline]
     pub(super) fn is_in(&self, ring: &Ring) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -153,11 +154,12 @@ impl Cq {
     /// # Safety
     /// The queue is gone: it has no queue pairs, and is not polled any more.
     pub(crate) unsafe fn give_back(&self) {
-        // SAFETY: the caller's promise; nothing replaces a ring meanwhile.
+        // SAFETY: the queue is gone (see # Safety), so that no resize replaces or frees a ring
+        // meanwhile.
         let resized = unsafe { self.resized_ring.load(Ordering::Relaxed).as_ref() };
         let rings: [_; RINGS] = [Some(&self.first_ring), resized];
         for ring in rings.into_iter().flatten() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the queue is gone (see # Safety), so that no thread looks at the slots.
             unsafe { ring.slots.give_back() };
         }
     }
