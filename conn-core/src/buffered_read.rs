@@ -49,7 +49,7 @@ pub use source::{Source, WordError};
 /// The lowest bit of a word: the last one of its kind.
 const LAST: u64 = 1;
 
-/// What the receiver tells the sender: both words, as they are written.
+/// Progress that the receiver reports to the sender: both words, which one WRITE carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Words {
     /// Up to where records have been freed; the lowest bit is STOP.

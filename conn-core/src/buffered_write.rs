@@ -47,7 +47,7 @@ pub enum UpdateError {
     Head(HeadError),
     /// It has taken more immediates than were sent, or fewer than before.
     Taken {
-        /// What it says.
+        /// Count of immediates in the update.
         taken: u64,
     },
 }
@@ -107,7 +107,7 @@ pub struct Piece {
     pub len: u32,
 }
 
-/// What is to be posted: the pieces, the first one first, and then the tail.
+/// Writes to be posted: the pieces in their order, and then the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
     /// The records. There is a second piece only where plain memory ends in between, and
@@ -148,7 +148,7 @@ pub struct WriteSender {
     taken: u64,
     is_closing: bool,
     has_said: bool,
-    /// How many messages the receiver had taken when it stopped.
+    /// Messages that the receiver had taken when it stopped.
     stopped: Option<u64>,
 }
 
@@ -175,7 +175,7 @@ impl WriteSender {
         self.ring.geometry()
     }
 
-    /// Whether the tail is told by immediates.
+    /// Reports whether the tail is told by immediates.
     pub fn has_window(&self) -> bool {
         self.window.is_some()
     }
@@ -198,13 +198,13 @@ impl WriteSender {
         self.ring.tail() - self.pushed
     }
 
-    /// Whether the receiver has stopped: nothing more arrives.
+    /// Reports whether the receiver has stopped: nothing more arrives.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// How many messages the receiver had taken when it stopped. It may lie.
+    /// Messages that the receiver says it had taken when it stopped. It may lie.
     #[inline]
     pub fn taken_messages(&self) -> Option<u64> {
         self.stopped
@@ -216,7 +216,7 @@ impl WriteSender {
         self.ring.head()
     }
 
-    /// Whether goodbye was said.
+    /// Reports whether the goodbye was posted.
     #[inline]
     pub fn has_said_goodbye(&self) -> bool {
         self.has_said
@@ -248,8 +248,9 @@ impl WriteSender {
         self.is_closing = true;
     }
 
-    /// What is to be posted now, if anything: all that has gathered. `None` also while the
-    /// receiver has no receive for an immediate.
+    /// Returns the push to be posted now: all that has gathered, and the goodbye if it is due.
+    /// `None` if there is neither, or while the receiver has no receive for an immediate; the
+    /// goodbye has a receive of its own.
     #[inline]
     pub fn push(&self) -> Option<Push> {
         let tail = self.ring.tail();
@@ -262,7 +263,7 @@ impl WriteSender {
         Some(Push { pieces, tail: AdvertisedCursor { position: tail, is_last: says_goodbye } })
     }
 
-    /// Whether the receiver has a receive for an immediate, if it needs one.
+    /// Reports whether the receiver has a receive for an immediate, or needs none.
     #[inline]
     pub fn may_push(&self) -> bool {
         self.window.is_none_or(|window| self.immediates - self.taken < u64::from(window))
@@ -277,7 +278,7 @@ impl WriteSender {
         [piece(geometry.offset(self.pushed), first), piece(0, len - first)]
     }
 
-    /// What [`push`](Self::push) gave was posted.
+    /// Marks a push that [`push`](Self::push) returned as posted.
     #[inline]
     pub fn mark_pushed(&mut self, push: &Push) {
         debug_assert!(self.pushed <= push.tail.position && push.tail.position <= self.ring.tail());
@@ -286,8 +287,9 @@ impl WriteSender {
         self.has_said |= push.tail.is_last;
     }
 
-    /// What lies in the control block: the word of the head, and the count of immediates; with
-    /// the last head, the count of messages. Returns whether anything is new; nothing is, once the receiver has stopped.
+    /// Takes the words of the control block: the head, and the count of immediates; with the last
+    /// head, the count of messages. Returns whether anything is new; nothing is, once the receiver
+    /// has stopped.
     ///
     /// # Errors
     /// [`UpdateError`]: the connection is to be closed. Nothing has changed.
@@ -313,7 +315,7 @@ impl WriteSender {
     }
 }
 
-/// What goes to the sender in one write: two words, one behind the other.
+/// An update for the sender, in one write: two adjacent words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The head; the last one says STOP.
@@ -350,13 +352,13 @@ pub struct WriteReceiver {
     immediates: u64,
     told_taken: u64,
     said_goodbye: bool,
-    /// How many messages were taken when it stopped.
+    /// Messages that were taken when it stopped.
     stopping: Option<u64>,
     /// STOP was written to the sender; nothing follows it.
     has_told_stop: bool,
 }
 
-/// What arrives.
+/// Arrivals.
 impl WriteReceiver {
     /// The receiver of an empty ring. Freed bytes are told when `head_threshold` of them
     /// have gathered, or when the sender might be waiting. If the tail is told by immediates,
@@ -455,14 +457,14 @@ impl WriteReceiver {
 
 /// Handing out, freeing, telling.
 impl WriteReceiver {
-    /// Where the next header lies, as [`Consumer::next_header`].
+    /// Returns the offset of the next header, as [`Consumer::next_header`].
     #[inline]
     pub fn next_header(&self) -> Option<u64> {
         self.ring.next_header()
     }
 
-    /// Whether what comes next lies [inline](inline_record) with the tail, and maybe not in the
-    /// ring yet.
+    /// Reports whether the next record lies [inline](inline_record) with the tail, and may not be
+    /// in the ring yet.
     #[inline]
     pub fn is_inline(&self) -> bool {
         let read = self.ring.read_pointer();
@@ -509,13 +511,13 @@ impl WriteReceiver {
         self.ring.on_freed(head);
     }
 
-    /// Whether the sender has said goodbye, and all was handed out.
+    /// Reports whether the sender has said goodbye, and everything was handed out.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.said_goodbye && self.ring.read_pointer() == self.ring.tail()
     }
 
-    /// Whether the sender has said goodbye: it needs no more updates.
+    /// Reports whether the sender has said goodbye: it needs no more updates.
     #[inline]
     pub fn has_heard_goodbye(&self) -> bool {
         self.said_goodbye

@@ -41,7 +41,7 @@ const RETURN: u32 = 0b1011 << 28;
 /// The bits that tell LOAN and RETURN from each other and from codes.
 const KIND: u32 = 0b1111 << 28;
 
-/// How many messages a receiver has taken, as a STOP carries it: the low 30 bits.
+/// Count of the messages that a receiver has taken, as a STOP carries it: the low 30 bits.
 ///
 /// ```
 /// use conn_core::control::Taken;
@@ -59,8 +59,8 @@ impl Taken {
         Self(count as u32 & TAKEN_MASK)
     }
 
-    /// How many of `sent` messages were not taken, modulo 2^30. A receiver holds fewer than
-    /// that, so a count beyond `sent` gives a number that no honest receiver causes.
+    /// Returns the number of the `sent` messages that were not taken, modulo 2^30. A receiver holds
+    /// fewer than that, so a count beyond `sent` gives a number that no honest receiver causes.
     #[inline]
     pub const fn missing_of(self, sent: u64) -> u32 {
         (sent as u32).wrapping_sub(self.0) & TAKEN_MASK

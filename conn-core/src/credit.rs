@@ -60,7 +60,7 @@ impl CreditWire {
         self.0
     }
 
-    /// How far this lies beyond `position`, modulo 2^31.
+    /// Returns the distance from `position` to this position, modulo 2^31.
     #[inline]
     const fn beyond(self, position: u64) -> u32 {
         self.0.wrapping_sub(position as u32) & WIRE_MASK

@@ -77,7 +77,7 @@ pub use terms::{AckMode, SignalAt, TERMS_LEN, Terms, TermsError};
 /// The largest window of either end, in messages.
 pub const MAX_WINDOW: u32 = 16_384;
 
-/// Which of `window` places is that of a message.
+/// Returns the index of a message's place, which is less than `window`.
 const fn place(number: u64, window: u32) -> u32 {
     // A division is dear beside all else that a message costs, and windows are powers of two
     // mostly.

@@ -55,8 +55,8 @@ pub const IMM_GOODBYE: u32 = 1;
 /// Buffers begin at cache lines.
 const LINE: u64 = 64;
 
-/// Where the stop lies in a sender's memory of so many `slots`: words as a slot has them, how
-/// many messages the receiver has taken and [`STOPPED`].
+/// Offset of the stop in a sender's memory with `slots` slots. The stop has words as a slot has
+/// them: the number of messages that the receiver has taken, and [`STOPPED`].
 pub const fn stop_at(slots: u32) -> u64 {
     slots as u64 * SLOT_BYTES
 }
@@ -71,7 +71,7 @@ pub const STOPPED: u64 = 1;
 /// The second word of a goodbye that was written; the first one counts the messages.
 pub const GOODBYE: u64 = 1;
 
-/// How the receiver finds a message. The receiver chooses.
+/// Method by which the receiver finds a message. The receiver chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Detection {
@@ -153,7 +153,7 @@ impl Layout {
         Ok(Self { buffers, max_message })
     }
 
-    /// How many buffers there are.
+    /// Number of buffers.
     pub const fn buffers(&self) -> u32 {
         self.buffers
     }
@@ -173,18 +173,19 @@ impl Layout {
         self.goodbye_at() + LINE
     }
 
-    /// Where the trailer of a buffer lies: at its end.
+    /// Offset of a buffer's trailer, which lies at the end of the buffer.
     pub const fn trailer_at(&self, buffer: u32) -> u64 {
         (buffer as u64 + 1) * self.stride() - TRAILER_BYTES
     }
 
-    /// Where a message of `len` bytes lies in its buffer: in whole words in front of the trailer.
+    /// Offset of a message of `len` bytes, which lies in its buffer in whole words in front of the
+    /// trailer.
     pub const fn payload_at(&self, buffer: u32, len: u32) -> u64 {
         self.trailer_at(buffer) - padded(len)
     }
 
-    /// Where the goodbye lies: words as a trailer has them, how many messages there were and
-    /// [`GOODBYE`].
+    /// Offset of the goodbye. It has words as a trailer has them: the number of messages that there
+    /// were, and [`GOODBYE`].
     pub const fn goodbye_at(&self) -> u64 {
         self.buffers as u64 * self.stride()
     }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 /// A machine together with its oracle.
 pub trait Pair: Clone {
-    /// What can happen to the machine.
+    /// An operation on the machine.
     type Op: Copy + Debug;
 
     /// Lets `op` happen to both, and panics when they differ, when an invariant is

@@ -93,7 +93,7 @@ const ACCEPT: u8 = 2;
 const REFUSE: u8 = 3;
 const READY: u8 = 4;
 
-/// Which connection is to be set up. Unknown ones are decoded, so that they can be
+/// Protocol of the connection that is to be set up. Unknown ones are decoded, so that they can be
 /// refused by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolId(pub u8);
@@ -165,7 +165,7 @@ impl Mtu {
     }
 }
 
-/// How an end uses the connection, one bit each. Unknown bits are decoded, so that
+/// Options of an end for the use of the connection, one bit each. Unknown bits are decoded, so that
 /// they can be refused by name.
 ///
 /// ```
@@ -195,7 +195,7 @@ impl Options {
         Self(self.0 | more.0)
     }
 
-    /// Whether all of `options` are among these.
+    /// Reports whether all of `options` are among these.
     pub const fn contains(self, options: Self) -> bool {
         self.0 & options.0 == options.0
     }
@@ -222,12 +222,12 @@ pub struct Endpoint {
     pub max_message: u32,
 }
 
-/// What an end offers, in Hello and Accept.
+/// Parameters that an end offers, in Hello and Accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters<'a> {
     /// The connection.
     pub protocol: ProtocolId,
-    /// How this end uses it.
+    /// Options of this end.
     pub options: Options,
     /// This end of the direction initiator → acceptor, if that exists.
     pub initiator_to_acceptor: Option<Endpoint>,
@@ -251,8 +251,8 @@ impl Parameters<'_> {
             | (self.acceptor_to_initiator.is_some() as u8) << 1
     }
 
-    /// Whether `other` has the same directions. An Accept that has not does not fit
-    /// its Hello.
+    /// Reports whether `other` has the same directions. An Accept with other ones does not fit its
+    /// Hello.
     ///
     /// ```
     /// # use conn_core::handshake::*;
@@ -269,8 +269,8 @@ impl Parameters<'_> {
     }
 }
 
-/// Why a connection was refused. Unknown reasons are decoded, so that their text can
-/// be shown.
+/// Reason why a connection was refused. Unknown reasons are decoded, so that their text can be
+/// shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reason(pub u16);
 

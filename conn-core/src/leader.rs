@@ -24,7 +24,7 @@ mod tests;
 
 use crate::sync::is_mutant;
 
-/// Which events a thread waits for.
+/// Events that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
     /// Those for one object, by its number.
@@ -83,7 +83,7 @@ impl<S: AsRef<[Seat]> + AsMut<[Seat]>> Followers<S> {
         Some(seat)
     }
 
-    /// Whether the thread of a seat leads.
+    /// Reports whether the thread of a seat leads.
     #[must_use]
     pub fn leads(&self, seat: u32) -> bool {
         self.leader == Some(seat)

@@ -41,15 +41,15 @@
 //!
 //! # How much each member gets
 //!
-//! Loans go out in the order of WANTs, so between two loans to one sender every sender
-//! that waits gets one. A member's first loan has [`FIRST_LOAN`] credits; it doubles when
-//! it was used up and halves when some of it came back. All loans together take at most three
-//! quarters of what can be lent. One loan takes at most half of what silent loans leave of that
-//! (but [`FIRST_LOAN`] if that half is less), so that two senders can have credits at a time; when the next one does not fit, its sender waits for the
-//! others to be used up. A loan that is older than a tick and still not used up is recalled; as long as its
-//! sender does not answer, it is *silent*: no other sender waits for it. Held messages of a
-//! sender that waits itself are silent, too. Silent buffers leave less for the others, down to
-//! loans of one, which are made from the last quarter.
+//! Loans go out in the order of WANTs, so between two loans to one sender every sender that waits
+//! gets one. A member's first loan has [`FIRST_LOAN`] credits; it doubles when it was used up and
+//! halves when some of it came back. All loans together take at most three quarters of what can be
+//! lent. One loan takes at most half of what silent loans leave of that (but [`FIRST_LOAN`] if that
+//! half is less), so that two senders can have credits at a time; when the next one does not fit,
+//! its sender waits for the others to be used up. A loan that is older than a tick and still not
+//! used up is recalled; as long as its sender does not answer, it is *silent*: no other sender
+//! waits for it. Held messages of a sender that waits itself are silent, too. Silent buffers leave
+//! less for the others, down to loans of one, which are made from the last quarter.
 
 use core::fmt;
 
@@ -104,7 +104,7 @@ impl LoanWire {
         self.0
     }
 
-    /// How far this lies beyond `position`, modulo 2^28.
+    /// Returns the distance from `position` to this position, modulo 2^28.
     #[inline]
     const fn beyond(self, position: u64) -> u32 {
         self.0.wrapping_sub(position as u32) & WIRE_MASK

@@ -94,7 +94,7 @@ impl Packer {
         end.checked_sub(payload).map(|room| room as u32)
     }
 
-    /// Whether a payload of `len` bytes fits.
+    /// Reports whether a payload of `len` bytes fits.
     #[inline]
     pub fn fits(&self, len: usize) -> bool {
         self.largest().is_some_and(|largest| len <= largest as usize)
@@ -130,13 +130,13 @@ impl Packer {
         Ok(&mut payload[..len as usize])
     }
 
-    /// Where the payload of the next record begins, in bytes of the buffer.
+    /// Offset of the next record's payload, in bytes of the buffer.
     #[inline]
     pub fn next_payload(&self) -> u32 {
         align(self.len) as u32 + RECORD_HEADER
     }
 
-    /// Whether no record has been pushed.
+    /// Reports whether no record has been pushed.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -161,7 +161,7 @@ impl Packer {
     }
 }
 
-/// Where a payload lies.
+/// Location of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Bytes from the start of the packed message.
@@ -184,14 +184,14 @@ impl Span {
 pub enum UnpackError {
     /// The message ends within a record's length.
     Truncated {
-        /// Where the record starts, in bytes.
+        /// Offset of the record, in bytes.
         offset: u32,
     },
     /// A record claims more bytes than the message has.
     TooLong {
-        /// What it claims.
+        /// Bytes that the record claims.
         claimed: u32,
-        /// What is left.
+        /// Bytes that are left.
         left: u32,
     },
     /// A packed message of no records: it would cost its receiver time and bring nothing.

@@ -79,7 +79,7 @@ impl ParkFlag {
         self.state.swap(AWAKE, Ordering::Relaxed) == ANNOUNCED
     }
 
-    /// Whether the publisher must wake the sleeper: true once for an announcement.
+    /// Reports whether the publisher must wake the sleeper: true once for an announcement.
     #[inline]
     #[must_use = "true means: wake the sleeper, no other thread will"]
     pub fn should_wake(&self) -> bool {

@@ -114,7 +114,7 @@ impl fmt::Display for UnpostError {
 
 impl core::error::Error for UnpostError {}
 
-/// Where a buffer is.
+/// State of a buffer: who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferState {
     /// With us, to be posted again.
@@ -175,7 +175,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     }
 }
 
-/// What completions and the application do.
+/// Completions, and frees by the application.
 impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     /// A message arrived in buffer `id`: posted → lent.
     ///
@@ -242,9 +242,9 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
 
 /// Reposting.
 impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
-    /// Whether it is time to repost: a batch has gathered, or as many buffers wait as
-    /// are posted. The second keeps a small or hoarded pool alive: with nothing
-    /// posted, a single waiting buffer is due.
+    /// Reports whether it is time to repost: a batch has gathered, or as many buffers wait as are
+    /// posted. The second condition keeps a small or hoarded pool alive: with nothing posted, a
+    /// single waiting buffer is due.
     #[inline]
     pub fn due(&self) -> bool {
         self.due_beyond(0)
@@ -312,7 +312,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     }
 }
 
-/// What is known at any moment.
+/// State at any moment.
 impl<S: AsRef<[PoolSlot]>> BufferPool<S> {
     /// Buffers with the device.
     #[inline]
@@ -338,7 +338,7 @@ impl<S: AsRef<[PoolSlot]>> BufferPool<S> {
         self.counts.buffers()
     }
 
-    /// Where buffer `id` is; `None` when the pool has no such buffer.
+    /// Returns the state of buffer `id`; `None` when the pool has no such buffer.
     #[inline]
     pub fn state(&self, id: u32) -> Option<BufferState> {
         Some(match self.slots.as_ref().get(id as usize)?.0 {

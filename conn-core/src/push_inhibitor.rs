@@ -1,16 +1,17 @@
 //! Push inhibition: counters are written to the peers when the write is worth it, or when a
 //! deadline has passed.
 //!
-//! A row of counters (messages sent, messages received) goes to each peer by a write. A write
-//! for every step is a write for every message: with n members and one sender, a multicast takes
-//! (n-1)(n+2) of them. An issue of Derecho counts 10 for three members of its SMC, names no formula,
-//! and proposes a batch size k, in the manner of Nagle's algorithm. This machine is that proposal:
+//! A row of counters (messages sent, messages received) goes to each peer by a write. A write for
+//! every step is a write for every message: with n members and one sender, a multicast takes
+//! (n-1)(n+2) of them. An issue of Derecho counts 10 for three members of its SMC, names no
+//! formula, and proposes a batch size k, in the manner of Nagle's algorithm. This machine is that
+//! proposal:
 //!
 //! - A push is due when a counter *crosses a multiple of k*. Counters that jump, as those of
 //!   received messages do, cross it all the same.
-//! - What does not cross is *inhibited*. A push that is inhibited arms a deadline (the issue proposes
-//!   150 µs), and is *forced* when that has passed, so that a lone message does not wait for
-//!   company for ever.
+//! - What does not cross is *inhibited*. A push that is inhibited arms a deadline (the issue
+//!   proposes 150 µs), and is *forced* when that has passed, so that a lone message does not wait
+//!   for company for ever.
 //! - A flush *urges*: the next push is due at once.
 //!
 //! ```text
@@ -52,16 +53,16 @@ pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// Which pushes are inhibited, and for how long.
+/// Rule by which pushes are inhibited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushRule {
     /// k: a push is due when a counter crosses a multiple of it. With 1, nothing is inhibited.
     pub every: NonZeroU32,
-    /// How long a push is inhibited at most, in nanoseconds.
+    /// Longest time that a push is inhibited, in nanoseconds.
     pub deadline_ns: u64,
 }
 
-/// Why a push is due. Of several reasons, the first in this order.
+/// Reason why a push is due: if there are several, the first in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushCause {
     /// [`urge`](PushInhibitor::urge) was called.
@@ -86,13 +87,13 @@ impl PushCounter {
         Self { count: 0, pushed: 0 }
     }
 
-    /// How far it has come.
+    /// Current count.
     #[inline]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How far it had come at the last push.
+    /// Count at the last push.
     #[inline]
     pub const fn pushed(&self) -> u64 {
         self.pushed
@@ -150,14 +151,14 @@ impl<S> PushInhibitor<S> {
         self.rule
     }
 
-    /// Whether a counter has moved since the last push.
+    /// Reports whether a counter has moved since the last push.
     #[inline]
     pub const fn is_pending(&self) -> bool {
         self.is_pending
     }
 
-    /// When an inhibited push is forced, in nanoseconds: [`due`](Self::due) wants to be asked
-    /// then, though no counter has moved.
+    /// Time at which an inhibited push is forced, in nanoseconds: [`due`](Self::due) is to be asked
+    /// then, even if no counter has moved.
     #[inline]
     pub const fn wants_ns(&self) -> Option<u64> {
         self.deadline
@@ -169,8 +170,8 @@ impl<S> PushInhibitor<S> {
         self.is_urged = true;
     }
 
-    /// Whether the write is to be posted at the time `now_ns`, and why. Once it is, it
-    /// stays so until [`mark_pushed`](Self::mark_pushed).
+    /// Returns the reason to post the write at the time `now_ns`, or `None`. Once due, it stays so
+    /// until [`mark_pushed`](Self::mark_pushed).
     #[inline]
     pub fn due(&mut self, now_ns: u64) -> Option<PushCause> {
         if self.is_urged {
@@ -196,7 +197,7 @@ impl<S: AsRef<[PushCounter]> + AsMut<[PushCounter]>> PushInhibitor<S> {
         self.counters.as_ref()
     }
 
-    /// What a write of all counters carries now.
+    /// Counts that a write of all counters carries now.
     #[inline]
     pub fn counts(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.counters().iter().map(PushCounter::count)
@@ -226,7 +227,7 @@ impl<S: AsRef<[PushCounter]> + AsMut<[PushCounter]>> PushInhibitor<S> {
     }
 }
 
-/// Whether counting from `before` to `now` crosses a multiple of `k`.
+/// Reports whether counting from `before` to `now` crosses a multiple of `k`.
 #[inline]
 fn crosses(before: u64, now: u64, k: NonZeroU32) -> bool {
     let k = u64::from(k.get());

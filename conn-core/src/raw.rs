@@ -1,4 +1,4 @@
-//! What the ends of raw queue pairs tell each other: memory, Q_Key, transport.
+//! Offers that the ends of raw queue pairs make each other: memory, Q_Key, transport.
 //!
 //! Raw queue pairs are set up with the [`handshake`](crate::handshake) as connections
 //! are, as protocol [`ProtocolId::RAW`](crate::handshake::ProtocolId::RAW) with the one
@@ -29,7 +29,7 @@ pub const OFFER_LEN: usize = 28;
 /// The longest user's data, in bytes.
 pub const MAX_USER: usize = MAX_APPLICATION - OFFER_LEN;
 
-/// What carries a queue pair's messages.
+/// Transport service of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transport {
@@ -78,7 +78,7 @@ pub struct Memory {
     pub rkey: u32,
 }
 
-/// What one end of a raw queue pair tells the other.
+/// Offer of one end of a raw queue pair to the other.
 ///
 /// ```
 /// use conn_core::raw::{Memory, Offer, OFFER_LEN, Transport};
@@ -96,9 +96,9 @@ pub struct Memory {
 pub struct Offer<'a> {
     /// The transport; both ends have the same.
     pub transport: Transport,
-    /// What datagrams to this end have to carry; 0 unless the transport is UD.
+    /// Q_Key that datagrams to this end have to carry; 0 unless the transport is UD.
     pub qkey: u32,
-    /// What the peer may reach.
+    /// Memory that the peer may reach.
     pub memory: Option<Memory>,
     /// Whatever the user adds, up to [`MAX_USER`] bytes.
     pub user: &'a [u8],
@@ -115,8 +115,8 @@ pub enum DecodeError {
     },
     /// An unknown transport.
     Transport(u8),
-    /// What must be 0 is not: a reserved byte, the Q_Key of a transport that has none,
-    /// or key and address of memory that does not exist.
+    /// A field that must be 0 is not: a reserved byte, the Q_Key of a transport that has none, or
+    /// key and address of memory that does not exist.
     NotZero,
     /// The memory would reach beyond the end of the address space.
     Memory,

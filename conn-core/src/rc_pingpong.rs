@@ -21,18 +21,18 @@ mod tests;
 
 /// Bytes of a destination with its NUL.
 pub const MESSAGE_LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
-/// What the client writes when it has read the server's destination.
+/// Message that the client writes when it has read the server's destination.
 pub const DONE: [u8; 5] = *b"done\0";
 /// The TCP port that the program uses, unless it is told another one.
 pub const PORT: u16 = 18_515;
 
-/// Where a field begins, and its digits.
+/// Offset of a field, and the number of its digits.
 const LID: (usize, usize) = (0, 4);
 const QP_NUM: (usize, usize) = (5, 6);
 const PSN: (usize, usize) = (12, 6);
 const GID: usize = 19;
 
-/// Where one end is reached.
+/// Address of one end.
 ///
 /// ```
 /// use conn_core::rc_pingpong::{Destination, MESSAGE_LEN};
@@ -135,7 +135,7 @@ impl Destination {
     }
 }
 
-/// Whether a destination can have this byte at this position.
+/// Reports whether a destination can have this byte at this position.
 fn fits(byte: u8, at: usize) -> bool {
     match at {
         4 | 11 | 18 => byte == b':',

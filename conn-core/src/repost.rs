@@ -223,8 +223,8 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
         Ok(())
     }
 
-    /// Whether the queue looks empty. Certain only where all enqueues are known to
-    /// have returned; otherwise a hint.
+    /// Reports whether the queue looks empty. This is certain only where all enqueues are known to
+    /// have returned; otherwise it is a hint.
     #[inline]
     pub fn is_empty(&self) -> bool {
         // Relaxed: reads no buffer, and what happened before is seen in any case.
@@ -298,7 +298,7 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     }
 }
 
-/// What came out of a leaf, and whether something is left in it.
+/// Bits taken out of a leaf, and whether some are left in it.
 struct Taken {
     bits: Bits,
     more: bool,

@@ -92,7 +92,7 @@ pub const fn record_bytes(payload: u32) -> u64 {
 pub enum GeometryError {
     /// The capacity is no power of two, or not in [`CAPACITIES`].
     Capacity {
-        /// What was asked for, in bytes.
+        /// Capacity that was asked for, in bytes.
         bytes: u64,
     },
     /// The longest record would not always fit into the empty ring.
@@ -134,7 +134,7 @@ impl core::error::Error for GeometryError {}
 // than half of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Of a position, what is its offset.
+    /// Mask of the bits of a position that are its offset.
     mask: u64,
     /// Bytes of the memory: no record ends beyond.
     memory: u64,
@@ -191,13 +191,13 @@ impl Geometry {
         self.max_payload
     }
 
-    /// Whether records may cross the end.
+    /// Reports whether records may cross the end.
     #[inline]
     pub const fn is_mirrored(&self) -> bool {
         self.memory > self.capacity()
     }
 
-    /// Where a position lies, in bytes from the beginning of the ring's memory.
+    /// Offset of a position, in bytes from the beginning of the ring's memory.
     #[inline]
     pub const fn offset(&self, position: u64) -> u64 {
         position & self.mask
@@ -225,7 +225,7 @@ impl Geometry {
     }
 }
 
-/// Where a payload lies. In mirrored memory it may reach into the second view.
+/// Location of a payload. In mirrored memory it may reach into the second view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Bytes from the beginning of the ring's memory.
@@ -247,7 +247,7 @@ impl Span {
 pub struct Header {
     /// Bytes from the beginning of the ring's memory; a multiple of 8.
     pub offset: u64,
-    /// What is written there, as a little-endian u64.
+    /// Value to be written there, as a little-endian u64.
     pub word: u64,
 }
 
@@ -265,8 +265,8 @@ const fn skip_word(position: u64, bytes: u64) -> u64 {
     header_word(position, (bytes - HEADER_BYTES as u64) as u32) ^ SKIP
 }
 
-/// What a header says about the record at `position`: the length of a message, or that
-/// and [`SKIP`]; anything else is the header of something else.
+/// Returns the claim of a header about the record at `position`: the length of a message, or a
+/// length and [`SKIP`]; any other value is from the header of something else.
 #[inline]
 pub(crate) const fn claim_of(header: u64, position: u64) -> u64 {
     header ^ header_word(position, 0)

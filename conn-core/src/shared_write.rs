@@ -69,9 +69,9 @@ pub const MAX_EXTENTS: u32 = 1 << 16;
 pub const MAX_EXTENT_BYTES: u32 = 1 << 30;
 /// The most senders.
 pub const MAX_LINKS: u32 = 1 << 16;
-/// Where the tail lies: the next ticket. The first ticket is 1, which the receiver stores.
+/// Offset of the tail, the next ticket. The first ticket is 1, which the receiver stores.
 pub const TAIL_AT: u64 = 0;
-/// Where it lies up to which ticket, exclusively, all are decided: granted or passed over.
+/// Offset of the word below which all tickets are decided: granted or passed over.
 pub const DECIDED_AT: u64 = 64;
 /// In the words of a link: the number of the ticket that is about to be taken, the ticket of the
 /// extent in use (0 if there is none), their checksum.
@@ -96,7 +96,7 @@ pub const STOPPED: u64 = 1;
 const END: u32 = u32::MAX;
 /// Tickets have so many bits, for an entry to have room for the extent.
 const TICKET_BITS: u32 = 48;
-/// Where entries begin.
+/// Offset of the entries.
 const ENTRIES_AT: u64 = 128;
 const LINE: u64 = 64;
 
@@ -180,7 +180,7 @@ impl Layout {
         Ok(Self { extents, extent_bytes, max_message, links })
     }
 
-    /// How many extents there are.
+    /// Number of extents.
     pub const fn extents(&self) -> u32 {
         self.extents
     }
@@ -195,12 +195,12 @@ impl Layout {
         self.max_message
     }
 
-    /// How many senders there may be at a time.
+    /// Largest number of senders at a time.
     pub const fn links(&self) -> u32 {
         self.links
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub const fn entries(&self) -> u32 {
         2 * self.extents
     }
@@ -210,33 +210,34 @@ impl Layout {
         self.extent_at(self.extents)
     }
 
-    /// Where the entry of a ticket lies: a [word](entry_word) and its checksum.
+    /// Offset of a ticket's entry: a [word](entry_word) and its checksum.
     pub const fn entry_at(&self, ticket: u64) -> u64 {
         ENTRIES_AT + ticket % self.entries() as u64 * ENTRY_BYTES
     }
 
-    /// Where the words of a link lie.
+    /// Offset of the words of a link.
     pub const fn link_at(&self, link: u32) -> u64 {
         let entries_end = ENTRIES_AT + self.entries() as u64 * ENTRY_BYTES;
         entries_end.next_multiple_of(LINE) + link as u64 * LINK_BYTES
     }
 
-    /// Where an extent begins.
+    /// Offset of an extent.
     pub const fn extent_at(&self, extent: u32) -> u64 {
         self.link_at(self.links) + extent as u64 * self.extent_bytes as u64
     }
 
-    /// Where the next trailer lies in an extent of which so many bytes are used.
+    /// Offset of the next trailer in an extent that has this many bytes `used`.
     pub const fn trailer_at(&self, extent: u32, used: u32) -> u64 {
         self.extent_at(extent) + (self.extent_bytes - used) as u64 - TRAILER_BYTES
     }
 
-    /// Where the payload of a message lies, in whole words in front of its trailer.
+    /// Offset of a message's payload, which lies in whole words in front of its trailer.
     pub const fn payload_at(&self, extent: u32, used: u32, len: u32) -> u64 {
         self.trailer_at(extent, used) - padded(len)
     }
 
-    /// Whether a message has room behind so many bytes, and the last trailer as well.
+    /// Reports whether a message of `len` bytes, and the last trailer, have room behind `used`
+    /// bytes.
     #[inline]
     const fn fits(&self, used: u32, len: u32) -> bool {
         used as u64 + extent_bytes_for(len) <= self.extent_bytes as u64
@@ -263,7 +264,7 @@ pub const fn entry_word(ticket: u64, extent: u32) -> u64 {
     ticket << (64 - TICKET_BITS) | extent as u64
 }
 
-/// What a sender has written in the words of its link, as the receiver finds them now.
+/// Words that a sender has written for its link, as the receiver finds them now.
 ///
 /// They are to be loaded in the order of the fields: what was announced before a ticket was taken
 /// is seen, if the ticket is.

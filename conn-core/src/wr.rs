@@ -42,8 +42,8 @@ pub struct WrId(pub u64);
 pub struct SendTrackerConfig {
     /// Requests that the send queue holds.
     pub depth: u32,
-    /// How many of them only [`WrClass::Control`] may use, so that control never
-    /// waits behind data; `control_slots < depth`.
+    /// Slots that only [`WrClass::Control`] may use, so that control never waits behind data;
+    /// `control_slots < depth`.
     pub control_slots: u32,
     /// Every `signal_every`-th request is signalled; at least 1. More than
     /// `depth - control_slots` would let the queue fill up with nothing signalled in
@@ -87,7 +87,7 @@ impl fmt::Display for SendTrackerConfigError {
 
 impl core::error::Error for SendTrackerConfigError {}
 
-/// What a request is for, hence which slots it may take.
+/// Purpose of a request, which decides the slots that it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrClass {
     /// May use `depth - control_slots` slots.
@@ -101,7 +101,7 @@ pub enum WrClass {
 pub struct Planned {
     /// Its id, to be posted as the `wr_id`.
     pub id: WrId,
-    /// Whether to ask for a completion.
+    /// True if a completion is to be asked for.
     pub signalled: bool,
 }
 
@@ -215,7 +215,7 @@ pub struct SendTracker<S = [u64; DEFAULT_WORDS]> {
     last_data: u64,
     next_signal: u64,
     last_signalled: u64,
-    /// How many outstanding requests are signalled out of turn.
+    /// Number of outstanding requests that are signalled out of turn.
     recorded: u32,
     out_of_turn: S,
 }
@@ -308,9 +308,9 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
         self.plan_as(class, true)
     }
 
-    /// How many requests of this class can be planned together, with
-    /// [`plan_run`](Self::plan_run): as many as there is room for, up to the next one that
-    /// is signalled in turn.
+    /// Returns the number of requests of this class that can be planned together, with
+    /// [`plan_run`](Self::plan_run): as many as there is room for, up to the next one that is
+    /// signalled in turn.
     #[inline]
     pub fn run(&self, class: WrClass) -> u32 {
         let turn = self.next_signal - (self.next - 1);
@@ -469,28 +469,28 @@ fn outstanding_or(id: u64, completed: u64, next: u64) -> Result<(), CompletionEr
     Ok(())
 }
 
-/// What is known at any moment.
+/// State at any moment.
 impl<S> SendTracker<S> {
     #[inline]
     fn check_outstanding(&self, id: WrId) -> Result<(), CompletionError> {
         outstanding_or(id.0, self.completed, self.next)
     }
 
-    /// Whether the request has completed. One that was never planned has not.
+    /// Reports whether the request has completed. One that was never planned has not.
     #[inline]
     pub fn is_complete(&self, id: WrId) -> bool {
         id.0 <= self.completed
     }
 
-    /// Whether the request has completed, or will without another request being
-    /// posted, because it or one behind it is signalled. Where this is false, post
-    /// a signalled request behind it before you wait for `id`.
+    /// Reports whether the request has completed, or will without another request being posted,
+    /// because it or one behind it is signalled. If this is false, post a signalled request behind
+    /// it before you wait for `id`.
     #[inline]
     pub fn will_complete(&self, id: WrId) -> bool {
         id.0 <= self.completed.max(self.last_signalled)
     }
 
-    /// Whether a completion is still to come.
+    /// Reports whether a completion is still to come.
     #[inline]
     pub fn signalled_outstanding(&self) -> bool {
         self.last_signalled > self.completed

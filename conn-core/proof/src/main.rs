@@ -462,7 +462,7 @@ fn counters_share_a_push() -> Option<bool> {
 
 const RING: usize = Config::capacity_for(8, 8) as usize;
 
-/// What two members can see: the sender's ring, its copy at the other, the private copies
+/// Memory that two members see: the sender's ring, its copy at the other member, the private copies
 /// of both, and their rows.
 struct Fabric {
     ring: [u64; RING / 8],

@@ -11,10 +11,10 @@ use crate::exhaustive::Pair;
 use crate::ring::fetch::{FetchConfig, Read};
 use crate::ring::{Geometry, GeometryError, Taken, record_bytes};
 
-/// Of a tail that is read while it is being written.
+/// Stands for a tail that is read while it is being written.
 pub const HALF_WRITTEN: i8 = i8::MIN;
 
-/// What can happen to a connection.
+/// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A message of so many bytes is sent.
@@ -23,12 +23,12 @@ pub enum Op {
     Finish,
     /// The sender looks at the receiver's words: the head alone is new, or both are.
     LookAtWords {
-        /// Whether the second word is not there yet.
+        /// True if the second word has not arrived yet.
         is_torn: bool,
     },
     /// The receiver has nothing to hand out.
     LookAgain,
-    /// What is to be posted is.
+    /// All requests that are due are posted.
     Post,
     /// The oldest request is executed, and completes.
     Complete,
@@ -55,12 +55,12 @@ pub enum Op {
     LieWords(i8, i8),
 }
 
-/// How a connection of the oracle is made.
+/// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes of the ring, as a power of two.
     pub capacity_log2: u32,
-    /// Whether the memory is mirrored.
+    /// True if the memory is mirrored.
     pub is_mirrored: bool,
     /// The reader's.
     pub head_threshold: u64,
@@ -340,12 +340,12 @@ impl Connection {
         self.apply(Op::LookAtWords { is_torn: false });
     }
 
-    /// Whether a lie was told.
+    /// Reports whether a lie about the tail was told.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Whether the largest record would fit the empty ring.
+    /// Reports whether the ring has as many free bytes as the largest record takes.
     pub fn has_room_for_any(&self) -> bool {
         let most = self.source.ring().geometry().max_payload();
         self.source.ring().free() >= record_bytes(most)

@@ -12,15 +12,15 @@ pub const MAX_WORDS: usize = 8;
 const PLACES: usize = 32;
 static_assertions::const_assert!(MAX_READS + 1 + MAX_WORDS <= PLACES);
 
-/// How a receiver reads, and what it tells.
+/// Policies of a receiver: its READs, and its reports to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderConfig {
     /// Freed bytes that are worth a WRITE: see [`ConsumerConfig::head_threshold`].
     pub head_threshold: u64,
-    /// How long data READs are, and how many are on their way at once.
+    /// Length of data READs, and the number that may be in flight at once.
     pub fetch: FetchConfig,
-    /// Whether data are asked for while records are still to be handed out, where that gains
-    /// time: see [`Reader::polled`].
+    /// True if data are fetched while records are still to be handed out, where that gains time:
+    /// see [`Reader::polled`].
     pub prefetch: bool,
     /// Consecutive looks at the tail that find nothing new, after which all progress that the
     /// sender does not know of is written to it.
@@ -31,8 +31,8 @@ pub struct ReaderConfig {
 }
 
 impl Default for ReaderConfig {
-    /// Each free is told at once, or after 32 looks that find nothing new; READs as of [`FetchConfig`], ahead of what
-    /// is handed out.
+    /// Each free is told at once, or after 32 looks that find nothing new; READs as of
+    /// [`FetchConfig`], ahead of what is handed out.
     fn default() -> Self {
         Self {
             head_threshold: 0,
@@ -44,7 +44,7 @@ impl Default for ReaderConfig {
     }
 }
 
-/// What is to be posted, in this order, with one doorbell. Each completes visibly.
+/// A request to be posted, in the order given and with one doorbell. Each one is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A READ of a piece of the ring.
@@ -58,7 +58,7 @@ pub enum Request {
     WakeUp(u64),
 }
 
-/// What a reader cannot go on after.
+/// An error after which a reader cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReaderError {
@@ -79,7 +79,7 @@ impl fmt::Display for ReaderError {
 
 impl core::error::Error for ReaderError {}
 
-/// How far a connection has come.
+/// Progress of a connection towards its end.
 ///
 /// ```text
 ///             FIN is read             all is read, SEEN is posted
@@ -141,7 +141,7 @@ pub struct Reader {
     words: u32,
     /// There was nothing to hand out, and nothing has landed since.
     is_hungry: bool,
-    /// What is there is not yet worth a READ, and the sender goes on.
+    /// Too few bytes for another READ have been published, and the sender goes on.
     is_gathering: bool,
     /// A READ of data was posted with nothing to hand out, and [`polled`](Self::polled) has
     /// not yet checked whether it has completed.
@@ -165,7 +165,7 @@ pub struct Reader {
     is_stop_told: bool,
 }
 
-/// What is to be posted.
+/// Requests to be posted.
 impl Reader {
     /// The receiver of an empty ring.
     ///
@@ -321,13 +321,13 @@ impl Reader {
         self.sleep.on_wake_up()
     }
 
-    /// Whether more is known of than lies in this end's memory.
+    /// Reports whether the known tail is beyond what has landed in this end's memory.
     #[inline]
     pub fn is_behind(&self) -> bool {
         self.fetch.landed() < self.ring.tail()
     }
 
-    /// Whether the sender was asked for a wake-up that has not come yet.
+    /// Reports whether the sender was asked for a wake-up that has not arrived yet.
     #[inline]
     pub fn awaits_wake_up(&self) -> bool {
         self.sleep.has_asked()
@@ -347,7 +347,7 @@ impl Reader {
     }
 }
 
-/// What has happened.
+/// Events that the driver reports.
 impl Reader {
     /// The oldest request on its way has completed; `tail` loads the word that was read,
     /// and is called if it was that of the tail. `None` if it was read while it was being
@@ -424,19 +424,19 @@ impl Reader {
         self.posted
     }
 
-    /// How far the connection has come.
+    /// Returns the state of the connection.
     #[inline]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether all was read and handed out, and no more comes.
+    /// Reports whether everything was read and handed out, and nothing more follows.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.state == State::Ended && self.ring.next_header().is_none()
     }
 
-    /// Whether what is there is left to gather: look again a little later.
+    /// Reports whether published bytes are left to gather: look again a little later.
     #[inline]
     pub fn is_gathering(&self) -> bool {
         self.is_gathering
@@ -457,7 +457,7 @@ impl Reader {
         &self.ring
     }
 
-    /// Where the next header lies: see [`Consumer::next_header`].
+    /// Returns the offset of the next header: see [`Consumer::next_header`].
     #[inline]
     pub fn next_header(&self) -> Option<u64> {
         self.ring.next_header()
@@ -481,8 +481,8 @@ impl Reader {
         self.ring.on_claimed(position);
     }
 
-    /// Whether the record at the read pointer, whose header this is, has not landed as a
-    /// whole. (Of what is no record, it is not said.)
+    /// Reports whether the record at the read pointer, which has this header, has landed only in
+    /// part. False if the header is invalid.
     #[inline]
     pub fn is_partial(&self, header: u64) -> bool {
         self.ring.is_partial(header)

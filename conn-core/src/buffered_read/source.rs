@@ -14,7 +14,7 @@ use crate::ring::{
 pub enum WordError {
     /// The head.
     Head(HeadError),
-    /// What has landed: it is judged as a head is.
+    /// The landed position, which is judged as a head is.
     Landed(HeadError),
     /// All was read, it says, before it was said that it is all.
     SeenTooEarly,
@@ -107,7 +107,7 @@ impl Source {
         self.is_finished = true;
     }
 
-    /// What is to be published, when all that was committed is in memory.
+    /// Returns the tail word, to be published when all that was committed is in memory.
     #[inline]
     pub fn tail_word(&self) -> u64 {
         self.ring.tail() | u64::from(self.is_finished)
@@ -145,15 +145,15 @@ impl Source {
         }
     }
 
-    /// Whether all up to `position` lies in the receiver's memory.
+    /// Reports whether all bytes up to `position` lie in the receiver's memory.
     #[inline]
     pub fn has_landed(&self, position: u64) -> bool {
         position <= self.landed
     }
 
-    /// How many messages end behind what has landed: those that are not acknowledged. `header`
-    /// loads the header at an offset of the ring's memory; all are there that were not freed.
-    /// `None` if one is not, or is none.
+    /// Counts the messages that end behind the landed position, and so are not acknowledged.
+    /// `header` loads the header at an offset of the ring's memory; all headers that were not freed
+    /// are there. `None` if one is missing or invalid.
     pub fn unacked(&self, header: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let (geometry, tail) = (self.ring.geometry(), self.ring.tail());
         let (mut at, mut unacked) = (self.ring.head(), 0);
@@ -183,19 +183,19 @@ impl Source {
         self.landed
     }
 
-    /// Whether no more was to follow.
+    /// Reports whether this end has finished: no more records follow.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Whether the receiver knows that no more follows, and has read all.
+    /// Reports whether the receiver knows that no more follows, and has read everything.
     #[inline]
     pub fn is_seen(&self) -> bool {
         self.is_seen
     }
 
-    /// Whether the receiver reads no more.
+    /// Reports whether the receiver has stopped reading.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped

@@ -231,8 +231,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     assert!(read(&mut reader));
 }
 
-/// Where what is asked for has landed at the first look, nothing is asked for ahead, until
-/// something has not.
+/// Nothing is fetched ahead as long as each READ has completed by the first look.
 #[test]
 fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     use super::{Reader, ReaderConfig, Request};

@@ -34,7 +34,7 @@ pub const LOOKS: u32 = 2;
 /// is something new.
 pub const VAIN_WAKE_UPS: u32 = 4;
 
-/// What a receiver has asked for.
+/// State of the receiver's request for a wake-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     /// Nothing, or it was answered.
@@ -98,13 +98,13 @@ impl Sleep {
         }
     }
 
-    /// Whether a request stands.
+    /// Reports whether a request is outstanding.
     #[inline]
     pub fn has_asked(&self) -> bool {
         matches!(self.phase, Phase::Asked(_))
     }
 
-    /// Whether nothing is left to be done before a sleep.
+    /// Reports whether nothing is left to do before the receiver sleeps.
     #[inline]
     pub fn is_ready(&self) -> bool {
         match self.phase {
@@ -148,7 +148,7 @@ impl Waker {
         fence(ask());
     }
 
-    /// Whether a request may be new; `word` is loaded after each publication.
+    /// Reports whether `word`, which is loaded after each publication, may be a new request.
     #[inline]
     pub fn is_news(&self, word: u64) -> bool {
         word != self.answered
@@ -159,7 +159,7 @@ impl Waker {
         self.answered
     }
 
-    /// Whether a wake-up is to be sent for the request `word`, which then counts as answered.
+    /// Reports whether a wake-up is to be sent for the request `word`, and counts it as answered.
     pub fn answer(&mut self, word: u64) -> bool {
         let is_news = self.is_news(word);
         self.answered = word;

@@ -24,7 +24,7 @@ pub const LINE_BYTES: u64 = 64;
 /// Longest inline record, in bytes: a payload of 40.
 pub const MAX_RECORD: u64 = LINE_BYTES - RECORD_AT as u64;
 
-/// Where the record begins in the line.
+/// Offset of the record in the line.
 pub const RECORD_AT: usize = 16;
 /// Longest payload of an inline record, in bytes.
 pub const MAX_PAYLOAD: usize = (MAX_RECORD - HEADER_BYTES as u64) as usize;
@@ -150,7 +150,8 @@ pub fn line(
     Some((line, RECORD_AT + 8 + payload.len().next_multiple_of(8)))
 }
 
-/// What the words of a line tell; `None` while they are being written.
+/// Parses the words of a line: the tail, and the record if there is one. `None` while they are
+/// being written.
 #[inline]
 pub fn get(line: [u64; 8]) -> Option<(AdvertisedCursor, Option<InlineRecord>)> {
     let [tail, checksum, words @ ..] = line;

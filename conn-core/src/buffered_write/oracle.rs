@@ -8,18 +8,18 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a connection.
+/// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A message is accepted.
     Send(u8),
-    /// What has gathered is posted.
+    /// All that has gathered is posted.
     Push,
     /// The oldest write on its way to the receiver arrives.
     Arrive,
     /// A message is handed out.
     Take,
-    /// What was handed out is freed.
+    /// All that was handed out is freed.
     Free,
     /// The sender is told, if that is due.
     Tell,
@@ -37,12 +37,12 @@ pub enum Op {
     LieTold(i8, i8),
 }
 
-/// How a connection of the oracle is made.
+/// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes of the ring, as a power of two: 4 to 16.
     pub capacity_log2: u32,
-    /// Whether the memory is mirrored.
+    /// True if the memory is mirrored.
     pub is_mirrored: bool,
     /// Freed bytes that are worth telling.
     pub head_threshold: u64,
@@ -67,7 +67,7 @@ pub struct Connection {
     window: Option<u32>,
     sender_memory: Vec<u8>,
     receiver_memory: Vec<u8>,
-    /// What lay beside the tail that arrived last.
+    /// Record that lay beside the tail that arrived last.
     inline: Vec<u8>,
     /// Records that have gathered, and were not pushed.
     gathered: u32,
@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// What is pushed is exactly what has gathered, in pieces that lie within memory.
+    /// Pushes, and checks that the pieces are all that has gathered and lie within memory.
     fn push(&mut self) {
         let (gathered, from) = (self.sender.gathered(), self.sender.pushed());
         let Some(push) = self.sender.push() else {

@@ -21,7 +21,7 @@ pub enum Op {
     Leave,
 }
 
-/// How far the thread inside has come.
+/// Progress of the thread inside, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inside {
     Empty,
@@ -35,7 +35,7 @@ enum Inside {
 pub struct Guarded {
     machine: Combiner,
     inside: Inside,
-    /// Whether a thread has asked since the last look began.
+    /// A thread has asked since the last look began.
     asked: bool,
     /// Work that is not done, a bit a thread.
     undone: u32,

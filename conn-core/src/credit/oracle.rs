@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a [`CreditWindow`].
+/// An operation on a [`CreditWindow`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum WindowOp {
     /// That many messages are sent.
@@ -103,7 +103,7 @@ impl Pair for Windowed {
     }
 }
 
-/// What can happen to a [`CreditGrantor`].
+/// An operation on a [`CreditGrantor`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum GrantorOp {
     /// A message arrives, with credit or without.
@@ -112,9 +112,9 @@ pub enum GrantorOp {
     ReceiveMany(u8),
     /// That many buffers are posted again.
     Repost(u8),
-    /// What is due is granted.
+    /// The credit that is due is granted.
     Grant,
-    /// What there is is granted, due or not.
+    /// All that is grantable is granted, due or not.
     Flush,
     /// A credit this far from the last one is marked as granted.
     Mark(i8),
@@ -239,7 +239,7 @@ impl Pair for Granted {
     }
 }
 
-/// What can happen on a connection between two honest ends.
+/// An operation on a connection between two honest ends.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum LinkOp {
     /// The sender sends, if it may.

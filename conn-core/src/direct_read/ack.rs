@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a message was not read.
+/// Reason why a message was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
@@ -21,7 +21,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What became of a message.
+/// Result of a message: it was read, or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The receiver has all of it.
@@ -66,8 +66,8 @@ impl Outcome {
     }
 }
 
-/// What the immediate of an empty SEND says. Of a message's number it has the low 24
-/// bits, which the windows make enough.
+/// Content of the immediate of an empty SEND. It has the low 24 bits of a message's number, which
+/// are enough for any window.
 ///
 /// | bits | |
 /// |---|---|
@@ -157,8 +157,8 @@ impl Notice {
     }
 }
 
-/// How many messages were acknowledged, and how many refusals have been told by notices
-/// before: one word, so that both are of the same time.
+/// Counts of the messages acknowledged, and of the refusals told by notices before: one word, so
+/// that both are of the same time.
 ///
 /// | bits | |
 /// |---|---|

@@ -5,7 +5,7 @@ use core::fmt;
 use super::ack::{CountWord, Notice, Outcome, UnknownOutcome};
 use super::{MAX_WINDOW, place};
 
-/// What a sender has offered, and what has become of it.
+/// Messages that a sender has offered, and the progress of their acknowledgement.
 ///
 /// ```text
 ///            acked      sent
@@ -38,7 +38,7 @@ pub struct Offers {
     stopped: bool,
 }
 
-/// Why nothing can be offered.
+/// Reason why nothing can be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OfferError {
@@ -66,9 +66,9 @@ impl core::error::Error for OfferError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AckError {
-    /// Of a message that was not sent.
+    /// The message was never sent.
     NeverSent,
-    /// Of a message that was acknowledged before; or a count that has gone back.
+    /// The message was acknowledged before, or a count has gone back.
     Backwards,
     /// A byte that is no outcome.
     Outcome(UnknownOutcome),
@@ -99,13 +99,13 @@ pub struct Acknowledged {
     pub then: Option<Outcome>,
 }
 
-/// What a notice says.
+/// Effect of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "these messages' memory is the sender's again"]
 pub enum NoticeEffect {
     /// Messages were acknowledged.
     Acknowledged(Acknowledged),
-    /// What the sender waits for has happened: look.
+    /// The acknowledgement that the sender waits for was made: look.
     Wakeup,
     /// The receiver has stopped: these messages were acknowledged, and no others will be.
     Stopped(Acknowledged),
@@ -144,7 +144,7 @@ impl Offers {
         if self.acked < self.sent { Some(self.acked + 1) } else { None }
     }
 
-    /// Which of `window` places for signals is that of a message.
+    /// Returns the index of a message's signal, which is less than the window.
     pub const fn place(&self, number: u64) -> u32 {
         place(number, self.window)
     }

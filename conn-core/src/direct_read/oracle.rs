@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a sender, whatever its peer is.
+/// An operation on a sender, with any peer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum OfferOp {
     /// It offers a message.
@@ -34,7 +34,7 @@ pub enum OfferOp {
 pub struct Offering {
     machine: Offers,
     window: u32,
-    /// What became of each message; those without are the last ones.
+    /// Outcome of each message; the last ones have none yet.
     sent: Vec<Option<Outcome>>,
     told_refusals: u16,
     highest_count: u64,
@@ -190,7 +190,7 @@ impl Pair for Offering {
     }
 }
 
-/// What can happen to a receiver, whatever its peer is.
+/// An operation on a receiver, with any peer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum ReadOp {
     /// A request comes: with the number that is due, or so much beside it.
@@ -354,7 +354,7 @@ impl Reading {
         }
     }
 
-    /// What is due, by the rules of the module's docs.
+    /// Returns the acknowledgement that is due, by the rules of the module's docs.
     fn due(&self) -> Option<Ack> {
         if let Some(number) = self.wakeup.filter(|number| *number <= self.acked as u64) {
             return Some(Ack::Notice(Notice::Wakeup(number as u32)));
@@ -447,7 +447,7 @@ pub enum JoinedOp {
     Sleep,
 }
 
-/// What is on its way to the sender.
+/// A write or a notice on its way to the sender.
 #[derive(Clone, Copy, Debug)]
 enum Back {
     Signal(u64, u8),

@@ -11,7 +11,7 @@ use super::{MAX_WINDOW, place};
 pub struct ReadsConfig {
     /// Messages that the sender may have unacknowledged, 1 to [`MAX_WINDOW`].
     pub window: u32,
-    /// How messages are acknowledged: what the sender asked for.
+    /// Mode of acknowledgement, as the sender asked for it.
     pub ack: AckMode,
     /// READs in flight: the smaller one of what this end's device begins and the peer's
     /// answers; at least 1.
@@ -24,7 +24,8 @@ pub struct ReadsConfig {
 }
 
 impl Default for ReadsConfig {
-    /// A window of 16 messages, each acknowledged by a SEND when it was read; 4 READs of up to 1 MiB in flight.
+    /// A window of 16 messages, each acknowledged by a SEND when it was read; 4 READs of up to 1
+    /// MiB in flight.
     fn default() -> Self {
         Self { window: 16, ack: AckMode::Send, reads: 4, max_read: 1 << 20, gather: 1 }
     }
@@ -74,14 +75,14 @@ pub struct Slot {
 pub struct Part {
     /// The message.
     pub number: u64,
-    /// Where the part begins, in the message and in what it is read into.
+    /// Offset of the part, in the message and in its destination.
     pub offset: u64,
     /// Bytes of it, at least 1.
     pub len: u32,
-    /// Whether it is the last one of its message.
+    /// True if it is the last part of its message.
     pub is_last: bool,
-    /// Whether it has to complete visibly: it is the last one, or no other may be posted
-    /// before one has completed.
+    /// True if the READ has to be signalled: it is the last one of its message, or no other may be
+    /// posted before one has completed.
     pub signalled: bool,
 }
 
@@ -93,7 +94,7 @@ pub enum Ack {
     Signal {
         /// The message.
         number: u64,
-        /// What has become of it.
+        /// Outcome of the message.
         outcome: Outcome,
     },
     /// Send a notice.
@@ -164,7 +165,7 @@ impl fmt::Display for ReadDoneError {
 
 impl core::error::Error for ReadDoneError {}
 
-/// What a receiver has been offered, and how far it has come with each message.
+/// Messages that a receiver has been offered, and the progress of each.
 ///
 /// ```text
 ///         acked  finished  issued  decided  received
@@ -287,7 +288,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         self.in_flight
     }
 
-    /// Whether the sender has said goodbye, and all that it offered was acknowledged.
+    /// Reports whether the sender has said goodbye, and all that it offered was acknowledged.
     pub const fn is_over(&self) -> bool {
         self.fin && self.acked == self.received && self.finished == self.received
     }
@@ -302,7 +303,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
     }
 }
 
-/// What comes from the sender.
+/// Arrivals from the sender.
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
     /// A request has come, with the low half of its number: the whole number.
     ///
@@ -465,9 +466,9 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         }
     }
 
-    /// Whether to acknowledge the messages up to `last` now: an acknowledgement costs nothing,
-    /// the sender waits for one of them, enough have gathered, or no decided message is left
-    /// whose acknowledgement would cover them.
+    /// Reports whether to acknowledge the messages up to `last` now: an acknowledgement costs
+    /// nothing, the sender waits for one of them, enough have gathered, or no later message has
+    /// been decided, so that no later acknowledgement would cover them.
     fn is_due(&self, last: u64) -> bool {
         let costs_nothing = self.config.ack == AckMode::Pull;
         let wanted = self.wakeup.is_some_and(|number| number <= last);

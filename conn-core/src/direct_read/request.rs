@@ -32,7 +32,7 @@ pub struct Place {
     pub rkey: u32,
 }
 
-/// What a sender tells of a message.
+/// Description of a message that a sender offers to be read.
 ///
 /// ```
 /// use conn_core::direct_read::{HEADER_LEN, Place, ReadRequest};
@@ -52,9 +52,9 @@ pub struct ReadRequest<'a> {
     pub number: u32,
     /// Bytes of the message.
     pub len: u64,
-    /// Where it is; address and key are 0 if it has no bytes.
+    /// Place of the message; address and key are 0 if it has no bytes.
     pub memory: Place,
-    /// Where to write the outcome, one byte, if the sender wants it written.
+    /// Place for the outcome, one byte, if the sender wants it written.
     pub signal: Option<Place>,
     /// Whatever the application adds.
     pub app: &'a [u8],
@@ -75,12 +75,12 @@ pub enum DecodeError {
     Flags(u8),
     /// The application data have another length than is said.
     AppLength {
-        /// What is said.
+        /// Length in the header.
         said: usize,
-        /// What there is.
+        /// Bytes that there are.
         found: usize,
     },
-    /// What must be 0 is not: the place of no bytes, or that of no signal.
+    /// A field that must be 0 is not: the place of no bytes, or that of no signal.
     NotZero,
     /// The message, or its signal, would reach beyond the end of the address space.
     Wraps,
@@ -192,7 +192,7 @@ impl<'a> ReadRequest<'a> {
         request.complaint().map_or(Ok(request), Err)
     }
 
-    /// What makes it impossible.
+    /// Returns the reason why the request is impossible, if it is.
     fn complaint(&self) -> Option<DecodeError> {
         if self.len == 0 && self.memory != Self::NOWHERE {
             return Some(DecodeError::NotZero);

@@ -1,8 +1,7 @@
-//! What the ends of one direction tell each other when they are set up.
+//! Terms of one direction, which its ends tell each other when they are set up.
 //!
-//! It stands in front of the application data of the
-//! [`handshake`](crate::handshake), once for each direction that exists, that of
-//! initiator to acceptor first. All integers are little-endian:
+//! They stand in front of the application data of the [`handshake`](crate::handshake), once for
+//! each direction that exists, that of initiator to acceptor first. All integers are little-endian:
 //!
 //! | bytes | terms |
 //! |---|---|
@@ -21,7 +20,7 @@ use super::request::{Place, part};
 /// Bytes of the terms of one direction.
 pub const TERMS_LEN: usize = 20;
 
-/// How a sender learns that a message was read.
+/// Mode of acknowledgement: how a sender learns that a message was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AckMode {
@@ -74,18 +73,18 @@ impl AckMode {
         }
     }
 
-    /// Whether each message has a signal of its own.
+    /// Reports whether each message has a signal of its own.
     pub const fn signals(self) -> bool {
         matches!(self, Self::FencedWrite | Self::Write)
     }
 
-    /// Whether the sender's processor is told by a completion.
+    /// Reports whether a completion tells the sender's processor.
     pub const fn notifies(self) -> bool {
         matches!(self, Self::Send)
     }
 }
 
-/// Where the signal of a message is.
+/// Location of a message's signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SignalAt {
     /// In memory of its own, so that messages need no special layout.
@@ -95,7 +94,7 @@ pub enum SignalAt {
     Tail,
 }
 
-/// What one end says of one direction.
+/// Terms that one end states for one direction.
 ///
 /// ```
 /// use conn_core::direct_read::{AckMode, SignalAt, TERMS_LEN, Terms};
@@ -108,14 +107,13 @@ pub enum SignalAt {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How the sender wants messages to be acknowledged. What the receiver says here is
-    /// not looked at.
+    /// Mode of acknowledgement that the sender wants. The receiver's value is ignored.
     pub ack: AckMode,
-    /// Where the sender has its signals.
+    /// Location of the sender's signals.
     pub signal: SignalAt,
     /// READs that this end's device answers at a time (sender), or begins (receiver).
     pub reads: u8,
-    /// Where a count word is: the sender's, to be written, or the receiver's, to be read.
+    /// Place of a count word: the sender's, to be written, or the receiver's, to be read.
     pub counts: Option<Place>,
     /// Bytes of the longest message that a receiver reads into buffers of its own. What the
     /// sender says here is not looked at.

@@ -9,7 +9,7 @@ use super::*;
 use crate::checksum::{checksum_of, verified};
 use crate::exhaustive::Pair;
 
-/// What can happen to a connection.
+/// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A message of so many bytes is sent, if there is a credit.
@@ -20,7 +20,7 @@ pub enum Op {
     Begin(u8),
     /// The receiver looks for the next message, and takes it.
     Look,
-    /// Of the messages that were taken, this one is freed.
+    /// One of the messages that were taken is freed.
     Free(u8),
     /// Slots are told, if so many are due.
     Tell(u8),
@@ -44,7 +44,7 @@ pub enum Op {
     LieStop(i8),
 }
 
-/// How a connection of the oracle is made.
+/// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Shape {
     /// Buffers: 1 to 8.
@@ -245,7 +245,7 @@ impl Connection {
         assert!(taken.is_none_or(|taken| self.is_stopped && taken <= self.receiver.received()));
     }
 
-    /// What is said does not depend on what came before: the connection stays as it was.
+    /// Tells an end a lie, and checks its answer. The connection stays as it was.
     fn lie(&self, op: Op) {
         let (mut receiver, sender) = (self.receiver.clone(), &self.sender);
         let layout = *receiver.layout();

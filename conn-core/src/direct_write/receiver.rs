@@ -4,18 +4,18 @@ use core::fmt;
 
 use super::{Detection, GOODBYE, IMM_GOODBYE, IMM_MESSAGE, Layout, SLOT_BYTES};
 
-/// What the sender has written that no honest one writes.
+/// Data that no honest sender writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArrivalError {
     /// A message that is longer than a buffer.
     TooLong {
-        /// What its trailer says.
+        /// Length in its trailer.
         len: u64,
     },
     /// A later message than the one that goes into this buffer.
     Early {
-        /// What the trailer says, from 1.
+        /// Number in the trailer, from 1.
         number: u64,
     },
     /// A message was announced, and is not there.
@@ -27,7 +27,7 @@ pub enum ArrivalError {
     ),
     /// A goodbye after fewer messages than have come.
     Goodbye {
-        /// How many the goodbye says.
+        /// Number of messages in the goodbye.
         total: u64,
     },
 }
@@ -51,9 +51,9 @@ impl core::error::Error for ArrivalError {}
 /// A message that lies in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Which buffer.
+    /// Number of the buffer.
     pub buffer: u32,
-    /// Where the message lies in the receiver's memory.
+    /// Offset of the message in the receiver's memory.
     pub offset: u64,
     /// Bytes.
     pub len: u32,
@@ -62,11 +62,11 @@ pub struct Arrival {
 /// Slots that are due and lie side by side: one WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRun {
-    /// Where the first one lies in the sender's memory.
+    /// Offset of the first slot in the sender's memory.
     pub offset: u64,
     /// The number of the first one's message.
     pub number: u64,
-    /// How many.
+    /// Number of slots.
     pub count: u32,
 }
 
@@ -103,7 +103,7 @@ pub struct BufferReceiver<S> {
     told: u64,
     /// Immediates of messages.
     announced: u64,
-    /// How many messages there are in all, when the sender has said so.
+    /// Number of messages in all, once the sender has said it.
     total: Option<u64>,
     is_goodbye_announced: bool,
 }
@@ -197,7 +197,7 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         Ok(())
     }
 
-    /// Whether the goodbye may be there.
+    /// Reports whether the goodbye may be there.
     #[inline]
     pub const fn awaits_goodbye(&self) -> bool {
         let may_be = self.is_goodbye_announced || !matches!(self.detection, Detection::Immediate);
@@ -221,13 +221,13 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         }
     }
 
-    /// Whether the sender has said goodbye, and all its messages have been taken.
+    /// Reports whether the sender has said goodbye, and all its messages have been taken.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.total == Some(self.received)
     }
 
-    /// Whether the sender has said goodbye.
+    /// Reports whether the sender has said goodbye.
     pub const fn has_heard_goodbye(&self) -> bool {
         self.total.is_some()
     }

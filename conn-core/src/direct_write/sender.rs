@@ -10,7 +10,7 @@ use super::{Layout, STOPPED};
 pub enum SlotError {
     /// A buffer that does not exist.
     Buffer {
-        /// What the slot says.
+        /// Number of the buffer in the slot.
         buffer: u64,
     },
     /// A slot for a message that comes later.
@@ -20,7 +20,7 @@ pub enum SlotError {
     },
     /// It has taken more messages than were sent.
     Taken {
-        /// What it says.
+        /// Number of messages in the stop.
         taken: u64,
     },
 }
@@ -79,7 +79,7 @@ impl BufferSender {
         self.sent
     }
 
-    /// Where the slot of the next message lies.
+    /// Offset of the next message's slot.
     #[inline]
     pub const fn slot_at(&self) -> u64 {
         self.sent % self.slots as u64 * super::SLOT_BYTES

@@ -1,8 +1,7 @@
-//! What the ends of one direction tell each other when they are set up.
+//! Terms of one direction, which its ends tell each other when they are set up.
 //!
-//! It stands in front of the application data of the [`handshake`](crate::handshake), once for
-//! each direction that exists, that of initiator to acceptor first. All integers are
-//! little-endian:
+//! They stand in front of the application data of the [`handshake`](crate::handshake), once for
+//! each direction that exists, that of initiator to acceptor first. All integers are little-endian:
 //!
 //! | bytes | terms |
 //! |---|---|
@@ -21,23 +20,23 @@ use crate::ring::offer::Place;
 /// Bytes of the terms of one direction.
 pub const TERMS_LEN: usize = 24;
 
-/// What one end says of its memory for one direction.
+/// Memory of one end for one direction, as that end tells it to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terms {
     /// The end that sends: its slots.
     Sender {
-        /// Where they begin.
+        /// Place of the first slot.
         place: Place,
-        /// How many.
+        /// Number of slots.
         slots: u32,
     },
     /// The end that receives: its buffers.
     Receiver {
-        /// Where they begin.
+        /// Place of the first buffer.
         place: Place,
         /// Their shape.
         layout: Layout,
-        /// How messages are found.
+        /// Method by which messages are found.
         detection: Detection,
     },
 }
@@ -58,7 +57,7 @@ pub enum TermsError {
     /// Memory at an address that is 0, is not aligned to 8 bytes, or ends beyond the address
     /// space.
     Memory,
-    /// What must be 0 is not.
+    /// A field that must be 0 is not.
     NotZero,
 }
 

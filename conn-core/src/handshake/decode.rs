@@ -28,7 +28,7 @@ pub enum DecodeError {
     /// The body's length is not what the kind and its contents call for, or exceeds
     /// [`MAX_BODY`].
     BodyLength {
-        /// What the header says.
+        /// Length in the header.
         len: u32,
     },
     /// No direction exists, or one that this version does not know.
@@ -42,7 +42,7 @@ pub enum DecodeError {
     },
     /// More than [`MAX_APPLICATION`] bytes of application data.
     ApplicationTooLong {
-        /// What the frame says.
+        /// Length in the frame.
         len: u16,
     },
     /// The text of a refusal is not UTF-8.
@@ -76,7 +76,7 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 impl DecodeError {
-    /// Whether more bytes may make a frame of it.
+    /// Reports whether more bytes may complete the frame.
     pub const fn is_incomplete(&self) -> bool {
         matches!(self, Self::Incomplete { .. })
     }

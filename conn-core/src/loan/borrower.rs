@@ -5,7 +5,7 @@ use core::fmt;
 use super::{LoanWire, refuse};
 use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};
 
-/// How far a WANT is.
+/// Progress of a WANT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// There is none.
@@ -16,7 +16,7 @@ enum Asked {
     Queued,
 }
 
-/// What a sender keeps beside its [`CreditWindow`] when its credits are loans.
+/// State that a sender keeps beside its [`CreditWindow`] when its credits are loans.
 ///
 /// ```
 /// use conn_core::loan::*;
@@ -77,7 +77,7 @@ impl Borrower {
         }
     }
 
-    /// Whether WANT is to be sent now, to a sender that was refused for credit.
+    /// Reports whether a sender that was refused for lack of credit is to send WANT now.
     #[inline]
     pub fn wants(&self, window: &CreditWindow) -> bool {
         self.asked == Asked::No && window.available() == 0
@@ -133,7 +133,7 @@ impl Borrower {
         self.recalled = true;
     }
 
-    /// Whether credits are to be given back in this call.
+    /// Reports whether credits are to be given back in this call.
     #[inline]
     pub fn is_recalled(&self) -> bool {
         self.recalled

@@ -6,7 +6,7 @@ use super::{Due, LoanWire};
 use crate::control::Control;
 use crate::credit::{CreditOverrun, CreditWire};
 
-/// How far the sender's WANT is.
+/// Progress of the sender's WANT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// There is none.
@@ -17,7 +17,7 @@ enum Asked {
     Waits,
 }
 
-/// What one sender may send, and what has to be sent to it. See the [module](super).
+/// Credits of one sender, and the control messages that are due to it. See the [module](super).
 ///
 /// ```
 /// use conn_core::control::Control;
@@ -91,7 +91,7 @@ impl fmt::Display for ReturnError {
 impl core::error::Error for ReturnError {}
 
 impl LoanGrantor {
-    /// Of a sender that has its share.
+    /// Creates the grantor of a sender that has its share.
     pub const fn new() -> Self {
         let (asked, answer_due, recall_due) = (Asked::No, false, false);
         Self { received: 0, told: 1, granted: 1, asked, answer_due, recall_due }
@@ -153,7 +153,7 @@ impl LoanGrantor {
         Ok(returned)
     }
 
-    /// What the lender has for this sender.
+    /// Takes what the lender has for this sender.
     pub fn lend(&mut self, due: Due) {
         self.granted += u64::from(due.credits);
         let is_answer = due.credits > 0 || due.heard;
@@ -194,7 +194,7 @@ impl LoanGrantor {
         }
     }
 
-    /// Whether the sender waits for a loan, as far as this end knows.
+    /// Reports whether the sender waits for a loan, as far as this end knows.
     pub fn is_wanting(&self) -> bool {
         self.asked != Asked::No
     }

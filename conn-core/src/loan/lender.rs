@@ -6,7 +6,7 @@ use super::{FIRST_LOAN, KEPT};
 
 const NONE: u32 = u32::MAX;
 
-/// What is to be sent to a member.
+/// Credits and notices to be sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due {
     /// Credits that it may use.
@@ -25,7 +25,7 @@ enum State {
     Left,
 }
 
-/// What a lender stores of one member.
+/// State of one member, as a lender stores it.
 // Invariant: used counts granted credits whose buffers are not posted again; waits implies
 // Live; the member is in the queue of those that wait if and only if it waits; recalled
 // implies excess > 0; 1 <= next_loan <= max_loan of a live one.
@@ -44,7 +44,7 @@ pub struct LenderSlot {
     old: bool,
     recalled: bool,
     due: Due,
-    /// Whether it is in the list of those that have something due.
+    /// True if it is in the list of members that have something due.
     listed: bool,
     /// Neighbours in the queue of those that wait; of vacant ones, the next vacant one.
     before: u32,
@@ -78,7 +78,7 @@ impl LenderSlot {
         self.used.saturating_sub(1)
     }
 
-    /// Whether no other member waits for its loan to be used up.
+    /// Reports whether no other member waits for this one to use up its loan.
     fn is_silent(&self) -> bool {
         self.recalled || self.state == State::Left
     }
@@ -98,7 +98,7 @@ pub enum LenderConfigError {
     Members,
     /// Each member keeps [`KEPT`] buffers, and there are not so many.
     TooFewBuffers {
-        /// What all members keep.
+        /// Buffers that all members keep.
         kept: u64,
     },
 }
@@ -138,7 +138,7 @@ impl fmt::Display for JoinError {
 
 impl core::error::Error for JoinError {}
 
-/// What cannot have happened: the driver counts wrongly.
+/// An event that cannot have happened: the driver counts wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LenderError {
@@ -272,7 +272,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     }
 }
 
-/// What happens to members.
+/// Events of members.
 impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// One more member, which has its share, and may have loans of up to `max_loan`
     /// credits; its number.
@@ -415,7 +415,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     }
 }
 
-/// What is due to the members.
+/// Delivery of what is due to the members.
 impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// The next member that may have something due: [`take`](Self::take), or its
     /// share, if it can have it ([`take_share`](Self::take_share)).
@@ -429,7 +429,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Some(member)
     }
 
-    /// What is due to a member, once.
+    /// Takes what is due to a member, once.
     ///
     /// # Errors
     /// [`LenderError::NoMember`] when it has gone.
@@ -474,8 +474,8 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         (fits || is_all).then_some(credits.min(available))
     }
 
-    /// When nothing is left to lend, a member that waits and uses nothing gets its share:
-    /// what the others wait for may never come.
+    /// Grants a member that waits and uses nothing its share, if nothing is left to lend: what the
+    /// others wait for may never come.
     fn serve_share(&mut self, member: u32) {
         let slot = &self.slots.as_ref()[member as usize];
         if self.free == 0 && slot.waits && slot.used == 0 {

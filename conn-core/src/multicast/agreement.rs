@@ -95,8 +95,8 @@ impl Member {
         }
     }
 
-    /// Whether a member that has finished has not sent its stream up to an end. What it wrote
-    /// before its goodbye has arrived; the next pass accepts it.
+    /// Reports whether a member that has finished has not sent its stream up to an end. All that it
+    /// wrote before its goodbye has arrived; the next pass accepts it.
     fn owes_end(&self, rank: Rank) -> bool {
         let stream = &self.streams[rank.index()];
         let has_failed = !self.row.suspected.is_empty();
@@ -104,12 +104,13 @@ impl Member {
         self.config.senders.contains(rank) && !is_whole
     }
 
-    /// Whether `by` lacks turns of `of` that this member has.
+    /// Reports whether `by` lacks turns of `of` that this member has.
     fn lacks(&self, by: Rank, of: Rank) -> bool {
         self.received(by, of) < self.streams[of.index()].received
     }
 
-    /// Where no member has failed, an honest finished member has received all streams whole.
+    /// Suspects finished members that lack messages: if no member has failed, an honest one has
+    /// received all streams whole.
     #[cold]
     pub(super) fn look_for_unfinished(&mut self) {
         let lying = |by: &Rank| self.config.senders.iter().any(|of| self.lacks(*by, of));
@@ -131,13 +132,13 @@ impl Member {
         self.config.all().minus(self.row.suspected)
     }
 
-    /// Whether `rank` shows that it receives nothing more of the same suspects.
+    /// Reports whether `rank` shows that it receives nothing more of the same suspects.
     pub(super) fn agrees(&self, rank: Rank) -> bool {
         let (row, suspected) = (&self.rows[rank.index()], self.row.suspected);
         row.wedged == suspected && row.suspected == suspected
     }
 
-    /// Whether all survivors show that they receive nothing more of the same suspects.
+    /// Reports whether all survivors show that they receive nothing more of the same suspects.
     pub(super) fn is_agreed(&self) -> bool {
         let suspected = self.row.suspected;
         !suspected.is_empty()

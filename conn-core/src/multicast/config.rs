@@ -1,4 +1,4 @@
-//! What all members of a group agree on.
+//! Configuration on which all members of a group agree.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -10,12 +10,12 @@ use crate::ring::record_bytes;
 /// The largest window, in turns.
 pub const MAX_WINDOW: u32 = 1 << 20;
 
-/// When counters are pushed.
+/// Policy for pushing counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// When the count of messages, sent or received, crosses a multiple of k, however far
-    /// it jumped. With k = 1, every message is pushed and acknowledged by writes of its
-    /// own. What is inhibited goes at the deadline.
+    /// Pushes when the count of messages, sent or received, crosses a multiple of k, however far it
+    /// jumped. With k = 1, every message is pushed and acknowledged by writes of its own. A push
+    /// that is inhibited goes at the deadline.
     Every(u32),
     /// All that has gathered since the last pass, at once.
     Opportunistic,
@@ -61,23 +61,24 @@ pub struct Config {
     /// Bytes of a slot ring: a power of two that holds a window of the longest messages
     /// ([`capacity_for`](Self::capacity_for)).
     pub capacity: u64,
-    /// Whether the rings lie in memory that is mapped twice in a row, at all members: what
-    /// crosses the end is written at once, and not in two pieces.
+    /// True if the rings lie in memory that is mapped twice in a row, at all members: bytes that
+    /// cross the end are written at once, and not in two pieces.
     pub is_mirrored: bool,
-    /// When counters are pushed.
+    /// Policy for pushing counters.
     pub policy: Policy,
-    /// How long a push may be inhibited, in nanoseconds.
+    /// Longest time that a push may be inhibited, in nanoseconds.
     pub deadline_ns: u64,
-    /// How long a member pushes nothing before it pushes its row to show that it lives, in
+    /// Time without a push after which a member pushes its row to show that it lives, in
     /// nanoseconds.
     pub health_ns: u64,
-    /// How long a member's health counter may stand still, in nanoseconds.
+    /// Longest time that a member's health counter may stand still, in nanoseconds.
     pub suspect_ns: u64,
 }
 
 impl Default for Config {
-    /// Rank 0 of three members, the one that sends: a window of 1000 messages of up to 1 KiB, a push for every
-    /// message, a deadline of 150 µs, a sign of life every 100 ms, and a suspicion after 5 s.
+    /// Rank 0 of three members, the one that sends: a window of 1000 messages of up to 1 KiB, a
+    /// push for every message, a deadline of 150 µs, a sign of life every 100 ms, and a suspicion
+    /// after 5 s.
     fn default() -> Self {
         Self {
             members: 3,
@@ -107,16 +108,16 @@ pub enum ConfigError {
     Window(u32),
     /// k is 0, or over the window.
     Every {
-        /// What was asked for.
+        /// The k that was asked for.
         k: u32,
         /// The window.
         window: u32,
     },
     /// The ring does not hold a window of the longest messages.
     WindowOverRing {
-        /// What the window needs, in bytes.
+        /// Bytes that the window needs.
         needed: u64,
-        /// What the ring has, in bytes.
+        /// Bytes that the ring has.
         capacity: u64,
     },
     /// The ring is no power of two, or larger than 4 GiB.
@@ -181,7 +182,7 @@ impl Config {
         if record > REPAIR_BYTES { record } else { REPAIR_BYTES }
     }
 
-    /// Whether the group can be.
+    /// Checks that such a group is possible.
     ///
     /// # Errors
     /// [`ConfigError`].

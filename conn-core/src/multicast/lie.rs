@@ -1,10 +1,10 @@
-//! Why a member is cut off.
+//! Reasons to cut off a member.
 
 use core::fmt;
 
 use super::Rank;
 
-/// What a member said that cannot be.
+/// Statement of a member that cannot be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lie {
@@ -18,10 +18,10 @@ pub enum Lie {
     NotSent,
     /// A record longer than the longest message.
     TooLong {
-        /// What it claims, in bytes.
+        /// Length that the record claims, in bytes.
         claimed: u32,
     },
-    /// What lies in its slots is no record.
+    /// Its slots hold something that is no record.
     NoRecord,
     /// A record behind the end of its stream.
     BehindEnd,
@@ -58,7 +58,7 @@ impl fmt::Display for Lie {
 
 impl core::error::Error for Lie {}
 
-/// Why a member is suspected.
+/// Reason why a member is suspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {

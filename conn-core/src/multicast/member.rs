@@ -12,7 +12,7 @@ use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row
 pub struct CopyIn {
     /// The member whose ring it is.
     pub of: Rank,
-    /// Which bytes, in both.
+    /// Location of the bytes, in both.
     pub span: Span,
 }
 
@@ -28,7 +28,7 @@ pub struct Delivery {
     pub span: Span,
 }
 
-/// What a member has done.
+/// Counts of the work that a member has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Messages delivered, of all senders.
@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// How a group stands, to one member.
+/// State of a group, as one member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
@@ -125,13 +125,13 @@ impl Member {
         &self.config
     }
 
-    /// What it has done.
+    /// Counts of the work that it has done.
     #[inline]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How the group stands.
+    /// Returns the state of the group.
     pub fn status(&self) -> Status {
         if let Some(by) = self.agreement.excluded_by {
             return Status::Excluded { by };
@@ -150,7 +150,7 @@ impl Member {
         self.row.suspected
     }
 
-    /// Why a member is suspected.
+    /// Returns the reason why a member is suspected, if it is.
     pub fn reason(&self, rank: Rank) -> Option<Reason> {
         *self.agreement.reasons.get(rank.index())?
     }
@@ -161,7 +161,7 @@ impl Member {
         self.active().without(self.config.rank)
     }
 
-    /// Whether the member takes part in what goes on.
+    /// Reports whether the member takes part in what goes on.
     #[inline]
     pub(super) fn is_running(&self) -> bool {
         self.agreement.excluded_by.is_none()
@@ -182,7 +182,7 @@ impl Member {
     }
 }
 
-/// What comes in.
+/// Events that the driver reports.
 impl Member {
     /// The own ring's records end at `position`; `now_ns` is the time of the whole pass. Call
     /// it after [`on_row`](Self::on_row) of all peers, so that no peer is taken for silent
@@ -238,7 +238,7 @@ impl Member {
 
 /// The own ring, and the own end.
 impl Member {
-    /// Whether the member has said that it is finished, or leaves: when the push has
+    /// Reports whether the member has said that it is finished, or leaves: when the push has
     /// completed, it may go.
     #[inline]
     pub fn has_said_goodbye(&self) -> bool {
@@ -266,16 +266,16 @@ impl Member {
         self.config.senders.iter().map(|of| self.streams[of.index()].accepted).sum()
     }
 
-    /// Whether what was sent up to `position` of the own ring has been delivered here: it is
-    /// stable, and lies in the sequence of all survivors.
+    /// Reports whether the own ring up to `position` has been delivered here: these messages are
+    /// stable, and lie in the sequence of all survivors.
     #[inline]
     pub fn is_delivered(&self, position: u64) -> bool {
         self.streams[self.me()].delivered >= position
     }
 
-    /// How many nulls this member owes the others: their messages wait for its turns. They
-    /// go into the ring as one record; fewer do no harm, and none are owed while messages
-    /// of its own are under way.
+    /// Returns the number of nulls that this member owes the others: their messages wait for its
+    /// turns. The nulls go into the ring as one record; fewer do no harm, and none are owed while
+    /// messages of its own are under way.
     #[inline]
     pub fn nulls_due(&self) -> u32 {
         let (config, own) = (&self.config, &self.streams[self.me()]);
@@ -296,7 +296,7 @@ impl Member {
         most.saturating_sub(own.received).min(config.window.into()) as u32
     }
 
-    /// What is to be done about the own record that was accepted.
+    /// Handles the own record that was accepted.
     #[inline]
     pub(super) fn on_own(&mut self, record: Record) {
         match record {

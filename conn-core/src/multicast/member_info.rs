@@ -1,4 +1,4 @@
-//! What members exchange before they can write to each other.
+//! Terms and addresses that members exchange before they can write to each other.
 //!
 //! When the leader of a group has found its members, it hands out [`Terms`], one set to
 //! each. Every member answers with its [`MemberInfo`], and gets those of all. Both have a length
@@ -39,7 +39,7 @@ const CONTACT_BYTES: usize = 56;
 pub const MAX_MEMBER_INFO_BYTES: usize = HEAD_BYTES + MAX_MEMBERS * CONTACT_BYTES;
 const BITS_24: u32 = (1 << 24) - 1;
 
-/// What is no terms, or no member info.
+/// Bytes that are no terms, or no member info.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberInfoError {
@@ -186,25 +186,25 @@ pub struct Place {
     pub rkey: u32,
 }
 
-/// How one member is reached by one other.
+/// Queue pair and memory by which one member reaches another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Contact {
     /// Queue pair number, 24 bits.
     pub qp_num: u32,
     /// First packet sequence number, 24 bits.
     pub psn: u32,
-    /// Where the other's row and repair area go.
+    /// Destination of the other's row and repair area.
     pub rows: Place,
-    /// Where its slots go.
+    /// Destination of its slots.
     pub slots: Place,
 }
 
-/// How a member is reached.
+/// Addresses at which the others reach a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
     /// The rank of the member that sends it.
     pub rank: Rank,
-    /// How many members there are.
+    /// Number of members.
     pub members: u8,
     /// LID of the port; 0 where the link layer has none.
     pub lid: u16,

@@ -58,7 +58,7 @@ impl Members {
         self.0
     }
 
-    /// Whether `rank` is one of them.
+    /// Reports whether `rank` is one of them.
     #[inline]
     pub const fn contains(self, rank: Rank) -> bool {
         rank.0 < 64 && self.0 >> rank.0 & 1 == 1
@@ -92,19 +92,19 @@ impl Members {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of these are among those.
+    /// Reports whether all of these are among those.
     #[inline]
     pub const fn is_subset(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// How many they are.
+    /// Number of members in the set.
     #[inline]
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

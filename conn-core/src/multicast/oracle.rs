@@ -13,7 +13,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen in a group. Members are taken modulo their number.
+/// An operation on a group. Members are taken modulo their number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A member sends a message of so many bytes (modulo what a slot has), if it may.
@@ -44,7 +44,7 @@ pub enum Op {
     Withhold(u8, Withheld),
 }
 
-/// What a member that lives withholds from all others, or claims, so that they wait for it.
+/// Something that a living member withholds from all others, or claims, so that they wait for it.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withheld {
     /// It never shows that its counters are final.
@@ -88,11 +88,11 @@ struct Node {
     begun: u64,
     has_ended: bool,
     sent: Vec<Vec<u8>>,
-    /// Of each sender, how many messages were delivered here.
+    /// Number of messages from each sender that were delivered here.
     from: Vec<usize>,
     delivered: usize,
     has_crashed: bool,
-    /// What it withholds, and the row that it had shown before.
+    /// Item that it withholds, and the row that it had shown before.
     lie: Option<(Withheld, Row)>,
 }
 
@@ -115,7 +115,8 @@ fn word(bytes: &[u8], at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Which of a write's bytes are there: those before or behind some place, or any.
+/// Reports whether a write's byte at `at` is there: `choice` selects the bytes before or behind
+/// some place, or any.
 fn chosen(choice: u8, at: usize, len: usize) -> bool {
     let place = len * usize::from(choice / 4) / 64;
     match choice % 4 {
@@ -159,7 +160,7 @@ impl Node {
         }
     }
 
-    /// Whether it is there, and does what it should.
+    /// Reports whether the node is there, and does what it should.
     fn is_honest(&self) -> bool {
         !self.has_crashed && self.lie.is_none() && self.machine.status() != Status::Left
     }
@@ -528,7 +529,7 @@ impl Group {
         }
     }
 
-    /// What can be said of a group that does not come to its end.
+    /// Describes the members of a group that does not come to its end.
     fn summary(&self) -> Vec<std::string::String> {
         let line = |node: &Node| {
             let (machine, row) = (&node.machine, &node.machine.row);

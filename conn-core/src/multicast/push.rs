@@ -1,4 +1,4 @@
-//! When counters and slots are pushed.
+//! Decisions to push counters and slots.
 
 use super::repair_header::RepairHeader;
 use super::{Member, Members, Policy, Rank, Span, Words};
@@ -51,8 +51,8 @@ impl Member {
         }
     }
 
-    /// When the machine wants to be driven again, though nothing has come in: the nearest
-    /// deadline, in nanoseconds.
+    /// Returns the time at which the machine is to be driven again even if nothing has come in: the
+    /// nearest deadline, in nanoseconds.
     pub fn wants_ns(&self) -> u64 {
         let health = self.pushing.health_ns.saturating_add(self.config.health_ns);
         let inhibited = [self.pushing.slots.wants_ns(), self.pushing.received.wants_ns()];
@@ -147,21 +147,21 @@ impl Member {
         self.pushing.health_ns = now_ns;
     }
 
-    /// Whether something was accepted that has not been pushed.
+    /// Reports whether own records or acknowledgements are left to push.
     #[inline]
     fn is_dirty(&self) -> bool {
         let own = &self.streams[self.me()];
         own.accepted != own.published || self.pushing.counted != own.accepted || self.owes()
     }
 
-    /// Whether something was received that has not been acknowledged.
+    /// Reports whether something was received that has not been acknowledged.
     #[inline]
     fn owes(&self) -> bool {
         let members = usize::from(self.config.members);
         (0..members).any(|of| self.streams[of].received != self.row.received[of])
     }
 
-    /// Whether nothing is inhibited any more.
+    /// Reports whether nothing is inhibited any more.
     #[inline]
     fn is_ending(&self) -> bool {
         !self.row.suspected.is_empty() || self.pushing.goodbye != 0
@@ -202,7 +202,7 @@ impl Member {
         }
     }
 
-    /// What is due is to be acknowledged at once, here as well.
+    /// Asks for all that is due to be acknowledged at once, by this member as well.
     #[inline]
     fn hurry(&mut self) {
         self.row.urgent = self.pushing.target;
@@ -246,7 +246,7 @@ impl Member {
         true
     }
 
-    /// Whether something was received that its sender wants acknowledged at once.
+    /// Reports whether something was received that its sender wants acknowledged at once.
     #[inline]
     fn has_urgent(&self) -> bool {
         self.config.senders.iter().any(|of| {

@@ -14,7 +14,7 @@ const FLUSH: u8 = 3;
 const END: u8 = 4;
 const UNUSED: u8 = 5;
 
-/// What a record is.
+/// Kind of a record, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A message, of so many bytes. It takes a turn.
@@ -30,7 +30,7 @@ pub enum Record {
     Unused(u32),
 }
 
-/// What lies there is no record.
+/// Bytes that are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordError(pub Lie);
 

@@ -14,7 +14,7 @@ pub struct RepairCopy {
     pub at: u64,
     /// The member to the private copy of whose ring the bytes go.
     pub of: Rank,
-    /// Which bytes of it.
+    /// Location of the bytes in that copy.
     pub span: Span,
 }
 

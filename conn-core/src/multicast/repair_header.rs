@@ -3,8 +3,8 @@
 use super::{Members, Rank};
 use crate::checksum::checksum_of;
 
-/// What lies at the beginning of a repair area, before the bytes: its words, in this order,
-/// and their [checksum](crate::checksum).
+/// Header of a repair area, in front of the bytes: its words, in this order, and their
+/// [checksum](crate::checksum).
 ///
 /// An area is written again when all members that need the bytes have them, but also when the
 /// survivors have become fewer, which the members under repair may not know yet. So only
@@ -15,13 +15,13 @@ use crate::checksum::checksum_of;
 pub struct RepairHeader {
     /// The member whose stream is repaired.
     pub of: Rank,
-    /// Where the bytes begin in that stream.
+    /// Position of the bytes in that stream.
     pub position: u64,
-    /// How many there are: whole records.
+    /// Number of the bytes: whole records.
     pub len: u64,
     /// The turns of that stream up to their end.
     pub turns: u64,
-    /// Which repair of its writer it is, from 1.
+    /// Number of this repair among those of its writer, from 1.
     pub number: u64,
     /// The suspects on which the survivors have agreed.
     pub suspected: Members,

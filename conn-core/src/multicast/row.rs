@@ -13,12 +13,12 @@ const OTHERS: u8 = 10;
 pub struct Words {
     /// The first.
     pub first: u8,
-    /// How many.
+    /// Number of words.
     pub count: u8,
 }
 
 impl Words {
-    /// What is received, and health.
+    /// The received counters, health, and their checksum.
     pub(super) const fn received(members: u8) -> Self {
         Self { first: 0, count: members + 2 }
     }
@@ -49,7 +49,7 @@ impl Words {
         [Self::received(members), Self::slots(members), Self::control(members)]
     }
 
-    /// Which word of the row is the last of these: of a group, its checksum.
+    /// Index in the row of the last of these words: in a group, its checksum.
     #[inline]
     pub const fn checksum(self) -> u8 {
         self.first + self.count - 1

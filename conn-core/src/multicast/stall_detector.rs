@@ -11,8 +11,8 @@
 use super::state::Distance;
 use super::{Member, Members, Rank, Reason};
 
-/// Of the turns that are missing, each of so many parts that comes counts as progress: a member
-/// that brings them one by one has to be done in bounded time as well.
+/// Parts of the missing turns: each one that comes counts as progress, so that a member that brings
+/// turns one by one has to be done in bounded time as well.
 const PARTS: u64 = 16;
 
 impl Member {

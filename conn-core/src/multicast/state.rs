@@ -1,11 +1,11 @@
-//! What a member keeps of each part of its work: the parts themselves are in the modules of
+//! State that a member keeps of each part of its work: the parts themselves are in the modules of
 //! these names.
 
 use super::repair_header::RepairHeader;
 use super::{Config, MAX_MEMBERS, Members, Rank, Reason};
 use crate::push_inhibitor::{PushCounter, PushInhibitor};
 
-/// What is due, and what is inhibited.
+/// Pushes that are due, and those that are inhibited.
 // Invariant: counted <= written <= target <= accepted of the own stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pushing {
@@ -26,7 +26,7 @@ pub(super) struct Pushing {
     pub(super) goodbye: u64,
     /// The slots that are due next are to be acknowledged at once.
     pub(super) flush_due: bool,
-    /// When a health counter was last pushed.
+    /// Time at which the health counter was last pushed.
     pub(super) health_ns: u64,
 }
 
@@ -73,11 +73,11 @@ impl Order {
     }
 }
 
-/// What a member knows of failures.
+/// Failures that a member knows of, and the agreement about them.
 #[derive(Clone, Debug)]
 pub(super) struct Agreement {
     pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
-    /// When a member's health counter last moved, or the member said that it has finished.
+    /// Time at which a member's health counter last moved, or the member said that it has finished.
     pub(super) heard_ns: [u64; MAX_MEMBERS],
     /// Since when a group of its row has not fitted its checksum.
     pub(super) unfit_ns: [Option<u64>; MAX_MEMBERS],
@@ -121,7 +121,7 @@ impl Agreement {
     }
 }
 
-/// How near the end is. Of one set of suspects, only nearer.
+/// Distance from the end. For one set of suspects, it only shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Distance {
     pub(super) suspected: Members,

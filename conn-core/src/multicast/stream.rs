@@ -1,4 +1,4 @@
-//! What one member has of one sender's stream.
+//! State of one sender's stream at one member.
 
 /// See the module's diagram.
 // Invariant: delivered <= accepted <= copied <= published, copied <= delivered + capacity;
@@ -21,11 +21,11 @@ pub(super) struct Stream {
     pub(super) stable: u64,
     /// Turns that were passed of the nulls at the front.
     pub(super) nulls: u32,
-    /// How many nulls these are, while some were passed.
+    /// Number of these nulls in all, while some were passed.
     pub(super) nulls_of: u32,
     /// Its end was accepted.
     pub(super) ended: bool,
-    /// What its sender wants acknowledged at once, and what of that has been.
+    /// Bytes up to which its sender wants acknowledgements at once, and up to which they were made.
     pub(super) urgent: u64,
     pub(super) urgent_done: u64,
 }

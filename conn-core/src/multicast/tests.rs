@@ -47,7 +47,7 @@ fn traffic() -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// What ends a member, and the peers that notice.
+/// Operations that end a member, and those by which peers notice.
 fn endings() -> BoxedStrategy<Op> {
     let any_member = || 0..8u8;
     prop_oneof![

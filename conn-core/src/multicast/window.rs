@@ -12,7 +12,7 @@ orderings! {
 /// No more turns begin.
 const CLOSED: u64 = 1 << 63;
 
-/// How many turns may begin: many threads take them, one raises the limit.
+/// Number of turns that may begin: many threads take turns, and one raises the limit.
 ///
 /// A turn is taken before room in the slot ring is reserved
 /// ([`Senders`](crate::ring::shared::Senders)), and the head of the ring is told before

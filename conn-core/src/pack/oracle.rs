@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a packer.
+/// An operation on a packer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A payload of that many bytes is copied in.

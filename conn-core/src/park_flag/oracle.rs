@@ -25,7 +25,7 @@ pub enum Op {
     Ask(u8),
 }
 
-/// What the sleeper does next.
+/// Next step of the sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Awake,
@@ -42,7 +42,7 @@ pub struct Slept {
     phase: Phase,
     /// Wake-ups that the sleeper has not consumed.
     wake_ups: u32,
-    /// Whether there is work.
+    /// True if there is work.
     work: bool,
     /// Publishers that have published and not asked yet.
     owing: u32,

@@ -1,4 +1,4 @@
-//! How many buffers a pool has, and when it reposts them.
+//! Limits of a pool, and its policy for reposting.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! How many buffers are where, without saying which.
+//! Counts of buffers by state, without their ids.
 
 use core::fmt;
 
@@ -9,9 +9,9 @@ pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// How many buffers of a queue are posted, lent, or waiting, and when to repost: what
-/// [`BufferPool`](super::BufferPool) counts, for a driver that knows the state of each
-/// buffer by itself. Many buffers are booked at a time.
+/// Counts of a queue's buffers that are posted, lent, or waiting, and the time to repost: the
+/// counts of [`BufferPool`](super::BufferPool), for a driver that knows the state of each buffer by
+/// itself. Many buffers are booked at a time.
 ///
 /// ```
 /// use conn_core::pool::*;
@@ -109,9 +109,9 @@ impl PoolCounts {
         Ok(())
     }
 
-    /// Whether it is time to repost: a batch has gathered, or as many buffers wait as
-    /// are posted. The second keeps a small or hoarded pool alive: with nothing
-    /// posted, a single waiting buffer is due.
+    /// Reports whether it is time to repost: a batch has gathered, or as many buffers wait as are
+    /// posted. The second condition keeps a small or hoarded pool alive: with nothing posted, a
+    /// single waiting buffer is due.
     #[inline]
     pub fn due(&self) -> bool {
         self.due_beyond(0)
@@ -152,7 +152,7 @@ impl PoolCounts {
     }
 }
 
-/// What is left of `count` without `n`.
+/// Returns `count` less `n`.
 #[inline]
 fn take(count: u32, n: u32) -> Result<u32, Miscount> {
     count.checked_sub(n).ok_or(Miscount { possible: count })

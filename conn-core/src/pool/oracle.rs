@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a pool.
+/// An operation on a pool.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A message arrived in this buffer.

@@ -8,12 +8,12 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to the counters of a write.
+/// An operation on the counters of a write.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A counter moves by so much.
     Advance {
-        /// Which.
+        /// Index of the counter, modulo their number.
         at: u8,
         /// By how much; 0 changes nothing.
         by: u32,
@@ -61,7 +61,8 @@ impl Inhibited {
         self.now != self.pushed
     }
 
-    /// Whether the highest multiple of k that a counter has reached is beyond its last push.
+    /// Reports whether the highest multiple of k that a counter has reached is beyond its last
+    /// push.
     fn has_crossed(&self) -> bool {
         let k = u64::from(self.machine.rule().every.get());
         self.counters().any(|(now, pushed)| now - now % k > pushed)

@@ -1,5 +1,5 @@
-//! What must hold for all destinations, and for all bytes: formatted and parsed as the
-//! standard library does it.
+//! Checks for all destinations, and for all bytes: the codec formats and parses as the standard
+//! library does.
 
 use std::{format, string::String};
 

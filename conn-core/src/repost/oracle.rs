@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a queue.
+/// An operation on a queue.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// This buffer is freed.

@@ -1,4 +1,4 @@
-//! How a position is told to the other end.
+//! Positions, as one end tells them to the other.
 
 use super::ALIGN;
 
@@ -23,7 +23,7 @@ use super::ALIGN;
 pub struct AdvertisedCursor {
     /// The position; from an honest end, a multiple of 8.
     pub position: u64,
-    /// Whether nothing follows: FIN of a sender, STOP of a receiver.
+    /// True if nothing follows: FIN of a sender, STOP of a receiver.
     pub is_last: bool,
 }
 

@@ -47,7 +47,7 @@ pub enum RecordError {
     },
     /// The payload is longer than was agreed on.
     TooLong {
-        /// What the header claims, in bytes.
+        /// Length that the header claims, in bytes.
         claimed: u32,
         /// The longest payload, in bytes.
         most: u32,
@@ -88,7 +88,7 @@ pub struct Record {
     pub end: u64,
 }
 
-/// What lies at the read pointer.
+/// Result of taking what lies at the read pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// A message.
@@ -99,7 +99,7 @@ pub enum Taken {
     Partial,
 }
 
-/// When the head goes to the sender.
+/// Policy for sending the head to the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerConfig {
     /// Freed bytes that are worth a write of the head. The sender gets it earlier when it
@@ -137,7 +137,7 @@ pub struct Consumer {
     head_threshold: u64,
     /// The head as the sender knows it.
     told: u64,
-    /// Where what the sender may use ends.
+    /// End of the space that the sender may use.
     limit: u64,
     /// A tail beyond this leaves the sender less room than the longest message may need.
     scarce_beyond: u64,
@@ -154,7 +154,7 @@ pub struct Consumer {
     tail: u64,
 }
 
-/// What arrives.
+/// Arrivals.
 impl Consumer {
     /// The receiver of an empty ring.
     pub const fn new(geometry: Geometry, config: ConsumerConfig) -> Self {
@@ -275,8 +275,8 @@ impl Consumer {
 
 /// Handing out.
 impl Consumer {
-    /// Where the next header lies, in bytes from the beginning of the ring's memory;
-    /// `None` when all that has landed was handed out.
+    /// Offset of the next header, in bytes from the beginning of the ring's memory; `None` when all
+    /// that has landed was handed out.
     #[inline]
     pub fn next_header(&self) -> Option<u64> {
         (self.read < self.landed).then(|| self.geometry.offset(self.read))
@@ -352,15 +352,15 @@ impl Consumer {
         self.begin_lap();
     }
 
-    /// Whether the record at the read pointer, whose header this is, has not landed as a
-    /// whole. (Of what is no record, it is not said.)
+    /// Reports whether the record at the read pointer, which has this header, has landed only in
+    /// part. False if the header is invalid.
     pub fn is_partial(&self, header: u64) -> bool {
         let parsed = parse(&self.geometry, self.read, header, (self.landed, self.tail));
         self.read < self.landed && matches!(parsed, Ok(Parsed::Partial))
     }
 }
 
-/// What a header says.
+/// Meaning of a header.
 pub(crate) enum Parsed {
     Record(Record),
     Skipped { end: u64 },
@@ -388,7 +388,7 @@ pub(crate) fn parse(
     Ok(Parsed::Record(Record { payload: Span { offset, len }, end }))
 }
 
-/// What is no whole message.
+/// Parses a header that is not that of a whole message.
 #[cold]
 fn parse_otherwise(
     geometry: &Geometry,

@@ -19,7 +19,7 @@ use super::{ALIGN, Geometry};
 /// Reads that can be on their way at once.
 pub const MAX_READS: usize = 16;
 
-/// How the ring is read.
+/// Policy for reading the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchConfig {
     /// The longest read, in bytes; rounded down to a multiple of 8, which is the least.
@@ -43,7 +43,7 @@ pub enum FetchConfigError {
     TooShort,
     /// No reads, or more than [`MAX_READS`].
     Reads {
-        /// What was asked for.
+        /// Number of reads that was asked for.
         reads: u32,
     },
 }
@@ -64,8 +64,8 @@ impl core::error::Error for FetchConfigError {}
 /// A read to be posted, from the sender's ring to the same place in the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Where, in bytes from the beginning of either ring's memory. In mirrored memory it
-    /// may reach into the second view.
+    /// Offset, in bytes from the beginning of either ring's memory. In mirrored memory the read may
+    /// reach into the second view.
     pub offset: u64,
     /// Bytes; a multiple of 8, never 0.
     pub len: u32,
@@ -103,7 +103,7 @@ pub struct Fetch {
     geometry: Geometry,
     max_read: u32,
     reads: u32,
-    /// Where the reads on their way end, a circle.
+    /// Ends of the reads on their way: a circular buffer.
     ends: [u64; MAX_READS],
     first: u32,
     on_their_way: u32,
@@ -112,7 +112,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Of an empty ring.
+    /// Creates the reads of an empty ring.
     ///
     /// # Errors
     /// [`FetchConfigError`].

@@ -182,7 +182,7 @@ pub struct FreeFront {
 }
 
 impl FreeFront {
-    /// Of a list that has lent nothing.
+    /// The front of a list that has lent nothing.
     pub const fn new() -> Self {
         Self { first: 0, next: 0, head: 0 }
     }

@@ -11,13 +11,13 @@ use super::*;
 struct Ring {
     sender: Producer,
     receiver: Consumer,
-    /// Of what was sent and not taken.
+    /// Headers of what was sent and not taken.
     headers: Vec<Header>,
     /// The ends of what was taken and not freed.
     held: Vec<u64>,
 }
 
-/// What is left of a ring's state when its laps are not counted.
+/// State of a ring without its count of laps.
 type State = (u64, u64, Vec<u64>, Vec<u64>);
 
 impl Ring {

@@ -1,4 +1,4 @@
-//! What the ends of a ring connection tell each other: rings, control blocks, keys.
+//! Offers that the ends of a ring connection make each other: rings, control blocks, keys.
 //!
 //! Ring connections (Buffered Read, Buffered Write) are set up with the
 //! [`handshake`](crate::handshake). The application data of Hello and Accept begin with an
@@ -62,13 +62,14 @@ use crate::handshake::{MAX_APPLICATION, Parameters, ProtocolId};
 
 /// Bytes of a control block.
 pub const CONTROL_BYTES: u64 = 128;
-/// Where the tail lies in a control block.
+/// Offset of the tail in a control block.
 pub const TAIL_AT: u64 = 0;
-/// Where the head lies in a control block: a cache line further.
+/// Offset of the head in a control block: a cache line further.
 pub const HEAD_AT: u64 = 64;
-/// Where what the receiver has taken lies, right behind the head: one write carries both.
+/// Offset of the word that tells what the receiver has taken, right behind the head: one write
+/// carries both.
 pub const TAKEN_AT: u64 = 72;
-/// Where the receiver's request to be woken lies.
+/// Offset of the receiver's request to be woken.
 pub const WAKE_AT: u64 = 88;
 
 /// Bytes of the longest offer without the user's data.
@@ -81,7 +82,7 @@ const HALF_LEN: usize = 36;
 /// Positions are multiples of 8, and addresses of words, too.
 const ALIGN: u64 = super::ALIGN;
 
-/// How the receiver learns how far the sender has come.
+/// Method by which the receiver learns the sender's tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Tail {
@@ -111,7 +112,7 @@ impl Tail {
     }
 }
 
-/// Where memory of one end begins, for the other one.
+/// Beginning of one end's memory, for the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The address, in the address space of the end that offers it: a multiple of 8.
@@ -127,11 +128,11 @@ pub struct RingOffer {
     pub place: Place,
     /// Its shape.
     pub geometry: Geometry,
-    /// How its tail is told.
+    /// Method by which its tail is told.
     pub tail: Tail,
 }
 
-/// What an end offers for one half.
+/// Offer of an end for one half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfOffer {
     /// The control block: [`CONTROL_BYTES`] bytes.
@@ -140,7 +141,7 @@ pub struct HalfOffer {
     pub ring: Option<RingOffer>,
 }
 
-/// What one end of a ring connection tells the other.
+/// Offer of one end of a ring connection to the other.
 ///
 /// ```
 /// use conn_core::ring::{Geometry, offer::*};
@@ -179,7 +180,7 @@ pub enum DecodeError {
     },
     /// No direction exists, or one that this version does not know.
     Directions(u8),
-    /// What must be 0 is not: a reserved byte, or something of a ring or block that does
+    /// A field that must be 0 is not: a reserved byte, or something of a ring or block that does
     /// not exist.
     NotZero,
     /// An unknown layout.
@@ -297,8 +298,8 @@ impl HalfOffer {
             && self.ring.is_none_or(|ring| ring.place.holds(ring.bytes()))
     }
 
-    /// Whether this is what an end offers for a half of `protocol` that it sends on
-    /// (`sends`), or else receives on.
+    /// Checks that this is the offer of an end for a half of `protocol` on which it sends
+    /// (`sends`), or else receives.
     ///
     /// # Errors
     /// [`FitError`]: what is missing, or too much.
@@ -386,7 +387,7 @@ impl<'a> Offer<'a> {
         Ok(Offer { initiator_to_acceptor, acceptor_to_initiator, user: rest })
     }
 
-    /// Whether this offer, which `frame` has brought, is one of its protocol, from its
+    /// Checks that this offer, which `frame` has brought, is one of its protocol, from its
     /// initiator or else its acceptor.
     ///
     /// # Errors

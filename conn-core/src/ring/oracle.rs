@@ -9,7 +9,7 @@ use super::fetch::{Fetch, FetchConfig};
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a ring.
+/// An operation on a ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A message is sent.
@@ -46,14 +46,14 @@ struct Held {
     is_freed: bool,
 }
 
-/// How a ring of the oracle is made.
+/// Parameters of the oracle's ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes of the ring, as a power of two.
     pub capacity_log2: u32,
     /// The longest payload; `None` for what the capacity has room for.
     pub max_payload: Option<u32>,
-    /// Whether the memory is mirrored.
+    /// True if the memory is mirrored.
     pub is_mirrored: bool,
     /// Freed bytes that are worth telling.
     pub head_threshold: u64,
@@ -75,7 +75,7 @@ pub struct Ring {
     sender_memory: Vec<u8>,
     receiver_memory: Vec<u8>,
     held: VecDeque<Held>,
-    /// What was sent and not received.
+    /// Messages that were sent and not received.
     model: VecDeque<Vec<u8>>,
     sent: u8,
 }
@@ -387,8 +387,8 @@ pub fn check_parse(geometry: Geometry, memory: &[u8], head: u64, tail: u64) -> V
     found
 }
 
-/// Where the record at `position` ends, and its payload unless it is skipped; `None` when
-/// it is none.
+/// Returns the end of the record at `position`, and its payload unless it is skipped; `None` when
+/// it is no record.
 fn naive_record(
     geometry: &Geometry,
     position: u64,

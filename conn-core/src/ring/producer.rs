@@ -89,22 +89,22 @@ impl core::error::Error for HeadError {}
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "room is taken by committing it"]
 pub struct Grant {
-    /// Where the skip record is, or the record if there is none.
+    /// Position of the skip record, or of the record if there is none.
     tail: u64,
-    /// Where the record is.
+    /// Position of the record.
     start: u64,
     payload: Span,
 }
 
 impl Grant {
-    /// Where the payload is to be written.
+    /// Location where the payload is to be written.
     #[inline]
     pub fn payload(&self) -> Span {
         self.payload
     }
 }
 
-/// What is to be written before the new tail is published.
+/// Headers to be written before the new tail is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The record's header.

@@ -72,7 +72,7 @@ const UNITS: u64 = (1 << (64 - COUNT_BITS)) - 1;
 assert_impl_all!(Senders<[RecordSlot; 2]>: Send, Sync);
 assert_impl_all!(Receivers<[RecordSlot; 2]>: Send, Sync);
 
-/// How far a ring is claimed, and how many records that was.
+/// Position up to which a ring is claimed, and the number of records claimed so far.
 ///
 /// Both wrap: positions after 2^43 bytes, counts after 2^24 records. A thread that stands
 /// between its load and its exchange while exactly a multiple of both goes by takes an old
@@ -118,7 +118,7 @@ fn slot_of<S: AsRef<[RecordSlot]>>(slots: &S, count: u64) -> &AtomicU64 {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the ring stands still until it is published"]
 pub struct SharedGrant {
-    /// Where the skip record is, or the record if there is none.
+    /// Position of the skip record, or of the record if there is none.
     tail: u64,
     start: u64,
     count: u64,
@@ -126,7 +126,7 @@ pub struct SharedGrant {
 }
 
 impl SharedGrant {
-    /// Where the payload is to be written.
+    /// Location where the payload is to be written.
     #[inline]
     pub fn payload(&self) -> Span {
         self.payload
@@ -256,7 +256,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         SharedGrant { tail, start, count, payload: Span { offset, len } }
     }
 
-    /// What is to be written with the payload before the record is published: its header,
+    /// Returns the headers to be written with the payload before the record is published: its own,
     /// and that of a skip record before it.
     #[inline]
     pub fn headers(&self, grant: &SharedGrant) -> (Header, Option<Header>) {
@@ -266,7 +266,8 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         (Header { offset: self.geometry.offset(grant.start), word }, skip)
     }
 
-    /// What is to be written before a record is published that is none after all.
+    /// Returns the headers to be written before unused room is published: one that skips the room,
+    /// and that of a skip record before it.
     #[inline]
     pub fn unused(&self, grant: &SharedGrant) -> (Header, Option<Header>) {
         let skipped = grant.start - grant.tail;
@@ -347,7 +348,7 @@ pub struct Claimed {
     end: u64,
 }
 
-/// What a receiver has claimed.
+/// Result of a receiver's claim.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taking {
     /// A message.
@@ -456,7 +457,8 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
                 // Not whole yet, or no record; if the claim is not an old one.
                 Ok(Parsed::Partial) | Err(_) => {
                     let now = self.claimed.load(CLAIM_SEE);
-                    // A header may be loaded after others have freed its record, when something else is there.
+                    // A header may be loaded after others have freed its record, when something
+                    // else is there.
                     if now == word || is_mutant!("ring-old-claim-trust") {
                         return parsed.map(|_| Taking::Nothing);
                     }

@@ -9,7 +9,7 @@ use super::*;
 use crate::checksum::{checksum_of, verified};
 use crate::exhaustive::Pair;
 
-/// What can happen to a connection. Senders are counted round.
+/// An operation on a connection. Senders are taken modulo their number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A sender sends a message of so many bytes, if it has room.
@@ -40,7 +40,7 @@ pub enum Op {
     LieEntry(u8, u16, u8),
 }
 
-/// How a connection of the oracle is made.
+/// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Shape {
     /// Extents: 1 to 6.
@@ -49,7 +49,7 @@ pub struct Shape {
     pub links: u8,
     /// The longest message, in bytes: 0 to 15.
     pub max_message: u8,
-    /// Whether the bytes of a request may come in any order, and trailers apart.
+    /// True if the bytes of a request may come in any order, and trailers apart.
     pub apart: bool,
 }
 
@@ -289,7 +289,7 @@ impl Ring {
         self.receiver.recycle(emptied);
     }
 
-    /// Whether something was new.
+    /// Looks for a sender's next message or its end, and reports whether anything was new.
     fn look(&mut self, nth: usize) -> bool {
         let link = nth as u32;
         if self.peers[nth].has_ended {
@@ -375,7 +375,7 @@ impl Ring {
         self.receiver.open(nth as u32);
     }
 
-    /// What is said does not depend on what came before: the connection stays as it was.
+    /// Tells an end a lie, and checks its answer. The connection stays as it was.
     fn lie(&self, op: Op) {
         let mut receiver = self.receiver.clone();
         let link = |nth: u8| u32::from(nth) % self.layout.links();

@@ -6,13 +6,13 @@ use super::{
     END, GOODBYE, Layout, LinkWords, TICKET_BITS, TRAILER_BYTES, entry_word, padded, record_bytes,
 };
 
-/// What a sender has written that no honest one writes.
+/// Data that no honest sender writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtentError {
     /// A message that is longer than allowed, or than what is left of its extent.
     TooLong {
-        /// What its trailer says.
+        /// Length in its trailer.
         len: u32,
     },
     /// A trailer that belongs elsewhere.
@@ -32,7 +32,7 @@ pub enum ExtentError {
     },
     /// A goodbye after fewer messages than have come.
     Goodbye {
-        /// How many the goodbye says.
+        /// Number of messages in the goodbye.
         total: u64,
     },
     /// A goodbye after more messages than are there.
@@ -56,14 +56,14 @@ impl fmt::Display for ExtentError {
 
 impl core::error::Error for ExtentError {}
 
-/// What a sender's memory shows.
+/// Result of a look at a sender's memory.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing new.
     Nothing,
     /// A message, which is taken by that.
     Message {
-        /// Where it lies in the receiver's memory.
+        /// Offset of the message in the receiver's memory.
         offset: u64,
         /// Bytes.
         len: u32,
@@ -80,9 +80,9 @@ pub enum Found {
 #[must_use = "it is lost otherwise"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Emptied {
-    /// Where the bytes begin that may not be 0.
+    /// Offset of the bytes that may be other than 0.
     pub offset: u64,
-    /// How many they are.
+    /// Number of these bytes.
     pub len: u64,
     extent: u32,
 }
@@ -90,20 +90,21 @@ pub struct Emptied {
 /// An entry that is to be stored, and [how many are decided](ExtentReceiver::decided) behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Where the entry lies.
+    /// Offset of the entry.
     pub entry_at: u64,
     /// Its word.
     pub word: u64,
 }
 
-/// What the receiver knows of an extent: storage.
+/// State of an extent, as the receiver stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentSlot {
     /// 0 while it is free.
     ticket: u64,
     /// A link, [`UNKNOWN`] or [`EMPTIED`]; of a free one, the next free one.
     owner: u32,
-    /// Which extent has the entry of this number, and of that number plus how many there are.
+    /// Extents in the entry of this slot's number, and in the entry of that number plus the number
+    /// of extents.
     entries: [u32; 2],
 }
 
@@ -122,7 +123,7 @@ impl Default for ExtentSlot {
     }
 }
 
-/// What the receiver knows of a link: storage.
+/// State of a link, as the receiver stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSlot {
     is_open: bool,
@@ -239,7 +240,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         self.links.as_mut().get_mut(link as usize)
     }
 
-    /// Where the entry of a ticket is remembered.
+    /// Returns the place where the extent in a ticket's entry is remembered.
     fn entry(&mut self, ticket: u64) -> &mut u32 {
         let extents = u64::from(self.layout.extents());
         let nth = ticket % (2 * extents);
@@ -254,7 +255,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         (ticket != 0 && slot.ticket == ticket && !is_lost).then_some(extent)
     }
 
-    /// Whether an open link is known to have a ticket that was not seen in use.
+    /// Reports whether an open link is known to have this ticket, which was not seen in use.
     fn is_kept(&self, ticket: u64) -> bool {
         self.links
             .as_ref()
@@ -262,8 +263,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
             .any(|link| link.is_open && (link.kept == ticket || link.current == ticket))
     }
 
-    /// Gives a free extent to the next ticket. A ticket is passed over if no sender has it any more,
-    /// or if a ticket that still has its extent has the same entry.
+    /// Gives a free extent to the next ticket. A ticket is passed over if no sender has it any
+    /// more, or if a ticket that still has its extent has the same entry.
     pub fn grant(&mut self) -> Option<Grant> {
         while self.free != NONE {
             let (ticket, extent) = (self.decided, self.free);
@@ -328,8 +329,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         self.link(link).received
     }
 
-    /// Where the next trailer of a link lies, if its extent is known. Otherwise the words of the
-    /// link say [which one it is](Self::on_link).
+    /// Offset of a link's next trailer, if its extent is known. Otherwise the words of the link say
+    /// [which one it is](Self::on_link).
     ///
     /// # Errors
     /// [`ExtentError::Ticket`]
@@ -450,12 +451,12 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         Ok(true)
     }
 
-    /// Whether the sender has said goodbye.
+    /// Reports whether the sender has said goodbye.
     pub fn has_heard_goodbye(&self, link: u32) -> bool {
         self.link(link).total.is_some()
     }
 
-    /// Whether the sender has said goodbye, and all its messages have been taken.
+    /// Reports whether the sender has said goodbye, and all its messages have been taken.
     #[inline]
     pub fn has_ended(&self, link: u32) -> bool {
         let link = self.link(link);
@@ -500,7 +501,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         Ok(())
     }
 
-    /// Whether an audit waits to see this link.
+    /// Reports whether an audit waits to see this link.
     #[inline]
     pub fn awaits(&self, link: u32) -> bool {
         let link = self.link(link);

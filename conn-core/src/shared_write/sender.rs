@@ -12,17 +12,17 @@ use super::{
 pub enum ClaimError {
     /// The tail has gone back, or beyond what a ticket can be.
     Ticket {
-        /// What the fetch-and-add has returned.
+        /// Ticket that the fetch-and-add has returned.
         ticket: u64,
     },
     /// An extent that does not exist.
     Extent {
-        /// What the entry says.
+        /// Extent in the entry.
         extent: u64,
     },
     /// It has taken more messages than were sent.
     Taken {
-        /// What it says.
+        /// Number of messages in the stop.
         taken: u64,
     },
 }
@@ -70,18 +70,18 @@ enum Ahead {
 /// [`REPORTED_AT`](super::REPORTED_AT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which one it is, from 1; and the ticket of the extent in use, 0 if there is none.
+    /// Number of the claim, from 1, and the ticket of the extent in use, 0 if there is none.
     pub words: [u64; 2],
-    /// Where the ticket goes, in the words of the link.
+    /// Offset of the ticket in the words of the link.
     pub place: u64,
 }
 
-/// Where a message goes, and what is written there.
+/// Destination of a message, and the words that are written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Where the payload lies, in whole words.
+    /// Offset of the payload, which takes whole words.
     pub payload_at: u64,
-    /// Where the trailer lies: right behind the payload.
+    /// Offset of the trailer: right behind the payload.
     pub trailer_at: u64,
     /// The words of the trailer.
     pub trailer: [u64; 2],
@@ -116,7 +116,7 @@ pub struct ExtentSender {
     claims: u64,
     /// The last ticket.
     last: u64,
-    /// What an earlier look has shown to be decided.
+    /// Ticket below which all are decided, as an earlier look has shown.
     decided: u64,
     sent: u64,
     is_closed: bool,
@@ -145,7 +145,7 @@ impl ExtentSender {
         self.is_closed = true;
     }
 
-    /// Whether a ticket is to be taken now: where there is no extent, or the one in use has no
+    /// Reports whether a ticket is to be taken now: there is no extent, or the one in use has no
     /// room for two more messages of any length, or is half full.
     #[inline]
     pub fn is_due(&self) -> bool {
@@ -227,7 +227,8 @@ impl ExtentSender {
         Ok(true)
     }
 
-    /// Where a message of `len` bytes goes, of at most the longest; `None` without room.
+    /// Returns the destination of a message of `len` bytes, at most the longest; `None` without
+    /// room.
     #[inline]
     pub fn spot(&self, len: u32) -> Option<Spot> {
         let (to, end) = match (self.current, self.ahead) {
@@ -261,7 +262,7 @@ impl ExtentSender {
         self.sent += 1;
     }
 
-    /// Whether messages go, or will go, to this extent.
+    /// Reports whether messages go, or will go, to this extent.
     #[cfg(any(test, feature = "oracle"))]
     pub(super) fn holds(&self, extent: u32) -> bool {
         let ahead = match self.ahead {

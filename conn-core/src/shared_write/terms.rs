@@ -1,8 +1,8 @@
-//! What the ends of one direction tell each other when they are set up.
+//! Terms of one direction, which its ends tell each other when they are set up.
 //!
-//! It stands in front of the application data of the [`handshake`](crate::handshake), once for
-//! each direction that exists, that of initiator to acceptor first. All integers are
-//! little-endian; what a sender does not have is 0:
+//! They stand in front of the application data of the [`handshake`](crate::handshake), once for
+//! each direction that exists, that of initiator to acceptor first. All integers are little-endian;
+//! what a sender does not have is 0:
 //!
 //! | bytes | terms |
 //! |---|---|
@@ -24,23 +24,23 @@ use crate::ring::offer::Place;
 /// Bytes of the terms of one direction.
 pub const TERMS_LEN: usize = 40;
 
-/// What one end says of its memory for one direction.
+/// Memory of one end for one direction, as that end tells it to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terms {
     /// The end that sends.
     Sender {
-        /// Where the receiver's stop goes.
+        /// Destination of the receiver's stop.
         place: Place,
     },
     /// The end that receives.
     Receiver {
-        /// Where its memory begins.
+        /// Beginning of its memory.
         place: Place,
         /// Its shape.
         layout: Layout,
         /// The sender's link.
         link: u32,
-        /// Whether a trailer is a request of its own.
+        /// True if a trailer is a request of its own.
         apart: bool,
     },
 }
@@ -63,7 +63,7 @@ pub enum TermsError {
     /// Memory at an address that is 0, is not aligned to 8 bytes, or ends beyond the address
     /// space.
     Memory,
-    /// What must be 0 is not.
+    /// A field that must be 0 is not.
     NotZero,
 }
 

@@ -8,21 +8,21 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a tracker. Ids are relative, so that short histories meet them.
+/// An operation on a tracker. Ids are relative, so that short histories meet them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A request is planned.
     Plan {
-        /// Of the class control.
+        /// True for the class control.
         control: bool,
         /// With [`SendTracker::plan_signalled`].
         forced: bool,
     },
     /// So many requests are planned together.
     PlanRun {
-        /// Of the class control.
+        /// True for the class control.
         control: bool,
-        /// How many.
+        /// Number of requests.
         n: u8,
     },
     /// The last `back` requests were not posted.
@@ -57,7 +57,7 @@ struct Model {
     depth: usize,
     signal_every: u64,
     completed: u64,
-    /// Of each outstanding request, whether it is signalled.
+    /// For each outstanding request, true if it is signalled.
     outstanding: VecDeque<bool>,
 }
 
@@ -128,7 +128,8 @@ impl Model {
         Ok(Planned { id: WrId(id), signalled })
     }
 
-    /// How many can be planned until one is signalled, that one included, or none can be.
+    /// Number of requests that can be planned until one is signalled, that one included, or none
+    /// can be.
     fn run(&self, control: bool) -> usize {
         let mut later = self.clone();
         let mut run = 0;

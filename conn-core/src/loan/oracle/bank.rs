@@ -11,7 +11,7 @@ use crate::credit::CreditWindow;
 use crate::exhaustive::Pair;
 use crate::loan::*;
 
-/// What can happen; members are numbers of places.
+/// An operation on the pool, its members or the wires; members are numbers of places.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum BankOp {
     /// A sender sends a message, or asks for a loan if it has no credit.
@@ -22,7 +22,7 @@ pub enum BankOp {
     Arrive(u8),
     /// A message of this member is freed.
     Free(u8),
-    /// What was freed is posted again.
+    /// Freed buffers are posted again.
     Repost,
     /// A receiver that is busy (false) or idle (true) tells a member what is due.
     Settle(u8, bool),
@@ -72,7 +72,7 @@ pub struct Bank {
     /// Messages that are held, and freed ones that are not posted again, by member.
     held: Vec<u32>,
     freed: Vec<u32>,
-    /// Whether the member in this place is known to the lender.
+    /// For each place, true if the lender knows its member.
     is_member: Vec<bool>,
 }
 

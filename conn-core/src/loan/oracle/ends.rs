@@ -7,7 +7,7 @@ use crate::credit::*;
 use crate::exhaustive::Pair;
 use crate::loan::*;
 
-/// What can happen to a [`Borrower`] and its window.
+/// An operation on a [`Borrower`] and its window.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum BorrowerOp {
     /// That many messages are sent.
@@ -20,7 +20,7 @@ pub enum BorrowerOp {
     Credit(i32),
     /// RECALL comes.
     Recall,
-    /// What can be given back is given back.
+    /// The sender gives back all that it can.
     GiveBack,
 }
 
@@ -156,7 +156,7 @@ impl Pair for Borrowing {
     }
 }
 
-/// What can happen to a [`LoanGrantor`].
+/// An operation on a [`LoanGrantor`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum GrantorOp {
     /// So many messages come, with credits or without.
@@ -176,7 +176,7 @@ pub enum GrantorOp {
     },
     /// The share is granted again.
     Share,
-    /// What is due is sent.
+    /// The message that is due is sent.
     Send,
 }
 

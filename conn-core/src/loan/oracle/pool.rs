@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use crate::exhaustive::Pair;
 use crate::loan::*;
 
-/// What can happen to a lender; members are numbers of places.
+/// An operation on a lender; members are numbers of places.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum LenderOp {
     /// A member joins, with loans of so many credits at most.
@@ -24,7 +24,7 @@ pub enum LenderOp {
     Tick,
     /// The next member that may have something due.
     NextDue,
-    /// What is due to it.
+    /// Its due credits and notices are taken.
     Take(u8),
     /// Its share.
     TakeShare(u8),
@@ -146,7 +146,7 @@ impl Lending {
         self.note_due(member);
     }
 
-    /// What the first in the queue gets, by the words of the module's docs.
+    /// Grants loans to the first in the queue, by the words of the module's docs.
     fn serve(&mut self) {
         while let Some(&first) = self.queue.front() {
             let account = self.accounts[first as usize].clone();

@@ -43,7 +43,8 @@ fn a_counter_that_is_half_there_is_no_lie() {
     assert_eq!(member.reason(Rank(1)), Some(Reason::Lied(Lie::Backwards)));
 }
 
-/// What is final is said behind the counters that are: with older ones, it would not be true.
+/// A set of suspects is written behind the counters that it makes final: with older ones, it would
+/// not be true.
 #[test]
 fn a_set_of_suspects_is_not_taken_without_the_counters_before_it() {
     let mut member = member();

@@ -55,7 +55,7 @@ fn counters_are_final_when_all_agree() {
     assert_eq!(told(agreeing(3), |row| row.goodbye = 1), lied(Lie::Unfinished), "this one has 2");
 }
 
-/// Why members 1 and 2, which show these rows, are suspected when time is over.
+/// Returns the reasons why members 1 and 2, which show these rows, are suspected when time is over.
 fn suspected_after(rows: [Row; 2]) -> [Option<Reason>; 2] {
     let mut member = member();
     for (from, row) in (1..).zip(rows) {

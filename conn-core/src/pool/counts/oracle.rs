@@ -8,7 +8,7 @@ use super::*;
 use crate::exhaustive::Pair;
 use crate::pool::BufferState;
 
-/// What can happen to so many buffers.
+/// An operation on a number of buffers.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// Messages arrived in them.

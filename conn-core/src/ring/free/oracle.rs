@@ -8,14 +8,14 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to a free list.
+/// An operation on a free list.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A record of that many units of 8 bytes is lent.
     Lend(u8),
     /// A record that is held is freed.
     Free {
-        /// Which, counted from the oldest.
+        /// Index of the record, counted from the oldest.
         at: u8,
         /// On the owner's thread, or not.
         own: bool,
@@ -35,7 +35,7 @@ pub struct Frees {
     model: VecDeque<(u64, bool)>,
     head: u64,
     tail: u64,
-    /// What was lent, for stale handles.
+    /// Records that were lent, for stale handles.
     past: Vec<(u32, u64)>,
 }
 

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use super::*;
 use crate::exhaustive::Pair;
 
-/// What can happen to such a ring.
+/// An operation on a shared ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// A sender claims room.
@@ -54,7 +54,7 @@ pub struct Crowd {
     claims: Vec<(Claimed, Span)>,
     /// All that has not been told to be free.
     model: VecDeque<Sent>,
-    /// Of these, how many were taken or skipped.
+    /// Number of these that were taken or skipped.
     taken: usize,
     sent: u8,
 }

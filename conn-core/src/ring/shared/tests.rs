@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-/// What is skipped is longer than a payload can be, and its length still fits.
+/// A skip record that is longer than any payload has a length that still fits.
 #[test]
 fn the_largest_ring_can_be_skipped_as_a_whole() {
     let geometry = Geometry::mirrored(1 << 32, u32::MAX - 7).unwrap();
