@@ -458,9 +458,9 @@ pub(crate) struct Extended {
     pub(crate) domain: Option<Arc<Pd>>,
 }
 
-// SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written
-// before it is shared, and `cqe` under both locks; the pointers in slots are of
-// queue pairs that stay while their entries are in the ring (`purge`).
+// SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written before it is
+// shared, `cqe` later under both locks, and `wr_id` and `status` under the lock of `entry`; the
+// pointers in slots are of queue pairs that stay while their entries are in the ring (`purge`).
 unsafe impl Send for Cq {}
 
 // SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written before it is
@@ -580,8 +580,8 @@ pub(crate) struct Target {
     pub(crate) handles: Mutex<Vec<Arc<Qp>>>,
 }
 
-// SAFETY: the ABI's struct is written before it is shared, its `state` later only
-// by `modify_qp` under both locks; everything else is guarded or Sync.
+// SAFETY: the ABI's struct is written before it is shared, its `state` later only under the send
+// queue's lock (`set_state`, `query`, `show_state`); everything else is guarded or Sync.
 unsafe impl Send for Qp {}
 
 // SAFETY: the ABI's struct is written before it is shared, its `state` later only under the send
