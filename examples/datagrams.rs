@@ -31,7 +31,7 @@ const MESSAGE_BYTES: usize = 64;
 const DEPTH: u32 = 8;
 /// The sender of a datagram has to know the receiver's key.
 const QKEY: u32 = 0x1d5e_ed01;
-/// How long an answer may take before it counts as lost.
+/// Time that an answer may take before it counts as lost.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A datagram queue pair.

@@ -71,7 +71,7 @@ struct Served<P: Protocol> {
     connection: Connection<P>,
     /// A reply that has found no room.
     reply: Option<[u8; 8]>,
-    /// Which of the two halves the poll has the descriptor of.
+    /// For each of the two halves, true if the poll has its descriptor.
     is_registered: [bool; 2],
     answered: usize,
 }

@@ -21,15 +21,15 @@ const MESSAGES: u64 = 2000;
 /// Messages on their way at the same time, and the depth of the send queue.
 const CONCURRENT: u32 = 64;
 
-/// What is done about the cost of a message.
+/// Ways to reduce the cost of a message, as they are combined in one measurement.
 struct Technique {
     name: &'static str,
     /// Every so many requests one is signalled: its completion is polled, and shows that all
     /// requests before it have completed, too. Never more than the depth of the queue, or it
     /// fills up with requests whose completion is not reported.
     signal_every: u64,
-    /// Whether the message is copied into the work request, which spares the device a read
-    /// of memory. How much fits is found by asking for it when the queue pair is made.
+    /// True if the message is copied into the work request, which spares the device a read of
+    /// memory. The length that fits is found by asking for it when the queue pair is made.
     inline: bool,
     /// Requests posted as one list: one doorbell, that is, one write to the device over
     /// the bus. The device fetches the rest of the list by itself.

@@ -317,7 +317,7 @@ pub(crate) struct Line {
     ended: Option<CloseReason>,
 }
 
-/// What a completion is.
+/// Meaning of a completion.
 enum Event {
     /// A request of ours has been executed.
     Sent,
@@ -336,7 +336,7 @@ impl Line {
         self.ended.get_or_insert(self.control.explain(reason)).clone()
     }
 
-    /// Whether the queue has executed all that was posted.
+    /// Reports whether the queue has executed all that was posted.
     fn is_quiet(&self) -> bool {
         self.send.retired_total() == self.send.staged_total()
     }
@@ -360,7 +360,7 @@ impl Line {
         if self.is_quiet() { self.post(PROBE) } else { self.check() }
     }
 
-    /// What a completion of this queue pair is; a failed one ends it.
+    /// Returns the meaning of a completion of this queue pair; a failed one ends it.
     fn event(&mut self, completion: Completion<'_>) -> Result<Event, CloseReason> {
         if let Some(error) = completion.error() {
             return Err(self.end(CloseReason::from(error)));
@@ -429,7 +429,7 @@ impl Sender {
         self.line.check()
     }
 
-    /// Whether the last message, and so each of them, is acknowledged.
+    /// Reports whether the last message, and so each of them, is acknowledged.
     fn all_acked(&self) -> bool {
         self.line.send.retired_total() >= self.last
     }
@@ -596,7 +596,7 @@ pub(crate) struct Receiver {
     /// Peers that have ever joined.
     joined: u32,
     max_peers: u32,
-    /// What is to be handed out: at most one message a peer, and how it ended.
+    /// Results that are to be handed out: at most one message a peer, and how it ended.
     next: VecDeque<Result<Received, RecvError>>,
     config: Config,
     silence: Silence,

@@ -32,7 +32,7 @@ use rdma_conn::multicast::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// How long a member that joins waits for the leader to listen.
+/// Time that a member that joins waits for the leader to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config(members: u8) -> Config {
@@ -49,7 +49,7 @@ fn config(members: u8) -> Config {
     }
 }
 
-/// What every member has.
+/// State that every member has a copy of.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Store(BTreeMap<String, String>);
 
@@ -123,12 +123,13 @@ fn drive(group: &mut [Group], stores: &mut [Store], done: impl Fn(&[Group]) -> b
 /// One member in a process of its own.
 struct Member {
     device: Device,
-    /// Where the present group has met.
+    /// Address at which the present group has met.
     address: SocketAddr,
     /// None when all others have gone.
     group: Option<Group>,
     store: Store,
-    /// What was asked for and is not acknowledged: with its ticket, once it was sent.
+    /// Settings that were asked for and are not acknowledged: each with its ticket, once it was
+    /// sent.
     asked: VecDeque<(String, Option<Ticket>)>,
 }
 

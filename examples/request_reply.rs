@@ -40,12 +40,12 @@ fn main() -> Result {
     run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// What the program takes.
+/// Arguments that the program takes.
 const USAGE: &str = "usage: request_reply [listen ADDRESS | connect ADDRESS] \
     [--protocol send-recv|buffered-read|buffered-write|direct-read|direct-write|shared-write] \
     [--requests N] [--pipeline N] [--timeout SECONDS]; without an address, both ends run in this process";
 
-/// What the command line says.
+/// Runs what the command line says.
 pub(crate) fn run(arguments: &[&str]) -> Result {
     if arguments.iter().any(|a| ["-h", "--help"].contains(a)) {
         println!("{USAGE}");
@@ -186,7 +186,7 @@ fn answer<P: Protocol>(mut connection: Connection<P>) -> Result {
     }
 }
 
-/// What is asked for.
+/// Computes the product that a request asks for.
 fn product(from: u64, to: u64) -> u64 {
     // A client may ask for anything: it is not to keep the server busy for years.
     (from..=to).take(1_000).fold(1, u64::wrapping_mul)

@@ -41,7 +41,8 @@ fn main() -> Result {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Requests {
     pub(crate) on_the_path: f64,
-    /// Of receivers that look before the message is sent: their reposts, credits and READs.
+    /// Requests of receivers that look before the message is sent: their reposts, credits and
+    /// READs.
     pub(crate) beside_it: f64,
 }
 

@@ -171,12 +171,12 @@ impl End {
     }
 }
 
-/// What message `number` says.
+/// Returns the bytes of message `number`.
 fn content(number: u64) -> Vec<u8> {
     (0..MESSAGE_BYTES as u64).map(|i| (number * 31 + i) as u8).collect()
 }
 
-/// Why an example has ended, for people: what `main` returns is printed by `Debug`.
+/// Reason why an example has ended, for people: what `main` returns is printed by `Debug`.
 pub(crate) struct Failure(Box<dyn Error + Send + Sync>);
 
 impl std::fmt::Debug for Failure {

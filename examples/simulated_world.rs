@@ -1,10 +1,11 @@
 //! A server that loses a request now and then, and a simulated world that finds it.
 //!
-//! One thread of the server takes requests, and another one answers them. The first version answers what has
-//! come, and then empties the list: a request that has come since then is lost. That takes a client whose
-//! next request is there before the server's thread goes on, which is rare, and no test that runs once shows
-//! it. In a world, a seed decides which thread runs at each point: some seeds lose a request, and each of
-//! them does so again. The three seconds that the client then waits for a reply are virtual, and take no time.
+//! One thread of the server takes requests, and another one answers them. The first version answers
+//! what has come, and then empties the list: a request that has come since then is lost. That takes
+//! a client whose next request is there before the server's thread goes on, which is rare, and no
+//! test that runs once shows it. In a world, a seed decides which thread runs at each point: some
+//! seeds lose a request, and each of them does so again. The three seconds that the client then
+//! waits for a reply are virtual, and take no time.
 //!
 //! ```text
 //! cargo run --features simulation --example simulated_world
@@ -24,7 +25,7 @@ type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E
 
 /// Requests of the client, one after the other.
 const REQUESTS: u64 = 10;
-/// How long the client waits for a reply.
+/// Time that the client waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Seeds that a server is tried with.
 const SEEDS: u64 = 200;

@@ -22,7 +22,7 @@ use support::{Completions, Result, connect};
 
 const CLIENTS: usize = 3;
 const MESSAGES_EACH: u64 = 200;
-/// Where a client's messages go: each has a place of its own.
+/// Bytes of the place that a client's messages go to: each client has its own.
 const PLACE_BYTES: usize = 1024;
 
 /// The queue pair of a client, and its place.
@@ -128,7 +128,7 @@ fn serve(
     Ok(bytes)
 }
 
-/// What message `number` of a client says: messages have all lengths.
+/// Returns the bytes of message `number` of a client: messages have all lengths.
 fn content(rank: usize, number: u64) -> Vec<u8> {
     vec![(number + 1) as u8; (rank * 101 + number as usize * 3) % (PLACE_BYTES + 1)]
 }

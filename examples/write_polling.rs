@@ -35,7 +35,7 @@ struct End {
     send: SendQueue,
     completions: Completions,
     memory: SharedRegion,
-    /// Where the peer's messages go: the two things that SEND does not need, an address
+    /// Memory that messages to the peer go to: the two things that SEND does not need, an address
     /// and its key.
     remote: RemoteSpan,
 }

@@ -1,5 +1,5 @@
-//! What the examples share, so that each is about its own subject. The first one,
-//! `send_recv`, uses none of it: there every step can be read.
+//! Code that the examples share, so that each is about its own subject. The first one, `send_recv`,
+//! uses none of it: there every step can be read.
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use verbs_safe::{
 /// Whatever goes wrong ends the example, and is printed.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// Why an example has ended, for people: what `main` returns is printed by `Debug`.
+/// Reason why an example has ended, for people: what `main` returns is printed by `Debug`.
 pub(crate) struct Failure(Box<dyn Error + Send + Sync>);
 
 impl std::fmt::Debug for Failure {
@@ -40,7 +40,7 @@ pub(crate) fn connect(a: &QpControl, b: &QpControl) -> Result {
     Ok(b.connect(&end_a, &attr(psn_b))?)
 }
 
-/// Whether it was connected or not: a wait that takes so long has failed.
+/// Time after which a wait has failed, whether the ends were connected or not.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `ready` says so.

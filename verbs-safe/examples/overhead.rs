@@ -1,5 +1,5 @@
-//! What safety costs: the same loop by hand over raw verbs, and over this crate, side
-//! by side in one run.
+//! Measures the cost of safety: the same loop by hand over raw verbs, and over this crate, side by
+//! side in one run.
 //!
 //! `cargo run --release -p verbs-safe --example overhead [messages]`
 

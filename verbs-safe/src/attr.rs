@@ -1,4 +1,4 @@
-//! What devices and ports say about themselves, in plain values.
+//! Attributes of devices and ports, in plain values.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -41,7 +41,7 @@ pub struct DeviceAttr {
     pub max_qp_rd_atom: u32,
     /// READs and atomics that a queue pair may have in flight as their initiator.
     pub max_qp_init_rd_atom: u32,
-    /// Whether there are atomics, and against what they are atomic.
+    /// Atomics that the device offers, if any.
     pub atomics: Atomics,
     /// Completion vectors: interrupts that completion queues can be spread over.
     pub comp_vectors: u32,
@@ -49,7 +49,7 @@ pub struct DeviceAttr {
     pub odp: OdpCaps,
 }
 
-/// Against what atomics are atomic.
+/// Accesses against which a device's atomics are atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomics {
     /// The device has none.
@@ -63,9 +63,9 @@ pub enum Atomics {
 /// On-demand paging: registration without pinning. RC only, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OdpCaps {
-    /// Whether there is any.
+    /// True if the device offers on-demand paging.
     pub supported: bool,
-    /// Whether a region may cover the whole address space.
+    /// A region may cover the whole address space.
     pub implicit: bool,
     /// Memory that is the source of SENDs may be paged.
     pub send: bool,
@@ -149,7 +149,7 @@ fn text(chars: &[c_char]) -> String {
 /// `IBV_QPF_GRH_REQUIRED`; an anonymous enum there).
 const QPF_GRH_REQUIRED: u8 = 1;
 
-/// What carries a port's packets.
+/// Link layer of a port, which carries its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLayer {
     /// InfiniBand: ends are addressed by LID, across subnets by GID.
@@ -213,7 +213,7 @@ impl Mtu {
 pub struct PortAttr {
     /// The port's number, from 1.
     pub port: u8,
-    /// Whether packets can flow.
+    /// True if the port is active, so that packets can flow.
     pub is_active: bool,
     /// The state's name, as the specification writes it.
     pub state: &'static str,
@@ -229,7 +229,7 @@ pub struct PortAttr {
     pub link_layer: LinkLayer,
     /// Entries of the GID table, empty ones included.
     pub gid_table_len: u32,
-    /// Whether the subnet demands a global route header in every packet.
+    /// True if the subnet demands a global route header in every packet.
     pub grh_required: bool,
 }
 

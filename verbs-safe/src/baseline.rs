@@ -1,5 +1,5 @@
-//! What a C programmer would write by hand: the loop that everything above the verbs
-//! is compared with.
+//! The loop that a C programmer would write by hand, with which everything above the verbs is
+//! compared.
 //!
 //! Two queue pairs of one device, connected to each other; one end sends messages of
 //! a fixed size from a ring, the other polls, touches and reposts. There is no
@@ -35,7 +35,7 @@ use crate::queue::qp::{QueuePair, QueuePairConfig, RecvSide};
 use crate::raw_array::RawArray;
 use crate::status::WcStatus;
 
-/// How the loop runs. All counts are at least 1.
+/// Parameters of the loop. All counts are at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawLoopConfig {
     /// Bytes of a message.
@@ -52,7 +52,7 @@ pub struct RawLoopConfig {
     pub repost_batch: u32,
     /// Receive buffers.
     pub slots: u32,
-    /// Whether messages that fit are handed over inline.
+    /// True if messages that fit are handed over inline.
     pub inline: bool,
 }
 
@@ -73,7 +73,7 @@ impl Default for RawLoopConfig {
     }
 }
 
-/// Why the loop did not run.
+/// Reasons why the loop did not run.
 #[derive(Debug, Error)]
 pub enum RawLoopError {
     /// A setting with which it would stand still.
@@ -103,7 +103,7 @@ pub enum RawLoopError {
     /// A verb failed while it ran.
     #[error("{verb}: {errno}")]
     Verb {
-        /// Which.
+        /// Name of the verb.
         verb: &'static str,
         /// The reason.
         errno: Errno,
@@ -174,7 +174,7 @@ impl RawLoop {
         Ok(RawLoop { sender: Sender::new(a, send_cq, config), receiver, broken: false })
     }
 
-    /// How many messages have arrived in all.
+    /// Returns the count of all messages that have arrived.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.receiver.received
@@ -252,7 +252,7 @@ struct Sender {
     cq: CompletionQueue,
     config: RawLoopConfig,
     work: RawArray<ibv_send_wr>,
-    /// What `work` points into.
+    /// Scatter/gather entries that `work` points into.
     _entries: RawArray<ibv_sge>,
     wcs: Box<[ibv_wc]>,
     sent: u64,
@@ -364,7 +364,7 @@ struct Receiver {
     cq: CompletionQueue,
     config: RawLoopConfig,
     work: RawArray<ibv_recv_wr>,
-    /// What `work` points into.
+    /// Scatter/gather entries that `work` points into.
     _entries: RawArray<ibv_sge>,
     wcs: Box<[ibv_wc]>,
     first: *mut ibv_recv_wr,
@@ -378,7 +378,7 @@ struct Receiver {
 // SAFETY: the pointers lead into arrays and memory that the value owns.
 unsafe impl Send for Receiver {}
 
-/// What the receiver counts when it has given up.
+/// Count that the receiver publishes when it has given up.
 const BROKEN: u64 = u64::MAX;
 
 impl Receiver {

@@ -13,7 +13,8 @@ pub(crate) fn make_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// When a wait of `timeout` is over; `None` is never, as is a time beyond the clock's range.
+/// Returns the time at which a wait of `timeout` is over; `None` is never, as is a time beyond the
+/// clock's range.
 pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|t| host::time::now().checked_add(t))
 }

@@ -28,8 +28,8 @@ impl Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 
-    /// What a verb's integer result says. Most return a positive errno; some
-    /// providers return -1 and set errno, or a negative errno.
+    /// Checks a verb's integer result. Most verbs return a positive errno; some providers return -1
+    /// and set errno, or a negative errno.
     #[inline]
     pub(crate) fn check(result: i32) -> Result<(), Errno> {
         match result {

@@ -60,7 +60,7 @@ pub enum ChooseGidError {
     NoSuchIndex {
         /// The port number, from 1.
         port: u8,
-        /// What was asked for.
+        /// The index that was asked for.
         wanted: u32,
         /// The indices that hold one.
         present: Vec<u32>,
@@ -96,9 +96,9 @@ pub struct AllocPdError {
 #[error("{step} of {bytes} bytes: {errno}{}", hint(limit.as_ref()))]
 #[non_exhaustive]
 pub struct MapError {
-    /// Which step failed, in words.
+    /// The step that failed, in words.
     pub step: &'static str,
-    /// How much was asked for.
+    /// Bytes that were asked for.
     pub bytes: usize,
     /// The system's reason.
     pub errno: Errno,
@@ -130,7 +130,7 @@ pub enum RegisterError {
     NoOnDemandPaging {
         /// The device's name.
         device: String,
-        /// Which use of it is missing.
+        /// The use of it that the device lacks.
         missing: &'static str,
     },
     /// The device's capabilities could not be asked for.
@@ -145,7 +145,7 @@ pub enum RegisterError {
     /// The device refused; `ENOMEM` is often the limit of locked memory.
     #[error("registering {bytes} bytes: {errno}{}", hint(locked_memory(*errno).as_ref()))]
     Refused {
-        /// How much was asked for.
+        /// Bytes that were asked for.
         bytes: usize,
         /// The system's reason.
         errno: Errno,
@@ -170,19 +170,19 @@ pub enum RegionError {
     /// It reaches over the end.
     #[error("{len} bytes at {offset} do not fit into a region of {region_len}")]
     OutOfBounds {
-        /// Where it begins.
+        /// Offset of the first byte.
         offset: usize,
-        /// How long it is.
+        /// Length of the span.
         len: usize,
-        /// How long the region is.
+        /// Length of the region.
         region_len: usize,
     },
     /// A word is not aligned to its size.
     #[error("offset {offset} is not a multiple of {alignment}")]
     Misaligned {
-        /// Where it begins.
+        /// Offset of the word.
         offset: usize,
-        /// What divides a valid offset.
+        /// Number of which a valid offset is a multiple.
         alignment: usize,
     },
     /// Peers are not permitted to read it.
@@ -227,7 +227,7 @@ pub enum CreateCqError {
     /// The device refused.
     #[error("creating a completion queue of {entries} entries: {errno}")]
     Refused {
-        /// How many entries were asked for.
+        /// Entries that were asked for.
         entries: u32,
         /// The system's reason.
         errno: Errno,
@@ -253,7 +253,7 @@ pub enum ArmCqError {
     Refused(Errno),
 }
 
-/// Which of a queue pair's completion queues.
+/// Role of a completion queue for a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CqRole {
     /// The one of the send queue.
@@ -291,13 +291,13 @@ pub enum CreateQpError {
     /// A part belongs to another context than the protection domain.
     #[error("the {what} belongs to another context than the protection domain")]
     OtherContext {
-        /// Which part.
+        /// The part that belongs to the other context.
         what: &'static str,
     },
     /// A completion queue is too small for what may complete into it.
     #[error("{role} completions: {source}")]
     CqTooSmall {
-        /// Which completion queue.
+        /// Role of the completion queue.
         role: CqRole,
         /// The sizes.
         source: CqTooSmall,
@@ -305,7 +305,7 @@ pub enum CreateQpError {
     /// A parameter is over what this layer can address.
     #[error("{what} is {value}; at most {max} is possible")]
     TooLarge {
-        /// Which parameter.
+        /// Name of the parameter.
         what: &'static str,
         /// Its value.
         value: u64,
@@ -390,7 +390,7 @@ pub enum AttachError {
     /// It is of another protection domain than the queue pair.
     #[error("the {what} belongs to another protection domain than the queue pair")]
     OtherDomain {
-        /// Which part.
+        /// The part that belongs to the other domain.
         what: &'static str,
     },
     /// All numbers are in use.
@@ -411,7 +411,7 @@ pub struct ModifyQpError {
     pub to: QpState,
     /// The system's reason.
     pub errno: Errno,
-    /// What is wrong with the attributes, where this is known; else empty.
+    /// The fault in the attributes, where it is known; else empty.
     pub detail: &'static str,
 }
 
@@ -429,7 +429,7 @@ pub enum CreateSrqError {
     /// A parameter is over what this layer can address.
     #[error("{what} is {value}; at most {max} is possible")]
     TooLarge {
-        /// Which parameter.
+        /// Name of the parameter.
         what: &'static str,
         /// Its value.
         value: u64,
@@ -456,7 +456,7 @@ pub enum CreateSrqError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{verb} a shared receive queue: {errno}")]
 pub struct ModifySrqError {
-    /// What was tried.
+    /// The action that failed, in words.
     pub verb: &'static str,
     /// The system's reason.
     pub errno: Errno,
@@ -510,7 +510,7 @@ pub enum StageError {
     /// The request reaches over the end of its local region.
     #[error("{len} bytes at {offset} do not fit into a local region of {region_len}")]
     OutsideRegion {
-        /// Where it begins.
+        /// Offset of the first byte.
         offset: usize,
         /// The request's length.
         len: usize,
@@ -570,11 +570,11 @@ pub enum LendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("posting sends (after {posted} of them): {errno}")]
 pub struct PostSendError {
-    /// How many were posted before the failure.
+    /// Requests that were posted before the failure.
     pub posted: u32,
     /// The device's reason.
     pub errno: Errno,
-    /// Whether this is backpressure (`ENOMEM`): retire some, post again.
+    /// True if this is backpressure (`ENOMEM`): retire some requests, and post again.
     pub retry: bool,
 }
 
@@ -603,13 +603,13 @@ pub struct ForeignCompletion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("posting receives (after {posted} of them): {reason}")]
 pub struct PostRecvError {
-    /// How many were posted before the failure, from the front of the list.
+    /// Receives that were posted before the failure, from the front of the list.
     pub posted: u32,
-    /// What stopped it.
+    /// The reason why posting stopped.
     pub reason: PostRecvReason,
 }
 
-/// Why a receive was not posted.
+/// Reasons why a receive was not posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PostRecvReason {
     /// The pool has no such slot.
@@ -640,7 +640,7 @@ pub enum TakeError {
     Failed {
         /// The slot, which can be posted again.
         slot: u32,
-        /// What the device reported.
+        /// The error that the device reported.
         error: WcError,
     },
     /// A datagram that is shorter than its own route header; its slot is home again.
@@ -648,7 +648,7 @@ pub enum TakeError {
     Runt {
         /// The slot, which can be posted again.
         slot: u32,
-        /// What the device reported.
+        /// The length that the device reported.
         byte_len: u32,
     },
     /// The slot was not posted: the device completed it twice.

@@ -12,7 +12,7 @@ pub(crate) struct RawArray<T> {
 // SAFETY: the array owns its elements, which are plain values, and gives out raw
 // pointers only.
 unsafe impl<T: Copy> Send for RawArray<T> {}
-// SAFETY: as above.
+// SAFETY: the elements are plain values, and a shared reference gives out raw pointers only.
 unsafe impl<T: Copy> Sync for RawArray<T> {}
 
 impl<T> RawArray<T> {

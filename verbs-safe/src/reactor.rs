@@ -14,7 +14,7 @@ pub struct Readable {
     registered: Registered,
 }
 
-/// Where a descriptor is registered.
+/// Registration of a descriptor: with a runtime, or in a world.
 enum Registered {
     Runtime(AsyncFd<OwnedFd>),
     /// In a world, with the thread that polls the task.

@@ -44,9 +44,9 @@ pub use source::SourceRing;
 pub struct RingConfig {
     /// Its bytes: a power of two. A mirrored ring is made of whole pages.
     pub capacity: usize,
-    /// Whether it is mapped twice in a row, so that what crosses its end is contiguous.
+    /// True if it is mapped twice in a row, so that what crosses its end is contiguous.
     pub is_mirrored: bool,
-    /// Which pages it is made of.
+    /// Pages that it is made of.
     pub pages: Pages,
 }
 
@@ -73,9 +73,9 @@ struct RingMemory {
     is_mirrored: bool,
 }
 
-// SAFETY: as of the registration; its users say why they may use the memory.
+// SAFETY: `registration` is `Send`, and keeps the memory; users of `base` say why they may use it.
 unsafe impl Send for RingMemory {}
-// SAFETY: as above.
+// SAFETY: `registration` is `Sync`, and keeps the memory; users of `base` say why they may use it.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {

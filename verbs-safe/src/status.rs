@@ -1,4 +1,4 @@
-//! How a work request has ended.
+//! Status of a work request that has ended.
 
 use std::fmt;
 
@@ -77,11 +77,11 @@ impl fmt::Debug for WcStatus {
     }
 }
 
-/// What a failed completion says; the other fields of it are not valid.
+/// Fields of a failed completion; its other ones are not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("queue pair {qp_num}: {status} (vendor error {vendor_err:#x})")]
 pub struct WcError {
-    /// What went wrong.
+    /// The status, which says what went wrong.
     pub status: WcStatus,
     /// The vendor's number for it.
     pub vendor_err: u32,

@@ -1,4 +1,4 @@
-//! Which service a queue pair gives.
+//! Service of a queue pair.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Whether messages are datagrams.
+    /// Reports whether messages are datagrams.
     #[must_use]
     pub fn is_datagram(self) -> bool {
         matches!(self, Transport::Ud { .. })
@@ -43,7 +43,7 @@ impl Transport {
         }
     }
 
-    /// What can be staged without naming a peer.
+    /// Returns the operations that can be staged without naming a peer.
     pub(crate) fn to_its_peer(self) -> OpSet {
         match self {
             Transport::Rc => OpSet::of(&[SENDS, WRITES, READS].concat()),

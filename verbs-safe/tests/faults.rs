@@ -120,7 +120,7 @@ fn memory_that_cannot_be_deregistered_stays_mapped() {
     drop((a, b));
 }
 
-/// What a device takes inline, that this provider pretends to be.
+/// Bytes that this provider's device, as it pretends, takes inline.
 const INLINE: u32 = 100;
 
 extern "C" fn little_inline(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {

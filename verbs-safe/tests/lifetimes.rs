@@ -131,7 +131,7 @@ fn small() -> Shape {
     }
 }
 
-/// Whether a repetition takes long.
+/// Reports whether a repetition takes long.
 fn is_slow() -> bool {
     std::env::var_os("UNDER_VALGRIND").is_some() || context().device_name() != "soft0"
 }

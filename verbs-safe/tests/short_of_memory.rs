@@ -1,4 +1,5 @@
-//! Where the system has no memory, the set-up of a queue pair is a typed error. One test: it limits its process.
+//! Tests that the set-up of a queue pair ends with a typed error where the system has no memory.
+//! One test: it limits its process.
 //!
 //! Only on soft0: the memory of a card's queues is not all the process's.
 

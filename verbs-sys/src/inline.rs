@@ -1,5 +1,5 @@
-//! What `verbs.h` defines as inline functions or macros, in Rust. A call goes
-//! through the operations of the object's context, without looking anything up.
+//! Inline functions and macros of `verbs.h`, in Rust. A call goes through the operations of the
+//! object's context, without looking anything up.
 
 use core::ffi::{c_int, c_void};
 use core::mem::{offset_of, size_of};
@@ -47,7 +47,7 @@ pub unsafe fn ibv_post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: as in `ibv_post_send`.
+    // SAFETY: the caller keeps `qp` alive, so its context and operations are too.
     unsafe { op!((*qp).context, post_recv(qp, wr, bad_wr)) }
 }
 
@@ -61,7 +61,7 @@ pub unsafe fn ibv_post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: as in `ibv_post_send`.
+    // SAFETY: the caller keeps `srq` alive, so its context and operations are too.
     unsafe { op!((*srq).context, post_srq_recv(srq, wr, bad_wr)) }
 }
 
@@ -122,7 +122,8 @@ pub unsafe fn ibv_query_port(
     port_num: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promises; zero is a valid value of every field.
+    // SAFETY: `ctx` is alive and belongs to `verbs`, and `attr` is writable (see # Safety); zero is
+    // a valid value of every field.
     unsafe {
         attr.write_bytes(0, 1);
         if let Some(vctx) = verbs_get_ctx(ctx, offset_of!(verbs_context, query_port))
@@ -144,7 +145,8 @@ pub unsafe fn ibv_query_device_ex(
     ctx: *mut ibv_context,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: the caller's promises; zero is a valid value of every field.
+    // SAFETY: `ctx` is alive and belongs to `verbs`, and `attr` is writable (see # Safety); zero is
+    // a valid value of every field.
     unsafe {
         attr.write_bytes(0, 1);
         if let Some(vctx) = verbs_get_ctx(ctx, offset_of!(verbs_context, query_device_ex))
@@ -170,7 +172,8 @@ pub unsafe fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: the caller keeps `pd` alive, and with it its context; `sg_list` is as long as the caller says.
+    // SAFETY: the caller keeps `pd` alive, and with it its context; `sg_list` is as long as the
+    // caller says.
     unsafe {
         match verbs_get_ctx((*pd).context, offset_of!(verbs_context, advise_mr)) {
             Some(vctx) => match (*vctx).advise_mr {
@@ -196,7 +199,8 @@ pub unsafe fn ibv_reg_mr(
     access: ibv_access_flags,
 ) -> *mut ibv_mr {
     let optional = access.0 & ACCESS_OPTIONAL_RANGE;
-    // SAFETY: the caller's promises.
+    // SAFETY: `addr .. addr + length` stays mapped (see # Safety); `pd` is alive and of the same
+    // table, by the crate's contract.
     unsafe {
         match verbs.reg_mr_iova2 {
             Some(f) if optional != 0 => f(pd, addr, length, addr as u64, access.0),
@@ -217,7 +221,8 @@ pub unsafe fn ibv_query_gid_ex(
     index: u32,
     entry: *mut ibv_gid_entry,
 ) -> Option<c_int> {
-    // SAFETY: the caller's promises; the size bounds what is written.
+    // SAFETY: `ctx` is alive and belongs to `verbs`, and `entry` is writable (see # Safety); the
+    // size bounds what is written.
     verbs
         .query_gid_ex
         .map(|f| unsafe { f(ctx, port_num, index, entry, 0, size_of::<ibv_gid_entry>()) })
@@ -242,7 +247,7 @@ pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
 /// # Safety
 /// `mw` was made by [`ibv_alloc_mw`], and is not used afterwards.
 pub unsafe fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mw` was made by `ibv_alloc_mw`, and is not used afterwards (see # Safety).
     unsafe { op!((*mw).context, dealloc_mw(mw)) }
 }
 
@@ -253,7 +258,7 @@ pub unsafe fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// All are alive; the memory stays registered while the window is bound.
 pub unsafe fn ibv_bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     const EINVAL: c_int = 22;
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp`, `mw` and `bind` are alive, and the memory stays registered (see # Safety).
     unsafe {
         if (*mw).type_ != ibv_mw_type::IBV_MW_TYPE_1 {
             return EINVAL;

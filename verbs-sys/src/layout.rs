@@ -1,6 +1,6 @@
-//! What the ABI of rdma-core 44 on a 64-bit machine looks like, asserted when the
-//! crate is compiled. The generated bindings carry an assertion for every field;
-//! these are the sizes and offsets that a device behind the ABI relies on.
+//! Sizes and offsets of the ABI of rdma-core 44 on a 64-bit machine, asserted when the crate is
+//! compiled. The generated bindings carry an assertion for every field; these are the ones that a
+//! device behind the ABI relies on.
 
 use core::mem::offset_of;
 

@@ -1,44 +1,32 @@
 //! Loading rdma-core at run time, so that a program starts where it is missing.
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use crate::{Table, Verbs};
 
-/// Why rdma-core could not be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Reasons why rdma-core could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The dynamic linker did not find or accept the library.
+    #[error(
+        "rdma-core is not usable: {reason}; install it (Debian, Ubuntu: libibverbs1 \
+         ibverbs-providers; Fedora, RHEL: libibverbs; Arch: rdma-core)"
+    )]
     Library {
-        /// What the dynamic linker said.
+        /// The message of the dynamic linker.
         reason: String,
     },
     /// The library lacks a function that every libibverbs.so.1 has.
+    #[error(
+        "libibverbs.so.1 has no {name}: it is not rdma-core's, or is damaged; reinstall \
+         rdma-core"
+    )]
     Symbol {
         /// Its name.
         name: &'static str,
     },
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::Library { reason } => write!(
-                f,
-                "rdma-core is not usable: {reason}; install it (Debian, Ubuntu: libibverbs1 \
-                 ibverbs-providers; Fedora, RHEL: libibverbs; Arch: rdma-core)"
-            ),
-            LoadError::Symbol { name } => write!(
-                f,
-                "libibverbs.so.1 has no {name}: it is not rdma-core's, or is damaged; reinstall \
-                 rdma-core"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 /// Loads `libibverbs.so.1`, once in a process; it is never unloaded, because its
 /// providers do not survive that.
@@ -69,7 +57,7 @@ fn open(name: &str) -> Result<Verbs, LoadError> {
     verbs.map_err(|name| LoadError::Symbol { name })
 }
 
-/// What the dynamic linker itself said: the end of the chain of causes.
+/// Returns the dynamic linker's own message: the end of the chain of causes.
 fn innermost(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), innermost)
 }

@@ -90,7 +90,7 @@ table! {
         create_srq = "ibv_create_srq": fn(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
         /// Arms the limit event (one-shot), or resizes.
         modify_srq = "ibv_modify_srq": fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
-        /// What the queue has become.
+        /// The queue's present attributes.
         query_srq = "ibv_query_srq": fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int;
         /// `EBUSY` while a queue pair uses it.
         destroy_srq = "ibv_destroy_srq": fn(srq: *mut ibv_srq) -> c_int;
@@ -122,7 +122,8 @@ table! {
         query_gid_ex = "_ibv_query_gid_ex": fn(context: *mut ibv_context, port_num: u32, index: u32, entry: *mut ibv_gid_entry, flags: u32, entry_size: usize) -> c_int;
         /// 1 where the device delivers the bytes of one operation in order (rdma-core 39).
         query_qp_data_in_order = "ibv_query_qp_data_in_order": fn(qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32) -> c_int;
-        /// Changes what a region covers, its domain or its access; 0, or an [`ibv_rereg_mr_err_code`].
+        /// Changes what a region covers, its domain or its access; 0, or an
+        /// [`ibv_rereg_mr_err_code`].
         rereg_mr = "ibv_rereg_mr": fn(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> c_int;
     }
 }
@@ -142,7 +143,7 @@ impl Table {
         Table(verbs)
     }
 
-    /// Whether both are the same provider.
+    /// Reports whether both are the same provider.
     #[must_use]
     pub fn is_same(&self, other: &Table) -> bool {
         core::ptr::eq(self.0, other.0)

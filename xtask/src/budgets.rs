@@ -1,5 +1,6 @@
-//! Budgets of retries in tests: a test takes `LIVING`, `DEAD` or `mortal` of `tests/support/budget.rs`, and
-//! writes no numbers itself. A test that is about the retries says so: `// About retries: …` above.
+//! Budgets of retries in tests: a test takes `LIVING`, `DEAD` or `mortal` of
+//! `tests/support/budget.rs`, and writes no numbers itself. A test that is about the retries says
+//! so: `// About retries: …` above.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 
 /// Folders of tests that connect queue pairs.
 const FOLDERS: &[&str] = &["tests", "verbs-safe/tests", "soft-rnic/tests", "soft-rnic/abi/tests"];
-/// Where the budgets are made.
+/// Files that make the budgets.
 const MAKERS: &[&str] = &["tests/support/budget.rs", "tests/support/mod.rs"];
-/// What exempts the lines below it, so many.
+/// Text that exempts its own line, and the `REACH` lines below it.
 const REASON: &str = "about retries";
 const REACH: usize = 4;
 /// Defaults with the library's own budget, which is shorter than a busy machine's stall.
@@ -63,8 +64,8 @@ fn written(text: &str, defaults: &[&str]) -> Vec<usize> {
     all.map(|(n, _)| n + 1).collect()
 }
 
-/// Whether a field that bounds retries is given a number. (`rnr_retry` 0 fails at once, and 7 is for ever:
-/// neither is a matter of time.)
+/// Reports whether a field that bounds retries is given a number. (`rnr_retry` 0 fails at once, and
+/// 7 is for ever: neither is a matter of time.)
 fn has_number(code: &str) -> bool {
     ["timeout", "retry_cnt", "retry_count", "rnr_retry"].iter().any(|field| {
         let mut values = code.match_indices(field).filter_map(|(at, _)| {

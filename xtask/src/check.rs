@@ -1,4 +1,4 @@
-//! What most changes need: minutes, where the gate takes most of an hour.
+//! Checks that most changes need: minutes, where the gate takes most of an hour.
 
 use std::process::Command;
 use std::time::Instant;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What is promised, and the generic tests that show it: test target, function.
+/// Promises, and the generic tests that show each: test target, function.
 const CASES: &[(&str, &[(&str, &str)])] = &[
     ("order, each message once", &[(EVERY, "messages_go_both_ways_in_order")]),
     ("every boundary size", &[(EVERY, "messages_of_every_boundary_size_arrive_once")]),
@@ -102,7 +102,7 @@ const DEVICES: &[Device] = &[
     },
 ];
 
-/// Whether each test has passed, by target and name.
+/// Results of tests, by target and name: true if the test has passed.
 type Results = BTreeMap<(String, String), bool>;
 
 pub(crate) fn run(rxe0: bool) -> Result<()> {

@@ -22,7 +22,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
 ];
 
-/// Programs that end by themselves, their checks, and what they print. The first opens no device: a check would fail.
+/// Programs that end by themselves, their checks, and what they print. The first opens no device: a
+/// check would fail.
 const ALONE: &[(&str, &[&str], &[&str])] = &[
     ("ibv_devices", &[], &["soft0", "02005afffe000000"]),
     (
@@ -218,8 +219,9 @@ const UNCHECKED: &[&str] = &[
     "ib_send_bw -F -n 1000 -c XRC",
 ];
 
-/// Flags that have a program checked: it fails if there are findings. (Notes there are: the pingpong
-/// programs receive into the bytes that they send, and perftest destroys less than it creates.)
+/// Flags that have a program checked: it fails if there are findings. (Notes there are: the
+/// pingpong programs receive into the bytes that they send, and perftest destroys less than it
+/// creates.)
 const CHECKED: &[&str] = &["--check=fail"];
 
 /// Faults that two processes meet, and end well.
@@ -228,7 +230,7 @@ const FAULTY: &[(&str, &str, &str)] = &[
     ("rnr=0.01,delay=0.01:20us,seed=7", "ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
 ];
 
-/// What runs over UDP between two devices.
+/// Programs that run over UDP between two devices, and what each prints.
 const WIRED: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
     ("ibv_uc_pingpong -g 0", "1000 iters in"),
@@ -246,7 +248,8 @@ const WIRED: &[(&str, &str)] = &[
 const WIRES: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 const LOSSES: [&str; 2] = ["127.0.0.2,loss=0.01,seed=1", "127.0.0.3,loss=0.01,seed=2"];
 
-/// What runs in two processes on one address, which reach each other by memory, or over UDP.
+/// Programs that run in two processes on one address, which reach each other by memory, or over
+/// UDP.
 const SHARED: &[&str] =
     &["ibv_rc_pingpong -g 0 -c", "ibv_ud_pingpong -g 0", "ib_send_bw -F -n 1000"];
 const SHARES: [[&str; 2]; 2] = [["127.0.0.2"; 2], ["127.0.0.2,loopback=wire"; 2]];
@@ -336,7 +339,8 @@ type Job<'a> = Box<dyn Fn() -> Result<()> + Send + Sync + 'a>;
 /// Pairs at a time: they wait for each other more than they use a processor.
 const AT_A_TIME: usize = 4;
 
-/// A port for a listener: one that the system gives to no connection (from 32,768 on), and to no other pair.
+/// A port for a listener: one that the system gives to no connection (from 32,768 on), and to no
+/// other pair.
 fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(21_000);
     loop {
@@ -381,7 +385,7 @@ fn until(words: &[String], expected: &str) -> Result<()> {
     printed
 }
 
-/// What a program prints that succeeds.
+/// Runs a program that has to succeed, and returns what it prints.
 fn output(words: &[String], environment: &[(&str, &Path)]) -> Result<String> {
     let mut command = Command::new(&words[0]);
     let output = command.args(&words[1..]).envs(environment.iter().copied()).output();

@@ -1,5 +1,6 @@
-//! Nothing goes round `host`: the root of each crate denies what `clippy.toml` lists, which clippy then refuses, or
-//! it is in a folder of [`REAL_TIME`], with a reason. Unit tests (`cfg(test)`) may use all of it anywhere.
+//! Nothing goes round `host`: the root of each crate denies what `clippy.toml` lists, which clippy
+//! then refuses, or it is in a folder of [`REAL_TIME`], with a reason. Unit tests (`cfg(test)`) may
+//! use all of it anywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// What a root has.
+/// Line that the root of a crate has.
 const DENIES: &str =
     "#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]";
 /// The names of the lints, which code may not allow.
@@ -41,7 +42,7 @@ const REAL_TIME: &[(&[&str], &str)] = &[
     (&["build.rs", "soft-rnic/abi/build.rs"], "they run before there is a host"),
 ];
 
-/// What locks by itself: only `host` depends on it.
+/// Crate with locks of its own: only `host` depends on it.
 const LOCKS: &str = "parking_lot";
 
 #[derive(Deserialize)]
@@ -97,7 +98,7 @@ fn is_in_real_time(file: &Path) -> bool {
     REAL_TIME.iter().flat_map(|(folders, _)| *folders).any(|folder| file.starts_with(folder))
 }
 
-/// What is wrong with a crate whose root is this file.
+/// Returns what is wrong with a crate that has this file as its root.
 fn complaints(file: &Path, root: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     if !fs::read_to_string(root.join(file))?.lines().any(|line| line == DENIES) {

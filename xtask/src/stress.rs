@@ -1,8 +1,8 @@
 //! `cargo xtask stress`: tests in real time, beside threads that keep every processor busy.
 //!
-//! A test that asserts order and outcome passes there, too; one that asserts how long something takes does not.
-//! They are built as in the lanes, optimised and with every assertion: less of a run is computed, and more of it
-//! waits.
+//! A test that asserts order and outcome passes there, too; one that asserts how long something
+//! takes does not. They are built as in the lanes, optimised and with every assertion: less of a
+//! run is computed, and more of it waits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ pub(crate) struct StressArgs {
     filter: String,
 }
 
-/// What cargo says of an artifact that it has made.
+/// Message of cargo about an artifact that it has made.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -62,9 +62,10 @@ struct Profile {
 struct Program {
     name: String,
     executable: PathBuf,
-    /// Of its package, where cargo runs it.
+    /// Folder of its package, where cargo runs it.
     folder: PathBuf,
-    /// Held while it runs: tests of a program have addresses of their own, which they would share with themselves.
+    /// Held while it runs: tests of a program have addresses of their own, which they would share
+    /// with themselves.
     runs: Mutex<()>,
 }
 
@@ -158,7 +159,8 @@ fn keep_processors_busy() -> Result<()> {
     Ok(())
 }
 
-/// Runs a program once, as cargo does, for the run `time`; why it has failed, with what it has printed.
+/// Runs a program once, as cargo does, for the run `time`; why it has failed, with what it has
+/// printed.
 fn run_once(program: &Program, time: u32) -> Result<Option<String>> {
     let _alone = program.runs.lock().expect("no panic");
     let name =

@@ -111,7 +111,7 @@ fn report(passes: u64, sender: &Sender, receiver: &Receiver, wire: &Wire) -> fmt
     writeln!(Output, "pushes of the counters: {}", receiver.causes())
 }
 
-/// How often each cause made a push due.
+/// Counts of the pushes that each cause made due.
 #[derive(Clone, Copy, Default)]
 struct Causes {
     urged: u64,
@@ -139,7 +139,8 @@ impl fmt::Display for Causes {
     }
 }
 
-/// What ends the program: a bug in it, since the wire loses nothing and both nodes are its own.
+/// Errors that end the program: each is a bug in it, since the wire loses nothing and both nodes
+/// are its own.
 #[derive(Clone, Copy, Debug)]
 enum Error {
     Geometry(GeometryError),

@@ -27,7 +27,7 @@ pub(crate) struct Receiver {
     consumer: Consumer,
     list: FreeList<[RecordSlot; HELD]>,
     front: FreeFront,
-    /// What the application holds, in no order.
+    /// Messages that the application holds, in no order.
     held: [Option<Message>; HELD],
     received: u64,
     freed: u64,

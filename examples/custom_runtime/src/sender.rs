@@ -17,11 +17,11 @@ pub(crate) fn byte_of(message: u64, at: usize) -> u8 {
 
 pub(crate) struct Sender {
     pub(crate) memory: SenderMemory,
-    /// Where records are staged, at the offsets that they will have at the receiver.
+    /// Memory in which records are staged, at the offsets that they will have at the receiver.
     staging: [u8; RING],
     producer: Producer,
     sent: u64,
-    /// Up to where records were written.
+    /// Position up to which records were written.
     written: u64,
     inhibitor: PushInhibitor,
     causes: Causes,
@@ -105,7 +105,8 @@ impl Sender {
         self.sent == messages
     }
 
-    /// Whether the receiver's counters say that so many messages were received, and freed.
+    /// Reports whether the receiver's counters say that `messages` messages were received, and as
+    /// many freed.
     pub(crate) fn is_acked(&self, messages: u64) -> bool {
         self.memory.counts == [messages; 2]
     }

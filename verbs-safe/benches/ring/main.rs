@@ -42,7 +42,7 @@ trait Receiver: Send {
     fn receive(&mut self, look: impl FnMut(&[u8])) -> bool;
 }
 
-/// What the application does with a message: it wants it as bytes, and reads some.
+/// Reads a message as an application does: it wants bytes, and looks at the first and the last.
 #[inline(always)]
 fn look(message: &[u8]) {
     let message = black_box(message);
@@ -114,7 +114,7 @@ fn between_threads<S: Sender, R: Receiver>(
     })
 }
 
-/// What is done with each ring at each size.
+/// Work to be done with each ring at each size.
 trait Visit {
     fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize);
 }

@@ -74,14 +74,17 @@ impl super::Sender for Sender {
                 None => return false,
             },
         };
-        // SAFETY: not published.
+        // SAFETY: `tail` is not published, so the receiver does not read here; `memory` is never
+        // freed.
         unsafe { self.shared.header(header.offset).write(header.word.to_le()) };
         if let Some(skip) = skip {
-            // SAFETY: as above.
+            // SAFETY: `tail` is not published, so the receiver does not read here; `memory` is
+            // never freed.
             unsafe { self.shared.header(skip.offset).write(skip.word.to_le()) };
         }
         let payload = self.shared.payload(payload);
-        // SAFETY: as above; it has the message's length.
+        // SAFETY: `payload` has the length of `message`, for which it was pushed; `tail` is not
+        // published, so the receiver does not read here; `memory` is never freed.
         unsafe { message.as_ptr().copy_to_nonoverlapping(payload.cast(), message.len()) };
         // Release: the record is written.
         self.shared.counters.tail.0.store(self.ring.tail(), Ordering::Release);

@@ -1,5 +1,5 @@
-//! What two processes do that copy by hand: one says in shared memory which messages are
-//! there, the other one copies them out of it and says how far it is.
+//! Copying by hand between two processes: one says in shared memory which messages are there, the
+//! other one copies them out of it and says how far it is.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ pub struct SharedMessages {
     file: OwnedFd,
 }
 
-/// Why there are no [`SharedMessages`].
+/// Reasons for which there are no [`SharedMessages`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SharedMessagesError {
     /// There is at least one message, of whole words, and all have addresses.
@@ -65,7 +65,7 @@ pub enum SharedMessagesError {
     Map(#[from] MapError),
 }
 
-/// Where the messages begin. Each count has a page to itself.
+/// Offset of the messages. Each count has a page to itself.
 const MESSAGES_AT: usize = 8192;
 const TAKEN_AT: usize = 4096;
 
@@ -165,7 +165,8 @@ impl SharedMessages {
             }
             let (slot, at) = (number as usize % self.slots, number as usize % places);
             let place = &mut into[at * self.size..][..self.size];
-            // SAFETY: as in `offer`.
+            // SAFETY: the slot is in the mapping, aligned, and whole words long, as all of it
+            // is accessed.
             unsafe { words::load(place, self.message(slot)) };
             // Release: the copy is made.
             self.count(TAKEN_AT).store(number + 1, Ordering::Release);
@@ -184,7 +185,7 @@ impl SharedMessages {
     }
 }
 
-/// Of the file system that memory files of plain pages are on.
+/// Type of the file system (tmpfs) that memory files of plain pages are on.
 const TMPFS: u64 = 0x0102_1994;
 
 /// The length of the file.

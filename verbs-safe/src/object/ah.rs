@@ -54,9 +54,10 @@ pub(crate) struct AhInner {
     pub(crate) pd: ManuallyDrop<Arc<PdInner>>,
 }
 
-// SAFETY: verbs on an address handle may be called from any thread.
+// SAFETY: any thread may call verbs on an address handle.
 unsafe impl Send for AhInner {}
-// SAFETY: as above; after it was made it is only read.
+// SAFETY: several threads may call verbs on one address handle at once; the fields are not changed
+// after it was made.
 unsafe impl Sync for AhInner {}
 
 impl Drop for AhInner {
@@ -199,8 +200,8 @@ pub(crate) fn address(remote: &Endpoint, attr: AhAttr, is_global: bool) -> ibv_a
     }
 }
 
-/// Whether packets need a global route header: always on Ethernet; on InfiniBand
-/// where the subnet demands it, or the peer is in another one.
+/// Reports whether packets need a global route header: always on Ethernet; on InfiniBand where the
+/// subnet demands it, or the peer is in another subnet.
 pub(crate) fn needs_global_route(
     context: &Context,
     remote: &Endpoint,

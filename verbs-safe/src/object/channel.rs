@@ -19,7 +19,7 @@ use waiter::Waiter;
 pub use inner::Armed;
 pub(crate) use inner::{ChannelInner, QueueEvents};
 
-/// Where completion queues that are armed tell of their next completion.
+/// A channel on which armed completion queues announce their next completion.
 ///
 /// An armed queue tells once, and only of completions that come after it was
 /// armed. So no completion is missed if one
@@ -55,7 +55,7 @@ pub struct CompletionChannel {
     pub(crate) inner: Arc<ChannelInner>,
 }
 
-/// Why [`CompletionChannel::wait_with`] returned.
+/// Reasons why [`CompletionChannel::wait_with`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakeup {
     /// The armed completion queue of this index has had a completion.

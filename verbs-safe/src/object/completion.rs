@@ -22,8 +22,8 @@ impl Completion<'_> {
         queue_of(self.wc.wr_id)
     }
 
-    /// What distinguishes the request within its queue: its slot, or the low half of
-    /// its sequence number.
+    /// Returns the number of the request within its queue: its slot, or the low half of its
+    /// sequence number.
     #[inline]
     pub(crate) fn low(&self) -> u32 {
         self.wc.wr_id as u32
@@ -42,14 +42,14 @@ impl Completion<'_> {
         self.wc.qp_num
     }
 
-    /// How the request ended.
+    /// Returns the status with which the request ended.
     #[inline]
     #[must_use]
     pub fn status(&self) -> WcStatus {
         WcStatus::from_raw(self.wc.status)
     }
 
-    /// Whether it was executed.
+    /// Reports whether the request was executed.
     #[inline]
     #[must_use]
     pub fn is_success(&self) -> bool {
@@ -73,16 +73,17 @@ impl Completion<'_> {
         has.then(|| u32::from_be(unsafe { self.wc.__bindgen_anon_1.imm_data }))
     }
 
-    /// Whether this receive was consumed by a peer's WRITE with immediate: its bytes
-    /// are then where the peer wrote them, and not in the receive buffer.
+    /// Reports whether this receive was consumed by a peer's WRITE with immediate: its bytes are
+    /// then where the peer wrote them, and not in the receive buffer.
     #[inline]
     #[must_use]
     pub fn is_write_imm(&self) -> bool {
         self.is_success() && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
     }
 
-    /// Where a datagram came from; `None` if this is not a message's, or it failed. Of a
-    /// message that is no datagram, the device may say anything.
+    /// Returns the source of a datagram; `None` if this is not the completion of a received
+    /// message, or the request failed. For a message that is no datagram, the device may say
+    /// anything.
     #[inline]
     #[must_use]
     pub fn source(&self) -> Option<DatagramSource> {
@@ -104,7 +105,7 @@ impl Completion<'_> {
         self.source().map(|source| source.qp_num)
     }
 
-    /// Whether it is that of a received message without an immediate.
+    /// Reports whether this is the completion of a received message without an immediate.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         // Without branches: nearly always all of it holds.
@@ -125,7 +126,7 @@ impl Completion<'_> {
         if self.is_success() { 0 } else { self.wc.vendor_err }
     }
 
-    /// What went wrong, if something did.
+    /// Returns the error of a request that failed; `None` if it was executed.
     #[inline]
     #[must_use]
     pub fn error(&self) -> Option<WcError> {
@@ -137,8 +138,8 @@ impl Completion<'_> {
     }
 }
 
-/// Where a datagram came from, as its completion tells it. The rest of the address is in
-/// its route header ([`RecvBuf::grh`](crate::RecvBuf::grh)), where it has one.
+/// Source of a datagram, as its completion tells it. The rest of the address is in its route header
+/// ([`RecvBuf::grh`](crate::RecvBuf::grh)), where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct DatagramSource {
@@ -150,7 +151,7 @@ pub struct DatagramSource {
     pub service_level: u8,
     /// The low bits of the LID that it was sent to.
     pub path_bits: u8,
-    /// Whether there is a route header in front of it.
+    /// True if a route header stands in front of the datagram.
     pub has_grh: bool,
 }
 
@@ -182,20 +183,20 @@ impl CompletionBatch {
         CompletionBatch { entries, filled: 0, popped: 0, epoch: 0 }
     }
 
-    /// How many completions one poll can take.
+    /// Returns how many completions one poll can take.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many are there to be drained.
+    /// Returns the count of completions that wait to be drained.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.filled - self.popped
     }
 
-    /// Whether there are none.
+    /// Reports whether no completion waits to be drained.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

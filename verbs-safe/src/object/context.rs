@@ -34,9 +34,9 @@ pub(crate) struct ContextInner {
     device: ManuallyDrop<Device>,
 }
 
-// SAFETY: all verbs on a context may be called from any thread.
+// SAFETY: any thread may call all verbs on a context.
 unsafe impl Send for ContextInner {}
-// SAFETY: as above.
+// SAFETY: several threads may call all verbs on one context at once; the other fields are `Sync`.
 unsafe impl Sync for ContextInner {}
 
 impl Drop for ContextInner {
@@ -86,8 +86,8 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// Whether the device is one of the kernel's, and what it registers goes through there: its
-    /// commands go to a character device. (The software device's descriptor is a file.)
+    /// Reports whether the device is one of the kernel's, which registers memory through the
+    /// kernel: its commands go to a character device. (The software device's descriptor is a file.)
     pub(crate) fn is_kernels(&self) -> bool {
         // SAFETY: the context is open; its descriptor does not change.
         let fd = unsafe { (*self.inner.raw.as_ptr()).cmd_fd };
@@ -109,8 +109,8 @@ impl Context {
         self.inner.device.guid()
     }
 
-    /// Whether both are handles of the same open device. Objects of different
-    /// contexts cannot be combined.
+    /// Reports whether both are handles of the same open device. Objects of different contexts
+    /// cannot be combined.
     #[must_use]
     pub fn is_same(&self, other: &Context) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -128,7 +128,7 @@ impl Context {
         };
         Errno::check(result)
             .map_err(|errno| QueryDeviceError { device: self.device_name().to_owned(), errno })?;
-        // SAFETY: as above; the field is set once, when the context is opened.
+        // SAFETY: `self.inner` keeps the context open; the field is set once, when it is opened.
         let comp_vectors = unsafe { (*self.inner.raw.as_ptr()).num_comp_vectors };
         Ok(DeviceAttr::new(&attr, comp_vectors))
     }
@@ -159,8 +159,9 @@ impl Context {
         self.domain(ibv_access_flags(0))
     }
 
-    /// A protection domain, all memory of which is registered on demand: the device asks for a page when it needs it, and no
-    /// page is pinned. The first access to each takes as long as a page fault.
+    /// A protection domain, all memory of which is registered on demand: the device asks for a page
+    /// when it needs it, and no page is pinned. The first access to each takes as long as a page
+    /// fault.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -173,7 +174,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`RegisterError::NoOnDemandPaging`] where the device has none for some use of memory by reliable connections.
+    /// [`RegisterError::NoOnDemandPaging`] where the device has none for some use of memory by
+    /// reliable connections.
     pub fn alloc_pd_on_demand(&self) -> Result<ProtectionDomain, RegisterError> {
         let odp = self.attr()?.odp;
         let uses = [
@@ -230,13 +232,14 @@ pub struct ProtectionDomain {
 pub(crate) struct PdInner {
     pub(crate) raw: NonNull<ibv_pd>,
     pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
-    /// What all regions are registered with, besides their own.
+    /// Access flags with which all regions are registered, besides their own.
     pub(crate) access: ibv_access_flags,
 }
 
-// SAFETY: verbs on a protection domain may be called from any thread.
+// SAFETY: any thread may call verbs on a protection domain.
 unsafe impl Send for PdInner {}
-// SAFETY: as above.
+// SAFETY: several threads may call verbs on one protection domain at once; the other fields are
+// `Sync`.
 unsafe impl Sync for PdInner {}
 
 impl Drop for PdInner {

@@ -22,15 +22,15 @@ use reservations::Reservations;
 
 pub(crate) use reservation::Reservation;
 
-/// How a completion queue is made.
+/// Parameters of a completion queue.
 #[derive(Debug, Clone, Copy)]
 pub struct CqConfig<'a> {
-    /// How many completions it holds, at least. Queue pairs reserve room for all that
-    /// they can have outstanding, and are refused where it does not suffice.
+    /// Completions that it holds, at least. Queue pairs reserve room for all that they can have
+    /// outstanding, and are refused where it does not suffice.
     pub entries: u32,
-    /// Where it tells of completions when it is armed.
+    /// Channel on which it announces completions when it is armed.
     pub channel: Option<&'a CompletionChannel>,
-    /// Which of the device's completion vectors (interrupts) it uses.
+    /// Index of the device's completion vector (interrupt) that it uses.
     pub comp_vector: u32,
 }
 
@@ -73,9 +73,10 @@ pub(crate) struct CqInner {
     pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
 }
 
-// SAFETY: verbs on a completion queue may be called from any thread.
+// SAFETY: any thread may call verbs on a completion queue.
 unsafe impl Send for CqInner {}
-// SAFETY: as above.
+// SAFETY: several threads may call verbs on one completion queue at once; the other fields are
+// `Sync`.
 unsafe impl Sync for CqInner {}
 
 impl CqId {
@@ -138,13 +139,13 @@ impl CompletionQueue {
         CqId(self.inner.events.number)
     }
 
-    /// How many completions it holds: at least what was asked for.
+    /// Returns the count of completions that it holds: at least what was asked for.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.inner.reservations.capacity()
     }
 
-    /// How much of it queue pairs have reserved.
+    /// Returns the count of completions that queue pairs have reserved room for.
     #[must_use]
     pub fn reserved(&self) -> u32 {
         self.inner.reservations.reserved()

@@ -44,9 +44,9 @@ struct DeviceList {
     array: NonNull<*mut ibv_device>,
 }
 
-// SAFETY: the list is not changed after it was made, and may be freed by any thread.
+// SAFETY: the list is not changed after it was made, and any thread may free it.
 unsafe impl Send for DeviceList {}
-// SAFETY: as above.
+// SAFETY: the list is not changed after it was made, so that several threads may read it.
 unsafe impl Sync for DeviceList {}
 
 impl Drop for DeviceList {
@@ -65,9 +65,9 @@ pub struct Device {
     guid: u64,
 }
 
-// SAFETY: a device is read-only, and verbs may be called from any thread.
+// SAFETY: a device is read-only, and any thread may call verbs on it.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: a device is read-only, and several threads may call verbs on it at once.
 unsafe impl Sync for Device {}
 
 impl Device {

@@ -1,4 +1,4 @@
-//! What the ends of a connection tell each other.
+//! Addresses that the two ends of a connection tell each other.
 
 /// One end of a connection: what its peer has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

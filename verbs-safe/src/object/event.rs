@@ -14,7 +14,7 @@ use crate::object::backlog::Noted;
 use crate::object::context::{Context, ContextInner};
 use crate::object::tag::{QpTag, SrqTag};
 
-/// What happened.
+/// Kind of an asynchronous event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AsyncEventKind(ibv_event_type);
 
@@ -45,7 +45,7 @@ impl fmt::Debug for AsyncEventKind {
     }
 }
 
-/// What it happened to.
+/// Object that an asynchronous event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncSource {
@@ -64,9 +64,9 @@ pub enum AsyncSource {
 /// An asynchronous event, already acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: AsyncEventKind,
-    /// To what.
+    /// Object that it happened to.
     pub source: AsyncSource,
 }
 
@@ -123,7 +123,7 @@ impl ContextInner {
         }
         // SAFETY: the event was just received and is not acknowledged yet.
         let number = unsafe { number(&raw) };
-        // SAFETY: as above; acknowledged once.
+        // SAFETY: `raw` was received just before, and is acknowledged once, here.
         unsafe { (self.table.ack_async_event)(&mut raw) };
         Ok(Some(Noted { event_type: raw.event_type, number }))
     }
@@ -142,7 +142,7 @@ impl From<Noted> for AsyncEvent {
     }
 }
 
-/// What an event can be about.
+/// Kinds of objects that an event can be about.
 enum Kind {
     Cq,
     Qp,

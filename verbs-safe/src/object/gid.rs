@@ -8,7 +8,7 @@ use verbs_sys::{ibv_gid, ibv_gid_entry, ibv_gid_type, ibv_query_gid_ex};
 use crate::error::{ChooseGidError, QueryPortError};
 use crate::object::context::Context;
 
-/// What packets with this GID look like.
+/// Form of the packets that have a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidKind {
     /// InfiniBand.
@@ -28,7 +28,7 @@ pub struct GidEntry {
     pub index: u32,
     /// The address, as on the wire.
     pub gid: [u8; 16],
-    /// What its packets look like.
+    /// Form of the packets with this GID.
     pub kind: GidKind,
     /// The index of the network interface that it belongs to; 0 where there is none.
     pub interface: u32,

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Bytes in front of every datagram (verbs.h, `struct ibv_grh`).
 pub(crate) const GRH_BYTES: usize = 40;
 
-/// Where the IPv4 header of RoCE v2 lies: at the end.
+/// Offset of the IPv4 header of RoCE v2, which lies at the end.
 const V4_AT: usize = 20;
 
 /// The route header that came with a datagram, as far as it could be understood.
@@ -23,9 +23,9 @@ pub struct Grh {
     pub traffic_class: u8,
     /// The flow label (20 bits); 0 over IPv4.
     pub flow_label: u32,
-    /// How many hops it may still have had.
+    /// Hops that it may still have had.
     pub hop_limit: u8,
-    /// Whether it is an IPv4 header.
+    /// True if it is an IPv4 header.
     pub is_v4: bool,
 }
 
@@ -77,7 +77,7 @@ impl Grh {
         }
     }
 
-    /// Whether it was sent to a group.
+    /// Reports whether the datagram was sent to a multicast group.
     pub(crate) fn is_multicast(&self) -> bool {
         let destination = Ipv6Addr::from(self.destination);
         destination.is_multicast()

@@ -1,11 +1,11 @@
-//! What the context pointers of queue pairs and shared receive queues point to, for the
-//! events that name them.
+//! Values behind the context pointers of queue pairs and shared receive queues, for the events that
+//! name them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ids::SrqId;
 
-/// What the context pointer of a queue pair points to.
+/// The value that the context pointer of a queue pair points to.
 #[derive(Debug, Default)]
 pub(crate) struct QpTag {
     /// The device has told that the queue pair takes no more from its shared receive queue.
@@ -24,7 +24,7 @@ impl QpTag {
     }
 }
 
-/// What the context pointer of a shared receive queue points to.
+/// The value that the context pointer of a shared receive queue points to.
 pub(crate) struct SrqTag {
     pub(crate) id: SrqId,
 }

@@ -1,4 +1,4 @@
-//! How a queue pair is connected.
+//! Attributes with which a queue pair is connected.
 
 use crate::attr::Mtu;
 
@@ -14,16 +14,15 @@ pub struct ConnectAttr {
     pub gid_index: u8,
     /// The path's MTU: at most the smaller of both ports' active ones.
     pub mtu: Mtu,
-    /// How long the peer waits after finding no receive posted here: an index into
-    /// the specification's table, 12 is 0.64 ms (5 bits).
+    /// Time that the peer waits after finding no receive posted here: an index into the
+    /// specification's table, 12 is 0.64 ms (5 bits).
     pub min_rnr_timer: u8,
-    /// How often to try again when the peer has no receive posted; 7 is for ever (3 bits).
+    /// Retries when the peer has no receive posted; 7 is for ever (3 bits).
     pub rnr_retry: u8,
-    /// How often to try again when the peer does not answer (3 bits). Not every device
-    /// takes 7 for a number: to the kernel's rxe it is for ever, and a peer that has gone
-    /// is never missed.
+    /// Retries when the peer does not answer (3 bits). Not every device takes 7 for a number: to
+    /// the kernel's rxe it means for ever, and then it never reports a peer that has gone.
     pub retry_cnt: u8,
-    /// How long to wait for an answer: 4.096 µs · 2^timeout, 0 is for ever (5 bits).
+    /// Time to wait for an answer: 4.096 µs · 2^timeout, 0 is for ever (5 bits).
     pub timeout: u8,
     /// READs and atomics of ours in flight, at most: as many as the device
     /// ([`DeviceAttr::max_qp_init_rd_atom`](crate::DeviceAttr::max_qp_init_rd_atom)) and
@@ -55,7 +54,7 @@ impl ConnectAttr {
         }
     }
 
-    /// What the device would cut off: the fields are that narrow.
+    /// Names a field that is too narrow for its value, of which the device would cut something off.
     pub(crate) fn complaint(&self) -> Option<&'static str> {
         match self {
             a if a.min_rnr_timer > 31 => Some("min_rnr_timer has 5 bits"),

@@ -21,7 +21,7 @@ use crate::region::shared::RemoteAccess;
 use crate::state::QpState;
 use crate::transport::Transport;
 
-/// What a queue pair says about itself.
+/// Attributes of a queue pair, as the device reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
@@ -105,7 +105,7 @@ impl QpControl {
         })
     }
 
-    /// What the peer has to know to connect to this end: `gid` is the one that
+    /// Returns what the peer has to know to connect to this end: `gid` is the one that
     /// [`Context::choose_gid`] gave, `psn` the one that [`ConnectAttr`] is given, too.
     ///
     /// # Errors
@@ -173,10 +173,10 @@ impl QpControl {
         self.modify(transition::error())
     }
 
-    /// Whether the device has told that this queue pair, in ERR, takes no more requests
-    /// from its shared receive queue (`QP_LAST_WQE_REACHED`): what it had taken has completed
-    /// by then, and is to be polled before the queue pair goes. Not every device tells (the
-    /// kernel's rxe does not), so wait for a time.
+    /// Reports whether the device has told that this queue pair, in ERR, takes no more requests
+    /// from its shared receive queue (`QP_LAST_WQE_REACHED`): what it had taken has completed by
+    /// then, and is to be polled before the queue pair goes. Not every device tells (the kernel's
+    /// rxe does not), so limit the time of the wait.
     ///
     /// Takes the events of the context that are there; the next calls of
     /// [`Context::poll_async_event`] return them.
@@ -193,8 +193,8 @@ impl QpControl {
         Ok(self.inner.has_reached_last_wqe())
     }
 
-    /// Whether the device promises to write the bytes of a peer's WRITE in order, so
-    /// that the last of them may be polled. Where the library cannot tell, it does not.
+    /// Reports whether the device promises to write the bytes of a peer's WRITE in order, so that
+    /// the last of them may be polled. Where the library cannot tell, it does not.
     #[must_use]
     pub fn data_in_order(&self) -> bool {
         let query = self.inner.context().table.query_qp_data_in_order;
@@ -227,7 +227,7 @@ impl QpControl {
         Errno::check(result).map_err(|errno| self.modify_error(attr.qp_state, errno))
     }
 
-    /// What was asked for cannot be, whatever the device.
+    /// Makes the error of attributes that are impossible, whatever the device.
     #[cold]
     fn mistake(&self, detail: &'static str) -> ModifyQpError {
         let error = self.modify_error(ibv_qp_state::IBV_QPS_RTR, Errno::EINVAL);
@@ -250,7 +250,7 @@ impl QpControl {
     }
 }
 
-/// What [`QpControl::query`] asks for.
+/// Mask of the attributes that [`QpControl::query`] asks for.
 const QUERIED: u32 = bits::IBV_QP_STATE.0
     | bits::IBV_QP_AV.0
     | bits::IBV_QP_PATH_MTU.0

@@ -1,4 +1,4 @@
-//! What requests refer to besides slots: address handles and regions.
+//! Objects that requests refer to besides slots: address handles and regions.
 //!
 //! A device may use an address handle, or the memory of a region, until the request that
 //! refers to it has completed. So the queue pair itself keeps both, and the user's
@@ -15,7 +15,7 @@ use host::sync::{Mutex, MutexGuard};
 use crate::object::ah::AhInner;
 use crate::region::registration::Registration;
 
-/// What is kept.
+/// An object that is kept.
 #[derive(Clone)]
 pub(crate) enum Item {
     Address(Arc<AhInner>),
@@ -32,8 +32,8 @@ impl Item {
     }
 }
 
-/// What a queue pair keeps until it has been destroyed, or lets go of before. The lock
-/// is taken when something is attached or released, never to stage or post.
+/// Objects that a queue pair keeps until it has been destroyed, or releases before. The lock is
+/// taken when something is attached or released, never to stage or post.
 #[derive(Default)]
 pub(crate) struct PinnedRefs(Mutex<Vec<Item>>);
 
@@ -170,7 +170,7 @@ fn next_serials() -> Range<u64> {
     first..first + BLOCK
 }
 
-/// What was removed, and may still be in use.
+/// Objects that were removed, and may still be in use.
 pub(crate) struct Leaving {
     items: Vec<(u64, Item)>,
     /// The first request whose retirement lets something go; `u64::MAX` if none does.

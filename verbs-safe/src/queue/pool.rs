@@ -75,14 +75,14 @@ impl<T: Recycle> Recycle for Arc<T> {
 }
 
 struct PoolInner<R> {
-    /// How many references there are: one of each handle, those it has prepaid, and
-    /// one of each message that is lent.
+    /// Count of references: one of each handle, those it has prepaid, and one of each message that
+    /// is lent.
     refs: OwnLine<AtomicUsize>,
     id: QueueId,
     slot_bytes: u32,
     /// Bytes that the device puts in front of each message, and counts.
     front_bytes: u32,
-    /// Where the first slot's message begins, and how far it is to the next.
+    /// Address of the first slot's message; that of the next is `stride` bytes behind it.
     base: NonNull<u8>,
     stride: usize,
     states: Box<[AtomicU32]>,
@@ -90,8 +90,8 @@ struct PoolInner<R> {
     recycler: R,
 }
 
-/// What of a pool the messages that are [plain](Completion::is_plain) depend on: values,
-/// so that nothing is read anew for each message.
+/// Values of a pool with which messages are found to be [plain](Completion::is_plain): a copy, so
+/// that nothing is read anew for each message.
 #[derive(Clone, Copy)]
 struct Plain<'pool> {
     id: QueueId,
@@ -134,7 +134,7 @@ impl Plain<'_> {
 struct OwnLine<T>(T);
 
 impl<R> PoolInner<R> {
-    /// Where the message of a slot begins.
+    /// Returns the address of a slot's message.
     ///
     /// # Safety
     /// There is such a slot.
@@ -144,7 +144,8 @@ impl<R> PoolInner<R> {
         unsafe { self.base.add(slot as usize * self.stride) }
     }
 
-    /// What a completion is compared with, to see whether it is that of a plain message.
+    /// Returns the values that a completion is compared with, to see whether it is that of a plain
+    /// message.
     #[inline]
     fn plain(&self) -> Plain<'_> {
         let PoolInner { id, slot_bytes, front_bytes, .. } = *self;
@@ -228,7 +229,8 @@ pub struct RecvPool<R: Recycle> {
 // SAFETY: a handle is a counted reference; the pool is shared by atomics, its memory
 // by the states of the slots, and the recycler is `Send + Sync`.
 unsafe impl<R: Recycle> Send for RecvPool<R> {}
-// SAFETY: as above; `prepaid` is changed through `&mut` only.
+// SAFETY: the pool is shared by atomics, its memory by the states of the slots, and the recycler is
+// `Send + Sync`; `prepaid` is changed through `&mut` only.
 unsafe impl<R: Recycle> Sync for RecvPool<R> {}
 
 impl<R: Recycle> RecvPool<R> {
@@ -273,20 +275,20 @@ impl<R: Recycle> RecvPool<R> {
         self.inner().id
     }
 
-    /// How many slots there are.
+    /// Returns the count of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.memory().slots()
     }
 
-    /// How many bytes of a message fit into a slot (besides its route header, where
+    /// Returns how many bytes of a message fit into a slot (besides its route header, where
     /// messages are datagrams).
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
         self.memory().slot_bytes() as usize
     }
 
-    /// Whether a slot can be posted: it is neither posted nor lent.
+    /// Reports whether a slot can be posted: it is neither gathered, nor posted, nor lent.
     #[must_use]
     pub fn is_home(&self, slot: u32) -> bool {
         // Acquire: as in `begin_post`.
@@ -452,7 +454,8 @@ pub struct RecvBuf<R: Recycle = ()> {
 // SAFETY: the bytes do not change while a piece exists, the count is atomic, and the
 // recycler, which any thread may come to call, is `Send + Sync`.
 unsafe impl<R: Recycle> Send for RecvBuf<R> {}
-// SAFETY: as above.
+// SAFETY: the bytes do not change while a piece exists, the count is atomic, and the recycler is
+// `Send + Sync`.
 unsafe impl<R: Recycle> Sync for RecvBuf<R> {}
 
 impl<R: Recycle> Deref for RecvBuf<R> {

@@ -23,7 +23,7 @@ use inner::Uses;
 
 pub(crate) use inner::QpInner;
 
-/// Where a queue pair's messages land.
+/// Place that a queue pair's messages land in.
 #[derive(Debug, Clone, Copy)]
 pub enum RecvSide<'a> {
     /// In a pool of its own.
@@ -41,19 +41,18 @@ pub enum RecvSide<'a> {
     None,
 }
 
-/// How a queue pair is made. Begin with [`new`](Self::new), and
-/// change what differs.
+/// Parameters of a queue pair. Begin with [`new`](Self::new), and change what differs.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairConfig<'a> {
-    /// Where sends complete. Room for `max_send_wr` completions is reserved in it.
+    /// Completion queue of its sends. Room for `max_send_wr` completions is reserved in it.
     pub send_cq: &'a CompletionQueue,
-    /// Where receives complete. Room for all receives is reserved in it.
+    /// Completion queue of its receives. Room for all receives is reserved in it.
     pub recv_cq: &'a CompletionQueue,
     /// Its service.
     pub transport: Transport,
     /// The port that it uses, from 1.
     pub port: u8,
-    /// What the peer may do through it.
+    /// Access that the peer has through it.
     pub access: RemoteAccess,
     /// Requests that can be staged and in flight.
     pub max_send_wr: u32,
@@ -67,15 +66,15 @@ pub struct QueuePairConfig<'a> {
     /// Pieces that a request can be put together from
     /// ([`SendQueue::post_inline_parts`](crate::SendQueue::post_inline_parts)): 1 or 2.
     pub max_parts: u32,
-    /// Where messages land.
+    /// Buffers that messages land in.
     pub recv: RecvSide<'a>,
-    /// Whether every send completes, whatever its flags say.
+    /// True if every send completes, whatever its flags say.
     pub sq_sig_all: bool,
 }
 
 impl<'a> QueuePairConfig<'a> {
-    /// Reliable connection, port 1, no remote access, 128 sends with as many slots of 4 KiB, no inline, no
-    /// receives.
+    /// Reliable connection, port 1, no remote access, 128 sends with as many slots of 4 KiB, no
+    /// inline, no receives.
     #[must_use]
     pub fn new(send_cq: &'a CompletionQueue, recv_cq: &'a CompletionQueue) -> QueuePairConfig<'a> {
         QueuePairConfig {
@@ -130,7 +129,7 @@ impl<'a> QueuePairConfig<'a> {
         }
     }
 
-    /// What can be staged.
+    /// Returns the limits of the send queue.
     fn send_limits(&self, context: &Context, max_inline: u32) -> Result<SendLimits, CreateQpError> {
         let to_its_peer = self.transport.to_its_peer();
         let max_datagram = match self.transport {

@@ -16,7 +16,7 @@ use crate::queue::qp::QpInner;
 use crate::queue::srq::SharedReceiveQueue;
 use crate::raw_array::RawArray;
 
-/// Where receives are posted.
+/// Queue that receives are posted to.
 pub(crate) enum Target {
     Qp(Arc<QpInner>),
     Srq(SharedReceiveQueue),
@@ -33,7 +33,7 @@ pub struct RecvQueue<R: Recycle> {
     pool: RecvPool<R>,
     /// The slots that are GATHERED, each once, in the order in which they will be posted.
     gathered: Vec<u32>,
-    /// What `work` points into.
+    /// Scatter/gather entries that `work` points into.
     _entries: RawArray<ibv_sge>,
 }
 
@@ -166,7 +166,7 @@ impl<R: Recycle> RecvQueue<R> {
         gathered
     }
 
-    /// How many slots are gathered.
+    /// Returns the count of slots that are gathered.
     #[inline]
     #[must_use]
     pub fn gathered(&self) -> u32 {
@@ -182,7 +182,9 @@ impl<R: Recycle> RecvQueue<R> {
         self.pool.limit_prepaid();
         let Some(first) = self.link_gathered() else { return Ok(0) };
         let mut bad = null_mut();
-        // SAFETY: as in `post`.
+        // SAFETY: the list is made of valid requests, whose memory the device now owns
+        // (`link_gathered` has made the slots POSTED), and which the target holds until it is
+        // destroyed.
         match unsafe { self.ring(first, &mut bad) } {
             0 => {
                 let posted = self.gathered.len() as u32;
@@ -206,7 +208,8 @@ impl<R: Recycle> RecvQueue<R> {
             unsafe { (*last).next = next };
             last = next;
         }
-        // SAFETY: as above.
+        // SAFETY: `last` is the request of a slot that is gathered: it is inside, and not part of
+        // another list.
         unsafe { (*last).next = null_mut() };
         // SAFETY: they are gathered, and this is the poster.
         unsafe { self.pool.post_gathered(&self.gathered) };
@@ -237,7 +240,8 @@ impl<R: Recycle> RecvQueue<R> {
             unsafe { (*last).next = next };
             last = next;
         }
-        // SAFETY: as above.
+        // SAFETY: `last` is the request of a slot that was claimed: it is inside, and not part of
+        // another list.
         unsafe { (*last).next = null_mut() };
         Ok(())
     }
@@ -263,7 +267,8 @@ impl<R: Recycle> RecvQueue<R> {
     /// `list` heads a list of valid requests, whose memory the device may own.
     #[inline]
     unsafe fn ring(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
-        // SAFETY: the target is alive; the rest is the caller's promise.
+        // SAFETY: `self.target` keeps the queue alive; `list` heads a list of valid requests, whose
+        // memory the device may own (see # Safety).
         unsafe {
             match &self.target {
                 Target::Qp(qp) => ibv_post_recv(qp.raw(), list, bad),
@@ -280,7 +285,7 @@ impl<R: Recycle> RecvQueue<R> {
         PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
     }
 
-    /// How many of a list were posted, if the device refused `bad`.
+    /// Returns the count of requests of a list that were posted, if the device refused `bad`.
     #[cold]
     fn posted_before(&self, slots: &[u32], bad: *mut ibv_recv_wr) -> usize {
         let bad = self.work.index_of(bad);

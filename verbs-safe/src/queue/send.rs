@@ -49,7 +49,7 @@ pub(crate) const MAX_REQUESTS: u64 = 1 << 24;
 /// The memory of a send ring is that of a pool of slots; the queue pair holds it.
 pub(crate) type SendRing = PoolMemory;
 
-/// What a send queue can take.
+/// Limits of a send queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendLimits {
     /// Requests staged and in flight.
@@ -58,14 +58,14 @@ pub(crate) struct SendLimits {
     pub(crate) max_inline: u32,
     /// Pieces of a request.
     pub(crate) max_parts: u32,
-    /// What can be staged without naming a peer.
+    /// Operations that can be staged without naming a peer.
     pub(crate) to_its_peer: OpSet,
     /// Bytes of a datagram; 0 if the queue pair does not send any.
     pub(crate) max_datagram: u32,
 }
 
-/// What is known of SENDs to come. Only [`open_run`](SendQueue::open_run) and
-/// [`close_run`](SendQueue::close_run) write it: no length beyond a slot's gets in.
+/// Bounds of the SENDs to come. Only [`open_run`](SendQueue::open_run) and
+/// [`close_run`](SendQueue::close_run) write them: no length beyond a slot's gets in.
 #[derive(Debug, Clone, Copy, Default)]
 struct Run {
     /// Up to this count of requests there is a place and a slot for each, and SENDs are
@@ -109,10 +109,10 @@ struct Run {
 pub struct SendQueue {
     qp: Arc<QpInner>,
     ring: Arc<SendRing>,
-    /// Where the next slot begins, to be lent and staged: slot `slots_staged` modulo
-    /// their number. Like the fields below it, kept here to spare looking it up.
+    /// Address of the next slot to be lent and staged: slot `slots_staged` modulo their number.
+    /// Like the fields below it, kept here to spare looking it up.
     slot: NonNull<u8>,
-    /// Where the last slot of the ring begins; the first one follows it.
+    /// Address of the last slot of the ring; the first one follows it.
     last_slot: NonNull<u8>,
     stride: usize,
     slot_bytes: u32,
@@ -136,8 +136,8 @@ pub struct SendQueue {
     retired: u64,
     slots_staged: u64,
     slots_retired: u64,
-    /// How many slots had been staged, with the one that `next_slot` lent, when it last
-    /// did: one more than `slots_staged`, or, when requests were staged since, no more.
+    /// Count of slots that had been staged, with the one that `next_slot` lent, when it last did:
+    /// one more than `slots_staged`, or at most that when slots were staged since.
     slots_lent: u64,
     run: Run,
     /// The first request that failed, if one did.
@@ -207,21 +207,21 @@ impl SendQueue {
         self.id
     }
 
-    /// How many bytes fit into a slot.
+    /// Returns how many bytes fit into a slot.
     #[inline]
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes as usize
     }
 
-    /// How many slots there are.
+    /// Returns the count of slots.
     #[inline]
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Up to which length messages are handed over inline: what the device granted of
+    /// Returns the length up to which messages are handed over inline: what the device granted of
     /// what was asked for.
     #[inline]
     #[must_use]
@@ -229,42 +229,42 @@ impl SendQueue {
         self.max_inline
     }
 
-    /// How many bytes a datagram can have: the port's active MTU. `None` if the queue pair
+    /// Returns how many bytes a datagram can have: the port's active MTU. `None` if the queue pair
     /// sends no datagrams.
     #[must_use]
     pub fn max_datagram(&self) -> Option<usize> {
         (self.max_datagram > 0).then_some(self.max_datagram as usize)
     }
 
-    /// How many requests can be staged and in flight.
+    /// Returns how many requests can be staged and in flight.
     #[inline]
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// How many requests are staged and not posted yet.
+    /// Returns the count of requests that are staged and not posted yet.
     #[inline]
     #[must_use]
     pub fn staged(&self) -> u32 {
         (self.staged - self.posted) as u32
     }
 
-    /// How many requests were staged in all: the count of the last one.
+    /// Returns the count of all requests that were staged: the count of the last one.
     #[inline]
     #[must_use]
     pub fn staged_total(&self) -> u64 {
         self.staged
     }
 
-    /// How many requests were posted in all.
+    /// Returns the count of all requests that were posted.
     #[inline]
     #[must_use]
     pub fn posted_total(&self) -> u64 {
         self.posted
     }
 
-    /// How many requests were retired in all.
+    /// Returns the count of all requests that were retired.
     #[inline]
     #[must_use]
     pub fn retired_total(&self) -> u64 {
@@ -406,8 +406,8 @@ impl SendQueue {
         Ok(self.retired)
     }
 
-    /// What has landed in the slot of a READ or an atomic: `request` is its count, that
-    /// is, [`staged_total`](Self::staged_total) right after it was staged. `None` if it
+    /// Returns the bytes that have landed in the slot of a READ or an atomic: `request` is its
+    /// count, that is, [`staged_total`](Self::staged_total) right after it was staged. `None` if it
     /// is not retired, has failed, is of another kind, or its slot has been lent again.
     #[must_use]
     pub fn landed(&self, request: u64) -> Option<&[u8]> {
@@ -433,7 +433,7 @@ impl SendQueue {
         Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), entry.length as usize) })
     }
 
-    /// Whether the request of that count was executed: it is retired, and neither it nor
+    /// Reports whether the request of that count was executed: it is retired, and neither it nor
     /// one before it has failed.
     pub(crate) fn has_succeeded(&self, count: u64) -> bool {
         count <= self.retired && self.failed.is_none_or(|failed| count < failed)
@@ -447,7 +447,7 @@ impl SendQueue {
         self.qp.raw()
     }
 
-    /// What stands against staging a request whose bytes are in the next slot.
+    /// Checks that a request with its bytes in the next slot can be staged.
     #[inline]
     fn check(&self, op: &SendOp, len: u32) -> Result<(), StageError> {
         self.check_offered(op)?;

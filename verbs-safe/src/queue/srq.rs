@@ -32,9 +32,10 @@ pub(crate) struct SrqInner {
     pub(crate) pd: ManuallyDrop<Arc<PdInner>>,
 }
 
-// SAFETY: verbs on a shared receive queue may be called from any thread.
+// SAFETY: any thread may call verbs on a shared receive queue.
 unsafe impl Send for SrqInner {}
-// SAFETY: as above.
+// SAFETY: several threads may call verbs on one shared receive queue at once; the other fields are
+// `Sync`.
 unsafe impl Sync for SrqInner {}
 
 impl ProtectionDomain {
@@ -73,7 +74,7 @@ impl SharedReceiveQueue {
         self.inner.tag.id
     }
 
-    /// How many receives it can hold.
+    /// Returns how many receives it can hold.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.inner.memory.slots()
@@ -105,7 +106,7 @@ impl SharedReceiveQueue {
         Ok(attr.srq_limit)
     }
 
-    /// Whether it is for datagram queue pairs, or for all others.
+    /// Reports whether it is for datagram queue pairs; if not, it is for all others.
     #[must_use]
     pub fn is_datagram(&self) -> bool {
         self.inner.memory.front() == Front::RouteHeader

@@ -13,17 +13,17 @@ use crate::region::memory::Mapping;
 use crate::region::registration::{Backing, Registration};
 use crate::region::shared::{RemoteAccess, RemoteSpan, SharedRegion};
 
-/// What a signal behind a buffer takes: a word, so that nothing else is in it.
+/// Bytes of a signal behind a buffer: a word, so that nothing else is in it.
 const SIGNAL_BYTES: usize = 8;
 
-/// What a [`Buffer`] is for.
+/// Uses of a [`Buffer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BufferConfig {
-    /// Whether peers may read it: all that have a queue pair in its protection domain and
-    /// know its key, until it is dropped.
+    /// True if peers may read it: all that have a queue pair in its protection domain and know its
+    /// key, until it is dropped.
     pub peers_read: bool,
-    /// Whether a word for a [signal](Buffer::signal) follows its last byte, rounded up to
-    /// a multiple of 8. The peer can write that word, and nothing else.
+    /// True if a word for a [signal](Buffer::signal) follows its last byte, rounded up to a
+    /// multiple of 8. The peer can write that word, and nothing else.
     pub signal: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Buffer {
 
 // SAFETY: the memory is the buffer's own, as that of a `Vec<u8>`.
 unsafe impl Send for Buffer {}
-// SAFETY: as above; a shared buffer is only read.
+// SAFETY: the memory is the buffer's own, as that of a `Vec<u8>`; a shared buffer is only read.
 unsafe impl Sync for Buffer {}
 
 impl ProtectionDomain {
@@ -96,7 +96,7 @@ impl ProtectionDomain {
 }
 
 impl Buffer {
-    /// What a peer needs to read `len` bytes at `offset`.
+    /// Returns what a peer needs to read `len` bytes at `offset`.
     ///
     /// # Errors
     /// [`RegionError`]: out of bounds, or not for peers.
@@ -143,10 +143,11 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`. What a peer reads meanwhile, a card or a software device
-        // reads by accesses of the processor itself (DMA, inline assembly), which are not
-        // the language's and race with no store of it. That is why the crate compiles for
-        // x86-64 only: see `lib.rs`.
+        // SAFETY: the bytes are initialised (they were mapped as zeroes), stay mapped with
+        // the registration, and are borrowed by nothing else. What a peer reads meanwhile,
+        // a card or a software device reads by accesses of the processor itself (DMA,
+        // inline assembly), which are not the language's and race with no store of it.
+        // That is why the crate compiles for x86-64 only: see `lib.rs`.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }

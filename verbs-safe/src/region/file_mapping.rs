@@ -20,7 +20,7 @@ pub struct FileMapping {
     maker: Maker,
 }
 
-/// What a file system says of its files' pages.
+/// Pages of a file system's files, as the file system describes them.
 struct Pages {
     /// They are nowhere but in memory.
     in_memory: bool,
@@ -44,7 +44,7 @@ impl Pages {
 
 // SAFETY: the mapping is addresses that this value owns; it has no accessors.
 unsafe impl Send for FileMapping {}
-// SAFETY: as above.
+// SAFETY: the mapping is addresses that this value owns; it has no accessors.
 unsafe impl Sync for FileMapping {}
 
 impl FileMapping {

@@ -39,10 +39,10 @@ pub struct Mapping {
 
 // SAFETY: the mapping is plain memory that this value owns; it has no accessors.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: the mapping is plain memory that this value owns; it has no accessors.
 unsafe impl Sync for Mapping {}
 
-/// Which pages a mapping is made of.
+/// Pages that a mapping is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
     /// The system's pages (4 KiB on x86-64); the kernel may merge them.
@@ -209,7 +209,7 @@ mod tests {
             copy();
             true
         }));
-        // SAFETY: as above.
+        // SAFETY: `mapping` is that long, and no other code uses it: the child has ended.
         assert_eq!(unsafe { mapping.base().as_ptr().read_volatile() }, 7);
         drop(std::mem::ManuallyDrop::into_inner(mapping));
     }

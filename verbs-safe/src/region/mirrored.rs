@@ -31,7 +31,7 @@ pub struct Mirrored {
 
 // SAFETY: the mapping is plain memory that this value owns; it has no accessors.
 unsafe impl Send for Mirrored {}
-// SAFETY: as above.
+// SAFETY: the mapping is plain memory that this value owns; it has no accessors.
 unsafe impl Sync for Mirrored {}
 
 impl Mirrored {

@@ -78,7 +78,8 @@ pub(crate) struct Registration {
 // SAFETY: the memory is only handed out as raw pointers, whose users say why they may
 // use them; a region may be deregistered by any thread.
 unsafe impl Send for Registration {}
-// SAFETY: as above.
+// SAFETY: the memory is only handed out as raw pointers, whose users say why they may use them; the
+// other fields are not written to after the registration was made.
 unsafe impl Sync for Registration {}
 
 impl Registration {

@@ -18,7 +18,7 @@ use crate::error::{RegionError, RegisterError};
 use crate::object::context::ProtectionDomain;
 use crate::region::registration::{Backing, Registration};
 
-/// What peers may do: to a region, or through a queue pair.
+/// Access that peers have to a region, or through a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemoteAccess {
     /// RDMA READ.
@@ -46,10 +46,10 @@ impl RemoteAccess {
     }
 }
 
-/// How a region is registered.
+/// Parameters of the registration of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedRegionConfig {
-    /// What peers may do to it.
+    /// Access that peers have to it.
     pub access: RemoteAccess,
     /// Registered without pinning its pages, where the device offers that.
     pub on_demand: bool,
@@ -58,11 +58,11 @@ pub struct SharedRegionConfig {
 /// A span of a peer's memory: what it needs to tell, for others to reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteSpan {
-    /// Where it begins, in the peer's address space.
+    /// Address of its first byte, in the peer's address space.
     pub addr: u64,
     /// The key of the peer's region.
     pub rkey: u32,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -73,9 +73,9 @@ pub struct RemoteSpan {
 /// aligned 8-byte word is whole; two words may be of different times. What order
 /// they have is made with [`observe_arrival`](Self::observe_arrival) and
 /// [`publish_tail`](Self::publish_tail). Where a copy in begins or ends within a word, an
-/// atomic exchange leaves the rest of the word alone. In a mirrored region, both copies of a word are
-/// different places to the compiler: use one of them for a word that is both stored and
-/// loaded here.
+/// atomic exchange leaves the rest of the word alone. In a mirrored region, both copies of a word
+/// are different places to the compiler: use one of them for a word that is both stored and loaded
+/// here.
 ///
 /// ```
 /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -98,9 +98,9 @@ pub struct SharedRegion {
     len: usize,
 }
 
-// SAFETY: as of the registration; the memory is reached by atomics only.
+// SAFETY: `registration` is `Send`, and keeps the memory, which is reached by atomics only.
 unsafe impl Send for SharedRegion {}
-// SAFETY: as above.
+// SAFETY: `registration` is `Sync`, and keeps the memory, which is reached by atomics only.
 unsafe impl Sync for SharedRegion {}
 
 impl ProtectionDomain {
@@ -170,7 +170,7 @@ impl SharedRegion {
         self.registration.backing()
     }
 
-    /// What a peer needs to reach `len` bytes at `offset`.
+    /// Returns what a peer needs to reach `len` bytes at `offset`.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].

@@ -18,7 +18,7 @@ use crate::queue::send::{RegionId, SendFlags, SendOp, SendQueue};
 use crate::region::shared::RemoteSpan;
 use crate::ring::{RingConfig, RingMemory};
 
-/// What the ring and all that is lent from it hold.
+/// Memory of a ring, and the list of its frees: held by the ring and all that is lent from it.
 pub(super) struct Landing {
     pub(super) memory: RingMemory,
     pub(super) list: FreeList<Box<[RecordSlot]>>,
@@ -83,7 +83,7 @@ pub struct LandingRing {
     inner: Arc<Landing>,
     base: NonNull<u8>,
     mask: u64,
-    /// Where the READs come from.
+    /// The queue that the READs are posted to, and the number that it has given the ring's memory.
     queue: Option<(QueueId, RegionId)>,
     /// READs that were staged: their count, and the position behind what they bring.
     reads: VecDeque<(u64, u64)>,
@@ -147,7 +147,7 @@ impl LandingRing {
         self.inner.memory.capacity
     }
 
-    /// Whether it is mapped twice in a row.
+    /// Reports whether the ring is mapped twice in a row.
     #[inline]
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
@@ -248,7 +248,8 @@ impl LandingRing {
     #[must_use]
     pub fn view(&self, position: u64, len: u32) -> Option<&[u8]> {
         let at = self.seen(position, len)?;
-        // SAFETY: see `seen`; the borrow of `self` keeps the bytes from being given up.
+        // SAFETY: `seen` found the bytes inside the mapping, and no READ lands on them until they
+        // are given up, from which the borrow of `self` keeps them.
         Some(unsafe { std::slice::from_raw_parts(at.as_ptr(), len as usize) })
     }
 
@@ -258,13 +259,14 @@ impl LandingRing {
     #[must_use]
     pub fn word(&self, position: u64) -> Option<u64> {
         let at = self.seen(position, 8).filter(|_| position.is_multiple_of(8))?;
-        // SAFETY: see `seen`; aligned, as the mapping and the position are.
+        // SAFETY: `seen` found the word inside the mapping, and no READ lands on it meanwhile;
+        // `position` is a multiple of 8, and the mapping is aligned to pages.
         Some(u64::from_le(unsafe { at.cast::<u64>().read() }))
     }
 
-    /// Where `len` bytes at `position` lie, which no READ will land on until they are
-    /// given up: they have landed and are not passed, so that they are not freed, and
-    /// READs are staged only to bytes that are, a capacity later.
+    /// Returns the address of `len` bytes at `position`, which no READ will land on until they are
+    /// given up: they have landed and are not passed, so that they are not freed, and READs are
+    /// staged only to bytes that are freed, a capacity later.
     #[inline]
     fn seen(&self, position: u64, len: u32) -> Option<NonNull<u8>> {
         let is_here = position >= self.passed
@@ -334,7 +336,7 @@ impl LandingRing {
         self.freed
     }
 
-    /// Whether one more piece can be lent.
+    /// Reports whether one more piece can be lent.
     #[inline]
     pub fn can_lend(&mut self) -> bool {
         self.front.lent() < self.inner.list.slots() || {
@@ -344,7 +346,7 @@ impl LandingRing {
         }
     }
 
-    /// Whether nothing is lent.
+    /// Reports whether nothing is lent.
     #[inline]
     pub fn is_home(&mut self) -> bool {
         self.front.head(&self.inner.list);
@@ -364,7 +366,8 @@ pub struct RingBytes {
 // SAFETY: the bytes do not change until this is dropped, the ring's memory is shared by
 // count, and freeing is by atomics.
 unsafe impl Send for RingBytes {}
-// SAFETY: as above.
+// SAFETY: the bytes do not change until this is dropped, the ring's memory is shared by count, and
+// freeing is by atomics.
 unsafe impl Sync for RingBytes {}
 
 impl RingBytes {

@@ -16,7 +16,7 @@ use crate::error::LandError;
 use crate::queue::send::{SendFlags, SendQueue};
 use crate::region::shared::RemoteSpan;
 
-/// What the owner, the claims and the messages hold.
+/// Ring and claims on it: held by the owner, the claims and the messages.
 struct Shared {
     landing: Arc<Landing>,
     records: Receivers<Box<[RecordSlot]>>,
@@ -86,8 +86,8 @@ impl LandingRing {
     /// many can be held as pieces could be lent.
     ///
     /// # Errors
-    /// The ring itself, where something was lent or passed over already, the shape is not its own, or there is no
-    /// memory.
+    /// The ring itself, where something was lent or passed over already, the shape is not its own,
+    /// or there is no memory.
     // It is given back whole, as it came.
     #[allow(clippy::result_large_err)]
     pub fn share(self, geometry: Geometry) -> Result<(SharedLandingRing, Claims), LandingRing> {
@@ -170,7 +170,7 @@ pub struct Claims {
     shared: Arc<Shared>,
 }
 
-/// What a thread has claimed.
+/// Result of a thread's claim.
 #[derive(Debug)]
 pub enum Claim<T> {
     /// A record's payload.
@@ -218,7 +218,7 @@ impl Claims {
     }
 }
 
-/// Where a record's payload lies.
+/// Place of a record's payload.
 struct Found {
     at: NonNull<u8>,
     len: u32,
@@ -304,7 +304,8 @@ pub struct ClaimedBytes(Held<Arc<Shared>>);
 // SAFETY: the bytes do not change until this is dropped, the ring's memory is shared by
 // count, and freeing is by atomics.
 unsafe impl Send for ClaimedBytes {}
-// SAFETY: as above.
+// SAFETY: the bytes do not change until this is dropped, the ring's memory is shared by count, and
+// freeing is by atomics.
 unsafe impl Sync for ClaimedBytes {}
 
 impl Deref for ClaimedBytes {

@@ -48,15 +48,15 @@ impl SourceRing {
         self.0.capacity
     }
 
-    /// Whether it is mapped twice in a row.
+    /// Reports whether the ring is mapped twice in a row.
     #[inline]
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
         self.0.is_mirrored
     }
 
-    /// What a peer needs to read it: all that it can be seen at, both copies where it is
-    /// mirrored.
+    /// Returns what a peer needs to read the ring: all that it can be seen at, both copies where it
+    /// is mirrored.
     #[must_use]
     pub fn remote(&self) -> RemoteSpan {
         let (addr, rkey) = (self.0.base.as_ptr() as u64, self.0.registration.rkey());
@@ -96,7 +96,8 @@ impl SourceRing {
     /// [`RegionError::OutOfBounds`].
     pub fn bytes(&self, offset: usize, len: usize) -> Result<&[u8], RegionError> {
         let at = self.0.span(offset, len).ok_or_else(|| self.outside(offset, len))?;
-        // SAFETY: as in `lend`; nothing writes there without `&mut self`.
+        // SAFETY: `span` found the bytes inside the mapping, which was made with zeroes in it and
+        // which `self.0` keeps; nothing writes there without `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(at.as_ptr(), len) })
     }
 
@@ -112,7 +113,8 @@ impl SourceRing {
         if !offset.is_multiple_of(8) {
             return Err(RegionError::Misaligned { offset, alignment: 8 });
         }
-        // SAFETY: as in `lend`; and aligned, as the mapping is.
+        // SAFETY: `span` found the word inside the mapping, which `self.0` keeps; `offset` is a
+        // multiple of 8, and the mapping is aligned to pages. The borrow of `self` is of all of it.
         unsafe { at.cast::<u64>().write(value.to_le()) };
         Ok(())
     }

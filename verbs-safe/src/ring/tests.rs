@@ -1,4 +1,4 @@
-//! What a ring lends, and where READs may land.
+//! Tests of what a ring lends, and of where READs may land.
 
 use super::*;
 use crate::*;

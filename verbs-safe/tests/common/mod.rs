@@ -1,5 +1,5 @@
-//! What the integration tests share. The device comes from one place: soft0, or the
-//! one that `RDMA_CONN_DEVICE` names.
+//! Code that the integration tests share. The device comes from one place: soft0, or the one that
+//! `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
 #[path = "../../../tests/support/budget.rs"]
@@ -27,7 +27,7 @@ pub fn context() -> Context {
     device.unwrap_or_else(|| panic!("no device {wanted}")).open().expect("a context")
 }
 
-/// What both ends of a pair are made with.
+/// Parameters of both ends of a pair.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub transport: Transport,
@@ -197,7 +197,7 @@ impl<R: Recycle> End<R> {
         message.unwrap()
     }
 
-    /// Whether nothing has completed.
+    /// Reports whether nothing has completed.
     pub fn is_quiet(&self) -> bool {
         let mut batch = CompletionBatch::new(1);
         [&self.send_cq, &self.recv_cq].iter().all(|cq| cq.poll(&mut batch).unwrap() == 0)

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Which node uses which other one, and the first name by which it does.
+/// Uses of one node by another (the user, then the used one), with the first name by which it is
+/// used.
 pub(super) type Edges = BTreeMap<(usize, usize), String>;
 
 /// The circles of a graph of `nodes` nodes, each in ascending order.

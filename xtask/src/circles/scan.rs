@@ -34,7 +34,7 @@ struct Module {
 /// A crate.
 pub(super) struct Krate(Vec<Module>);
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Copy)]
 enum Found {
     Module(usize),
@@ -121,7 +121,7 @@ impl Krate {
         }
     }
 
-    /// Which module uses which other one.
+    /// Returns the uses of one module by another.
     pub(super) fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (from, module) in self.0.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Krate {
         edges
     }
 
-    /// What `path` in the code of `module` leads to, if it stays in this crate.
+    /// Returns the target of `path` in the code of `module`, if it stays in this crate.
     fn find(&self, module: usize, path: &[String], depth: u32) -> Option<Found> {
         let (first, rest) = path.split_first()?;
         let found = match first.as_str() {
@@ -274,7 +274,7 @@ fn paths_in(tokens: TokenStream, paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Whether only tests see what has these attributes. (Oracles are tests.)
+/// Reports whether only tests see an item with these attributes. (Oracles are tests.)
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {

@@ -86,7 +86,7 @@ impl Header {
         only.or_else(|| Lanes::reason_of(&self.not, lane)).or_else(|| not_asked.then(others))
     }
 
-    /// Whether each test needs a process of its own in a lane.
+    /// Reports whether each test needs a process of its own in a lane.
     pub(super) fn is_alone_on(&self, lane: &str) -> bool {
         Lanes::reason_of(&self.alone, lane).is_some()
     }

@@ -1,9 +1,9 @@
 //! Runs the programs of a lane, and says what came of them.
 //!
-//! A program is one process, because to start one costs as much as many tests on an emulated processor;
-//! each test has a process of its own where the program says so, and after a program has crashed or hung,
-//! so that the test is named. A test says in a tally file which device it took, and which cases it has left
-//! out; what it does not say, is not claimed.
+//! A program is one process, because to start one costs as much as many tests on an emulated
+//! processor; each test has a process of its own where the program says so, and after a program has
+//! crashed or hung, so that the test is named. A test says in a tally file which device it took,
+//! and which cases it has left out; what it does not say, is not claimed.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
@@ -24,8 +24,9 @@ const TALLY: &str = "RDMA_CONN_TALLY";
 /// Tells a test that no other process uses the device, so that it can count.
 const ALONE: &str = "RDMA_CONN_ALONE";
 
-/// How long a process may print nothing until it is taken for hung; each test prints a line. The slowest takes a
-/// tenth of it, and a program may have many, on a machine that does something else besides.
+/// Time for which a process may print nothing until it is taken for hung; each test prints a line.
+/// The slowest takes a tenth of it, and a program may have many, on a machine that does something
+/// else besides.
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// Lines that are shown of a program that has failed.
@@ -50,7 +51,7 @@ pub(super) struct Program {
     pub(super) target: String,
     pub(super) executable: PathBuf,
     pub(super) folder: PathBuf,
-    /// Whether each test has a process of its own.
+    /// True if each test has a process of its own.
     pub(super) is_alone: bool,
 }
 
@@ -91,7 +92,7 @@ impl Plan {
         Plan { device, environment, filter, programs: Vec::new(), elsewhere: 0 }
     }
 
-    /// Whether all processes share the device's counters: then one test has it at a time.
+    /// Reports whether all processes share the device's counters: then one test has it at a time.
     fn is_shared(&self) -> bool {
         self.device == super::RXE0.device
     }

@@ -1,5 +1,5 @@
-//! A capture of all operations, which programs of others check: tshark, whose dissector knows RoCE v2,
-//! and scapy, which computes the ICRC.
+//! A capture of all operations, which programs of others check: tshark, whose dissector knows RoCE
+//! v2, and scapy, which computes the ICRC.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ const NEEDED: &[(&str, &str)] = &[
 
 const CHECK_ICRC: &str = include_str!("check_icrc.py");
 
-/// What tshark calls a packet that it cannot make sense of.
+/// Filter of tshark for packets that it cannot make sense of.
 const MALFORMED: &str = "_ws.malformed || _ws.expert.severity == error";
 
 /// Protocols that tshark guesses in the payload, where ours are numbers.
@@ -42,7 +42,7 @@ const GUESSES: &[&str] = &[
     "nvme_rdma",
 ];
 
-/// How long dumpcap may take until it captures.
+/// Time that dumpcap may take until it captures.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
@@ -74,7 +74,7 @@ pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
     runner.finish()
 }
 
-/// What both say of a capture.
+/// Checks a capture with tshark and scapy, and returns what both say of it.
 fn check(file: &Path, is_v6: bool) -> Result<String> {
     let shown = |filter: &str| {
         let mut tshark = Command::new("tshark");
@@ -94,7 +94,7 @@ fn check(file: &Path, is_v6: bool) -> Result<String> {
     Ok(format!("tshark: {packets} packets, none malformed; scapy: {}", icrc.trim()))
 }
 
-/// What a program prints that succeeds.
+/// Runs a program that has to succeed, and returns what it prints.
 fn printed(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_owned();
     let out = command.output().with_context(|| format!("starting {}", program.display()))?;

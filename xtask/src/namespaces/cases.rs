@@ -1,4 +1,4 @@
-//! What runs between two ends.
+//! Cases that run between two ends.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ pub(super) struct Case {
     /// As the tables have it.
     pub(super) name: String,
     pub(super) lines: Lines,
-    /// What the connecting end has to print; of our command, which checks what comes, nothing.
+    /// Text that the connecting end has to print; empty for our command, which itself checks what
+    /// comes.
     pub(super) prints: &'static str,
 }
 
@@ -49,13 +50,13 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ib_send_bw -F -n 100 -s 1000 -c UD -g -M {mgid}", "1000 100"),
 ];
 
-/// How hard a run is for the programs.
+/// Conditions of a run, which not every program is fit for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Conditions {
     /// Packets get lost: what is unreliable does not run.
     pub(super) is_lossy: bool,
-    /// The path MTU is 4,096 bytes, which some programs of others ask for, or take without asking the
-    /// other end.
+    /// The path MTU is 4,096 bytes, which some programs of others ask for, or take without asking
+    /// the other end.
     pub(super) is_wide: bool,
 }
 

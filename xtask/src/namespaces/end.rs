@@ -29,9 +29,9 @@ impl Device {
 /// One of the two ends.
 pub(super) struct End<'n> {
     pub(super) namespace: &'n Namespace,
-    /// Its device's, if that is ours; our command meets there as well.
+    /// Address of its device, if that is ours; our command meets there as well.
     pub(super) address: IpAddr,
-    /// Where programs of others meet, not all of which listen at addresses of IPv6.
+    /// Address at which programs of others meet, not all of which listen at addresses of IPv6.
     pub(super) host: IpAddr,
     pub(super) device: Device,
     /// The processor that its programs are pinned to.
@@ -63,7 +63,7 @@ pub(super) struct Lines {
     pub(super) connector: String,
 }
 
-/// Where the listening end listens.
+/// Addresses of the listening end.
 #[derive(Debug, Clone, Copy)]
 struct At {
     socket: SocketAddr,
@@ -157,8 +157,9 @@ impl End<'_> {
         words
     }
 
-    /// `{device}` is the device, with its options if our command is to make it, and `{name}` is its name;
-    /// `{socket}`, `{host}` and `{port}` are where the listening end listens. `{mgid}` is a multicast group.
+    /// `{device}` is the device, with its options if our command is to make it, and `{name}` is its
+    /// name; `{socket}`, `{host}` and `{port}` are where the listening end listens. `{mgid}` is a
+    /// multicast group.
     fn filled_in(&self, word: &str, at: At) -> String {
         let (name, options, gid) = match &self.device {
             Device::Roce(options) => (format!("roce:{}", self.address), &**options, "0"),

@@ -17,12 +17,13 @@ use super::speed::Meter;
 const DEVICE: &str = "rxe1";
 /// Options of our device behind which packets are lost: netem takes a run for one packet.
 const SINGLE_PACKETS: &str = ",gso=off";
-/// How long a test program may take.
+/// Time that a test program may take.
 const TESTS: Duration = Duration::from_secs(1_200);
-/// How long it may take until it has the address.
+/// Time that it may take until it has the address.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What an interface does to packets that come: `{}` is its name.
+/// Commands that delay, lose, reorder and duplicate packets that come to an interface: `{}` is its
+/// name.
 const BAD_NETWORK: &[&str] = &[
     "ip link add ifb-{} type ifb",
     "ip link set ifb-{} mtu 9000 up",
@@ -40,8 +41,8 @@ fn network_with_rxe() -> Result<Network> {
     Ok(network)
 }
 
-/// The kernel's device does not join the group of IP itself: programs use `rdma_cm` for that. A member as long
-/// as the socket is there.
+/// The kernel's device does not join the group of IP itself: programs use `rdma_cm` for that. A
+/// member as long as the socket is there.
 fn join_group(address: IpAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     if let (IpAddr::V4(group), IpAddr::V4(address)) = (group_of(address), address) {
@@ -50,7 +51,7 @@ fn join_group(address: IpAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// How fast the kernel's device is beside ours, and each with the other.
+/// Measures the kernel's device beside ours, and each with the other.
 pub(super) fn speed(filter: Option<&str>, built: &Built) -> Result<()> {
     let network = network_with_rxe()?;
     // Where the kernel's device is, it has the port of all addresses.
@@ -80,8 +81,8 @@ pub(super) fn run(filter: Option<&str>, built: &Built, tests: &[PathBuf]) -> Res
     runner.finish()
 }
 
-/// What every protocol promises, with a device of each kind. A program is in the second namespace with
-/// both of its ends: the kernel's device can be used from all of them.
+/// Tests what every protocol promises, with a device of each kind. A program is in the second
+/// namespace with both of its ends: the kernel's device can be used from all of them.
 fn conformance(runner: &mut Runner<'_>, network: &Network, tests: &[PathBuf]) {
     let devices = [DEVICE.to_owned(), format!("roce:{}", network.v4(1))];
     for [one, other] in [[0, 1], [1, 0]].map(|pair| pair.map(|at| &*devices[at])) {

@@ -1,11 +1,11 @@
 //! `cargo xtask namespaces`: two hosts on one machine, as network namespaces that a pair of virtual
-//! Ethernet devices joins, and programs that meet over RoCE v2 between them. No privileges are needed
-//! where a user may make user namespaces.
+//! Ethernet devices joins, and programs that meet over RoCE v2 between them. No privileges are
+//! needed where a user may make user namespaces.
 //!
 //! `network` makes the namespaces, `end` says how a program runs at an end, `cases` which ones
-//! do, and `runner` runs them; `outage` has the network go away meanwhile; `capture` and `speed` are
-//! other runs. `cargo xtask vm interop` runs the same cases in the guest, with the kernel's device at
-//! one end (`kernel`).
+//! do, and `runner` runs them; `outage` has the network go away meanwhile; `capture` and `speed`
+//! are other runs. `cargo xtask vm interop` runs the same cases in the guest, with the kernel's
+//! device at one end (`kernel`).
 
 mod capture;
 mod cases;
@@ -34,7 +34,7 @@ use scratch::Scratch;
 use crate::lanes;
 use crate::target::target_folder;
 
-/// What `cargo xtask namespaces` is given.
+/// Arguments of `cargo xtask namespaces`.
 #[derive(Args)]
 pub(crate) struct NamespacesArgs {
     /// Only cases with this in their names; several texts are separated by |
@@ -42,12 +42,12 @@ pub(crate) struct NamespacesArgs {
     /// MiB of the file that is copied while packets get lost
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     copy: u64,
-    /// Capture a few of each operation, and have tshark and scapy check every packet (Debian: tshark,
-    /// python3-scapy, ethtool)
+    /// Capture a few of each operation, and have tshark and scapy check every packet (Debian:
+    /// tshark, python3-scapy, ethtool)
     #[arg(long)]
     capture: bool,
-    /// Measure RoCE v2 beside plain UDP and TCP instead, each end on a processor of its own; figures of a
-    /// machine that does other things as well mean nothing (Debian: iperf3)
+    /// Measure RoCE v2 beside plain UDP and TCP instead, each end on a processor of its own;
+    /// figures of a machine that does other things as well mean nothing (Debian: iperf3)
     #[arg(long, conflicts_with = "capture")]
     speed: bool,
     /// Run here, in a namespace of this process's own, with what was built in this folder
@@ -61,10 +61,10 @@ pub(crate) struct NamespacesArgs {
     test: Vec<PathBuf>,
 }
 
-/// How long a program may take, beside [`LIMIT`], for each MiB of the file that is copied.
+/// Time that a program may take, beside [`LIMIT`], for each MiB of the file that is copied.
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 
-/// What our device does to packets that come.
+/// Options by which our device loses, reorders and duplicates packets that come.
 const FAULTS: &str = ",loss=0.01,reordering=0.01,duplication=0.01,seed=";
 
 pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
@@ -113,7 +113,7 @@ const SETTINGS: &[(&str, &str, bool)] = &[
     ("/proc/sys/user/max_net_namespaces", "user.max_net_namespaces=10000", false),
 ];
 
-/// Whether this user may make what is needed.
+/// Checks that this user may make what is needed.
 fn permitted() -> Result<()> {
     let probe = ["ip", "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"];
     let out = Command::new("unshare").args(ENTER).args(probe).output();

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 /// Makes a namespace, says that it is there, and ends with its standard input.
 const HOLD: [&str; 4] = ["--net", "sh", "-c", "echo; exec cat"];
 
-/// A network namespace: that of this process, or one that a process holds, which ends with this one.
+/// A network namespace: that of this process, or one that a process holds, which ends with this
+/// one.
 pub(super) struct Namespace {
     holder: Option<Child>,
 }
@@ -79,7 +80,7 @@ pub(super) struct Network {
     subnet: u8,
 }
 
-/// What the interfaces take, for the largest path MTU of RoCE, 4,096 bytes.
+/// MTU of the interfaces, for the largest path MTU of RoCE, 4,096 bytes.
 pub(super) const JUMBO: u32 = 9_000;
 /// The common one: 1,024 bytes.
 pub(super) const ORDINARY: u32 = 1_500;

@@ -15,8 +15,8 @@ use super::end::{Built, End};
 use super::network::Network;
 use super::runner::Runner;
 
-/// How long the network is away: far less than the 1.9 s that the retries of a connection take, which a busy
-/// machine may need to bring it back.
+/// Time for which the network is away: far less than the 1.9 s that the retries of a connection
+/// take, which a busy machine may need to bring it back.
 const OUTAGE: Duration = Duration::from_millis(50);
 /// Packets by which a connection is at work.
 const AT_WORK: u64 = 1_000;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Seconds that a program is at work, at first, and where it was over before the outage was.
 const SECONDS: [u32; 3] = [3, 12, 48];
 
-/// How the network goes away for the second end, and comes back.
+/// A way in which the network goes away for the second end, and comes back.
 struct Outage {
     name: &'static str,
     /// The end that runs the lines.
@@ -98,8 +98,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// A program that is at work before and after an outage. Where this process is slow, the program's time is over before
-/// the outage is: then it gets more.
+/// A program that is at work before and after an outage. Where this process is slow, the program's
+/// time is over before the outage is: then it gets more.
 fn outlast(
     arguments: &str,
     outage: &Outage,
@@ -135,8 +135,8 @@ fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Re
     back.iter().try_for_each(|event| watch.next(event))
 }
 
-/// Has the network go away while a connection is at work, and then go on with it; false if that has ended before so
-/// much was seen.
+/// Has the network go away while a connection is at work, and then go on with it; false if that has
+/// ended before so much was seen.
 fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<bool> {
     if !network.is_at_work(has_ended)? {
         return Ok(false);
@@ -148,7 +148,8 @@ fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<
 }
 
 impl Network {
-    /// Waits until [`AT_WORK`] more packets have come at the second end: true, or false if the program has ended before.
+    /// Waits until [`AT_WORK`] more packets have come at the second end: true, or false if the
+    /// program has ended before.
     fn is_at_work(&self, has_ended: &AtomicBool) -> Result<bool> {
         let first = self.received()?;
         while self.received()? < first + AT_WORK {
@@ -186,8 +187,8 @@ impl Watch {
         Ok(Watch { program, lines: BufReader::new(out).lines() })
     }
 
-    /// Its next lines, which have to have these in them, one each: an interface that is deleted is down
-    /// before its address goes, and a look may come in between.
+    /// Its next lines, which have to have these in them, one each: an interface that is deleted is
+    /// down before its address goes, and a look may come in between.
     fn all(&mut self, events: &[&str]) -> Result<()> {
         let mut left = events.to_vec();
         while !left.is_empty() {

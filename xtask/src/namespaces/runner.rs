@@ -9,19 +9,19 @@ use super::cases::{self, Case, Conditions};
 use super::end::{Built, End};
 use super::network::JUMBO;
 
-/// The first port; each pair of processes has one of its own, because one that was closed may not be
-/// free at once.
+/// The first port; each pair of processes has one of its own, because one that was closed may not
+/// be free at once.
 const FIRST_PORT: u16 = 20_000;
 
-/// How long a program may take.
+/// Time that a program may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
-/// What came of all.
+/// Runs cases, and keeps the results of all.
 pub(super) struct Runner<'a> {
     built: &'a Built,
     /// Only cases with this in their names; several texts are separated by `|`.
     filter: Option<&'a str>,
-    /// How long one of them may take.
+    /// Time that one of them may take.
     limit: Duration,
     next_port: u16,
     columns: Vec<String>,
@@ -36,7 +36,7 @@ impl<'a> Runner<'a> {
         Runner { built, filter, limit: LIMIT, next_port: FIRST_PORT, columns, rows, failed: 0 }
     }
 
-    /// How long one may take from now on.
+    /// Sets the time that one may take from now on.
     pub(super) fn limit_is(&mut self, limit: Duration) {
         self.limit = limit;
     }
@@ -48,7 +48,7 @@ impl<'a> Runner<'a> {
         self.column(name, ends, &cases);
     }
 
-    /// What runs from now on is in this column of the table.
+    /// Begins a column of the table, for what runs from now on.
     pub(super) fn begin_column(&mut self, name: &str) {
         self.columns.push(name.to_owned());
     }
@@ -77,7 +77,7 @@ impl<'a> Runner<'a> {
         run(case, self.built, ends, self.next_port, self.limit)
     }
 
-    /// Whether a row of this name is asked for.
+    /// Reports whether a row of this name is asked for.
     pub(super) fn is_run(&self, name: &str) -> bool {
         is_chosen(self.filter, name)
     }
@@ -136,7 +136,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Whether a name holds the filter, or a part of it between `|`.
+/// Reports whether a name holds the filter, or a part of it between `|`.
 pub(super) fn is_chosen(filter: Option<&str>, name: &str) -> bool {
     filter.is_none_or(|filter| filter.split('|').any(|part| name.contains(part)))
 }

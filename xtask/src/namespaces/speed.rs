@@ -1,4 +1,4 @@
-//! How fast RoCE v2 is beside plain UDP and TCP, in one run, each end on a processor of its own.
+//! Speed of RoCE v2 beside plain UDP and TCP, in one run, each end on a processor of its own.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -7,14 +7,14 @@ use super::end::{self, Built, End, Lines};
 use super::network::{JUMBO, Namespace, Network, ORDINARY};
 use super::runner::{LIMIT, is_chosen};
 
-/// A measurement: its name, the lines of both ends, where its figure is in the JSON of the connecting
-/// end, and what that is.
+/// A measurement: its name, the lines of both ends, where its figure is in the JSON of the
+/// connecting end, and what that is.
 struct Measurement {
     name: &'static str,
     lines: Lines,
     figure: &'static str,
     unit: Unit,
-    /// Whether it uses a device, on which lost packets do not fail it.
+    /// True if it uses a device, on which lost packets do not fail it.
     is_reliable: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
     Ok(())
 }
 
-/// What measures, and prints.
+/// Measures, and prints the figures.
 pub(super) struct Meter<'b> {
     filter: Option<&'b str>,
     built: &'b Built,

@@ -1,5 +1,5 @@
-//! What the lane fetches, and where it keeps it: Debian packages on the host, a kernel
-//! that is unpacked and not installed, virtme-ng in an environment of its own.
+//! Files that the lane fetches, and the folder that keeps them: Debian packages on the host, a
+//! kernel that is unpacked and not installed, virtme-ng in an environment of its own.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

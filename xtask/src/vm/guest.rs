@@ -20,14 +20,14 @@ const SCRIPT: &str = include_str!("guest.sh");
 const HOST_FILES: &str =
     "-virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
 
-/// How long the guest may take to come up: some 15 s of processor time.
+/// Time that the guest may take to come up: some 15 s of processor time.
 const BOOT: Duration = Duration::from_secs(300);
 
 /// An emulated machine that shares its host's processors with much else may fail on the
 /// way up.
 const BOOTS: u32 = 3;
 
-/// How long after its limit the guest ends by itself, if the host has not ended it.
+/// Time after its limit at which the guest ends by itself, if the host has not ended it.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// The emulated processors' time stamp counters agree. Without this option the kernel does
@@ -37,18 +37,18 @@ const KERNEL_OPTION: &str = "tsc=reliable";
 /// Lines that are kept for the report on a guest that hangs.
 const LAST_LINES: usize = 15;
 
-/// What is to be run, and within which limits.
+/// Command that is to be run, and its limits.
 pub(super) struct Guest {
     /// A command for bash.
     pub(super) command: String,
-    /// How long it may take.
+    /// Time that it may take.
     pub(super) limit: Duration,
     pub(super) memory_mib: u32,
-    /// Whether the kernel's messages are shown.
+    /// True if the kernel's messages are shown.
     pub(super) verbose: bool,
 }
 
-/// What came of it.
+/// Outcome of the command.
 pub(super) struct Outcome {
     /// The exit status of the command.
     pub(super) status: u8,
@@ -162,7 +162,7 @@ impl Guest {
     }
 }
 
-/// What the host has set, but for what cargo has set for this program alone.
+/// Returns the host's environment, but for what cargo has set for this program alone.
 fn environment() -> impl Iterator<Item = (String, String)> {
     let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -178,12 +178,12 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 struct Shared(PathBuf);
 
 impl Shared {
-    /// Whether the guest has got as far as to say something.
+    /// Reports whether the guest has got as far as to say something.
     fn has_come_up(&self) -> bool {
         ["ready", "unready"].iter().any(|name| self.0.join(name).exists())
     }
 
-    /// What the guest has left behind.
+    /// Returns the outcome that the guest has left behind.
     fn status(&self) -> Result<Outcome> {
         let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();
         if let Some(reason) = read("unready") {

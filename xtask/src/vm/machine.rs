@@ -1,4 +1,4 @@
-//! How the guest is, as the command line says.
+//! Parameters of the guest, as the command line gives them.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use clap::Args;
 use super::cache::Cache;
 use super::guest::{Guest, Outcome};
 
-/// How the guest is.
+/// Parameters of the guest.
 #[derive(Args)]
 pub(super) struct Machine {
     /// Seconds that the command may take, once the guest is up

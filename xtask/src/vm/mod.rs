@@ -24,7 +24,7 @@ use crate::lanes;
 use machine::Machine;
 use program::XTASK;
 
-/// What `cargo xtask vm` is given.
+/// Arguments of `cargo xtask vm`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct VmArgs {
@@ -38,7 +38,7 @@ pub(crate) struct VmArgs {
     command: Vec<String>,
 }
 
-/// What the lane does besides running a command.
+/// Tasks of the lane besides running a command.
 #[derive(Subcommand)]
 enum What {
     /// Build the integration tests, and run them on rxe0
@@ -65,12 +65,13 @@ enum What {
     },
     /// Measure rdma-conn and perftest side by side, and print the ratios
     Compare(compare::CompareArgs),
-    /// What the guest runs
+    /// Run the programs of a plan, in the guest
     #[command(hide = true)]
     Inside { plan: PathBuf },
 }
 
-/// Cases of `interop` in the gate: ping-pongs of every service, either end listening, also where packets are lost.
+/// Cases of `interop` in the gate: ping-pongs of every service, either end listening, also where
+/// packets are lost.
 const INTEROP_IN_GATE: &str = "pingpong";
 
 /// Runs the command in the guest; its status is the result.

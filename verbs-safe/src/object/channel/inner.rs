@@ -27,7 +27,7 @@ pub(crate) struct ChannelInner {
     waiting: Mutex<Waiting>,
 }
 
-/// What the context pointer of a channel's queue points to.
+/// Events of a completion queue that has a channel. The queue's context pointer points to this.
 pub(crate) struct QueueEvents {
     /// Names the queue among those of the process.
     pub(crate) number: u32,
@@ -37,8 +37,8 @@ pub(crate) struct QueueEvents {
     taken: AtomicU64,
 }
 
-/// That a completion queue was armed: what a [wait](crate::CompletionChannel::wait) for its next
-/// event needs.
+/// Record that a completion queue was armed, which a [wait](crate::CompletionChannel::wait) for its
+/// next event needs.
 #[derive(Clone)]
 #[must_use = "an armed queue is waited for with this"]
 pub struct Armed {
@@ -50,7 +50,8 @@ pub struct Armed {
 
 // SAFETY: verbs on a channel may be called from any thread.
 unsafe impl Send for ChannelInner {}
-// SAFETY: as above.
+// SAFETY: several threads may call verbs on one channel at once; `context` is `Sync`, and `waiting`
+// a lock.
 unsafe impl Sync for ChannelInner {}
 
 impl AsFd for ChannelInner {
@@ -77,8 +78,8 @@ impl QueueEvents {
         acknowledge.then_some(unacknowledged)
     }
 
-    /// How many events are to be acknowledged before the queue is destroyed. The channel's
-    /// lock is held.
+    /// Takes the count of events that are to be acknowledged before the queue is destroyed. The
+    /// channel's lock is held.
     pub(crate) fn settle(&self) -> u32 {
         // Relaxed: only touched under the lock.
         self.unacknowledged.swap(0, Ordering::Relaxed)
@@ -99,12 +100,12 @@ impl Armed {
         self.queue.number
     }
 
-    /// Whether the queue tells this channel.
+    /// Reports whether the queue announces its completions on this channel.
     pub(super) fn is_of(&self, channel: &Arc<ChannelInner>) -> bool {
         Arc::ptr_eq(&self.channel, channel)
     }
 
-    /// Whether an event was taken since.
+    /// Reports whether an event of the queue was taken since this was made.
     pub(super) fn has_fired(&self) -> bool {
         // Relaxed: the count was changed under the lock that the waiter takes before it
         // looks.
@@ -140,7 +141,8 @@ impl ChannelInner {
         // which it does under the lock that is held here.
         let queue = unsafe { &*tag.cast::<QueueEvents>() };
         if let Some(events) = queue.count() {
-            // SAFETY: as above; as many events were taken.
+            // SAFETY: the owner of `cq` destroys it under the lock that is held here, so that it is
+            // alive; `events` of its events were taken and are not acknowledged yet.
             unsafe { (table.ack_cq_events)(cq, events) };
         }
         Ok(Some(queue.number))

@@ -12,11 +12,11 @@ use crate::errno::Errno;
 pub(super) struct Waiter<'c> {
     channel: &'c ChannelInner,
     seat: u32,
-    /// What it sleeps on while it does not lead.
+    /// Descriptor that the thread sleeps on while it does not lead.
     wakeup: Option<Arc<OwnedFd>>,
 }
 
-/// What a thread sleeps on.
+/// The descriptor that a thread sleeps on.
 pub(super) enum Own<'c> {
     /// It leads.
     Channel(&'c ChannelInner),

@@ -28,7 +28,7 @@ impl Waiting {
         }
     }
 
-    /// What the follower of a seat sleeps on.
+    /// Returns the descriptor that the follower of a seat sleeps on, and makes it first if need be.
     pub(super) fn wakeup(&mut self, seat: u32) -> Result<Arc<OwnedFd>, Errno> {
         let wakeup = &mut self.wakeups[seat as usize];
         if wakeup.is_none() {

@@ -1,4 +1,4 @@
-//! How much each queue may complete into a completion queue.
+//! Reservations of room in a completion queue: one for each queue that completes into it.
 //!
 //! A completion queue that overruns is dead, and all its queue pairs with it. So
 //! each queue reserves room for all that it can have outstanding; what does not

@@ -21,8 +21,8 @@ const MAX_SLOTS: u64 = 1 << 24;
 /// messages than 2 GiB.
 const MAX_SLOT_BYTES: u64 = 1 << 31;
 
-/// What the device puts in front of each message. It depends on the queue pair that
-/// takes the buffer, so that each pool is for queue pairs of one kind only.
+/// Bytes that the device puts in front of each message. They depend on the queue pair that takes
+/// the buffer, so that each pool is for queue pairs of one kind only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Front {
     Nothing,
@@ -92,12 +92,12 @@ impl PoolMemory {
         self.slot_bytes
     }
 
-    /// What stands in front of each message.
+    /// Returns the kind of bytes in front of each message.
     pub(crate) fn front(&self) -> Front {
         self.front
     }
 
-    /// Where a slot's message begins; the slot is inside.
+    /// Returns the address of a slot's message; the slot is inside.
     #[inline]
     pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
         debug_assert!(slot < self.slots);
@@ -105,8 +105,7 @@ impl PoolMemory {
         unsafe { self.layout().0.add(slot as usize * self.stride) }
     }
 
-    /// What the address of a slot's message is made of: that of the first one, and the
-    /// distance.
+    /// Returns the address of the first slot's message, and the distance from each to the next.
     pub(crate) fn layout(&self) -> (NonNull<u8>, usize) {
         // SAFETY: the room lies inside the first slot; without slots the region is a
         // page, which is longer.

@@ -26,9 +26,9 @@ pub struct RecvRun<R: Recycle> {
     pool: NonNull<PoolInner<R>>,
 }
 
-// SAFETY: it is as so many messages, which are `Send`.
+// SAFETY: its messages are `Send`.
 unsafe impl<R: Recycle> Send for RecvRun<R> {}
-// SAFETY: as above; nothing is handed out through a shared reference.
+// SAFETY: its messages are `Sync`, and none is handed out through a shared reference.
 unsafe impl<R: Recycle> Sync for RecvRun<R> {}
 
 impl<R: Recycle> RecvRun<R> {
@@ -41,28 +41,28 @@ impl<R: Recycle> RecvRun<R> {
         RecvRun { lent, next: 0, end: 0, taken_bytes: 0, pool: NonNull::dangling() }
     }
 
-    /// How many messages wait.
+    /// Returns the count of messages that wait.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.end - self.next
     }
 
-    /// Whether none does.
+    /// Reports whether no message waits.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.next == self.end
     }
 
-    /// How many bytes all its messages had when they were taken.
+    /// Returns how many bytes all its messages had when they were taken.
     #[inline]
     #[must_use]
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }
 
-    /// How many bytes the messages that wait have in all.
+    /// Returns how many bytes the messages that wait have in all.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.waiting().map(|(_, len)| u64::from(len)).sum()

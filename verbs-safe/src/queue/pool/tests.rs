@@ -1,4 +1,4 @@
-//! What a device must not report: completions that only a faulty one makes.
+//! Completions that a device must not report: only a faulty one makes them.
 
 use verbs_sys::{ibv_qp, ibv_recv_wr, ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
 
@@ -243,7 +243,7 @@ fn what_the_device_refuses_stays_gathered() {
     let (mut batch, mut run) = (messages(&recv, &[0, 1, 2]), RecvRun::new(8));
     assert_eq!(recv.take_run(&mut batch, 8, &mut run), 2);
     let Target::Qp(qp) = &recv.target else { panic!("of a queue pair") };
-    // SAFETY: as above.
+    // SAFETY: no other code uses the context.
     unsafe { (*(*qp.raw()).context).ops.post_recv = Some(post_recv) };
     assert_eq!(recv.post_gathered(), Ok(2));
 }

@@ -24,8 +24,8 @@ pub(crate) struct QpInner {
     uses: ManuallyDrop<Uses>,
 }
 
-/// What a queue pair is made of, and holds until it has been destroyed. It is put together
-/// where the queue pair is made, and nothing writes to it afterwards.
+/// Objects that a queue pair is made of, and holds until it has been destroyed. They are put
+/// together where the queue pair is made, and nothing writes to them afterwards.
 pub(super) struct Uses {
     pub(super) tag: Arc<QpTag>,
     /// The memory of the send ring.
@@ -34,14 +34,15 @@ pub(super) struct Uses {
     pub(super) _srq: Option<Arc<SrqInner>>,
     pub(super) send_cq: Reservation,
     pub(super) _recv_cq: Reservation,
-    /// What requests refer to besides: address handles, regions.
+    /// Objects that requests refer to besides: address handles, regions.
     pub(super) pinned: PinnedRefs,
     pub(super) pd: Arc<PdInner>,
 }
 
-// SAFETY: verbs on a queue pair may be called from any thread.
+// SAFETY: any thread may call verbs on a queue pair.
 unsafe impl Send for QpInner {}
-// SAFETY: as above.
+// SAFETY: several threads may call verbs on one queue pair at once; `uses` is not written to after
+// it was made, and its parts are `Sync`.
 unsafe impl Sync for QpInner {}
 
 impl QpInner {
@@ -81,7 +82,7 @@ impl QpInner {
         &self.uses.pd
     }
 
-    /// Whether an event has told that it takes no more from its shared receive queue.
+    /// Reports whether an event has told that it takes no more from its shared receive queue.
     pub(crate) fn has_reached_last_wqe(&self) -> bool {
         self.uses.tag.has_reached_last_wqe()
     }

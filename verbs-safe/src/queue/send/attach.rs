@@ -1,4 +1,4 @@
-//! What a send queue is given besides its slots: peers for datagrams, and regions that
+//! Objects that a send queue is given besides its slots: peers for datagrams, and regions that
 //! requests send from or land in.
 
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl SendQueue {
         entry.map(RegionId).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
 
-    /// What requests need to know of a region.
+    /// Returns what requests need to know of a region.
     pub(super) fn local(&self, registration: &Registration) -> Result<Local, AttachError> {
         if !Arc::ptr_eq(registration.pd(), self.qp.pd()) {
             return Err(AttachError::OtherDomain { what: "region" });

@@ -1,6 +1,6 @@
-//! What a send queue knows of its peers and of the regions that its requests refer to. Only
-//! `attach` and `loan` write these values: they copy them from a handle that the queue pair
-//! or the queue keeps alive until no request refers to the entry.
+//! Values that a send queue has of its peers and of the regions that its requests refer to. Only
+//! `attach` and `loan` write them: they copy them from a handle that the queue pair or the queue
+//! keeps alive until no request refers to the entry.
 
 use std::ptr::NonNull;
 
@@ -12,11 +12,12 @@ use crate::queue::pinned::Entry;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerId(pub(super) Entry);
 
-/// A region that a send queue's requests can refer to. See [`SendQueue::attach`](crate::SendQueue::attach).
+/// A region that a send queue's requests can refer to. See
+/// [`SendQueue::attach`](crate::SendQueue::attach).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RegionId(pub(super) Entry);
 
-/// What a datagram needs to know of its peer.
+/// Values of a peer that a datagram needs.
 #[derive(Clone, Copy)]
 pub(super) struct Peer {
     pub(super) ah: NonNull<ibv_ah>,
@@ -24,12 +25,12 @@ pub(super) struct Peer {
     pub(super) qkey: u32,
 }
 
-// SAFETY: verbs on an address handle may be called from any thread.
+// SAFETY: any thread may call verbs on an address handle.
 unsafe impl Send for Peer {}
-// SAFETY: as above.
+// SAFETY: several threads may call verbs on one address handle at once; the rest is numbers.
 unsafe impl Sync for Peer {}
 
-/// What a request needs to know of a local region.
+/// Values of a local region that a request needs.
 #[derive(Clone, Copy)]
 pub(super) struct Local {
     pub(super) addr: u64,

@@ -1,4 +1,4 @@
-//! What a send queue was lent.
+//! Memory that a send queue was lent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use crate::region::buffer::Buffer;
 use crate::region::file::FileRegion;
 use crate::region::registration::Registration;
 
-/// What a send queue was lent, each at the index of its entry in the queue's directory of
-/// regions. No code sees its bytes.
+/// Memory that a send queue was lent, each piece at the index of its entry in the queue's directory
+/// of regions. No code sees its bytes.
 ///
 /// The queue owns it, so that neither a count nor the queue pair's lock is touched for a
 /// loan. When the queue is dropped first, the queue pair takes over what it may still use;

@@ -27,7 +27,7 @@ pub struct LoanId {
 pub struct LoanError {
     /// The buffer.
     pub buffer: Buffer,
-    /// Why.
+    /// The reason.
     pub reason: AttachError,
 }
 
@@ -37,7 +37,7 @@ pub struct LoanError {
 pub struct FileLoanError {
     /// The piece.
     pub region: FileRegion,
-    /// Why.
+    /// The reason.
     pub reason: AttachError,
 }
 

@@ -5,8 +5,8 @@ use verbs_sys::{ibv_send_flags as flag, ibv_send_wr, ibv_wr_opcode as opcode};
 use crate::region::shared::RemoteSpan;
 
 /// A request to be staged. Those with bytes take the next slot of the ring: SEND and
-/// WRITE send what [`SendQueue::next_slot`](crate::SendQueue::next_slot) was filled with, READ and atomics land
-/// there, for [`SendQueue::landed`](crate::SendQueue::landed) to be seen.
+/// WRITE send what [`SendQueue::next_slot`](crate::SendQueue::next_slot) was filled with, READ and
+/// atomics land there, for [`SendQueue::landed`](crate::SendQueue::landed) to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOp {
     /// SEND: `len` bytes, to the peer's next receive buffer.
@@ -25,7 +25,7 @@ pub enum SendOp {
     Write {
         /// Bytes of the slot; with 0, no slot is used.
         len: u32,
-        /// Where to.
+        /// Remote span that is written to.
         remote: RemoteSpan,
     },
     /// RDMA WRITE with an immediate, which takes one of the peer's receives.
@@ -34,30 +34,30 @@ pub enum SendOp {
         len: u32,
         /// The immediate, in host order.
         imm: u32,
-        /// Where to.
+        /// Remote span that is written to.
         remote: RemoteSpan,
     },
     /// RDMA READ of `len` bytes from the beginning of `remote`.
     Read {
         /// Bytes of the slot; with 0, no slot is used.
         len: u32,
-        /// Where from.
+        /// Remote span that is read from.
         remote: RemoteSpan,
     },
     /// FETCH_AND_ADD on 8 aligned bytes; the old value lands in the slot.
     FetchAdd {
-        /// Where.
+        /// Remote span of the 8 bytes.
         remote: RemoteSpan,
-        /// What is added.
+        /// Number that is added.
         add: u64,
     },
     /// CMP_AND_SWP on 8 aligned bytes; the old value lands in the slot.
     CmpSwap {
-        /// Where.
+        /// Remote span of the 8 bytes.
         remote: RemoteSpan,
-        /// What is there if it is to be replaced.
+        /// Value that is replaced; any other is kept.
         compare: u64,
-        /// What replaces it.
+        /// Value that replaces it.
         swap: u64,
     },
 }
@@ -101,15 +101,14 @@ impl SendOp {
     }
 }
 
-/// How a request is executed.
+/// Flags of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendFlags {
-    /// Whether it completes visibly. Those that do not are retired by a later one
-    /// that does.
+    /// True if it completes visibly. Requests that do not are retired by a later one that does.
     pub signalled: bool,
-    /// Whether the peer's completion is solicited: it wakes a peer that waits for those.
+    /// True if the peer's completion is solicited: it wakes a peer that waits for those.
     pub solicited: bool,
-    /// Whether it waits for all earlier READs and atomics.
+    /// True if it waits for all earlier READs and atomics.
     pub fence: bool,
 }
 
@@ -123,7 +122,7 @@ impl SendFlags {
     }
 }
 
-/// Whether the device writes to the slot.
+/// Reports whether the device writes to the slot of such a request.
 #[inline]
 pub(super) fn lands(op: opcode) -> bool {
     use opcode as o;

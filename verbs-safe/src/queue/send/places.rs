@@ -12,7 +12,7 @@ use crate::raw_array::RawArray;
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Place {
-    /// How many slots had been staged in all, its request's included.
+    /// Count of all slots that had been staged, its request's included.
     pub(super) slots_after: u64,
     pub(super) entry: ibv_sge,
     pub(super) work: ibv_send_wr,

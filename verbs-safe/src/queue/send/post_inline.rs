@@ -120,7 +120,7 @@ impl SendQueue {
     }
 }
 
-/// Where bytes are that go inline.
+/// Returns the entry of bytes that go inline.
 #[inline]
 fn entry(bytes: &[u8]) -> ibv_sge {
     // An inline request is checked to have less than 2^32.

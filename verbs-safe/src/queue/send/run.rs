@@ -7,7 +7,7 @@ use super::{Run, SendFlags, SendOp, SendQueue};
 pub struct InRun {
     /// Its count: [`staged_total`](SendQueue::staged_total) right after it was staged.
     pub count: u64,
-    /// Whether it was the last one of the run.
+    /// True if it was the last one of the run.
     pub is_last: bool,
 }
 
@@ -65,7 +65,9 @@ impl SendQueue {
         if self.staged >= self.run.end || len == 0 || len > self.run.max_len {
             return Err(fill);
         }
-        // SAFETY: as in `next_slot`; the length is at most a slot's.
+        // SAFETY: the slot is initialised (it was mapped as zeroes) and stays mapped by
+        // `self.ring`; below `run.end` it is neither staged nor in flight. `len` is at most a
+        // slot's.
         fill(unsafe { std::slice::from_raw_parts_mut(self.slot.as_ptr(), len) });
         self.take_place(SendOp::Send { len: len as u32 }, SendFlags::default());
         Ok(InRun { count: self.staged, is_last: self.staged == self.run.end })

@@ -1,4 +1,4 @@
-//! What needs a look inside: counts that run over 32 bits.
+//! Tests that need a look inside: counts that run over 32 bits.
 
 use std::sync::atomic::Ordering;
 
@@ -122,7 +122,7 @@ fn a_device_that_names_no_bad_request_may_have_taken_all() {
     assert_eq!((error.posted, error.retry, qp.send.staged()), (2, false, 0));
 }
 
-/// What a run counts for many at a time is what asking each time would say.
+/// A run counts for many requests at a time what asking for each would say.
 #[test]
 fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
     let (mut qp, _cq) = after(0);

@@ -1,4 +1,4 @@
-//! Which pieces of a file are free.
+//! Free pieces of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ impl Extents {
         self.end
     }
 
-    /// Where to take `len` bytes: in the shortest free extent that has room, the first one
-    /// of several; else at the end, from the beginning of the free extent there if there is
-    /// one. `None` if the positions do not suffice.
+    /// Returns the position at which `len` bytes are to be taken: in the shortest free extent that
+    /// has room, the first one of several; else at the end, from the beginning of the free extent
+    /// there if there is one. `None` if the positions do not suffice.
     pub(super) fn place(&self, len: u64) -> Option<u64> {
         let fitting = self.by_len.range((len, 0)..).next().map(|(_, start)| *start);
         let last = self.free.last_key_value().filter(|(start, len)| *start + *len == self.end);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a program does with the file.
+    /// Operations of a program on the file.
     #[derive(Debug, Clone, Copy)]
     enum Op {
         Take(u64),

@@ -1,4 +1,4 @@
-//! Which process a mapping is of.
+//! Identity of the process that made a mapping.
 
 /// The process that made a mapping. A child of fork has the value, but not the pages: what
 /// lies at the addresses there is something else, and what they were is its parent's.

@@ -48,7 +48,7 @@ impl<'r> SharedView<'r> {
         self.len
     }
 
-    /// Whether it is empty.
+    /// Reports whether the view is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

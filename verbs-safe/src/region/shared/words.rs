@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From how many bytes on the bulk is moved in blocks.
+/// Bytes from which on the bulk is moved in blocks.
 const BULK: usize = 128;
 
 /// Copies shared words into `to`, whose length is a multiple of 8.
@@ -18,12 +18,14 @@ const BULK: usize = 128;
 #[inline]
 pub(crate) unsafe fn load(to: &mut [u8], from: *const u8) {
     let first = to_alignment(from, to.len());
-    // SAFETY: the rests of both have as many bytes; the caller's promise.
+    // SAFETY: `to.len()` bytes at `from` can be read (see # Safety). `first` is no more, so that
+    // the rests of both have as many bytes; that of `from`, if any, is aligned to 16.
     let done = unsafe {
         load_words(&mut to[..first], from);
         first + blocks(to.as_mut_ptr().add(first), from.add(first), to.len() - first)
     };
-    // SAFETY: as above.
+    // SAFETY: `to.len()` bytes at `from` can be read (see # Safety); `done` is no more, and a
+    // multiple of 8.
     unsafe { load_words(&mut to[done..], from.add(done)) };
 }
 
@@ -31,7 +33,8 @@ pub(crate) unsafe fn load(to: &mut [u8], from: *const u8) {
 #[inline]
 unsafe fn load_words(to: &mut [u8], from: *const u8) {
     for (i, to) in to.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        // SAFETY: inside, aligned, and the caller's promise.
+        // SAFETY: the word is inside of the `to.len()` bytes at `from`, aligned, and written to in
+        // whole words only: the contract of [`load`].
         let word = unsafe { AtomicU64::from_ptr(from.add(8 * i).cast_mut().cast()) };
         *to = word.load(Ordering::Relaxed).to_ne_bytes();
     }
@@ -45,12 +48,14 @@ unsafe fn load_words(to: &mut [u8], from: *const u8) {
 #[inline]
 pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
     let first = to_alignment(to, from.len());
-    // SAFETY: the rests of both have as many bytes; the caller's promise.
+    // SAFETY: `from.len()` bytes at `to` can be written (see # Safety). `first` is no more, so that
+    // the rests of both have as many bytes; that of `to`, if any, is aligned to 16.
     let done = unsafe {
         store_words(to, &from[..first]);
         first + blocks(to.add(first), from.as_ptr().add(first), from.len() - first)
     };
-    // SAFETY: as above.
+    // SAFETY: `from.len()` bytes at `to` can be written (see # Safety); `done` is no more, and a
+    // multiple of 8.
     unsafe { store_words(to.add(done), &from[done..]) };
 }
 
@@ -58,7 +63,8 @@ pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
 #[inline]
 unsafe fn store_words(to: *mut u8, from: &[u8]) {
     for (i, from) in from.as_chunks::<8>().0.iter().enumerate() {
-        // SAFETY: inside, aligned, and the caller's promise.
+        // SAFETY: the word is inside of the `from.len()` bytes at `to`, aligned, and accessed in
+        // whole words only: the contract of [`store`].
         let word = unsafe { AtomicU64::from_ptr(to.add(8 * i).cast()) };
         word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
     }
@@ -102,10 +108,11 @@ macro_rules! blocks_of_64 {
 }
 
 /// From how many bytes on the source is prefetched: lines that another processor has
-/// written take long to come, and no processor prefetches beyond a page by itself.
+/// Bytes from which on the source is prefetched: lines that another processor has written take long
+/// to come, and no processor prefetches beyond a page by itself.
 const LONG: usize = 4096;
-/// How far ahead: the distance within [`blocks`]. Nothing beyond the source's end is
-/// prefetched, because another thread may be writing there.
+/// Distance of the prefetch ahead of the copying, within [`blocks`]. Nothing beyond the source's
+/// end is prefetched, because another thread may be writing there.
 const AHEAD: usize = 1024;
 
 /// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; how many
@@ -121,8 +128,9 @@ unsafe fn blocks(mut to: *mut u8, mut from: *const u8, len: usize) -> usize {
     }
     let bulk = len & !63;
     let mut left = bulk;
-    // SAFETY: the caller's promise. Aligned accesses of 16 bytes are whole on every processor
-    // with AVX, and their 8-byte halves are on all.
+    // SAFETY: `len` bytes at `from` can be read, and at `to` written (see # Safety); `bulk` is no
+    // more. Aligned accesses of 16 bytes are whole on every processor with AVX, and their 8-byte
+    // halves are on all.
     unsafe {
         if left >= LONG {
             blocks_of_64!(to, from, left - AHEAD, "prefetcht0 [{f} + 1024]");
@@ -148,7 +156,8 @@ mod tests {
                 // SAFETY: 6 + 1000 words fit; no other code uses them.
                 unsafe { store(to, &source[skew..skew + len]) };
                 let mut back = vec![0xee; len + 16];
-                // SAFETY: as above.
+                // SAFETY: `to` is followed by the `words` words that were stored; no other code
+                // uses them.
                 unsafe { load(&mut back[skew..skew + len], to) };
                 assert_eq!(back[skew..skew + len], source[skew..skew + len], "{words} {at} {skew}");
                 assert!(back[..skew].iter().chain(&back[skew + len..]).all(|b| *b == 0xee));

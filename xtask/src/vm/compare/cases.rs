@@ -1,13 +1,13 @@
-//! What is compared: a verb, measured by its latency or its rate, in a form (post lists,
-//! inline, shared receive queue, several queue pairs, datagrams), at four sizes.
-//! Connections stand beside the verb that their messages would need without them.
+//! Cases of the comparison: a verb, measured by its latency or its rate, in a form (post lists,
+//! inline, shared receive queue, several queue pairs, datagrams), at four sizes. Connections stand
+//! beside the verb that their messages would need without them.
 
 use anyhow::{Result, bail};
 
 /// The sizes of all cases, in bytes.
 pub(super) const SIZES: &[u32] = &[16, 512, 8192, 65536];
 
-/// What is measured.
+/// Quantity that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One message in flight: the median of half a round trip, of a READ of the whole
@@ -44,7 +44,7 @@ pub(super) struct Case {
     pub(super) target: Option<f64>,
     /// The sizes that it has, in bytes.
     pub(super) sizes: (u32, u32),
-    /// Whether waits sleep until an event of the completion queue; otherwise they poll.
+    /// True if waits sleep until an event of the completion queue; otherwise they poll.
     pub(super) events: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Case {
 pub(super) struct Comparison {
     pub(super) case: Case,
     pub(super) size: u32,
-    /// Whether it is enough that there is a figure.
+    /// True if it is enough that there is a figure.
     pub(super) quick: bool,
 }
 
@@ -148,7 +148,7 @@ impl Case {
         Case { connection: Some(connection), target: None, ..case }
     }
 
-    /// Whether many messages share a transfer.
+    /// Reports whether many messages share a transfer.
     pub(super) fn gathers(&self) -> bool {
         self.connection.is_some_and(|connection| connection.starts_with("buffered"))
     }

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use super::cases::{Case, Comparison, Kind, Verb};
 
-/// Where the two ends meet.
+/// Address at which the two ends meet.
 pub(super) const ADDRESS: &str = "127.0.0.1";
 
-/// Which device is used, and how.
+/// Device that is used, and how.
 #[derive(Debug, Clone)]
 pub(super) struct Setting<'a> {
     pub(super) device: &'a str,

@@ -23,7 +23,7 @@ use super::guest;
 use super::machine::Machine;
 use super::program::XTASK;
 
-/// What `cargo xtask vm compare` is given.
+/// Arguments of `cargo xtask vm compare`.
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct CompareArgs {

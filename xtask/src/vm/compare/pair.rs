@@ -16,7 +16,7 @@ use super::commands::Pair;
 /// Longer than any run takes where it does not hang.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What the connecting end printed, when both have ended well.
+/// Runs both ends, and returns what the connecting end printed, when both have ended well.
 ///
 /// # Errors
 /// An end that failed or took too long, with the last that it printed. No process is
@@ -50,11 +50,11 @@ const LAST: usize = 3;
 /// A running process, which does not outlive this; neither does what it has started.
 struct End {
     child: Child,
-    /// How long it may take, for the report.
+    /// Time that it may take, for the report.
     limit: Duration,
     /// Its process group, until that was ended.
     group: Option<Pid>,
-    /// What it prints on standard output and on standard error, once it prints no more.
+    /// Texts that it prints on standard output and on standard error, each once it prints no more.
     gathered: Receiver<(Stream, String)>,
     printed: [String; 2],
 }
@@ -82,7 +82,7 @@ impl End {
         Ok(End { child, limit, group, gathered, printed: Default::default() })
     }
 
-    /// Whether it does is seen from outside: perftest says it into a buffer.
+    /// Waits until it listens, which is seen from outside: perftest says it into a buffer.
     fn wait_until_it_listens(&mut self, port: u16, tables: &Path, deadline: Instant) -> Result<()> {
         while !is_listened_to(port, tables) {
             if let Some(status) = self.child.try_wait()? {
@@ -157,7 +157,7 @@ impl Drop for End {
     }
 }
 
-/// Whether a line has more than a rule.
+/// Reports whether a line has more than a rule.
 fn is_told(line: &str) -> bool {
     line.chars().any(char::is_alphanumeric)
 }
@@ -170,7 +170,7 @@ fn gather(from: impl Read + Send + 'static, stream: Stream, tell: Sender<(Stream
     });
 }
 
-/// Whether a socket in these tables listens at `port`.
+/// Reports whether a socket in these tables listens at `port`.
 fn is_listened_to(port: u16, tables: &Path) -> bool {
     // Without IPv6 there is one.
     let text = |table| fs::read_to_string(tables.join(table)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What perftest prints.
+//! Output of perftest.
 //!
 //! Facts about a run come as `Name : value`, two in a line sometimes; the result is the
 //! line below the one that begins with `#bytes`.
@@ -46,7 +46,7 @@ fn row(output: &str) -> Option<Vec<&str>> {
     Some(lines.next()?.split_whitespace().collect())
 }
 
-/// How many bytes it sends inline at most, if it says so.
+/// Returns how many bytes it sends inline at most, if it says so.
 pub(super) fn inline_bytes(output: &str) -> Option<u32> {
     let line = output.lines().find(|line| line.trim_start().starts_with("Max inline data"))?;
     line.split_once(':')?.1.trim().strip_suffix("[B]")?.parse().ok()

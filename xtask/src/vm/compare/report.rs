@@ -1,4 +1,4 @@
-//! What comes of a comparison: a line of JSON, or a row of a table.
+//! Results of a comparison: a line of JSON, or a row of a table.
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::cases::{Comparison, Kind};
 
-/// How far a ratio may be off for noise.
+/// Relative deviation of a ratio that counts as noise.
 const TOLERANCE: f64 = 0.05;
 
-/// What one round has measured: messages a second, or nanoseconds.
+/// Figures of one round: messages a second, or nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Round {
     pub(super) ours: f64,
@@ -49,7 +49,7 @@ struct Line<'a> {
     latency_ns_p50: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     perftest_latency_ns_p50: Option<f64>,
-    /// Of each round, ours and perftest's.
+    /// Figures of each round, ours and perftest's.
     each_round: Vec<[f64; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
@@ -83,7 +83,7 @@ impl Measured {
         (self.rounds.len() > 1).then(|| most - ratios().fold(f64::MAX, f64::min))
     }
 
-    /// Whether a target is met, where there is one.
+    /// Reports whether a target is met, where there is one.
     fn meets_target(&self) -> Option<bool> {
         let case = self.comparison.case;
         case.target.map(|target| match case.kind {
@@ -156,7 +156,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 pub(super) struct Report {
     json: bool,
     table: Table,
-    /// What is printed below the table.
+    /// Lines that are printed below the table.
     below: Vec<String>,
     measured: u32,
     missed: u32,
