@@ -1,6 +1,6 @@
-//! What one message costs, through the connection and by raw verbs, within one thread:
-//! `cargo bench --bench send_recv`, or with a name filter behind `--`. For comparisons
-//! side by side see the bench `ratios`.
+//! Cost of one message, through the connection and by raw verbs, within one thread: `cargo bench
+//! --bench send_recv`, or with a name filter behind `--`. For comparisons side by side see the
+//! bench `ratios`.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What a connection promises when nothing goes wrong: order, content, tickets,
-//! timeouts, every way of waiting.
+//! Promises of a connection when nothing goes wrong: order, content, tickets, timeouts, every way
+//! of waiting.
 
 mod support;
 

@@ -125,7 +125,8 @@ fn a_panic_loses_no_message_and_no_buffer() {
     }
 }
 
-/// What was taken but not received counts as not received, and is dropped with the receiver.
+/// Messages that were taken but not received count as not received, and are dropped with the
+/// receiver.
 #[test]
 fn both_ways_of_receiving_go_together() {
     bounded(|| {

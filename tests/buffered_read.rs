@@ -380,8 +380,8 @@ fn a_sender_that_waits_for_room_hears_that_the_receiver_stops() {
     });
 }
 
-/// Of a device that takes its time, as many heads are on their way as can be when the receiver
-/// goes: what it has to say waits for room, and arrives.
+/// A device that takes its time has as many heads on their way as it can when the receiver goes:
+/// what the receiver has to say waits for room, and arrives.
 #[test]
 fn a_stop_arrives_behind_all_the_heads_on_their_way() {
     for seed in 0..40 {

@@ -13,7 +13,8 @@ use rdma_conn::{BufferedRead, RecvHalf, SendHalf, join, receiver};
 use support::read_liar::{BLOCK, CAPACITY, Liar, config};
 use support::{bounded, device};
 
-/// What a receiver says of a sender that does `lie`; an honest one goes on beside it.
+/// Returns the close reason that a receiver reports after a sender does `lie`; an honest one goes
+/// on beside it.
 fn told_of(lie: impl FnOnce(&Liar, &mut Producer) + Send + 'static) -> CloseReason {
     bounded(move || {
         let device = device();
@@ -85,8 +86,8 @@ fn a_tail_that_is_half_written_is_read_again() {
     });
 }
 
-/// Of a ring that is shorter than its owner has said, the beginning can be read: what has
-/// landed is handed out before the failure is reported, though they became known together.
+/// The beginning of a ring that is shorter than its owner has said can be read: what has landed is
+/// handed out before the failure is reported, though they became known together.
 #[test]
 fn what_landed_before_a_failure_is_handed_out_first() {
     bounded(|| {
@@ -191,7 +192,8 @@ fn a_ring_that_changes_while_it_is_read_does_no_harm() {
     });
 }
 
-/// What a sender says of a receiver that tells `words`, after a message of 16 bytes.
+/// Returns the error of a sender to which a receiver tells these words, after a message of 16
+/// bytes.
 fn told_of_words(head: u64, landed: u64) -> SendError {
     bounded(move || {
         let (mut liar, mut sender) = Liar::as_receiver(&device());

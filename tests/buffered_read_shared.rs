@@ -70,7 +70,7 @@ fn spawn_sender<'scope>(
     })
 }
 
-/// What several threads have received, each in order, is everything, once.
+/// Checks that what several threads have received, each in order, is everything, once.
 fn assert_all(received: Vec<Vec<u64>>, count: u64) {
     for of_one in &received {
         assert!(of_one.is_sorted_by(|a, b| a < b), "a thread's messages are out of order");

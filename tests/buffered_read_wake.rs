@@ -75,7 +75,7 @@ fn a_sleeping_receiver_is_woken_by_several_threads() {
     });
 }
 
-/// What a peer is accepted with does not decide how the receiver sleeps.
+/// The configuration that a peer is accepted with does not decide how the receiver sleeps.
 #[test]
 fn a_sleeping_receiver_is_woken_by_a_peer_whose_configuration_spins() {
     bounded(|| {

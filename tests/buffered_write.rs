@@ -139,7 +139,7 @@ fn messages_are_received_in_place_and_by_copy() {
     }
 }
 
-/// What came together with a message is there after a panic, though nothing more comes.
+/// Messages that came together with another one are there after a panic, though nothing more comes.
 #[test]
 fn a_panic_in_place_leaves_what_came_with_the_message() {
     for tail in [WRITTEN, IMMEDIATE] {
@@ -160,7 +160,7 @@ fn a_panic_in_place_leaves_what_came_with_the_message() {
     }
 }
 
-/// What is gathered goes in one push; a batch is as long as it is made.
+/// Messages that are gathered go in one push; a batch is as long as it is made.
 #[test]
 fn what_has_gathered_is_written_in_one_go() {
     let per_push = [(IMMEDIATE, 1), (WRITTEN, 2)];
@@ -422,7 +422,7 @@ fn many_senders_share_a_receiver() {
     }
 }
 
-/// Of many silent senders, one sends after all were found silent for long.
+/// One of many silent senders sends after all were found silent for long.
 #[test]
 fn a_message_of_a_sender_that_was_silent_for_long_is_received() {
     for tail in [WRITTEN, Tail::Immediate { window: 8 }] {

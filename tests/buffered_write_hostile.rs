@@ -47,7 +47,8 @@ fn violated(ended: &RecvError) -> ProtocolError {
     }
 }
 
-/// What the liar gets, after one honest message of it, while the honest peer goes on.
+/// Returns the error that the liar gets, after one honest message of it, while the honest peer goes
+/// on.
 fn verdict(
     tail: Tail,
     layout: Layout,
@@ -111,8 +112,8 @@ fn a_tail_that_is_half_written_is_waited_for() {
     });
 }
 
-/// What lies beside a tail is taken from there: its place in the ring is not looked at, and
-/// what came before it is in the ring.
+/// A record that lies beside a tail is taken from there: its place in the ring is not looked at,
+/// and what came before it is in the ring.
 #[test]
 fn a_record_inline_with_its_tail_is_taken_from_there() {
     bounded(|| {

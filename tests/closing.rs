@@ -1,6 +1,6 @@
-//! How connections end: either half is closed or dropped, in any order and at once, with
-//! messages on their way or without. A close is seen as a close; messages that the other end
-//! has not taken are an error with their number.
+//! Ends of connections: either half is closed or dropped, in any order and at once, with messages
+//! on their way or without. A close is seen as a close; messages that the other end has not taken
+//! are an error with their number.
 //!
 //! Shows: closing.
 
@@ -20,7 +20,7 @@ use rdma_conn::{
 use rdma_conn::{buffered_read, buffered_write, direct_read, send_recv};
 use support::{NEVER, PATIENCE, bounded, device};
 
-/// How the end of a half went.
+/// Result of the end of a half.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     Closed,
@@ -160,7 +160,7 @@ fn cases() -> impl Iterator<Item = Case> {
 }
 
 impl Case {
-    /// How the sender's end went, if it was closed.
+    /// Ends the sender, and returns the result if it was closed.
     fn end_sender(&self, sender: impl Sends) -> Option<End> {
         if self.sender_closes {
             return Some(sender.close());
@@ -276,8 +276,9 @@ fn buffered_write_configs() -> impl Iterator<Item = buffered_write::Config> {
     })
 }
 
-/// What has landed is told, and so acknowledged, before a sleep and after some looks in vain. This
-/// receiver does neither, so that what it has not taken is missing, however long its READs take.
+/// A receiver tells the sender what has landed, and so acknowledges it, before a sleep and after
+/// some looks in vain. This receiver does neither, so that what it has not taken is missing,
+/// however long its READs take.
 fn buffered_read_config() -> buffered_read::Config {
     buffered_read::Config {
         ring: ring(Layout::Plain),

@@ -40,7 +40,7 @@ fn connected(config: &Config) -> (Sender, Receiver) {
     (left.sender, right.receiver)
 }
 
-/// How a peer dies.
+/// Way in which a peer dies.
 #[derive(Debug, Clone, Copy)]
 enum Death {
     /// Its queue pair is destroyed without a word, as when its process is killed.

@@ -169,7 +169,7 @@ impl Liar {
         self.send(&bytes[..len]);
     }
 
-    /// Whether all that was posted lies at the other end, or has failed.
+    /// Reports whether all that was posted lies at the other end, or has failed.
     fn is_settled(&mut self) -> bool {
         let mut batch = CompletionBatch::new(1);
         self.cq.poll(&mut batch).unwrap();
@@ -224,7 +224,7 @@ fn read(stream: &mut UnixStream, take: impl FnOnce(&Frame<'_>)) {
     }
 }
 
-/// What a receiver says of a sender that does `lie`.
+/// Returns the close reason that a receiver reports after a sender does `lie`.
 fn verdict(
     ack: AckMode,
     lie: impl FnOnce(&Device, &mut Liar) + Send + 'static,
@@ -389,7 +389,8 @@ fn more_messages_than_the_window_holds_are_a_violation() {
     });
 }
 
-/// What a sender says of a receiver that does `lie` when it was offered something.
+/// Returns the close reason that a sender reports after a receiver does `lie` when it was offered
+/// something.
 fn sentence(
     ack: AckMode,
     lie: impl FnOnce(&mut Liar, &ReadRequest<'_>) + Send + 'static,

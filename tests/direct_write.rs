@@ -279,7 +279,8 @@ fn victim_receiver(device: &Device, config: &Config) -> (Receiver, Sender, RawSe
     (victim, honest, raw)
 }
 
-/// What the liar gets, after one honest message of it, while the honest peer goes on.
+/// Returns the close reason that the liar gets, after one honest message of it, while the honest
+/// peer goes on.
 fn verdict(detection: Detection, lie: impl Fn(&mut RawSender) + Send + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), inquisitive(detection));

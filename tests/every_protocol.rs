@@ -81,10 +81,12 @@ over_every_protocol! {
 
 /// A protocol, and its settings here.
 trait Case: Protocol {
-    /// A message that the program holds stalls what comes a ring later: "Non-blocking" in docs/protocols/README.md.
+    /// A message that the program holds stalls what comes a ring later: "Non-blocking" in
+    /// docs/protocols/README.md.
     const STALLS: bool = false;
 
-    /// Most messages of a test: few where each takes a round trip, and so waits for both threads to have a processor.
+    /// Most messages of a test: few where each takes a round trip, and so waits for both threads to
+    /// have a processor.
     const MOST: u64 = u64::MAX;
 
     /// Without a keepalive, which would hide a lost wake-up.
@@ -297,8 +299,8 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
     assert_eq!(none.map(drop), Err(RecvError::TimedOut));
 }
 
-/// Ten times what the receiver has memory for passes the message (twice, where that takes long), or the sender is
-/// out of room for good.
+/// Ten times what the receiver has memory for passes the message (twice, where that takes long), or
+/// the sender is out of room for good.
 fn a_message_that_is_held_stalls_no_others<P: Case>() {
     /// Looks at both halves after which nothing more comes, where something would stall.
     const LOOKS: u32 = 10_000;
@@ -828,7 +830,7 @@ fn an_event_loop_of_ones_own_drives_both_halves<P: Case>() {
     });
 }
 
-/// Whether the descriptor is readable, in so long; `None` if there is none.
+/// Reports whether the descriptor is readable within this time; `None` if there is none.
 fn is_readable(arm: &Arm<'_>, within: Duration) -> Option<bool> {
     let Arm::Fd(descriptor) = arm else { return None };
     let mut fds = [PollFd::from_borrowed_fd(*descriptor, PollFlags::IN)];

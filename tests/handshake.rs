@@ -24,7 +24,7 @@ use rdma_conn::{
 use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
 use support::{bounded, device, small};
 
-/// What the listener said about `initiator`, and what the initiator heard; then a good
+/// Returns what the listener said about `initiator`, and what the initiator heard; then a good
 /// connection has to succeed.
 fn answer_to(
     initiator: impl FnOnce(TcpStream) -> Option<Vec<u8>> + Send,
@@ -326,7 +326,7 @@ fn what_the_application_says_arrives_and_too_much_is_refused() {
     });
 }
 
-/// What the library's initiator makes of an acceptor that answers with `bytes`.
+/// Returns what the library's initiator makes of an acceptor that answers with `bytes`.
 fn answered_with(bytes: Vec<u8>) -> (HandshakeError, Option<Vec<u8>>) {
     let (device, config) = (device(), small(4));
     let (mut near, mut far) = UnixStream::pair().unwrap();

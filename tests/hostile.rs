@@ -81,7 +81,7 @@ fn ended(error: RecvError) -> CloseReason {
     }
 }
 
-/// What the receiver makes of `lie`, told after two honest messages.
+/// Returns the close reason of a receiver that is told `lie` after two honest messages.
 fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> CloseReason {
     let device = device();
     let (mut victim, mut raw, _) = victim_receiver(&device, &small(WINDOW), options, 1, None);
@@ -400,7 +400,7 @@ enum Waiting {
     ToClose,
 }
 
-/// What a sender that waits makes of `lie`.
+/// Returns the close reason of a sender that is told `lie` while it waits.
 fn told_to_a_sender(
     waiting: Waiting,
     wait: WaitStrategy,

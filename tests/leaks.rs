@@ -240,7 +240,7 @@ fn set_ups_that_fail_with_a_pool(device: &Device) {
     });
 }
 
-/// What it is called, and how to bring it about.
+/// Name of an end, and the function that brings it about.
 type End = (&'static str, fn(&Device));
 
 const ENDS: [End; 8] = [

@@ -84,7 +84,7 @@ fn of_too_many_strangers_the_first_ones_have_to_go() {
     });
 }
 
-/// Whether a refusal has come, or comes soon if it is waited for.
+/// Reports whether a refusal has come, or comes soon if it is waited for.
 fn is_refused(mut stream: &TcpStream, waits: bool) -> bool {
     stream.set_nonblocking(!waits).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -62,7 +62,8 @@ fn take_a_loan(sender: &mut Sender, inbox: &mut Receiver) {
     }
 }
 
-/// Bytes of receive buffers of so many connections: with a queue for each, and of the pool for as many.
+/// Bytes of receive buffers of so many connections: with a queue for each, and of the pool for as
+/// many.
 fn registered(device: &Device, config: &Config, peers: u32) -> (u64, u64) {
     let mut inbox = receiver::<SendRecv>(device, config, peers).unwrap();
     let sender = |_| join::<SendRecv>(&mut inbox, device, device, config).unwrap();
@@ -91,7 +92,8 @@ fn a_pool_registers_half_at_8_peers_and_hardly_more_at_64() {
         // Three buffers of each connection more.
         assert_eq!(of_pool(256) - of_pool(128), 3 * 128 * 64);
     }
-    // With short queues, as for long messages, the three buffers of each connection are most of the pool.
+    // With short queues, as for long messages, the three buffers of each connection are most of the
+    // pool.
     for config in [Config::preset(Preset::Sequential), Config::preset_for(Preset::Batched, 1 << 20)]
     {
         for peers in [1, 2, 8, 64] {
@@ -236,8 +238,8 @@ fn what_is_recalled_comes_back_with_the_next_call() {
                     Err(RecvError::Empty) => {}
                     Err(e) => panic!("{e}"),
                 }
-                // Nothing more comes without a call. (On a busy machine what comes may still be on its
-                // way, and there is no room for another: each wait is twice as long.)
+                // Nothing more comes without a call. (On a busy machine what comes may still be on
+                // its way, and there is no room for another: each wait is twice as long.)
                 if last_news.elapsed() > wait {
                     calls += u32::from(idle.try_send(b"now and then").is_ok());
                     (last_news, wait) = (Instant::now(), 2 * wait);
@@ -317,8 +319,8 @@ fn borrow(raw: &mut RawEnd, inbox: &mut Receiver) {
     assert_eq!(answer(raw, inbox), 5);
 }
 
-/// What comes of a sender that breaks the rules in this way, after it has used its share and
-/// borrowed 4 credits. Another sender of the pool goes on.
+/// Returns the close reason for a sender that breaks the rules in this way, after it has used its
+/// share and borrowed 4 credits. Another sender of the pool goes on.
 fn cut_off(lie: impl Fn(&mut RawEnd, &mut Receiver) + Send + Copy + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), small(8));
@@ -328,7 +330,8 @@ fn cut_off(lie: impl Fn(&mut RawEnd, &mut Receiver) + Send + Copy + 'static) -> 
             join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap();
         borrow(&mut raw, &mut inbox);
         lie(&mut raw, &mut inbox);
-        // All has come before the receiver looks: an idle one grants the share again after each message.
+        // All has come before the receiver looks: an idle one grants the share again after each
+        // message.
         raw.drain();
         let ended = loop {
             match inbox.recv() {
@@ -381,7 +384,7 @@ fn a_sender_that_lies_about_its_loan_is_cut_off_and_the_others_go_on() {
     }
 }
 
-/// What a sender makes of a receiver that lends and lies.
+/// Returns the error of a sender with a receiver that lends and lies.
 fn lied_to(lies: Vec<Control>) -> SendError {
     bounded(move || {
         let (device, config) = (device(), small(8));

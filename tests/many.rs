@@ -63,7 +63,7 @@ fn send_all(mut sender: Sender, stream: u64, messages: u64) {
     sender.close().unwrap();
 }
 
-/// What has come from each peer; a peer's stream has its number.
+/// Messages that have come from each peer; a peer's stream has its number.
 #[derive(Default)]
 struct Order(BTreeMap<u32, u64>);
 

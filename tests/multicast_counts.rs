@@ -1,7 +1,7 @@
-//! What a multicast costs, as the device has counted it: soft0 counts work requests, rxe
-//! packets, of which each write here has one and one that acknowledges it.
+//! Cost of a multicast, as the device has counted it: soft0 counts work requests, rxe packets, of
+//! which each write here has one and one that acknowledges it.
 //!
-//! Not on wired: the last requests count once they are acknowledged, after their messages are delivered.
+//! Not on wired: the last requests count once acknowledged, after their messages are delivered.
 
 mod support;
 

@@ -45,9 +45,9 @@ struct RawMember {
     rank: Rank,
     device: Device,
     ends: Vec<Option<RawEnd>>,
-    /// Where it writes to each of them.
+    /// Places to which it writes at each of them.
     contacts: Vec<Contact>,
-    /// Where they write: it is not read.
+    /// Memory that they write to: it is not read.
     _memory: Vec<SharedRegion>,
     row: Row,
 }
@@ -348,7 +348,8 @@ fn a_member_that_withholds_messages_does_not_delay_the_end() {
         row.received[0] = 2;
         row.received[gone.index()] = 2;
     };
-    // With `agree` it lacks the message that the leader has sent; and it claims one that no member has.
+    // With `agree` it lacks the message that the leader has sent; and it claims one that no member
+    // has.
     let changes: [fn(&mut Row, Rank); 4] = [|_, _| {}, suspects, agree, claims];
     support::at_once(changes, |change| {
         let end = end_without(change);

@@ -72,7 +72,7 @@ impl Member {
         }
     }
 
-    /// What this member has set a key to; "-" for nothing.
+    /// Returns the value that this member has set a key to; "-" for none.
     fn get(&mut self, key: &str) -> String {
         self.say(&format!("get {key}"));
         let line = self.hear(&format!("{key} "));
@@ -100,8 +100,8 @@ impl Drop for Member {
     }
 }
 
-/// An address of this process alone, with ports of this group alone: each time that it meets anew it
-/// takes the next one. A port of 127.0.0.1 that is free now may be another's before it is bound.
+/// An address of this process alone, with ports of this group alone: each time that it meets anew
+/// it takes the next one. A port of 127.0.0.1 that is free now may be another's before it is bound.
 fn address() -> String {
     static GROUPS: AtomicU16 = AtomicU16::new(0);
     // Below the ports that the system gives out.
@@ -110,7 +110,7 @@ fn address() -> String {
     format!("{}:{port}", Ipv4Addr::new(127, a, b, c))
 }
 
-/// What each member is asked to set in one round.
+/// Keys that each member is asked to set in one round.
 const SETS: u64 = 300;
 
 /// Kills the member of rank `victim` in the middle of its own messages and the others', when
@@ -142,8 +142,8 @@ fn nothing_acknowledged_is_lost(victim: usize, moment: u64) {
         member.hear("met");
         member.say(&format!("set last{n} 1"));
     }
-    // A value is acknowledged when it is set at the member that was asked; the other one may learn later that it may
-    // set it, too.
+    // A value is acknowledged when it is set at the member that was asked; the other one may learn
+    // later that it may set it, too.
     for member in &mut members {
         for last in 0..2 {
             while member.get(&format!("last{last}")) == "-" {}

@@ -23,7 +23,7 @@ use support::{bounded, device};
 
 const NO_QUEUE_PAIR: Endpoint = Endpoint { qp_num: 0, psn: 0, recv_depth: 0, max_message: 0 };
 
-/// What a leader may ask for, and no member has: rings of 4 GiB, 16 members.
+/// Returns what a leader may ask for, and no member has: rings of 4 GiB, 16 members.
 fn most() -> Asked {
     Asked {
         members: 16,
@@ -62,7 +62,8 @@ fn lead(listener: &TcpListener, device: &Device, asked: Asked) -> (Reason, Strin
     }
 }
 
-/// What the member with `config` says to a leader that asks for `asked`, and what the leader hears.
+/// Returns the error of the member with `config` if a leader asks for `asked`, and what the leader
+/// hears.
 fn ask(asked: Asked, config: Config) -> (JoinError, Reason, String) {
     let (device, listener) = (device(), TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listener.local_addr().unwrap();
@@ -105,7 +106,7 @@ fn one_way<'a>(device: &Device, protocol: ProtocolId, application: &'a [u8]) -> 
     Parameters { protocol, initiator_to_acceptor, application, ..parameters(device, Options::NONE) }
 }
 
-/// Why the stream's other end refuses.
+/// Returns the text of the refusal from the stream's other end.
 fn refusal(stream: &mut TcpStream) -> String {
     let answer = read_frame(stream).expect("an answer");
     match decode(&answer).unwrap().frame {
@@ -114,7 +115,8 @@ fn refusal(stream: &mut TcpStream) -> String {
     }
 }
 
-/// What a receiver of Buffered Read says to a sender with a ring of 4 GiB, and what that hears.
+/// Returns the error of a receiver of Buffered Read for a sender with a ring of 4 GiB, and what the
+/// sender hears.
 fn read_from_the_largest(config: &buffered_read::Config) -> (ConnectError, String) {
     let (device, listener) =
         (device(), rdma_conn::Listener::<BufferedRead>::bind("127.0.0.1:0").unwrap());
@@ -128,7 +130,8 @@ fn read_from_the_largest(config: &buffered_read::Config) -> (ConnectError, Strin
     (said, refusal(&mut stream))
 }
 
-/// What a sender of Buffered Write says to a receiver with a ring of 4 GiB, and what that hears.
+/// Returns the error of a sender of Buffered Write for a receiver with a ring of 4 GiB, and what
+/// the receiver hears.
 fn write_to_the_largest(config: &buffered_write::Config) -> (ConnectError, String) {
     let (device, listener) = (device(), TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listener.local_addr().unwrap();

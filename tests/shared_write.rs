@@ -282,7 +282,7 @@ fn extents_of_senders_that_die_at_any_step_come_back() {
     });
 }
 
-/// What follows a goodbye would meet the words of the sender that has the link next.
+/// Writes that follow a goodbye would meet the words of the sender that has the link next.
 #[test]
 fn a_sender_that_closes_takes_no_ticket() {
     bounded(|| {
@@ -293,7 +293,8 @@ fn a_sender_that_closes_takes_no_ticket() {
     });
 }
 
-/// What the liar gets, after one honest message of it, while the honest peer goes on.
+/// Returns the close reason that the liar gets, after one honest message of it, while the honest
+/// peer goes on.
 fn verdict(lie: impl Fn(&mut RawSender, u64) + Send + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), inquisitive());

@@ -138,7 +138,7 @@ fn a_member_whose_group_stands_still_waits_no_longer_than_it_says() {
     });
 }
 
-/// Whether an end whose peer does not answer timed out.
+/// Reports whether the set-up with a peer that does not answer timed out.
 fn is_late<T>(made: Result<T, ConnectError>) -> bool {
     made.err().is_some_and(|e| e.is_timeout())
 }

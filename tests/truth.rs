@@ -1,5 +1,5 @@
-//! What a connection says of its own work is what the device has counted: the work
-//! requests of both ends, and what the receiver was not ready for.
+//! A connection's counts of its own work are those of the device: the work requests of both ends,
+//! and what the receiver was not ready for.
 //!
 //! soft0 counts every work request. rxe counts packets: a request here fits into one, and
 //! has one that acknowledges it, which comes long before anything is repeated. (Its count
@@ -35,7 +35,7 @@ fn executed(device: &Device, before: &Counters) -> Option<u64> {
     counted.work_requests.or(counted.sent_packets.map(|packets| packets / 2))
 }
 
-/// What was claimed is counted in the end, for a device may count after it completes;
+/// Checks that what was claimed is counted in the end, for a device may count after it completes;
 /// and no more than that.
 fn assert_executed(device: &Device, before: &Counters, claimed: u64, what: &str) {
     let deadline = Instant::now() + PATIENCE / 2;

@@ -181,7 +181,7 @@ fn a_place_is_taken_until_the_last_message_from_it_is_freed() {
     }
 }
 
-/// How a sender leaves that does not say goodbye as it should.
+/// Way in which a sender leaves that does not say goodbye as it should.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Exit {
     Dies,

@@ -34,7 +34,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// What is done for each of the protocols.
+/// Runs a part of the measurement for each of the protocols.
 fn each(device: &Device, part: impl Fn(&Device, Case)) {
     part(device, Case::of::<SendRecv>());
     part(device, Case::of::<BufferedRead>());
@@ -52,7 +52,8 @@ struct Case {
     trips: fn(&Device, Trips) -> f64,
 }
 
-/// Round trips, each after a silence in which both tasks have fallen asleep, or one after the other.
+/// Round trips, each after a silence in which both tasks have fallen asleep, or one after the
+/// other.
 #[derive(Clone, Copy)]
 struct Trips {
     number: u64,
@@ -60,7 +61,8 @@ struct Trips {
 }
 
 impl Trips {
-    /// When one begins, after its silence; nothing for those that warm up.
+    /// Sleeps for the silence, if there is one, and returns the time at which the trip begins;
+    /// returns `None` at once for trips that warm up.
     async fn begin(self, trip: u64) -> Option<Instant> {
         if trip < WARM_UP {
             return None;

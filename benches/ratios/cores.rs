@@ -1,4 +1,4 @@
-//! How far apart the two processors are on which two processes run.
+//! Distance between the two processors on which two processes run.
 //!
 //! In a virtual machine that changes while it runs: the host moves a virtual processor to
 //! another core, which may share a cache with the other one's, or be the same core, or lie
@@ -22,8 +22,8 @@ thread_local! {
     static REPEATED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What a round has measured while the processors were two cores that share a cache, before
-/// and after; another one is taken again, but not for ever.
+/// Wraps a round so that it is taken again until the processors are two cores that share a cache
+/// both before and after it; at most `AGAIN` times in all.
 pub(crate) fn as_neighbours<T>(mut round: impl FnMut() -> T) -> impl FnMut() -> T {
     let mut left = AGAIN;
     move || loop {

@@ -88,7 +88,8 @@ fn baseline_gigabytes_per_s() -> f64 {
     rate((MESSAGES - 1) * SIZE as u64, time) / 1e9
 }
 
-/// Whether this process was to be the other end of the baseline, and has been.
+/// Plays the other end of the baseline if this process was started for that, and reports whether it
+/// was.
 pub(crate) fn has_offered() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(OFFER) {

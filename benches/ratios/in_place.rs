@@ -1,5 +1,5 @@
-//! Buffered Write and Direct Write: messages that are read where they lie, against messages that are
-//! copied out of the ring, or of the buffer, first.
+//! Buffered Write and Direct Write: messages that are read where they lie, against messages that
+//! are copied out of the ring, or of the buffer, first.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::{Target, in_turn, line, rate};
 /// Bytes sent in one measurement.
 const BYTES: usize = 64 << 20;
 
-/// How a receiver reads a message.
+/// Part of a message that a receiver reads.
 #[derive(Clone, Copy)]
 enum Reads {
     FirstWord,

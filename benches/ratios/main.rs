@@ -2,9 +2,10 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
-//! parts run: `connection`, `device`, `processes`, `programs`, `one-core`, `in-place`, `wake`, `rings`
-//! (or one of `rings/small`, `rings/read`, `rings/write`), `prefetch` (`prefetch/near`, `prefetch/far`),
-//! `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `async` (`async/rate`, `async/wake`), `copy`, `copy-disk`. UCX's shared memory is the peer where
+//! parts run: `connection`, `device`, `processes`, `programs`, `one-core`, `in-place`, `wake`,
+//! `rings` (or one of `rings/small`, `rings/read`, `rings/write`), `prefetch` (`prefetch/near`,
+//! `prefetch/far`), `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `async`
+//! (`async/rate`, `async/wake`), `copy`, `copy-disk`. UCX's shared memory is the peer where
 //! `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
@@ -83,7 +84,7 @@ fn processor() -> String {
     format!("{name}, cores: {cores}")
 }
 
-/// Whether that is the part's name, or that of what it is a part of.
+/// Reports whether `asked` is the part's name, or the name of the whole that it belongs to.
 fn names(asked: &str, part: &str) -> bool {
     asked == part || part.split_once('/').is_some_and(|(whole, _)| asked == whole)
 }

@@ -47,8 +47,8 @@ pub(crate) fn build() -> PathBuf {
     build_of(&["--package", "rdma-conn-apps"]).join("rdma-conn")
 }
 
-/// What these arguments of `cargo build` say, built as it is shipped; cargo finds it done mostly.
-/// The folder that it is in.
+/// Builds what these arguments of `cargo build` select, in release mode; mostly cargo finds it
+/// built. Returns the folder of the result.
 pub(crate) fn build_of(what: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo).args(["build", "--quiet", "--release"]).args(what).status();

@@ -11,7 +11,7 @@ use super::processes::{TRIPS, both_ends, build, half_trip};
 use super::{ROUNDS, Target, hand_over, line, rate, typical, typical_round, ucx};
 
 const SMALL: u64 = 2_000_000;
-/// How long a connection sends.
+/// Seconds for which a connection sends.
 const SECONDS: &str = "0.3";
 /// Bytes that UCX and memcpy move in one measurement.
 const BYTES: usize = 2 << 30;
@@ -46,7 +46,8 @@ pub(crate) fn write() {
     bandwidth("buffered-write", "Buffered Write");
 }
 
-/// What a connection is compared with: its name, the target, and GB/s of a round.
+/// A comparison for a connection: its name, the target, and a function that returns the GB/s of a
+/// round.
 type Bound<'a> = (&'static str, Target, Box<dyn FnMut() -> f64 + 'a>);
 
 fn bandwidth(protocol: &str, name: &str) {

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-/// Whether it is there.
+/// Finds `ucx_perftest`; returns `None` if it cannot be started.
 pub(crate) fn find() -> Option<()> {
     let mut help = Command::new("ucx_perftest");
     help.arg("-h").stdout(Stdio::null()).stderr(Stdio::null());

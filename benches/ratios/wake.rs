@@ -1,5 +1,5 @@
-//! What it takes to wake a receiver in another process that is asleep: a message is sent
-//! when its thread has been seen to sleep, and it says when it was awake.
+//! Cost of waking a receiver that is asleep in another process: a message is sent when the
+//! receiver's thread has been seen to sleep, and the receiver reports when it was awake.
 
 use rdma_conn::Common;
 use std::io::{Read, Write};
@@ -15,7 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Target, in_turn, line, median};
 
-/// Where the other end listens, or that it is at the other end of a pipe.
+/// Environment variable with the address at which the other end listens, or `PIPE` if it is at the
+/// other end of a pipe.
 const ROLE: &str = "RATIOS_SLEEPER";
 const PIPE: &str = "pipe";
 /// Messages in a round.
@@ -41,7 +42,7 @@ pub(crate) fn run() {
     line(what, ours, theirs, "µs", Target::AtMost(1.5));
 }
 
-/// Whether this program was started to sleep: then it has done so.
+/// Plays the sleeper if this program was started as that, and reports whether it was.
 pub(crate) fn has_slept() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     if role == PIPE {
@@ -79,7 +80,7 @@ fn until_asleep(pid: u32) {
     }
 }
 
-/// How often the first thread of a process has gone to sleep.
+/// Returns how often the first thread of a process has gone to sleep.
 fn sleeps(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/status"));
     let status = status.expect("it lives");

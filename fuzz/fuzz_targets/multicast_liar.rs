@@ -120,7 +120,7 @@ fuzz_target!(|lies: Vec<Lie>| {
     assert!(has_ended || !has_failed, "{:?}", member.reason(Rank(2)));
 });
 
-/// What the members write, and what was copied of it.
+/// Memory that the members write, and what was copied from it.
 struct Memory {
     rows: [[u64; ROW_WORDS]; MEMBERS as usize],
     rings: [[u64; (CAPACITY / 8) as usize]; MEMBERS as usize],

@@ -15,8 +15,8 @@ use crate::time::timespec;
 /// A timeout of no time: a look.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Waits until one of the descriptors has input or the deadline has passed, and returns how many do; `None`
-/// is no deadline. The caller asks for input only.
+/// Waits until one of the descriptors has input or the deadline has passed, and returns how many
+/// do; `None` is no deadline. The caller asks for input only.
 ///
 /// # Errors
 /// The system's, `EINTR` among them.
@@ -99,8 +99,8 @@ pub fn start_timer(timer: impl AsFd, after: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Before a read of a descriptor that blocks: in a world, waits until it is readable. The host's read waits
-/// by itself.
+/// Before a read of a descriptor that blocks: in a world, waits until it is readable. The host's
+/// read waits by itself.
 #[inline]
 pub fn before_read(fd: impl AsFd) {
     #[cfg(feature = "world")]
@@ -131,7 +131,7 @@ pub fn before_read_within(fd: impl AsFd, time: Duration) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Whether reads of a descriptor wait.
+/// Reports whether reads of a descriptor wait.
 #[cfg(feature = "world")]
 fn blocks(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))

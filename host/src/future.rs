@@ -1,5 +1,5 @@
-//! Futures in a world, where no runtime can be: it would wait by itself. A thread polls one future, and sleeps until
-//! something that the future waits for is there.
+//! Futures in a world, where no runtime can be: it would wait by itself. A thread polls one future,
+//! and sleeps until something that the future waits for is there.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,7 +17,7 @@ thread_local! {
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread polls a future by [`block_on`].
+/// Reports whether the calling thread polls a future by [`block_on`].
 #[must_use]
 pub fn is_running() -> bool {
     IS_RUNNING.get()
@@ -33,7 +33,8 @@ impl Wake for Bell {
     }
 }
 
-/// Polls a future until it is ready, or the deadline has passed: `None`. A future that is given up is dropped.
+/// Polls a future until it is ready, or the deadline has passed: `None`. A future that is given up
+/// is dropped.
 ///
 /// # Errors
 /// The system's: no descriptor is left.
@@ -61,7 +62,8 @@ pub fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> io::Result<O
     }
 }
 
-/// Whether a descriptor has input. If not, the thread that polls the calling future goes on when it has.
+/// Returns `Ready` if a descriptor has input. If not, the thread that polls the calling future goes
+/// on when it has.
 ///
 /// # Errors
 /// The system's.

@@ -1,5 +1,5 @@
-//! Time, threads, locks and waits: the one way by which the crates of the workspace reach the clock and
-//! the scheduler of the host.
+//! Time, threads, locks and waits: the one way by which the crates of the workspace reach the clock
+//! and the scheduler of the host.
 //!
 //! | module | instead of |
 //! |---|---|
@@ -11,12 +11,13 @@
 //! | [`fd`] | `poll`, `epoll_wait`, timers, reads of descriptors that block |
 //! | [`future`] | in a world only: a runtime for futures |
 //!
-//! Without the feature `world`, each item is the host's own, inlined. With it, a thread that runs in a
-//! [`World`](world) goes by the world instead: its time is virtual, and one thread runs at a time, chosen by
-//! a seed wherever threads could meet. Threads outside of a world are not affected.
+//! Without the feature `world`, each item is the host's own, inlined. With it, a thread that runs
+//! in a [`World`](world) goes by the world instead: its time is virtual, and one thread runs at a
+//! time, chosen by a seed wherever threads could meet. Threads outside of a world are not affected.
 //!
-//! **Contract: code of these crates waits for nothing, and meets other threads nowhere, but through this
-//! crate.** What waits otherwise holds up its world, and what draws on chance otherwise does not repeat.
+//! **Contract: code of these crates waits for nothing, and meets other threads nowhere, but through
+//! this crate.** What waits otherwise holds up its world, and what draws on chance otherwise does
+//! not repeat.
 #![forbid(unsafe_code)]
 
 pub mod channel;
@@ -37,9 +38,9 @@ pub fn point() {
     world::here(|here| here.point("point"));
 }
 
-/// Says that the calling thread polls what lies at this address, a word or a queue: in a world where threads have a
-/// processor each, its next [`thread::yield_until`] lasts until one of the watched addresses [changes](notify_changed), or
-/// for 20 µs.
+/// Says that the calling thread polls what lies at this address, a word or a queue: in a world
+/// where threads have a processor each, its next [`thread::yield_until`] lasts until one of the
+/// watched addresses [changes](notify_changed), or for 20 µs.
 #[inline(always)]
 pub fn watch<T: ?Sized>(what: *const T) {
     #[cfg(feature = "world")]
@@ -48,7 +49,8 @@ pub fn watch<T: ?Sized>(what: *const T) {
     let _ = what;
 }
 
-/// Says that so many bytes from this address on have changed, or the queue there: the other side of [`watch`].
+/// Says that so many bytes from this address on have changed, or the queue there: the other side of
+/// [`watch`].
 #[inline(always)]
 pub fn notify_changed<T: ?Sized>(from: *const T, len: usize) {
     #[cfg(feature = "world")]
@@ -57,14 +59,16 @@ pub fn notify_changed<T: ?Sized>(from: *const T, len: usize) {
     let _ = (from, len);
 }
 
-/// Says that something has happened: a message has come. A world in which threads only poll lets time pass faster.
+/// Says that something has happened: a message has come. A world in which threads only poll lets
+/// time pass faster.
 #[inline]
 pub fn progress() {
     #[cfg(feature = "world")]
     world::here(world::Here::progress);
 }
 
-/// Tells a call that needs memory or a descriptor to fail: the nature of a world decides, and elsewhere none does.
+/// Tells a call that needs memory or a descriptor to fail: the nature of a world decides, and
+/// elsewhere none does.
 #[inline(always)]
 #[must_use]
 pub fn is_short() -> bool {
@@ -84,7 +88,7 @@ pub fn is_post_short() -> bool {
     false
 }
 
-/// Whether this thread runs in a world.
+/// Reports whether this thread runs in a world.
 #[inline]
 #[must_use]
 pub fn is_in_world() -> bool {

@@ -4,7 +4,7 @@ pub(crate) mod kinds;
 
 pub use kinds::Plant;
 
-/// Whether this fault is planted here: never outside of a world.
+/// Reports whether this fault is planted here; outside of a world, none is.
 #[inline(always)]
 #[must_use]
 pub fn is_planted(plant: Plant) -> bool {

@@ -59,9 +59,10 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// [`yield_now`] of a thread that polls, until `until` at the latest if it is given: in a world in which all threads
-/// poll, time passes until then. Where each thread has a processor, this one sleeps until an address changes that it
-/// [watches](crate::watch) since its last `yield_until`, and for 20 µs at most.
+/// [`yield_now`] of a thread that polls, until `until` at the latest if it is given: in a world in
+/// which all threads poll, time passes until then. Where each thread has a processor, this one
+/// sleeps until an address changes that it [watches](crate::watch) since its last `yield_until`,
+/// and for 20 µs at most.
 #[inline]
 pub fn yield_until(until: Option<std::time::Instant>) {
     #[cfg(feature = "world")]
@@ -84,9 +85,9 @@ pub fn busy_wait_until(until: std::time::Instant) {
     }
 }
 
-/// Has the calling thread, with the threads and processes that it starts, stay on the processor of this number, among
-/// those that it may run on. Threads of a world run one at a time: handing over to one on another processor takes up to
-/// ten times as long.
+/// Has the calling thread, with the threads and processes that it starts, stay on the processor of
+/// this number, among those that it may run on. Threads of a world run one at a time: handing over
+/// to one on another processor takes up to ten times as long.
 pub fn pin_to_cpu(number: usize) {
     let Ok(all) = sched_getaffinity(None) else { return };
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|at| all.is_set(*at)).collect();
@@ -113,8 +114,8 @@ pub fn spin_loop() {
     std::hint::spin_loop();
 }
 
-/// [`spin_loop`] so many times, without a poll in between: in a world once, since time that passes without one is of no
-/// use.
+/// [`spin_loop`] so many times, without a poll in between: in a world once, since time that passes
+/// without one is of no use.
 #[inline]
 pub fn pause(spins: u32) {
     let spins = if crate::is_in_world() { 1 } else { spins };
@@ -142,7 +143,7 @@ impl<T> JoinHandle<T> {
         self.handle.join()
     }
 
-    /// Whether the thread has ended.
+    /// Reports whether the thread has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         #[cfg(feature = "world")]

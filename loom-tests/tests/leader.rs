@@ -21,11 +21,12 @@ struct Kernel<const N: usize> {
 struct Ready<const N: usize> {
     /// Events of the channel, by queue.
     events: VecDeque<usize>,
-    /// Of each follower's seat.
+    /// Wake-ups, by the follower's seat.
     wake_ups: [bool; N],
 }
 
-/// What the threads share: the source, the leader and followers, and each queue's events so far.
+/// State that the threads share: the source, the leader and followers, and each queue's events so
+/// far.
 struct Shared<const N: usize> {
     kernel: Kernel<N>,
     waiting: Mutex<(Followers<[Seat; N]>, [u32; 2])>,

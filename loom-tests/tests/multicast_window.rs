@@ -30,7 +30,8 @@ impl Sending {
         Arc::new(Self { ring, window: SendWindow::new(1), tail: AtomicU64::new(0) })
     }
 
-    /// Whether there was room in the window. Room in the window implies room in the ring.
+    /// Sends if there is room in the window, and reports whether there was. Room in the window
+    /// implies room in the ring.
     fn send(&self) -> bool {
         if !self.window.try_take(1) {
             return false;

@@ -42,14 +42,14 @@ impl Receiving {
         self.ring.on_landed(2 * RECORD, 2 * RECORD);
     }
 
-    /// What was freed is written again.
+    /// Overwrites the records that were freed.
     fn overwrite(&self) {
         for at in 0..self.ring.head() / RECORD {
             self.memory[at as usize].set(7);
         }
     }
 
-    /// What the next record holds, which is then freed.
+    /// Takes the next record, frees it, and returns its contents.
     fn take(&self) -> Option<u64> {
         let at = |offset: u64| (offset / RECORD) as usize;
         match self.ring.take(|offset| self.headers[at(offset)]).expect("records") {
@@ -105,10 +105,10 @@ fn a_record_is_taken_after_it_has_landed_and_overwritten_after_it_was_freed() {
 /// A thread that finds nothing to claim lets the next one land, if no other is doing so.
 struct Combining {
     ring: Receivers<Vec<RecordSlot>>,
-    /// What lands, which is read while others may let something land there.
+    /// Memory in which records land, read while others may let something land there.
     headers: [AtomicU64; 2],
     payloads: [Cell<u64>; 2],
-    /// How many have landed.
+    /// Number of records that have landed.
     device: Mutex<u64>,
     sent: [u64; 3],
 }

@@ -25,7 +25,7 @@ fn slots(count: usize) -> Vec<RecordSlot> {
 struct Sending {
     ring: Senders<Vec<RecordSlot>>,
     memory: [Cell<u64>; 2],
-    /// What the receiver sees.
+    /// The tail that the receiver sees.
     tail: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ impl Sending {
         &self.memory[(offset / RECORD) as usize]
     }
 
-    /// Whether there was room.
+    /// Sends a record if there is room, and reports whether there was.
     fn send(&self, what: u64) -> bool {
         let Ok(grant) = self.ring.reserve(8) else { return false };
         self.cell(grant.payload().offset).set(what);

@@ -1,4 +1,4 @@
-//! What a packet costs: nanoseconds to write, parse, seal and check, by bytes of payload.
+//! Cost of a packet: nanoseconds to write, parse, seal and check, by bytes of payload.
 //!
 //! ```text
 //! cargo bench -p roce-core                  with the instructions that it is compiled for

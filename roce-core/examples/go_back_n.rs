@@ -1,19 +1,20 @@
-//! What go-back-N makes of a network that loses packets: both machines of a connection, in a time of
-//! their own, over a line that sends a packet in so many nanoseconds and has so long a round trip.
+//! Throughput of go-back-N over a network that loses packets: both state machines of a connection
+//! run in simulated time, over a line with a given time per packet and a given round trip.
 //!
 //! ```sh
 //! cargo run --release -p roce-core --features oracle --example go_back_n -- 1100 40000
 //! ```
 //!
 //! prints the rate of messages of 64 KiB at a path MTU of 4096 bytes, for some losses. It is what a
-//! device that drives these machines can have at most. A third number is the time in which the sender
-//! makes a packet, if it is faster than the line (or the receiver): packets then wait in a queue.
+//! device that drives these machines can have at most. A third number is the time in which the
+//! sender makes a packet, if it is faster than the line (or the receiver): packets then wait in a
+//! queue.
 
 use roce_core::oracle::line::{Line, MESSAGE, Simulation};
 
-/// What is simulated of each loss.
+/// Simulated time for each loss rate.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Packets of a million.
+/// Packets lost of a million.
 const LOSSES_PPM: [u32; 5] = [0, 1_000, 10_000, 20_000, 50_000];
 
 fn main() {

@@ -1,15 +1,16 @@
-//! Congestion notification: how a network that marks packets makes a sender slower before it loses any.
+//! Congestion notification: how a network that marks packets makes a sender slower before it loses
+//! any.
 //!
 //! ```text
 //!   sender  ── ECT ──>  switch whose queue is long  ── CE ──>  receiver
 //!   sender  <─────────────────── CNP ────────────────────────  receiver
 //! ```
 //!
-//! A sender that reacts says so in the ECN bits of the IP header ([`with_ect`]), where a switch sets
-//! [`CE`] instead of dropping. The receiver, the *notification point*, answers with a congestion
-//! notification packet (CNP, annex A17 of the specification), and the sender, the *reaction point*, makes its
-//! window smaller: [`Requester::on_response`](crate::requester::Requester::on_response) takes the
-//! packet.
+//! A sender that reacts says so in the ECN bits of the IP header ([`with_ect`]), where a switch
+//! sets [`CE`] instead of dropping. The receiver, the *notification point*, answers with a
+//! congestion notification packet (CNP, annex A17 of the specification), and the sender, the
+//! *reaction point*, makes its window smaller:
+//! [`Requester::on_response`](crate::requester::Requester::on_response) takes the packet.
 
 use crate::headers::{Bth, Headers};
 use crate::opcode::Opcode;
@@ -25,13 +26,13 @@ pub const ECT_0: u8 = 0b10;
 /// A queue pair sends at most one CNP in this time: the N of the DCQCN paper.
 pub const CNP_INTERVAL_NS: u64 = 50_000;
 
-/// Whether a switch has marked a packet of this traffic class.
+/// Reports whether a switch has marked a packet of this traffic class.
 #[inline]
 pub const fn is_ce(class: u8) -> bool {
     class & ECN == CE
 }
 
-/// Whether a switch may mark a packet of this traffic class: ECT(0) or ECT(1).
+/// Reports whether a switch may mark a packet of this traffic class: ECT(0) or ECT(1).
 pub const fn is_ect(class: u8) -> bool {
     matches!(class & ECN, 1 | ECT_0)
 }
@@ -90,7 +91,8 @@ mod tests {
     use crate::headers::DEFAULT_PKEY;
     use crate::{codec, lengths};
 
-    /// The bytes of a CNP as the annex has them: 12 of the base transport header, 16 reserved, the ICRC.
+    /// The bytes of a CNP as the annex has them: 12 of the base transport header, 16 reserved, the
+    /// ICRC.
     #[test]
     fn a_cnp_is_what_the_annex_says() {
         let mut bytes = [0xff; lengths::MAX_HEADERS];

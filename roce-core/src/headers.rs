@@ -10,13 +10,13 @@ use crate::psn::Psn;
 pub const TVER: u8 = 0;
 /// The P_Key of full members of the default partition.
 pub const DEFAULT_PKEY: u16 = 0xffff;
-/// What an AETH carries where the responder says nothing about credits.
+/// Credit code of an AETH in which the responder says nothing about credits.
 pub const NO_CREDITS: u8 = 0x1f;
 
 /// Base transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is, and which headers follow.
+    /// Operation of the packet, which determines the headers that follow.
     pub opcode: Opcode,
     /// The receiver's completion is a solicited event.
     pub solicited: bool,
@@ -71,7 +71,7 @@ pub struct Deth {
 /// RDMA extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
-    /// Where the memory begins, as the peer named it.
+    /// Virtual address at which the memory begins, as the peer named it.
     pub va: u64,
     /// The key of its region.
     pub rkey: u32,
@@ -82,17 +82,17 @@ pub struct Reth {
 /// Atomic extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// Where the eight bytes are.
+    /// Virtual address of the eight bytes.
     pub va: u64,
     /// The key of their region.
     pub rkey: u32,
-    /// What a compare and swap stores, or a fetch and add adds.
+    /// Value that a compare and swap stores, or that a fetch and add adds.
     pub swap_add: u64,
-    /// What a compare and swap compares with.
+    /// Value that a compare and swap compares with the memory.
     pub compare: u64,
 }
 
-/// What a responder says of the requests up to a packet sequence number.
+/// Answer of a responder to the requests up to a packet sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
     /// They are done.
@@ -109,7 +109,7 @@ pub enum Syndrome {
     Nak(NakCode),
 }
 
-/// Why a request failed.
+/// Reason for which a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
@@ -121,7 +121,7 @@ pub enum NakCode {
     RemoteAccessError = 2,
     /// The responder could not complete it.
     RemoteOperationalError = 3,
-    /// Of reliable datagrams, which are not spoken here.
+    /// An error of reliable datagrams, which are not supported here.
     InvalidRdRequest = 4,
 }
 
@@ -160,7 +160,7 @@ impl Syndrome {
     }
 }
 
-/// How long a requester waits before it repeats a request that met no posted receive: the 5-bit
+/// Time that a requester waits before it repeats a request that met no posted receive: the 5-bit
 /// code of `min_rnr_timer`.
 ///
 /// ```
@@ -204,16 +204,16 @@ impl RnrTimer {
 /// Acknowledge extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// How it went.
+    /// Result of the requests: ACK, RNR NAK or NAK.
     pub syndrome: Syndrome,
-    /// How many messages the responder has completed, 24 bits that wrap.
+    /// Messages that the responder has completed, 24 bits that wrap.
     pub msn: u32,
 }
 
 /// Atomic acknowledge extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// What the memory held before the atomic.
+    /// Value of the memory before the atomic.
     pub original: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How many bytes the parts of a packet have.
+//! Lengths of the parts of a packet, in bytes.
 
 /// Base transport header.
 pub const BTH: usize = 12;

@@ -18,8 +18,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Whether a packet with this opcode may be the next one of the message, or begins one where
-    /// there is none.
+    /// Reports whether a packet with this opcode may be the next one of the message, or begins one
+    /// where there is none.
     pub(crate) fn continues_with(&self, opcode: Opcode) -> bool {
         let is_continued = !opcode.starts_message();
         match self {
@@ -30,7 +30,7 @@ impl Message {
     }
 }
 
-/// Whether the opcode permits a payload of so many bytes, with this path MTU.
+/// Reports whether the opcode permits a payload of `length` bytes with this path MTU.
 pub(crate) fn permits(opcode: Opcode, length: usize, mtu: u32) -> bool {
     let mtu = mtu as usize;
     match opcode.payload_rule() {
@@ -42,8 +42,8 @@ pub(crate) fn permits(opcode: Opcode, length: usize, mtu: u32) -> bool {
     }
 }
 
-/// Whether a packet of so many bytes may be the next one of a WRITE of which `left` bytes are
-/// missing.
+/// Reports whether a packet of `length` bytes may be the next one of a WRITE of which `left` bytes
+/// are missing.
 pub(crate) const fn fits_write(left: u32, length: u32, is_end: bool) -> bool {
     if is_end { length == left } else { length < left }
 }

@@ -15,7 +15,7 @@ pub enum Transport {
     Ud,
 }
 
-/// What the length of a packet's payload, without padding, may be.
+/// Permitted lengths of a packet's payload, without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadRule {
     /// There is none.
@@ -30,7 +30,7 @@ pub enum PayloadRule {
     AtomicWrite,
 }
 
-/// What an opcode says about its packet.
+/// Properties of an opcode's packet, one bit each.
 const FIRST: u32 = 1 << 0;
 const MIDDLE: u32 = 1 << 1;
 const LAST: u32 = 1 << 2;
@@ -196,7 +196,7 @@ impl Opcode {
         usize::from(HEADER_LEN[usize::from(self.to_u8())])
     }
 
-    /// What the length of its payload may be.
+    /// Returns the rule for the length of the payload.
     #[inline]
     pub fn payload_rule(self) -> PayloadRule {
         match () {
@@ -260,7 +260,7 @@ const fn header_len(flags: u32) -> u8 {
     len as u8
 }
 
-/// Where a packet is in its message.
+/// Position of a packet in its message.
 impl Opcode {
     /// The first of several.
     #[inline]
@@ -299,7 +299,7 @@ impl Opcode {
     }
 }
 
-/// What a packet is for.
+/// Purpose of a packet.
 impl Opcode {
     /// A request, as the responder gets it.
     #[inline]
@@ -356,7 +356,7 @@ impl Opcode {
     }
 }
 
-/// Which headers follow the base transport header.
+/// Headers that follow the base transport header.
 impl Opcode {
     /// An address, a key and a length of remote memory.
     #[inline]

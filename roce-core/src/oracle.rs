@@ -1,11 +1,11 @@
 //! The operations on a connection, its two ends over a bad network, and what must hold.
 //!
 //! A requester sends to a responder whose memory is 4 KiB. Packets wait on the network
-//! until an operation delivers one, in any order, twice, or not at all. Marked packets are answered with
-//! congestion notifications, which the model does not notice. A model executes each
-//! request when it is posted: receives have to come as in the model, atomics to find what they find
-//! there, memory to end as it does there, and a READ to give, of each byte, a value that it had
-//! between the READ and the next request that is fenced.
+//! until an operation delivers one, in any order, twice, or not at all. Marked packets are answered
+//! with congestion notifications, which the model does not notice. A model executes each request
+//! when it is posted: receives have to come as in the model, atomics to find what they find there,
+//! memory to end as it does there, and a READ to give, of each byte, a value that it had between
+//! the READ and the next request that is fenced.
 
 mod connection;
 mod forged;
@@ -30,11 +30,11 @@ pub const MAX_LENGTH: u32 = 2048;
 /// A request to be posted. All numbers are taken modulo what is possible.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Draft {
-    /// Which of the nine operations.
+    /// One of the nine operations.
     pub kind: u8,
     /// Its length.
     pub length: u16,
-    /// Where in the memory.
+    /// Offset in the memory.
     pub offset: u16,
     /// Its completion is awaited.
     pub is_signaled: bool,
@@ -53,7 +53,7 @@ pub enum Way {
     ToRequester,
 }
 
-/// What can happen to a connection.
+/// Event that can happen to a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// The program posts a request, if there is room.

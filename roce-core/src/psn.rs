@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// How many numbers there are.
+/// Number of packet sequence numbers.
 const COUNT: u32 = 1 << 24;
 
 /// A packet sequence number: 24 bits that wrap.
@@ -47,8 +47,8 @@ impl Psn {
         Self::new(self.0.wrapping_sub(packets))
     }
 
-    /// How many packets this one is after `other`, from -2^23 to 2^23 - 1: negative if it is
-    /// before it.
+    /// Returns the distance in packets from `other` to this number, from -2^23 to 2^23 - 1:
+    /// negative if this one is before `other`.
     #[inline]
     pub const fn since(self, other: Self) -> i32 {
         // The upper 24 bits of the difference carry its sign.

@@ -1,4 +1,4 @@
-//! What a program asks of its send queue, and how it is cut into packets.
+//! Requests that a program posts to its send queue, and their division into packets.
 
 use crate::headers::{AtomicEth, Headers, Ieth, ImmDt, Reth};
 use crate::lengths::padding_of;
@@ -7,8 +7,8 @@ use crate::opcode::Opcode;
 /// The most bytes of a message: the specification's bound for reliable and unreliable connections.
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Where a request is in its send queue: requests are counted from 0 in the order of their posts,
-/// and the count does not wrap. Of a queue of n entries, this is entry `index % n`.
+/// Position of a request in its send queue: requests are counted from 0 in the order of their
+/// posts, and the count does not wrap. Of a queue of n entries, this is entry `index % n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WqeIndex(pub u64);
 
@@ -29,14 +29,14 @@ pub enum Kind {
     Read,
     /// Compare and swap of eight bytes of the peer's memory.
     CmpSwap {
-        /// What has to be there.
+        /// Value that the memory has to hold.
         compare: u64,
-        /// What is stored then.
+        /// Value that is stored then.
         swap: u64,
     },
     /// Fetch and add of eight bytes of the peer's memory.
     FetchAdd {
-        /// What is added.
+        /// Value that is added.
         add: u64,
     },
     /// Eight bytes, which are stored in the peer's memory at once.
@@ -50,8 +50,8 @@ impl Kind {
         matches!(self, Self::CmpSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// It is answered by a response of its own, and not by an acknowledgement that may cover several
-    /// requests.
+    /// It is answered by a response of its own, and not by an acknowledgement that may cover
+    /// several requests.
     #[inline]
     pub const fn has_response(self) -> bool {
         matches!(self, Self::Read | Self::AtomicWrite) || self.is_atomic()
@@ -76,11 +76,12 @@ pub struct Request {
     pub kind: Kind,
     /// Bytes to send, write or read. Of an atomic, it is not used; of an ATOMIC WRITE, it is 8.
     pub length: u32,
-    /// Where the peer's memory begins; not used by SENDs.
+    /// Address at which the peer's memory begins; not used by SENDs.
     pub remote_addr: u64,
     /// The key of the peer's memory; not used by SENDs.
     pub rkey: u32,
-    /// Its completion is awaited. The completions of others are only known with those of later ones.
+    /// Its completion is awaited. The completions of others are only known with those of later
+    /// ones.
     pub is_signaled: bool,
     /// The peer's completion is a solicited event.
     pub is_solicited: bool,
@@ -95,7 +96,7 @@ impl Request {
         Self { kind, length, remote_addr, rkey, is_signaled, is_solicited, is_fenced }
     }
 
-    /// How many packet sequence numbers it takes.
+    /// Returns the number of packet sequence numbers that it takes.
     #[inline]
     pub const fn packets(&self, mtu: u32) -> u32 {
         if self.kind.is_atomic() { 1 } else { packets(self.length, mtu) }
@@ -109,19 +110,19 @@ pub struct Outgoing {
     pub headers: Headers,
     /// The request that it is of.
     pub index: WqeIndex,
-    /// Where its payload begins in the bytes of that request.
+    /// Offset of its payload in the bytes of that request.
     pub offset: u32,
     /// Bytes of its payload, without padding.
     pub length: u32,
 }
 
-/// How many packets carry so many bytes: one, if there are none.
+/// Returns the number of packets that carry `length` bytes: one, if `length` is 0.
 #[inline]
 pub const fn packets(length: u32, mtu: u32) -> u32 {
     if length == 0 { 1 } else { length.div_ceil(mtu) }
 }
 
-/// Which packet of its message a packet is.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     First,
@@ -206,7 +207,7 @@ pub(crate) fn extend(
     }
 }
 
-/// What only the last packet of a message has.
+/// Sets the headers and fields that only the last packet of a message has.
 fn end(headers: &mut Headers, request: &Request) {
     match request.kind {
         Kind::SendImm(imm) | Kind::WriteImm(imm) => headers.imm = Some(ImmDt(imm)),

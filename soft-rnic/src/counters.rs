@@ -2,8 +2,8 @@
 
 use core::ops::AddAssign;
 
-/// What a device has done so far. Counted per queue pair, under the lock that an
-/// execution holds anyway, and added up on request.
+/// Counts of a device's work so far. They are kept per queue pair, under the lock that an execution
+/// holds anyway, and added up on request.
 ///
 /// ```
 /// let before = soft_rnic::counters();
@@ -20,7 +20,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Times a responder had no receive buffer ready (injected ones included).
     pub rnr_naks: u64,
-    /// Requests sent again after a time without response, or, on the network, because something was lost.
+    /// Requests sent again after a time without response, or, on the network, because something was
+    /// lost.
     pub retries: u64,
     /// Messages of unreliable transports that no queue pair received: no receive
     /// request was posted or it was too short, the key was wrong, the destination did
@@ -31,9 +32,9 @@ pub struct Counters {
     /// Messages of unreliable transports that other processes have sent to this one, and
     /// that no queue pair here received.
     pub missed: u64,
-    /// Messages to multicast groups that another process did not get because the ring to it was full,
-    /// and it had not drained it for a while; one for each such process, whether others got the
-    /// message or not.
+    /// Messages to multicast groups that another process did not get because the ring to it was
+    /// full, and it had not drained it for a while; one for each such process, whether others got
+    /// the message or not.
     pub overflowed: u64,
     /// Those of `dropped` that were lost on purpose.
     pub lost: u64,
@@ -78,8 +79,8 @@ pub struct PacketCounters {
     pub malformed: u64,
     /// The socket had no room for them.
     pub overflowed: u64,
-    /// Packets for queue pairs that came marked: they had met congestion. (This name, and those of the next
-    /// three, are mlx5's.)
+    /// Packets for queue pairs that came marked: they had met congestion. (This name, and those of
+    /// the next three, are mlx5's.)
     pub np_ecn_marked_packets: u64,
     /// Congestion notifications that were sent, at most one for each queue pair in 50 µs.
     pub np_cnp_sent: u64,

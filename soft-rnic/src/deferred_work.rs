@@ -32,8 +32,8 @@ pub(crate) enum WorkItem {
 }
 
 impl WorkItem {
-    /// What may take long is done after all else, and what may take as long as another process likes
-    /// is the last.
+    /// Returns the item's place in the order: what may take long is done after all else, and what
+    /// may take as long as another process likes is the last.
     fn rank(&self) -> u32 {
         match self {
             WorkItem::Flush(_) | WorkItem::KillUsers(_) => 0,

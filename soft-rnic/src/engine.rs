@@ -1,4 +1,4 @@
-//! How work requests are executed: the requester, and the responder at the other end.
+//! Execution of work requests: the requester, and the responder at the other end.
 
 pub(crate) mod admit;
 pub(crate) mod datagram;

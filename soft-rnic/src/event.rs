@@ -23,7 +23,7 @@ use crate::errno;
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     fd: OwnedFd,
-    /// What callers see instead, where something else has to wake them, too: a set of
+    /// Descriptor that callers see instead, where something else has to wake them, too: a set of
     /// both. The eventfd itself then never blocks.
     shown: Option<Arc<OwnedFd>>,
     queue: Mutex<VecDeque<T>>,
@@ -77,7 +77,8 @@ impl<T> EventQueue<T> {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    /// [`push`](Self::push) of one of those events of which at most so many wait: the oldest of them makes room.
+    /// [`push`](Self::push) of one of those events of which at most so many wait: the oldest of
+    /// them makes room.
     pub(crate) fn push_latest(&self, event: T, most: usize, is_one: impl Fn(&T) -> bool) {
         let mut queue = self.queue.lock();
         let waiting = queue.iter().filter(|event| is_one(event)).count();
@@ -153,18 +154,18 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Whether the caller set the descriptor to `O_NONBLOCK`.
+    /// Reports whether the caller set the descriptor to `O_NONBLOCK`.
     pub(crate) fn is_nonblocking(&self) -> bool {
         rustix::fs::fcntl_getfl(self.shown.as_deref().unwrap_or(&self.fd))
             .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
-    /// Whether no event waits.
+    /// Reports whether no event waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.lock().is_empty()
     }
 
-    /// How many events wait.
+    /// Returns the number of events that wait.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().len()
     }
@@ -200,7 +201,7 @@ impl Acks {
         self.all_acked.notify_all();
     }
 
-    /// How many were handed out and not acknowledged.
+    /// Returns the number of events that were handed out and not acknowledged.
     pub(crate) fn outstanding(&self) -> u32 {
         let counts = self.counts.lock();
         counts.0.wrapping_sub(counts.1)
@@ -273,8 +274,8 @@ mod tests {
         }
     }
 
-    /// Threads that take, append and withdraw, in an order that a seed decides: each event that stays
-    /// wakes one that takes it, and in the end the descriptor has no input.
+    /// Threads that take, append and withdraw, in an order that a seed decides: each event that
+    /// stays wakes one that takes it, and in the end the descriptor has no input.
     #[cfg(feature = "simulation")]
     #[test]
     fn a_token_goes_with_its_event_in_any_order() {

@@ -1,6 +1,6 @@
-//! Where the peer of a queue pair is, as it was found when the queue pair became ready to
-//! receive: in this process ([`loopback`]), or in another one ([`process`]). The requester
-//! reaches either by a [`link`], which it takes once for a list of requests.
+//! Place of a queue pair's peer, as it was found when the queue pair became ready to receive: in
+//! this process ([`loopback`]), or in another one ([`process`]). The requester reaches either by a
+//! [`link`], which it takes once for a list of requests.
 
 pub(crate) mod link;
 pub(crate) mod loopback;

@@ -1,4 +1,4 @@
-//! What the device says of itself, all of it enforced.
+//! Limits and capabilities that the device reports, all of them enforced.
 //!
 //! The numbers are of the order that cards report (ConnectX, and the kernel's
 //! rxe), so that a program which fits one fits the other. Queue depths and

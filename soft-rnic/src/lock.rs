@@ -23,7 +23,7 @@ const YIELDS: u32 = 64;
 const ASLEEP: u32 = SPINS + YIELDS;
 /// Times that a holder which gives way looks whether the waiter has come: some sleeps of it.
 const GIVE_WAY: u32 = ASLEEP + 10;
-/// What a waiter sleeps, and looks again.
+/// Time that a waiter sleeps before it looks again.
 const SLEEP: Duration = Duration::from_micros(20);
 
 /// A mutual-exclusion lock that spins, then yields, then sleeps.
@@ -131,8 +131,8 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<'a, T> Guard<'a, T> {
-    /// Lets a thread have the lock that waits for it, if there is one, and takes it again: one that only
-    /// releases it takes it before a waiter has looked.
+    /// Lets a thread have the lock that waits for it, if there is one, and takes it again: one that
+    /// only releases it takes it before a waiter has looked.
     pub(crate) fn give_way(self) -> Guard<'a, T> {
         let lock = self.lock;
         // Relaxed: a hint.

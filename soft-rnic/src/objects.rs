@@ -1,5 +1,5 @@
-//! What a program makes on a device, and the device itself: protection domains, memory regions,
-//! completion queues, queue pairs, shared receive queues and address handles.
+//! Objects that a program makes on a device, and the device itself: protection domains, memory
+//! regions, completion queues, queue pairs, shared receive queues and address handles.
 
 pub(crate) mod address;
 pub(crate) mod advise_mr;

@@ -1,13 +1,13 @@
-//! Packets that try a path, for `rdma-conn doctor`: each is a datagram of RoCE v2 for a queue pair that no
-//! device gives out, so that any program on the port there drops it, and all that is between the ends treats it
-//! as packets of connections.
+//! Packets that try a path, for `rdma-conn doctor`: each is a datagram of RoCE v2 for a queue pair
+//! that no device gives out, so that any program on the port there drops it, and all that is
+//! between the ends treats it as packets of connections.
 //!
 //! ```text
 //!   BTH, DETH | magic | kind | intact | port | sequence | address | four words | zeroes | ICRC
 //! ```
 //!
-//! An echo is answered by a reply of the same length, which says where the echo came from, and whether
-//! its ICRC fitted: that is how address translation shows.
+//! An echo is answered by a reply of the same length, which says where the echo came from, and
+//! whether its ICRC fitted: that is how address translation shows.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -37,7 +37,7 @@ pub const fn longest(path_mtu: usize) -> usize {
     path_mtu + MAX_HEADERS + ICRC
 }
 
-/// What a probe is.
+/// Kind of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeKind {
     /// To be answered.
@@ -53,21 +53,21 @@ pub enum ProbeKind {
 /// A probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// What it is.
+    /// Kind of the probe.
     pub kind: ProbeKind,
     /// Its number.
     pub sequence: u32,
-    /// Of a reply, where the echo came from; of others, the sender's own address.
+    /// In a reply, the address that the echo came from; in others, the sender's own address.
     pub addr: SocketAddr,
-    /// Of a reply, whether the ICRC of the echo fitted.
+    /// In a reply, true if the ICRC of the echo fitted.
     pub is_intact: bool,
     /// Numbers of queue pairs.
     pub words: [u32; 4],
 }
 
 impl Probe {
-    /// Puts it into an outbox as a packet of so many bytes from `from`, at least [`SHORTEST`]; whether
-    /// there was room, and it has a length that packets have.
+    /// Puts it into an outbox as a packet of so many bytes from `from`, at least [`SHORTEST`];
+    /// whether there was room, and it has a length that packets have.
     pub fn push(&self, outbox: &mut Outbox, from: SocketAddr, to: SocketAddr, len: usize) -> bool {
         let Some(flow) = Flow::new(from, to) else { return false };
         let Some((headers, fields)) = self.encode(len) else { return false };
@@ -105,8 +105,8 @@ impl Probe {
         Some((bytes, fields))
     }
 
-    /// The probe in a datagram, if it is one, and whether its ICRC fits: one that was translated is read all
-    /// the same.
+    /// The probe in a datagram, if it is one, and whether its ICRC fits: one that was translated is
+    /// read all the same.
     #[must_use]
     pub fn read(datagram: &Datagram<'_>, local: SocketAddr) -> Option<(Probe, bool)> {
         let packet = datagram.bytes;

@@ -1,5 +1,5 @@
-//! When a device does what is posted: inside the post, in steps drawn from a seed, or when a
-//! network would have carried it; and deadlines.
+//! Times at which a device does what is posted: inside the post, in steps drawn from a seed, or
+//! when a network would have carried it; and deadlines.
 
 pub(crate) mod deadlines;
 pub(crate) mod distance;

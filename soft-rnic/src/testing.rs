@@ -1,4 +1,4 @@
-//! What unit tests set up.
+//! Objects that unit tests set up.
 
 use core::ptr::null_mut;
 use std::sync::Arc;

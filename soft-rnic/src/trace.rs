@@ -13,10 +13,10 @@
 //! completed and polled.
 //!
 //! 1. `tracer` finds out whether there is a trace, and `file` makes it and has blocks for objects;
-//! 2. the device tells `queue` and `completions`, which have those, of each event, if the process is traced:
-//!    posts are other functions then, and completion queues are looked at as those with times are,
-//!    so that a process without a trace pays a branch for a message that is delivered, and none in a
-//!    post, a fast path or a poll;
+//! 2. the device tells `queue` and `completions`, which have those, of each event, if the process
+//!    is traced: posts are other functions then, and completion queues are looked at as those with
+//!    times are, so that a process without a trace pays a branch for a message that is delivered,
+//!    and none in a post, a fast path or a poll;
 //! 3. [`load`] reads a file, and trusts none of its bytes.
 //!
 //! All is in words of 64 bits, in the processor's order. A request and a record of the log have
@@ -37,9 +37,9 @@ pub use reader::{
     Waiting, load, read,
 };
 
-/// When a process started, in the kernel's clock ticks since the machine did (field 22 of
-/// `/proc/PID/stat`); none if there is no such process. With the number it names a process for
-/// good: numbers are used again, and a program may change its name.
+/// Returns the time at which a process started, in the kernel's clock ticks since the machine did
+/// (field 22 of `/proc/PID/stat`); `None` if there is no such process. With the number it names a
+/// process for good: numbers are used again, and a program may change its name.
 #[must_use]
 pub fn started(process: u32) -> Option<u64> {
     let text = std::fs::read(format!("/proc/{process}/stat")).ok()?;

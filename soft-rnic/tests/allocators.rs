@@ -14,7 +14,7 @@ use host::sync::SetOnDrop;
 use libc::{EBUSY, EINVAL, ENOMEM};
 use verbs_sys::*;
 
-/// What an allocator does.
+/// Memory that an allocator gives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Gives {
     Memory,
@@ -107,7 +107,8 @@ unsafe extern "C" fn alloc(
 }
 
 unsafe extern "C" fn free(pd: *mut ibv_pd, context: *mut c_void, at: *mut c_void, resource: u64) {
-    // SAFETY: as above. (It stays, with nonsense in it, which a later reader finds.)
+    // SAFETY: `context` is the test's `Heap`, and `at` memory of `alloc`, which has 8 bytes. (It
+    // stays, with nonsense in it, which a later reader finds.)
     unsafe {
         let heap = &*context.cast::<Heap>();
         let mut calls = heap.calls.lock().unwrap();
@@ -294,10 +295,10 @@ fn a_queue_that_is_resized_gives_back_what_it_had_before() {
         assert_eq!(back, last.map(|last| (last, None)).into_iter().collect::<Vec<_>>());
         last = Some(at);
     }
-    // SAFETY: as above; there is no memory for such a queue.
+    // SAFETY: `cq` is alive; there is no memory for such a queue.
     unsafe { assert_eq!((net.v.resize_cq)(cq, 0), EINVAL) };
     *heap.gives.lock().unwrap() = Gives::Nothing;
-    // SAFETY: as above.
+    // SAFETY: `cq` is alive.
     unsafe { assert_eq!((net.v.resize_cq)(cq, 64), ENOMEM) };
     assert_eq!(heap.take_calls(), []);
     net.destroy_cq(cq);
@@ -312,7 +313,7 @@ const RESIZES: u64 = 10_000;
 /// More threads than processors, so that some stop wherever they are in a poll.
 const POLLERS: usize = 4;
 
-/// What a poll looks at is there: where it is not, this test ends by a signal.
+/// Memory that a poll looks at is there: where it is not, this test ends by a signal.
 #[test]
 fn polls_look_into_nothing_that_a_resize_has_given_back() {
     if is_left_out() {

@@ -14,7 +14,7 @@ use verbs_sys::*;
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
 const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
-/// How often a word is written while another thread reads it.
+/// Times that a word is written while another thread reads it.
 const ROUNDS: u32 = 2_000;
 
 /// The status of a request.
@@ -100,7 +100,7 @@ fn a_word_is_written_by_either_interface() {
     let done = p.net.poll(p.cq[0], 1)[0];
     assert_eq!((done.status, done.opcode, done.id), ("SUCCESS", "ATOMIC_WRITE", 9));
     assert_eq!(p.buf[1][8..16], *b"by value");
-    // SAFETY: as above.
+    // SAFETY: `ex` is alive, and was created with the interface.
     unsafe {
         (*ex).wr_start.unwrap()(ex);
         (*ex).wr_atomic_write.unwrap()(ex, p.key(1), p.addr(1) + 8, core::ptr::null());
@@ -109,7 +109,7 @@ fn a_word_is_written_by_either_interface() {
     p.close();
 }
 
-/// What is wrong, and the status.
+/// Requests that are wrong, and their statuses.
 #[test]
 fn what_is_no_word_of_the_peers_is_refused() {
     if !is_softs_own("atomic writes") {

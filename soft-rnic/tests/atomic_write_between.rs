@@ -47,7 +47,7 @@ fn write_unattached() {
     end.close();
 }
 
-/// What its sender cannot store, the target's process stores.
+/// The target's process stores what its sender cannot store.
 #[test]
 fn a_word_of_unmapped_memory_is_not_copied_there() {
     if !is_softs_own("atomic writes") {

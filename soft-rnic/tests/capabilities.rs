@@ -1,4 +1,4 @@
-//! What the device says that it has (`unsupported.rs` asks for what it does not have).
+//! Capabilities that the device reports (`unsupported.rs` asks for what it does not have).
 //!
 //! Not on rxe0: it asks for soft0's capabilities.
 
@@ -26,7 +26,7 @@ fn query(net: &Net, size: usize) -> Result<ibv_device_attr_ex, c_int> {
     }
 }
 
-/// Whether a plain struct is all zero.
+/// Reports whether a plain struct is all zero.
 fn is_zero<T: Copy>(value: &T) -> bool {
     // SAFETY: a struct of integers without padding.
     let bytes = unsafe {

@@ -1,4 +1,5 @@
-//! Checked processes: what each scene does wrong, and what is reported; of the right program nothing is.
+//! Checked processes: what each scene does wrong, and what is reported; of the right program
+//! nothing is.
 //!
 //! A scene is played by this program, started again; it ends by itself, and has written its report
 //! to standard error.
@@ -15,7 +16,7 @@ use soft_rnic::check::{STATUS, VARIABLE};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
-/// What the scenes are called, and what they do.
+/// Names of the scenes, and their functions.
 const SCENES: &[(&str, fn())] = &[
     ("reuse", reuse),
     ("distant", reuse_at_a_distance),
@@ -106,7 +107,7 @@ const WIRED: &str = "roce:127.31.9.1,loopback=wire";
 /// In one process on soft0, and over the network.
 const DEVICES: [&str; 2] = ["soft0", WIRED];
 
-/// What is reported of a scene, without the number of the process.
+/// Returns the reports of a scene, without the number of the process.
 fn report_on(device: &str, scene: &str) -> Vec<String> {
     report_with(scene, &[(VARIABLE, "report"), ("RDMA_CONN_DEVICE", device)])
 }
@@ -132,7 +133,8 @@ fn report_with(scene: &str, environment: &[(&str, &str)]) -> Vec<String> {
     lines(&output)
 }
 
-/// Waits until a receiver has answered that it has no receive request. On soft0 that is within the post.
+/// Waits until a receiver has answered that it has no receive request. On soft0 that is within the
+/// post.
 fn has_been_refused() {
     while soft_rnic::counters_of(&provider().1).unwrap().rnr_naks == 0 {
         std::thread::yield_now();
@@ -145,7 +147,8 @@ fn reuse() {
     ends.send(7, 1000, SIGNALED);
     has_been_refused();
     if !is_wired() {
-        // What it has changed back is as it was. (Over the network it may be sent again in between.)
+        // What it has changed back is as it was. (Over the network it may be sent again in
+        // between.)
         (0..2).for_each(|_| ends.change(0, 900));
     }
     ends.change(0, 130);
@@ -546,8 +549,8 @@ fn a_receive_buffer_beyond_its_region_is_found() {
     }
 }
 
-/// Writes to memory of the other end with these rights, by its key and a change of that; the number of the
-/// reason why it fails, if there is a mistake.
+/// Writes to memory of the other end with these rights, by its key and a change of that; the number
+/// of the reason why it fails, if there is a mistake.
 fn write_to_the_peer(rights: u32, change: u32, reason: u32) {
     let ends = Ends::new();
     let mut memory = [0; 64];
@@ -646,7 +649,8 @@ fn a_message_without_a_receive_request_is_found() {
     }
 }
 
-/// Posts as many requests as there is room for, and one more. The right program has a completion for some of them.
+/// Posts as many requests as there is room for, and one more. The right program has a completion
+/// for some of them.
 fn never_signaled() {
     let ends = Ends::new();
     if mistake(false, true) {
@@ -786,8 +790,8 @@ fn a_capture_is_whole_although_there_are_findings() {
     let environment = [(VARIABLE, "fail"), ("RDMA_CONN_DEVICE", &*device)];
     let output = play("the_other_process", "reuse", &environment);
     assert_eq!(output.status.code(), Some(STATUS), "{output:?}");
-    // Each packet is there twice: the message, its RNR NAK, the message again, its acknowledgement. And the
-    // header of the file, and of each packet.
+    // Each packet is there twice: the message, its RNR NAK, the message again, its acknowledgement.
+    // And the header of the file, and of each packet.
     let bytes = std::fs::read(&path).unwrap().len();
     assert!(bytes > 24 + 8 * 16 + 4 * 1000, "{bytes} bytes");
     std::fs::remove_file(path).unwrap();
@@ -831,7 +835,8 @@ fn a_completion_queue_that_could_overflow_is_found() {
     }
 }
 
-/// The finding about a completion queue for which one request more is outstanding than it has entries.
+/// The finding about a completion queue for which one request more is outstanding than it has
+/// entries.
 fn could_overflow(cq: u32, room: u32) -> String {
     let entries = if room == 1 { "entry" } else { "entries" };
     let all = room + 1;
@@ -1088,8 +1093,9 @@ fn what_peers_write_to_is_not_compared() {
     }
 }
 
-/// The bytes of a receive request may be those of a second region, which peers may write to: one that
-/// is registered before the request is posted, or while it is, and may be gone when it completes.
+/// The bytes of a receive request may be those of a second region, which peers may write to: one
+/// that is registered before the request is posted, or while it is, and may be gone when it
+/// completes.
 fn remote_writes_by_another_key() {
     let mut ends = Ends::new();
     for (is_first, goes) in [(true, true), (true, false), (false, false), (false, true)] {
@@ -1226,7 +1232,8 @@ fn events_and_completions_that_are_left_are_reported() {
 fn fork() {
     let parent = Net::new();
     for opens in [false, true] {
-        // SAFETY: the child does nothing that another thread might have a lock of: the harness waits.
+        // SAFETY: the child does nothing that another thread might have a lock of: the harness
+        // waits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             if opens {

@@ -1,4 +1,4 @@
-//! What checked processes record for the command that waits for them, however they end.
+//! Records that checked processes make for the command that waits for them, however they end.
 //!
 //! A scene is played by this program, started again.
 //!
@@ -14,7 +14,7 @@ use common::other::*;
 use common::*;
 use soft_rnic::check::{RECORD, VARIABLE, read};
 
-/// What the scenes are called, and what they do.
+/// Names of the scenes, and their functions.
 const SCENES: &[(&str, fn())] = &[
     ("clean", clean),
     ("exits", exits_without_handlers),

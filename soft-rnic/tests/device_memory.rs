@@ -25,12 +25,13 @@ fn alloc(net: &Net, length: usize, log_align_req: u32) -> *mut ibv_dm {
 }
 
 fn free(net: &Net, dm: *mut ibv_dm) -> c_int {
-    // SAFETY: as above; the memory is not used afterwards.
+    // SAFETY: `net.ctx` is of the software device, which has the operation; `dm` is not used once
+    // it is freed.
     unsafe { later(net.ctx).free_dm.unwrap()(dm) }
 }
 
 fn register(net: &Net, dm: *mut ibv_dm, offset: u64, length: usize, access: u32) -> *mut ibv_mr {
-    // SAFETY: as above.
+    // SAFETY: `net.ctx` is of the software device, which has the operation.
     unsafe { later(net.ctx).reg_dm_mr.unwrap()(net.pd, dm, offset, length, access) }
 }
 
@@ -47,7 +48,7 @@ fn get(dm: *mut ibv_dm, offset: u64, length: usize) -> Result<Vec<u8>, c_int> {
     if error == 0 { Ok(bytes) } else { Err(error) }
 }
 
-/// What `alloc` leaves in errno where it fails.
+/// Returns the errno of an `alloc` that fails.
 fn refused(net: &Net, length: usize, log_align: u32) -> c_int {
     assert!(alloc(net, length, log_align).is_null());
     errno()

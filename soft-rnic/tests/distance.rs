@@ -14,7 +14,7 @@ use soft_rnic::{WorldDevice, WorldKind, counters_of};
 use verbs_sys::*;
 
 const ROUND_TRIP: Duration = Duration::from_millis(4);
-/// What calls take, and what a thread that polls may be late by.
+/// Time that calls take, and by which a thread that polls may be late.
 const LATE: Duration = Duration::from_micros(100);
 
 /// Orders of threads.
@@ -57,7 +57,8 @@ fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, fence: bool) {
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
 }
 
-/// How long it takes until `n` completions of end 0 are there, which are the ids 0, 1, …
+/// Returns the time that it takes until `n` completions of end 0 are there, which are the ids 0, 1,
+/// …
 fn time(p: &Pair, start: Instant, n: u64) -> Duration {
     let completions = p.net.poll(p.cq[0], n as usize);
     let time = since(start);
@@ -236,8 +237,8 @@ fn nothing_arrives_behind_a_request_that_was_refused_here() {
 #[test]
 fn each_message_has_retries_of_its_own() {
     in_worlds(ROUND_TRIP, |name, net| {
-        // About retries: the most there are, 6 after 0.66 s each, so that a receive is posted before the last. The
-        // messages need one each, and more than 6 together.
+        // About retries: the most there are, 6 after 0.66 s each, so that a receive is posted
+        // before the last. The messages need one each, and more than 6 together.
         let config = Config { rnr_retry: 6, min_rnr_timer: 0, ..Config::LIVING };
         let p = Pair::with(net, config, config);
         let refused = || counters_of(name).unwrap().rnr_naks;

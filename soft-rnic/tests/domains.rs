@@ -38,7 +38,7 @@ fn dealloc_td(net: &Net, td: *mut ibv_td) -> i32 {
 }
 
 fn dealloc(net: &Net, pd: *mut ibv_pd) -> i32 {
-    // SAFETY: as above.
+    // SAFETY: `pd` is alive; what is refused stays so.
     unsafe { (net.v.dealloc_pd)(pd) }
 }
 

@@ -1,5 +1,5 @@
-//! What is about the embedded device alone: its exact limits, its tolerance of null
-//! pointers, its simulated clock.
+//! Properties of the embedded device alone: its exact limits, its tolerance of null pointers, its
+//! simulated clock.
 //!
 //! Only on soft0: it is about limits and the simulated clock of soft0.
 

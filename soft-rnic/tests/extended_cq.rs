@@ -19,7 +19,7 @@ const WALL: u64 = ibv_create_cq_wc_flags::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WA
 const SINGLE: u32 = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_SINGLE_THREADED.0;
 const IGNORE: u32 = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0;
 
-/// Whether what is posted is done when the post returns, on both ends.
+/// Reports whether what is posted is done when the post returns, on both ends.
 fn is_synchronous() -> bool {
     provider().1 == "soft0" && std::env::var_os("SOFT_RNIC_APART").is_none()
 }
@@ -157,7 +157,7 @@ fn completions_are_read_one_by_one() {
     // The other end's may be there first; what there is not yet comes with the next poll.
     if seen.len() < 2 {
         ends.wait();
-        // SAFETY: as above.
+        // SAFETY: `cq` is alive, and polled here.
         seen.push((unsafe { (*cq).wr_id }, "SUCCESS", "", 0));
         end(cq);
     }
@@ -360,7 +360,7 @@ fn threads_that_poll_take_turns() {
                 // SAFETY: the queue is alive, and this thread polls it.
                 let id = unsafe { (*cq).wr_id };
                 std::thread::yield_now();
-                // SAFETY: as above.
+                // SAFETY: `cq` is alive, and this thread polls it.
                 assert_eq!(unsafe { (*cq).wr_id }, id, "another thread is polling");
                 ids.push(id);
                 total.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

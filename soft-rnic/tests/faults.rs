@@ -1,7 +1,7 @@
 //! Plans of faults: what a program meets, and that it meets the same again.
 //!
-//! A scene is played by this program, started again with a plan, because a process has one plan for all
-//! its time. It says what it has met.
+//! A scene is played by this program, started again with a plan, because a process has one plan for
+//! all its time. It says what it has met.
 //!
 //! Only on soft0: soft0 has its plans of faults.
 
@@ -24,7 +24,7 @@ fn start(scene: &str, plan: &str, apart: bool) -> Other {
     Other::start("the_other_process", &format!("{scene} {way} {plan}"))
 }
 
-/// What a scene has met.
+/// Has another process play a scene, and returns what it has met.
 fn met(scene: &str, plan: &str, apart: bool) -> String {
     let mut other = start(scene, plan, apart);
     let said = other.hear();
@@ -61,7 +61,7 @@ fn the_other_process() {
     }
 }
 
-/// What a process says at its exit.
+/// Returns the lines that a process writes at its exit.
 fn tally(scene: &str, plan: &str) -> Vec<String> {
     let output = play("the_other_process", &format!("{scene} here {plan}"), &[]);
     assert!(output.status.success(), "{output:?}");

@@ -29,7 +29,7 @@ fn pd_handle(pd: *mut ibv_pd) -> u32 {
     unsafe { (*pd).handle }
 }
 
-/// What identifies the file of a descriptor, if it is open.
+/// Returns the device and the inode of a descriptor's file, if it is open.
 fn file(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: only asked about.
     let stat = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
@@ -326,7 +326,7 @@ fn a_descriptor_is_closed_by_its_context() {
     // The device can be imported when the first context is gone.
     let copy = command(&net).try_clone_to_owned().unwrap();
     net.close();
-    // SAFETY: as above; the descriptor is the context's.
+    // SAFETY: `other` is open, and closed once; the descriptor is the context's.
     unsafe {
         let other = import_device(copy.into_raw_fd());
         let v = provider().0;

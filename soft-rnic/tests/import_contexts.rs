@@ -1,4 +1,4 @@
-//! What the contexts of one open device have together, and what each has of its own.
+//! State that the contexts of one open device share, and state that each has of its own.
 //!
 //! Not on rxe0: it imports descriptors and handles of soft0.
 
@@ -139,7 +139,7 @@ fn handles_have_their_events_where_they_were_opened() {
     b.close();
 }
 
-/// What the allocator of a domain was called for, and for which domain.
+/// Calls of a domain's allocator: the resource, and the domain that it was for.
 type Calls = Mutex<Vec<(u64, usize)>>;
 
 unsafe extern "C" fn lend(

@@ -12,13 +12,13 @@ use verbs_sys::*;
 
 /// Requests of a list.
 const N: usize = 11;
-/// How many are before the one in the middle: two short ones may go together, and it is the
+/// Numbers of requests before the one in the middle: two short ones may go together, and it is the
 /// first or the second.
 const BEFORE: [usize; 2] = [4, 5];
 /// Bytes of a plain message: the short ones travel with their request to another process.
 const LENS: [u32; 4] = [7, 16, 32, 48];
 
-/// What is in the middle of plain messages.
+/// Request in the middle of plain messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Odd {
     Plain,
@@ -57,7 +57,7 @@ const ALL: [Odd; 15] = [
 ];
 
 impl Odd {
-    /// How it ends, if one hears of it.
+    /// Returns the status of its completion, if there is one.
     fn status(self) -> Option<&'static str> {
         match self {
             Odd::Unsignaled => None,
@@ -69,8 +69,8 @@ impl Odd {
         }
     }
 
-    /// How many completions the sender gets: of what failed, and of all behind it,
-    /// it hears in any case.
+    /// Returns the number of completions that the sender gets: one for each signaled request, and
+    /// in any case for a request that failed and for those behind it.
     fn completions(self, before: usize) -> usize {
         let failed = self.status().is_some_and(|status| status != "SUCCESS");
         let of = |i: usize| if i == before { self.status().is_some() } else { signaled(i) };
@@ -83,7 +83,7 @@ fn signaled(i: usize) -> bool {
     !i.is_multiple_of(3)
 }
 
-/// What both ends saw: completions, and the receiver's memory.
+/// Results at both ends: completions, and the receiver's memory.
 type Seen = (Vec<Wc>, Vec<Wc>, Vec<u8>);
 
 #[test]
@@ -100,7 +100,8 @@ fn a_list_ends_as_its_requests_do_one_by_one() {
     }
 }
 
-/// What a request carries inline is the device's from the post on, however often it is sent.
+/// Data that a request carries inline are the device's from the post on, however often they are
+/// sent.
 #[test]
 fn what_waits_for_a_receive_request_arrives_as_it_was_posted() {
     let patient = Config::PATIENT;
@@ -140,7 +141,7 @@ fn so_it_is_between_processes() {
     assert!(same.env("SOFT_RNIC_APART", "1").status().unwrap().success());
 }
 
-/// What is known without a comparison.
+/// Checks what is known without a comparison.
 fn check(odd: Odd, len: u32, before: usize, (sent, received, memory): &Seen) {
     let of_the_odd = sent.iter().find(|wc| wc.id == before as u64);
     assert_eq!(of_the_odd.map(|wc| wc.status), odd.status(), "{odd:?}");
@@ -168,7 +169,7 @@ fn greet(pair: &Pair) {
     }
 }
 
-/// Where the data of request `i` are, and where its receive request puts them.
+/// Returns the offset of the data of request `i`, which is also that of its receive request.
 fn at(i: usize) -> usize {
     i * 4_096
 }

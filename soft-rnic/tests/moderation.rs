@@ -13,7 +13,7 @@ use verbs_sys::*;
 
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
-/// What the device can hold an event back for.
+/// Completions, and microseconds, for which the device can hold an event back.
 const MAX_COUNT: u16 = 0x7fff;
 const MAX_PERIOD_US: u16 = 0xfff;
 

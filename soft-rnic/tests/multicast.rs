@@ -446,7 +446,7 @@ fn there_are_as_many_groups_members_and_attachments_as_the_device_says() {
     net.close();
 }
 
-/// What two members get of `n` numbered messages, in a simulation.
+/// Returns the numbers that two members get of `n` messages, in a simulation.
 fn simulated(seed: u64, network: NetworkFaults, n: u32) -> ([Vec<u32>; 2], Simulation) {
     let simulation = Simulation::new(seed, Faults { network, delay: 0.1, ..Faults::default() });
     let net = Net::on(soft_rnic::table(), simulation.name());
@@ -527,7 +527,8 @@ fn messages_race_with_members_that_come_and_go() {
             comes.close(&net);
         }
     });
-    // Where a message is not there as soon as it is sent, those from before may take the first receive requests.
+    // Where a message is not there as soon as it is sent, those from before may take the first
+    // receive requests.
     let mut rounds = 0..2 * MESSAGES;
     loop {
         stays.post_recvs(1);

@@ -104,7 +104,7 @@ fn tell(other: &mut Other, what: &str) {
     assert_eq!(other.hear(), "done");
 }
 
-/// What another process's member gets.
+/// Returns what another process's member gets.
 fn gets(other: &mut Other, n: u32) -> (u32, Vec<u32>) {
     other.say(&format!("get {n}"));
     let said = other.hear();

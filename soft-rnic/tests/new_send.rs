@@ -52,7 +52,7 @@ macro_rules! wr {
     };
 }
 
-/// What the next request has.
+/// Sets the id and the flags of the next request.
 fn set(qp: *mut ibv_qp, id: u64, flags: ibv_send_flags) {
     let ex: *mut ibv_qp_ex = qp.cast();
     // SAFETY: the queue pair is alive, and was created with the interface.

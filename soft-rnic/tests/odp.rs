@@ -16,7 +16,7 @@ use verbs_sys::*;
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const LOCAL: u32 = 1;
-/// Of a region that is long enough for each length.
+/// Pages of a region that is long enough for each length.
 const PAGES: usize = 32;
 /// Below and above what is copied before it is sent; the last has a page in its middle.
 const LENGTHS: [u32; 4] = [1, 100, 4096, 70_000];
@@ -147,12 +147,12 @@ const ALL: [W; 7] = [
     W::IBV_WR_ATOMIC_WRITE,
 ];
 
-/// Whether an operation is one of 8 bytes.
+/// Reports whether an operation is one of 8 bytes.
 fn is_word(op: W) -> bool {
     is_atomic(op) || op == W::IBV_WR_ATOMIC_WRITE
 }
 
-/// Whether an operation brings something to the end that asks for it.
+/// Reports whether an operation brings something to the end that asks for it.
 fn is_response(op: W) -> bool {
     op == W::IBV_WR_RDMA_READ || is_atomic(op)
 }
@@ -223,7 +223,7 @@ fn a_list_may_have_both_kinds_of_memory() {
     ends.close();
 }
 
-/// How a page can be gone.
+/// Ways in which a page can be gone.
 const WAYS: [&str; 3] = ["unmapped", "no access", "read-only"];
 
 fn take_away(pages: &Pages, page: usize, way: &str) {
@@ -256,8 +256,9 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
                     _ => ("REM_ACCESS", "none"),
                 };
                 assert_eq!(is, should_be, "{op:?} {len} {way} at {end}");
-                // (On the way to another process, the requester cannot ask for pages there. Over the network
-                // a message comes packet by packet, and does not say before how long it is.)
+                // (On the way to another process, the requester cannot ask for pages there. Over
+                // the network a message comes packet by packet, and does not say before how long it
+                // is.)
                 let is_apart = std::env::var_os("SOFT_RNIC_APART").is_some();
                 let comes_in_packets = is_wired() && end == 1 && op == W::IBV_WR_SEND;
                 if page == 1 && !is_apart && !comes_in_packets {
@@ -274,7 +275,8 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
     }
 }
 
-/// What a request needs may go when it is under way: it waits for a receive request, or for its peer.
+/// Memory that a request needs may go when it is under way: it waits for a receive request, or for
+/// its peer.
 #[test]
 fn what_goes_under_way_is_an_error_and_no_signal() {
     // Half a second: it is not sent again before its memory has gone.
@@ -313,7 +315,8 @@ fn what_goes_under_way_is_an_error_and_no_signal() {
     }
 }
 
-/// Over the network, a queue pair that ends keeps what its peer has read, for the case that it asks again.
+/// Over the network, a queue pair that ends keeps what its peer has read, for the case that it asks
+/// again.
 #[test]
 fn what_was_read_may_go_before_the_queue_pair() {
     let mut ends = Ends::new(RC, false);

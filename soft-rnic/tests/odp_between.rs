@@ -165,7 +165,8 @@ fn each_operation_takes_and_brings_the_bytes() {
     user.close();
 }
 
-/// Behind which page that is gone an operation of so many bytes begins: at its first, or its middle.
+/// Behind which page that is gone an operation of so many bytes begins: at its first, or its
+/// middle.
 const GONE: [(u32, usize); 2] = [(8, 0), (150_000, 20)];
 
 #[test]
@@ -230,8 +231,8 @@ fn a_page_goes_between_two_requests() {
     user.close();
 }
 
-/// Where the kernel does not say beforehand what is gone (as before Linux 5.14), the copies find out:
-/// such memory is for what lands in it and is sent from it, and no peer reaches it.
+/// The copies find out what is gone where the kernel does not say it beforehand (as before Linux
+/// 5.14): such memory is for what lands in it and is sent from it, and no peer reaches it.
 #[test]
 fn copies_find_out_what_the_kernel_does_not_say() {
     let mut unasked = Other::start("the_other_process", "unasked");
@@ -263,8 +264,8 @@ fn be_unasked() {
     }
 }
 
-/// What becomes of a request of so many bytes, and of the receive request that is there for it, if
-/// the first page of what an end has for it is gone.
+/// Returns the statuses of a request of `len` bytes, and of the receive request that is there for
+/// it, if the first page of an end's memory for it is gone.
 fn judged(
     kind: ibv_qp_type,
     pages: &Pages,
@@ -331,7 +332,8 @@ fn be_refused_later() {
     user.pages.unmap(0);
     assert_eq!(user.status(atomic, user.own(8)), "LOC_PROT");
     user.close();
-    // Nor has an unreliable message anything to be fetched. The one behind it is the first that comes.
+    // Nor has an unreliable message anything to be fetched. The one behind it is the first that
+    // comes.
     sender.ask("receive 10000");
     sender.pages.unmap(0);
     assert_eq!(sender.status(W::IBV_WR_SEND, sender.own(10_000)), "LOC_PROT");

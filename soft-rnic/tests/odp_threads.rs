@@ -51,7 +51,7 @@ impl Ends {
 /// The kind of a request, its status, and those of what it has met at the other end.
 type Seen = BTreeMap<(usize, &'static str, Vec<&'static str>), usize>;
 
-/// How many kinds have succeeded, and how many have failed, together.
+/// Returns the number of kinds that have succeeded plus that of kinds that have failed.
 fn outcomes(seen: &Seen) -> usize {
     let all = seen.keys().map(|(kind, status, _)| (*kind, *status == "SUCCESS"));
     all.collect::<BTreeSet<_>>().len()
@@ -98,7 +98,8 @@ fn memory_that_goes_in_the_midst_is_an_error_and_no_signal() {
             let mut sges = [from];
             assert_eq!(post_send(ends.p.qp[0], &mut rdma_wr(op, &mut sges, to)), 0);
             let status = ends.p.net.poll(ends.p.cq[0], 1)[0].status;
-            // A receive request completes, with or without success, unless the request has not left.
+            // A receive request completes, with or without success, unless the request has not
+            // left.
             let received = match takes_receive && status != "LOC_PROT" {
                 true => ends.p.net.poll(ends.p.cq[1], 1),
                 false => ends.p.net.poll_now(ends.p.cq[1]),

@@ -265,7 +265,8 @@ fn become_another_user() {
     join_as_other(&end, patient());
     assert_eq!(hear().as_deref(), Some("now"));
     if rustix::process::geteuid().is_root() {
-        // SAFETY: the call has no pointer; the C library changes the user of all threads of this process.
+        // SAFETY: the call has no pointer; the C library changes the user of all threads of this
+        // process.
         assert_eq!(unsafe { libc::setuid(65_534) }, 0);
     } else {
         // Only root can; what the system answers afterwards is the same.
@@ -637,7 +638,7 @@ fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
     }
 }
 
-/// Whether they go with their requests, through the ring of data, or are read where they lie.
+/// Messages go with their requests, go through the ring of data, or are read where they lie.
 #[test]
 fn what_finds_no_receive_is_counted_where_it_arrives_and_nowhere_else() {
     if !is_softs_own("messages that were not received are counted") {

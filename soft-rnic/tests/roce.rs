@@ -133,8 +133,8 @@ fn every_operation(texts: [&str; 2]) {
     b.close();
 }
 
-/// Atomic writes to one word, several under way: the last one of a list is there at its end, as the READ
-/// behind it finds it.
+/// Atomic writes to one word, several under way: the last one of a list is there at its end, as the
+/// READ behind it finds it.
 fn write_words([a, b]: [&mut Side; 2]) {
     const WORDS: u64 = 3;
     for n in 0..100 {
@@ -300,8 +300,8 @@ fn an_empty_datagram_needs_room_for_the_header_in_front() {
     b.close();
 }
 
-/// Whichever packets come to the port, from the peer's address or another one, with a checksum that fits or not,
-/// the connection goes on, as long as no packet is the next one of it.
+/// Whichever packets come to the port, from the peer's address or another one, with a checksum that
+/// fits or not, the connection goes on, as long as no packet is the next one of it.
 #[test]
 fn packets_that_belong_to_no_request_are_dropped() {
     let [a, b] = pair(["127.0.0.91", "127.0.0.92"], RC);
@@ -324,7 +324,8 @@ fn packets_that_belong_to_no_request_are_dropped() {
                 packet[9] = 0x40 | random() as u8 & 0x1f;
                 let flow = roce_core::icrc::Flow::new(sender.local_addr().unwrap(), to).unwrap();
                 if fits {
-                    // Sockets of the standard library send with any identification: one that is solved.
+                    // Sockets of the standard library send with any identification: one that is
+                    // solved.
                     flow.seal(0, &mut packet).unwrap();
                 }
                 sender.send_to(&packet, to).unwrap();
@@ -347,7 +348,8 @@ fn a_packet_with_a_wrong_checksum_or_of_another_address_is_dropped() {
     let [mut a, b] = pair(["127.0.0.101", "127.0.0.102"], RC);
     assert_eq!(post_recv(b.qp, 5, &mut b.local(0, 8)), 0);
     let to = "127.0.0.102:4791".parse().unwrap();
-    // SEND only, with the partition's key, the queue pair and the first number; eight bytes; the ICRC.
+    // SEND only, with the partition's key, the queue pair and the first number; eight bytes; the
+    // ICRC.
     let mut packet = vec![0x04, 0, 0xff, 0xff, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xf0];
     packet[5..8].copy_from_slice(&b.number().to_be_bytes()[1..]);
     packet.extend([9; 8]);
@@ -471,7 +473,7 @@ fn an_address_has_one_device() {
     }
 }
 
-/// How a receiver ends.
+/// Way in which a receiver ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ending {
     Destroys,

@@ -1,4 +1,5 @@
-//! An interface that goes, and another one that gets its name and its addresses, in a network namespace.
+//! An interface that goes, and another one that gets its name and its addresses, in a network
+//! namespace.
 //!
 //! Only on soft0: it makes devices over UDP itself.
 
@@ -64,7 +65,8 @@ impl Pair {
         Pair { ah: ah(&nets[0], group), nets, sender, member, group }
     }
 
-    /// A datagram to a group may be lost, as where its interface has just been made: it is sent again until it comes.
+    /// A datagram to a group may be lost, as where its interface has just been made: it is sent
+    /// again until it comes.
     fn exchange(&self, number: u32) {
         let end = host::time::now() + PATIENCE;
         let mut again = host::time::now();
@@ -117,7 +119,7 @@ fn send_as_much_as_the_mtu(address: &str) {
     p.close();
 }
 
-/// What runs in a network namespace of its own.
+/// Plays the part of the test that runs in a network namespace of its own.
 fn have_the_interface_made_anew() {
     // SAFETY: it waits for no event for ever.
     unsafe { libc::alarm(120) };

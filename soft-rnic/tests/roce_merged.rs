@@ -43,8 +43,8 @@ fn end(ip: &str) -> End {
     end
 }
 
-/// What has come: the first byte of each datagram, the sender's last address byte in the header in front,
-/// and the queue pair.
+/// Returns of each datagram that has come the first byte, the sender's last address byte in the
+/// header in front, and the queue pair.
 fn came(end: &End, count: usize) -> Vec<(u8, u8, u32)> {
     let done = end.net.poll(end.cq, count);
     let of = |wc: &Wc| {
@@ -101,7 +101,8 @@ fn each_process_gets_its_packets_of_a_run() {
     end.close();
 }
 
-/// What one process hands over to another comes from the port of both, which no other user has.
+/// Packets that one process hands over to another come from the port of both, which no other user
+/// has.
 #[test]
 fn what_others_say_was_handed_over_is_dropped() {
     let [sender, stranger, ip] = ["127.0.0.162", "127.0.0.160", "127.0.0.161"];

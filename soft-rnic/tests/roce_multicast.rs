@@ -210,7 +210,7 @@ fn packets_to_a_group_that_are_no_datagrams_for_it_are_dropped() {
     net.close();
 }
 
-/// Whether a socket of this machine has joined a group, as the system lists it.
+/// Reports whether a socket of this machine has joined a group, as the system lists it.
 fn is_joined(group: ibv_gid) -> bool {
     let address = u32::from_ne_bytes(raw(&group)[12..].try_into().unwrap());
     let all = std::fs::read_to_string("/proc/self/net/igmp").unwrap();
@@ -247,8 +247,8 @@ fn a_process_joins_as_many_groups_as_the_device_says() {
     net.close();
 }
 
-/// Without a thread that polls, the device's thread waits for groups as well: also for the first one, which
-/// is joined while it waits.
+/// Without a thread that polls, the device's thread waits for groups as well: also for the first
+/// one, which is joined while it waits.
 #[test]
 fn the_devices_thread_takes_packets_of_groups() {
     const TO: &str = "127.45.0.11";
@@ -268,8 +268,8 @@ fn the_devices_thread_takes_packets_of_groups() {
     [a, b].into_iter().for_each(Net::close);
 }
 
-/// The network's faults, which are drawn for each packet: of those to a group, and to a queue pair's own
-/// address.
+/// The network's faults, which are drawn for each packet: of those to a group, and to a queue
+/// pair's own address.
 #[test]
 fn packets_to_a_group_are_repeated_and_overtake_each_other() {
     const N: u32 = 20;

@@ -58,7 +58,7 @@ fn place_of(number: u32) -> u32 {
     number >> INDEX_BITS
 }
 
-/// What another process does, on the device TEXT: `echo TEXT`, `sink TEXT PEER`, `datagram TEXT`,
+/// Plays another process, on the device TEXT: `echo TEXT`, `sink TEXT PEER`, `datagram TEXT`,
 /// `answer TEXT`, or `fails TEXT`, where the device is not to be had.
 #[test]
 fn the_other_process() {
@@ -489,7 +489,7 @@ fn a_place_is_taken_again() {
     dead.end.close();
 }
 
-/// When the last process has died the next one binds the address anew.
+/// The next process binds the address anew after the last one has died.
 #[test]
 fn an_address_is_free_after_its_last_process() {
     let from = &at(123);

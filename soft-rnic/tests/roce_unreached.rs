@@ -1,4 +1,5 @@
-//! What a device over UDP says of a peer that does not answer. One test: the process has one last such peer.
+//! Reports of a device over UDP about a peer that does not answer. One test: the process has one
+//! last such peer.
 //!
 //! Only on soft0: it makes devices over UDP itself.
 

@@ -1,4 +1,5 @@
-//! Where the system has no memory, verbs say `ENOMEM`: the process goes on, and so do the objects that it has.
+//! Verbs say `ENOMEM` where the system has no memory: the process goes on, and so do the objects
+//! that it has.
 //!
 //! Only on soft0: it limits the memory of processes that have soft0, or make a device over UDP.
 
@@ -14,7 +15,7 @@ use verbs_sys::*;
 const ENTRY: &str = "verbs_report_that_there_is_no_memory";
 /// The device of the other process: an address, or soft0.
 const DEVICE: &str = "SHORT_OF_MEMORY_ON";
-/// What the process may map beyond what it has, in bytes.
+/// Bytes that the process may map beyond what it has.
 const MORE: u64 = 24 << 20;
 /// Objects of one kind, at most.
 const MOST: usize = 300_000;
@@ -29,7 +30,8 @@ fn limit(more: Option<u64>) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }
 
-/// Makes objects until there is no memory, which `ENOMEM` has to say; then one more, when there is some again.
+/// Makes objects until there is no memory, which `ENOMEM` has to say; then one more, when there is
+/// some again.
 fn exhaust(net: &Net, make: impl Fn() -> *mut c_void, destroy: impl Fn(*mut c_void) -> i32) {
     let mut made = Vec::with_capacity(MOST);
     limit(Some(MORE));
@@ -131,8 +133,8 @@ fn take_rest(rest: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Over the network a connection takes memory when it becomes ready to send: each of these finds a little more of it
-/// than the one before.
+/// Over the network a connection takes memory when it becomes ready to send: each of these finds a
+/// little more of it than the one before.
 fn exhaust_connections(net: &Net) {
     const STEP: u64 = 256 << 10;
     let cq = net.cq(16);

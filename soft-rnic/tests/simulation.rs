@@ -17,7 +17,7 @@ const KINDS: [ibv_qp_type; PAIRS] = [
 ];
 const PAIRS: usize = 4;
 
-/// What is drawn for the traffic; apart from the simulation's own.
+/// Random numbers for the traffic, apart from the simulation's own.
 struct Dice(u64);
 
 impl Dice {

@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use verbs_sys::*;
 
-/// What a call may use, and the test around it.
+/// Bytes of stack for a call, and for the test around it.
 const STACK: usize = 128 << 10;
 
 #[test]

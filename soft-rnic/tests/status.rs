@@ -17,7 +17,7 @@ use common::other::{Other, hear, role, say};
 use common::*;
 use verbs_sys::*;
 
-/// What is wrong, compared with a connection on which everything works.
+/// Difference from a connection on which everything works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -213,8 +213,8 @@ const RELIABLE: &[Row] = &[
     Row(Swap, F::PeerAbsent, RETRY, NONE),
 ];
 
-/// What unreliable connections and datagrams have in common: a requester that never
-/// learns what became of its message.
+/// Rows that unreliable connections and datagrams have in common: a requester never learns what
+/// became of its message.
 const UNRELIABLE: &[Row] = &[
     Row(Send, F::None, OK, OK),
     Row(Send, F::Empty, OK, OK),
@@ -308,7 +308,7 @@ fn check_table(kind: ibv_qp_type, table: &[Row]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a row should have given, if it did not.
+/// Compares the statuses of a row with those that it should have given; the error names both.
 fn compare(
     kind: ibv_qp_type,
     row: &Row,
@@ -316,8 +316,8 @@ fn compare(
 ) -> Result<(), String> {
     let Row(op, fault, requester, responder) = row;
     let of = |all: &[&str], got: &str| {
-        // The software device gives the first; others may give any. Over the network it knows as little as
-        // they do.
+        // The software device gives the first; others may give any. Over the network it knows as
+        // little as they do.
         let knows = is_soft() && !(is_wired() && *fault == F::WrongPeer);
         if knows { all[0] == got } else { all.contains(&got) }
     };
@@ -487,7 +487,7 @@ fn respond(kind: ibv_qp_type, fault: Fault) {
     close(pair, gone);
 }
 
-/// What came of the request.
+/// Returns the result of the request.
 fn at_requester(pair: &Pair, op: Op, fault: Fault) -> &'static str {
     let waits = fault == F::NoReadsHere && matches!(op, Read | Add | Swap) && is_rxe();
     if !waits {
@@ -583,16 +583,16 @@ struct Case {
     local: ibv_sge,
     receive: ibv_sge,
     remote: (u64, u32),
-    /// Where a datagram goes; the handle is there for those alone.
+    /// Destination of a datagram; the handle is there for datagrams alone.
     to: (*mut ibv_ah, u32, u32),
     other_pd: *mut ibv_pd,
-    /// Of [`Fault::OtherTransport`]: a reliable connection to the requester.
+    /// Reliable connection to the requester, for [`Fault::OtherTransport`].
     other_qp: Option<*mut ibv_qp>,
     mrs: Vec<*mut ibv_mr>,
     _memory: Vec<u8>,
 }
 
-/// What a datagram carries.
+/// Returns the Q_Key that a datagram carries.
 fn qkey_of(fault: Fault) -> u32 {
     match fault {
         F::Qkey => QKEY + 1,
@@ -610,7 +610,7 @@ const WRONG_KEY: u32 = 0x00ba_dbad;
 const GRH: u32 = 40;
 
 impl Case {
-    /// What the requester alone has of it.
+    /// Creates the requester's part of a case.
     fn of_requester(pair: &Pair, fault: Fault) -> Case {
         let here = if fault == F::OtherTransport { F::None } else { fault };
         let mut case = Case::new(pair, here, pair.num(0));
@@ -683,7 +683,7 @@ impl Case {
         Case { local, receive, remote, to, other_pd, other_qp, mrs, _memory: memory }
     }
 
-    /// What came of the receive request that was posted for the message.
+    /// Returns the result of the receive request that was posted for the message.
     fn at_responder(
         &self,
         kind: ibv_qp_type,

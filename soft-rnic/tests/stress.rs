@@ -16,7 +16,7 @@ struct Lent<T>(T);
 
 // SAFETY: verbs may be called from any thread.
 unsafe impl<T> Send for Lent<T> {}
-// SAFETY: as above.
+// SAFETY: what the tests lend is of verbs, which may be called from any thread.
 unsafe impl<T> Sync for Lent<T> {}
 
 impl<T: Copy> Lent<T> {

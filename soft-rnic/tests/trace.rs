@@ -19,7 +19,7 @@ use verbs_sys::*;
 
 const UNSIGNALLED: ibv_send_flags = ibv_send_flags(0);
 
-/// Where the traces of a scene are.
+/// Returns the prefix of the paths of a scene's traces.
 fn prefix(scene: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{scene}"))
 }
@@ -38,7 +38,7 @@ const WIRED: &str = "roce:127.31.9.2,loopback=wire";
 /// In one process on soft0, and over the network.
 const DEVICES: [&str; 2] = ["soft0", WIRED];
 
-/// How far a request is that the receiver has not taken: over the network it was sent.
+/// Returns the stage of a request that the receiver has not taken: over the network it was sent.
 fn untaken(device: &str) -> Stage {
     if device == WIRED { Stage::Sent } else { Stage::Queued }
 }
@@ -113,7 +113,8 @@ fn receive(p: &Pair, id: u64) {
     assert_eq!(post_recv(p.qp[1], id, &mut [sge(p.mr[1], 0, 100)]), 0);
 }
 
-/// What a queue pair of a trace has outstanding: the sends with their stages, and the receives.
+/// Returns what a queue pair of a trace has outstanding: the sends with their stages, and the
+/// receives.
 fn outstanding(trace: &Trace, end: usize) -> (Vec<(u64, Stage)>, Vec<u64>) {
     let pair = &trace.queue_pairs[end];
     let sends = pair.sends.iter().map(|request| (request.wr_id, request.stage)).collect();
@@ -355,7 +356,7 @@ fn batch() {
     let ex = soft_rnic::qp_to_qp_ex;
     let too_many: Vec<u64> = (10..11 + u64::from(attr.cap.max_send_wr)).collect();
     for ids in [&too_many[..], &[4, 5]] {
-        // SAFETY: as above; the functions are those of the newer interface.
+        // SAFETY: `qp` is alive; the functions are those of the newer interface.
         unsafe {
             let ex = ex(qp);
             ((*ex).wr_start.unwrap())(ex);

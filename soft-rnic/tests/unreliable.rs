@@ -16,7 +16,7 @@ fn pair(kind: ibv_qp_type) -> Pair {
     Pair::of(kind, Net::new(), Config::default(), Config::default())
 }
 
-/// Where the second queue pair of a pair is, with the right key.
+/// Returns the destination of datagrams to the second queue pair of a pair, with the right key.
 fn to(p: &Pair, ah: *mut ibv_ah) -> (*mut ibv_ah, u32, u32) {
     (ah, p.num(1), QKEY)
 }
@@ -311,9 +311,8 @@ fn what_is_too_long_or_has_a_wrong_key_is_dropped_and_the_connection_goes_on() {
         assert_eq!(p.buf[1][1024..1032], [0; 8]);
     }
     post(W::IBV_WR_RDMA_WRITE, 8, good);
-    // On a network, what was sent before may come later than the next receive request is posted: not
-    // later than this.
-    // SAFETY: eight bytes of the buffer, which the device writes.
+    // On a network, what was sent before may come later than the next receive request is posted:
+    // not later than this. SAFETY: eight bytes of the buffer, which the device writes.
     while unsafe { p.buf[1].as_ptr().add(1024).cast::<[u8; 8]>().read_volatile() } != *b"too long" {
         assert!(p.net.poll_now(p.cq[1]).is_empty());
         std::thread::yield_now();

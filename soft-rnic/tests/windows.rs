@@ -297,7 +297,7 @@ fn no_other_queue_pair_uses_or_invalidates_a_window_of_type_2() {
     }
 }
 
-/// What a receiver learns of a message.
+/// Waits for a message, and returns what its receiver learns of it.
 fn received(p: &Pair) -> (&'static str, u32, u32) {
     let mut wc = ibv_wc::default();
     let end = std::time::Instant::now() + PATIENCE;
@@ -477,11 +477,11 @@ fn a_region_stays_while_windows_are_bound_to_it() {
     assert_eq!(p.write(p.addr(1), key), "SUCCESS");
     assert_eq!(p.local_inv(key), "SUCCESS");
     let plain = (RW | BINDABLE) as i32;
-    // SAFETY: as above.
+    // SAFETY: `p.mr[1]` is alive.
     assert_eq!(unsafe { rereg(p.mr[1], access, no_pd, none, 0, plain) }, 0);
     let to = piece(p.mr[1], 0, 64, WRITE);
     assert_eq!(p.bind(mw, key, to), "SUCCESS");
-    // SAFETY: as above.
+    // SAFETY: `p.mr[1]` is alive.
     assert_eq!(unsafe { (p.net.v.dereg_mr)(p.mr[1]) }, EBUSY);
     dealloc(mw);
     p.close();
@@ -619,7 +619,7 @@ fn what_makes_no_sense_is_not_posted() {
         // SAFETY: all of it is alive, or NULL.
         assert_eq!(unsafe { bind_mw(p.qp[1], mw, &mut bind) }, EINVAL);
     }
-    // SAFETY: as above.
+    // SAFETY: `p.qp[1]` and `one` are alive; the third argument is NULL.
     assert_eq!(unsafe { bind_mw(p.qp[1], one, core::ptr::null_mut()) }, EINVAL);
     assert_eq!(key_of(one), before, "a failed call changes nothing");
     for (kind, refused) in [

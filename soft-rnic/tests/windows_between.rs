@@ -13,7 +13,7 @@ use verbs_sys::*;
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const SHARED: usize = 0;
 const HEAP: usize = 1;
-/// Where the windows begin.
+/// Offset at which the windows begin.
 const AT: u64 = 4096;
 
 #[test]

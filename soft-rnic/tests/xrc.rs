@@ -427,7 +427,7 @@ fn a_queue_that_is_destroyed_takes_nothing_any_more() {
             // SAFETY: within the memory, which is this thread's.
             unsafe { last.write_volatile(9) };
             assert_eq!(sender.join().unwrap(), "REM_INV_REQ");
-            // SAFETY: as above.
+            // SAFETY: `last` is within `b.shared`, which is this thread's.
             assert_eq!(unsafe { last.read_volatile() }, 9);
         });
         let srq = create_srq(b.net.ctx, srq_attr(b.net.pd, b.xrcd, b.cq[1])).unwrap();
@@ -476,7 +476,7 @@ fn the_limit_of_a_queue_raises_its_event() {
     b.close();
 }
 
-/// What a simulated schedule does with messages, writes and reads, as completions tell.
+/// Runs messages, writes and reads on a simulated schedule, and returns their completions.
 fn simulate(seed: u64) -> Vec<(u64, &'static str)> {
     let faults =
         Faults { delay: 0.2, rnr: 0.2, lost_response: 0.2, late_read: 0.3, ..Faults::default() };

@@ -1,5 +1,5 @@
-//! What the integration tests share. The device comes from one place: `soft0`, or
-//! the one that `RDMA_CONN_DEVICE` names.
+//! Helpers that the integration tests share. The device comes from one place: `soft0`, or the one
+//! that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
 /// Makes a test of each function for each protocol.
@@ -46,7 +46,7 @@ use rdma_conn::{RecvHalf, SendHalf};
 
 pub use budget::PATIENCE;
 
-/// When a member of a group that lives is suspected.
+/// Time after which a member of a group that lives is suspected.
 pub const SUSPICION: Duration = Duration::from_secs(20);
 
 /// A time in which nothing is to be woken by a keepalive.
@@ -73,7 +73,7 @@ pub fn devices() -> [Device; 2] {
     [one, other]
 }
 
-/// Whether the device's counters are the test's own: all processes share those of a card,
+/// Reports whether the device's counters are the test's own: all processes share those of a card,
 /// unless the test runs alone on it.
 pub fn can_count(device: &Device, case: &str) -> bool {
     let can = device.provider() == Provider::Soft || tally::is_alone();
@@ -83,7 +83,8 @@ pub fn can_count(device: &Device, case: &str) -> bool {
     can
 }
 
-/// How a device completes a receive whose buffer is shorter than the message.
+/// Returns the status with which a device completes a receive of a message that is longer than its
+/// buffer.
 ///
 /// | device | status | because |
 /// |---|---|---|
@@ -93,8 +94,7 @@ pub fn too_long() -> WcStatus {
     if device().name().starts_with("rxe") { WcStatus::LOC_QP_OP } else { WcStatus::LOC_LEN }
 }
 
-/// How long the kernel gives out what it has once seen of a device's counters, and a
-/// little more.
+/// Time that the kernel gives out what it has once seen of a device's counters, and a little more.
 const COUNTERS_LIVE: Duration = Duration::from_millis(15);
 
 /// Counters of the device, for a look at what has changed.
@@ -160,7 +160,7 @@ pub fn group() -> multicast::Config {
     multicast::Config { suspect_after: SUSPICION, link, ..multicast::Config::default() }
 }
 
-/// How a queue pair without a protocol reaches its peer.
+/// Returns the attributes with which a queue pair without a protocol reaches its peer.
 pub fn link(budget: Budget) -> Link {
     let Budget { timeout, retry_count } = budget;
     Link { timeout, retry_count, ..Link::default() }
@@ -178,8 +178,8 @@ pub fn small(window: u32) -> Config {
     }
 }
 
-/// Whether the tests run on a device of the kernel: in the virtual machine, whose processor is
-/// emulated, everything takes many times as long; or over UDP, where others answer.
+/// Reports whether the tests run on a device of the kernel: in the virtual machine, which has an
+/// emulated processor, everything takes many times as long; or over UDP, where others answer.
 fn is_emulated() -> bool {
     std::env::var("RDMA_CONN_DEVICE").is_ok_and(|name| !name.starts_with("soft"))
 }

@@ -16,16 +16,16 @@ use rdma_conn::verbs_safe::{
 
 use super::PATIENCE;
 
-/// How the hand-made end is made.
+/// Properties of the hand-made end.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Receive buffers, all of them posted.
     pub buffers: u32,
-    /// What it says about them.
+    /// Number of buffers that it claims to have, and their bytes.
     pub claimed_window: u32,
     pub claimed_bytes: u32,
     pub options: Options,
-    /// How long a peer that finds no buffer waits.
+    /// Time that a peer waits if it finds no buffer, as a code.
     pub min_rnr_timer: u8,
 }
 
@@ -114,7 +114,7 @@ impl RawEnd {
         self.control.to_error().unwrap();
     }
 
-    /// Whether whatever is posted from here on fails: the peer does not answer.
+    /// Reports whether everything that is posted from here on fails: the peer does not answer.
     pub fn is_cut_off(&mut self) -> bool {
         self.control(0);
         self.drain().last() != Some(&WcStatus::SUCCESS)
@@ -205,7 +205,7 @@ impl RawEnd {
     }
 }
 
-/// What this device says about itself in a handshake.
+/// Returns the parameters of this device in a handshake.
 pub fn parameters(device: &Device, options: Options) -> Parameters<'static> {
     let port = device.context().port(1).unwrap();
     let gid = device.context().choose_gid(1, None).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of Buffered Read share.
+//! Helpers that the tests of Buffered Read share.
 
 use rdma_conn::buffered_read::{Config, Receiver, Sender};
 use rdma_conn::device::Device;

@@ -26,7 +26,7 @@ use rdma_conn::{BufferedRead, Listener, connect_sender_over};
 use super::{common, mortal};
 
 pub const CAPACITY: u64 = 4096;
-/// Where the liar's control block lies, behind its ring.
+/// Offset of the liar's control block, behind its ring.
 pub const BLOCK: usize = CAPACITY as usize;
 
 pub fn config() -> Config {
@@ -42,7 +42,7 @@ pub struct Liar {
     pub pair: QueuePair,
     pub cq: CompletionQueue,
     pub memory: SharedRegion,
-    /// Where its ring lies.
+    /// Offset of its ring.
     pub ring_at: usize,
     pub gid: verbs_safe::Gid,
     pub psn: u32,

@@ -38,7 +38,7 @@ pub struct RawSender {
     pub layout: Layout,
     pub detection: Detection,
     buffers: Place,
-    /// Where the peer writes its slots.
+    /// Memory that the peer writes its slots to.
     pub slots: SharedRegion,
 }
 

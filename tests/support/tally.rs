@@ -1,5 +1,5 @@
-//! What a test reports to its runner (`cargo xtask vm test`), in the file that
-//! `RDMA_CONN_TALLY` names: which device it used, and which cases it has left out there.
+//! Reports of a test to its runner (`cargo xtask vm test`), in the file that `RDMA_CONN_TALLY`
+//! names: the device that it used, and the cases that it has left out there.
 //!
 //! A case that cannot be on a device is not left out: it is listed among the differences
 //! of that device, and asserted to differ as listed.
@@ -19,7 +19,7 @@ pub fn skipped(case: &str) {
     tell(&format!("skipped {case}"));
 }
 
-/// Whether no other process uses the device, so that its counters are the test's own.
+/// Reports whether no other process uses the device, so that its counters are the test's own.
 pub fn is_alone() -> bool {
     std::env::var_os("RDMA_CONN_ALONE").is_some()
 }

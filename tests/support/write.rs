@@ -1,4 +1,4 @@
-//! What the tests of Buffered Write share.
+//! Helpers that the tests of Buffered Write share.
 
 use rdma_conn::Common;
 use std::io::{Read, Write};
@@ -67,7 +67,7 @@ pub struct RawSender {
     pub raw: RawEnd,
     ring: RingOffer,
     control: Place,
-    /// Where the peer writes its head.
+    /// Memory that the peer writes its head to.
     pub block: SharedRegion,
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
     }
 }
 
-/// Whether an error of a stream is that of a case.
+/// Reports whether an error of a stream is that of a case.
 fn is_excused(case: &Case, error: &io::Error) -> bool {
     let is_of_an_end = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
     is_of_an_end && case.receiver_is_dropped || case.may_fail() || case.may_die(0)

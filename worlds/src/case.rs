@@ -99,7 +99,8 @@ pub struct Settings {
     pub batch: u32,
     /// Requests from one signal to the next; 0 is the protocol's choice.
     pub signal_every: u32,
-    /// Whether the protocol's other way of telling is used: a written tail, polling, acknowledgements in SENDs.
+    /// The protocol's other way of telling is used: a written tail, polling, acknowledgements in
+    /// SENDs.
     pub other_way: bool,
     /// Wait strategy.
     pub wait: Wait,
@@ -182,8 +183,8 @@ pub struct Faults {
     pub qp_death: u16,
 }
 
-/// The network of [`Place::Wired`]: how often which fault strikes a packet, in thousandths, and the rest of
-/// [`soft_rnic::NetworkNature`].
+/// The network of [`Place::Wired`]: how often which fault strikes a packet, in thousandths, and the
+/// rest of [`soft_rnic::NetworkNature`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {
@@ -203,7 +204,7 @@ pub struct Network {
     pub mtu: usize,
     /// Capacity of a device's receive queue for packets.
     pub queue_kib: usize,
-    /// When the ends do not reach each other, in microseconds from the begin.
+    /// Time at which the ends stop reaching each other, in microseconds from the begin.
     pub partition_at_us: u64,
     /// For how long; 0 is never.
     pub partition_us: u64,
@@ -243,7 +244,7 @@ const GENTLE: u16 = 20;
 pub struct Kill {
     /// The receiver's is 0, those of senders follow.
     pub process: usize,
-    /// When, in microseconds.
+    /// Time of the kill, in microseconds.
     pub at_us: u64,
 }
 
@@ -252,7 +253,7 @@ pub struct Kill {
 pub struct Stop {
     /// The receiver's is 0, those of senders follow.
     pub process: usize,
-    /// When, in microseconds.
+    /// Time of the stop, in microseconds.
     pub at_us: u64,
     /// For how long, in microseconds.
     pub for_us: u64,
@@ -426,7 +427,8 @@ impl Case {
             case.settings.wait = Wait::Adaptive;
         }
         if is_wired || case.stall_one_in > 0 {
-            // An end's last word is said within this: it may have to be sent again, or wait for a processor.
+            // An end's last word is said within this: it may have to be sent again, or wait for a
+            // processor.
             case.settings.linger_ms = case.settings.linger_ms.max(1000);
         }
         let closes = case.ends.iter().all(|end| *end == End::Close)
@@ -445,7 +447,7 @@ impl Case {
         1 + sender % self.sender_processes.max(1)
     }
 
-    /// Whether a sender, or its peer, may die.
+    /// Reports whether a sender, or its peer, may die.
     pub fn may_die(&self, sender: usize) -> bool {
         self.kill.is_some_and(|kill| kill.process == 0 || kill.process == self.process_of(sender))
     }
@@ -456,7 +458,8 @@ impl Case {
         self.senders.iter().map(Vec::len).sum::<usize>() + self.receiver.len()
     }
 
-    /// Whether requests may fail, so that an end may fail for other reasons than its peer's.
+    /// Reports whether requests may fail, so that an end may fail for other reasons than its
+    /// peer's.
     pub fn may_fail(&self) -> bool {
         let Network { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;

@@ -1,4 +1,5 @@
-//! What plays of all kinds have in common: contents of messages, and times within which calls return.
+//! Checks that plays of all kinds have in common: contents of messages, and times within which
+//! calls return.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use rdma_conn::error::CloseReason;
 
 use crate::case::{Case, End, Kill};
 
-/// The text of an error in a trace: without the numbers of devices, which go through all worlds of a process, and without
-/// ports, which the kernel chooses.
+/// The text of an error in a trace: without the numbers of devices, which go through all worlds of
+/// a process, and without ports, which the kernel chooses.
 pub(crate) fn unnamed(error: &dyn fmt::Display) -> String {
     ["world-", "127.0.0.1:"].iter().fold(error.to_string(), |text, name| {
         let mut pieces = text.split(name);
@@ -34,8 +35,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The next message, after so many that were accepted: reported before it is sent, because it may arrive
-    /// before the call returns.
+    /// The next message, after so many that were accepted: reported before it is sent, because it
+    /// may arrive before the call returns.
     pub(crate) fn begin(&mut self, at: usize, accepted: u64, length: usize) -> Vec<u8> {
         self.begun = accepted + 1;
         self.lengths.truncate(accepted as usize);
@@ -87,7 +88,8 @@ pub(crate) fn is_killed(case: &Case, at: usize) -> bool {
     case.kill.is_some_and(is_its_process) && case.stop.is_none() && !case.may_fail()
 }
 
-/// True if the case explains that a receiver learns of a sender's end otherwise than by its goodbye.
+/// True if the case explains that a receiver learns of a sender's end otherwise than by its
+/// goodbye.
 pub(crate) fn may_be_lost(case: &Case, at: usize) -> bool {
     case.may_fail() || case.may_die(at) || case.ends[at] == End::Drop
 }
@@ -100,8 +102,8 @@ pub(crate) fn slack(case: &Case) -> Duration {
         + us(100 * u64::from(case.jump_one_in > 0) * case.jump_us)
 }
 
-/// The longest time from the end of a peer to the error at this end: a probe, its retries, and the last one of
-/// what went before.
+/// The longest time from the end of a peer to the error at this end: a probe, its retries, and the
+/// last one of what went before.
 pub(crate) fn detection(case: &Case) -> Duration {
     case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
 }

@@ -98,13 +98,14 @@ fn play_member(case: &Case, member: Group, at: usize) -> Member {
     Member { sent, delivered, has_left, ended: ended.map(drop) }
 }
 
-/// Whether a member may be missed by the others.
+/// Reports whether the others may miss a member.
 fn may_end(case: &Case) -> bool {
     case.may_fail() || case.kill.is_some() || case.ends.contains(&End::Drop)
 }
 
-/// True if a member that leaves may need more than a second to deliver its own messages and say goodbye: requests
-/// fail, or other members are slow to take their turns, and nothing is delivered before they do.
+/// True if a member that leaves may need more than a second to deliver its own messages and say
+/// goodbye: requests fail, or other members are slow to take their turns, and nothing is delivered
+/// before they do.
 fn may_leave_late(case: &Case) -> bool {
     let time = |step: &SendStep| match step {
         SendStep::Sleep(us) | SendStep::WaitAll(us) | SendStep::SendWithin(_, us) => *us,
@@ -114,8 +115,9 @@ fn may_leave_late(case: &Case) -> bool {
     case.may_fail() || case.stall_one_in > 0 || us(waits_us) >= GOODBYE
 }
 
-/// Each member delivers what each other one has sent, in its order; all of them in one order; and those that stay
-/// come to the same end. Where requests fail, a group may split, and each side goes on.
+/// Each member delivers what each other one has sent, in its order; all of them in one order; and
+/// those that stay come to the same end. Where requests fail, a group may split, and each side goes
+/// on.
 fn check(case: &Case, members: &[Member]) {
     for (at, member) in members.iter().enumerate() {
         let is_out_of_time = matches!(member.ended, Err(GroupError::TimedOut { .. }));

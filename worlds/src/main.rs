@@ -50,7 +50,7 @@ struct Args {
     /// Stop at the first seed that fails
     #[arg(long)]
     first: bool,
-    /// Of `--case`: print nothing
+    /// Print nothing, with `--case`
     #[arg(long)]
     quiet: bool,
     /// Processes that share the seeds; by default two a processor, since each waits at times
@@ -115,7 +115,8 @@ fn limits(args: &Args, events: usize) -> Limits {
     Limits { events, steps: args.max_steps, ..Limits::default() }
 }
 
-/// Each case is played in a process of its own: the threads of a world that has failed stay, with what they hold.
+/// Each case is played in a process of its own: the threads of a world that has failed stay, with
+/// what they hold.
 fn make_smaller(args: &Args, case: &Case) -> Result<ExitCode> {
     let start = host::time::now();
     let has_failed = |case: &Case| -> Result<bool> {
@@ -215,8 +216,8 @@ fn run(args: &Args) -> Result<ExitCode> {
     report(args, &mut sum, host::time::since(start).as_secs_f64())
 }
 
-/// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its process. `take` says
-/// whether that is enough.
+/// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its
+/// process. `take` says whether that is enough.
 fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line) -> bool) -> Result<()> {
     let end = args.from + args.seeds;
     let mut next = args.from + share;

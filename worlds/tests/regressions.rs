@@ -1,4 +1,5 @@
-//! Cases that failed once, as they were shrunk, each in many orders of threads; and that a seed repeats.
+//! Cases that failed once, as they were shrunk, each in many orders of threads; and that a seed
+//! repeats.
 //!
 //! Only on soft0: worlds make devices of their own.
 
@@ -19,7 +20,8 @@ fn holds(case: &str) {
     }
 }
 
-/// What the receiver told the sender failed, because the sender had closed, before the messages were handed out.
+/// The receiver's notice to the sender failed, because the sender had closed, before the messages
+/// were handed out.
 #[test]
 fn a_buffered_write_goodbye_counts_before_what_fails_behind_it() {
     holds(
@@ -58,7 +60,8 @@ fn a_probe_behind_a_goodbye_may_fail() {
     }
 }
 
-/// A sender whose send queue was full polled without a pause, until the network had carried a request.
+/// A sender whose send queue was full polled without a pause, until the network had carried a
+/// request.
 #[test]
 fn a_direct_read_sender_sleeps_while_its_queue_is_full() {
     holds(
@@ -70,7 +73,8 @@ fn a_direct_read_sender_sleeps_while_its_queue_is_full() {
     );
 }
 
-/// Two requests that were not signalled left room for one, and a push takes up to three: none of them completed.
+/// Two requests that were not signalled left room for one, and a push takes up to three: none of
+/// them completed.
 #[test]
 fn a_buffered_write_sender_with_little_room_asks_for_a_completion() {
     holds(
@@ -81,8 +85,8 @@ fn a_buffered_write_sender_with_little_room_asks_for_a_completion() {
     );
 }
 
-/// `arm` of a half without a channel said at once to poll, and probed no peer: its future waited for ever for a process
-/// that was killed.
+/// `arm` of a half without a channel said at once to poll, and probed no peer: its future waited
+/// for ever for a process that was killed.
 #[test]
 fn a_future_that_spins_notices_a_killed_process() {
     let connections = [
@@ -117,8 +121,8 @@ fn a_direct_read_sender_that_said_goodbye_is_closed_and_not_lost() {
     );
 }
 
-/// There was no descriptor for the eventfd by which messages come back: the message had been read and
-/// acknowledged, and was not handed out.
+/// There was no descriptor for the eventfd by which messages come back: the message had been read
+/// and acknowledged, and was not handed out.
 #[test]
 fn a_direct_read_message_that_was_read_is_handed_out_without_memory() {
     holds(
@@ -129,8 +133,8 @@ fn a_direct_read_message_that_was_read_is_handed_out_without_memory() {
     );
 }
 
-/// A receiver of several senders, and one in an event loop, asked after a silent one up to two keepalive intervals
-/// late.
+/// A receiver of several senders, and one in an event loop, asked after a silent one up to two
+/// keepalive intervals late.
 #[test]
 fn a_sender_without_a_goodbye_is_missed_within_the_keepalive_interval() {
     holds(
@@ -147,8 +151,8 @@ fn a_sender_without_a_goodbye_is_missed_within_the_keepalive_interval() {
     );
 }
 
-/// Each READ of a tail that had nothing new woke the future, which had the tail read again: more steps than a world
-/// may take.
+/// Each READ of a tail that had nothing new woke the future, which had the tail read again: more
+/// steps than a world may take.
 #[test]
 fn a_buffered_read_future_that_waits_sleeps() {
     holds(

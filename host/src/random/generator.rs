@@ -1,7 +1,7 @@
 //! Numbers that follow from a seed.
 
-/// A generator of 64-bit numbers (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number
-/// generators", 2014).
+/// A generator of 64-bit numbers (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom
+/// number generators", 2014).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -25,8 +25,8 @@ impl Random {
         self.next_u64() % n
     }
 
-    /// Whether something of this probability happens now. Nothing is drawn for what
-    /// never does, so that adding a kind keeps old schedules.
+    /// Draws whether an event of this probability happens now. Nothing is drawn for probability 0,
+    /// so that adding a kind of event keeps old schedules.
     pub fn strikes(&mut self, probability: f64) -> bool {
         const SCALE: f64 = (1_u64 << 53) as f64;
         probability > 0.0 && ((self.next_u64() >> 11) as f64) < probability * SCALE

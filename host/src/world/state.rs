@@ -31,8 +31,8 @@ impl NodeId {
 /// Scheduling and faults of a world. All numbers are drawn from its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nature {
-    /// Each thread has a processor of its own: points take next to no time, and a thread that a device keeps waiting for
-    /// what its calls cost is not in the way of others.
+    /// Each thread has a processor of its own: points take next to no time, and a thread that a
+    /// device keeps waiting for what its calls cost is not in the way of others.
     pub own_processors: bool,
     /// At one of so many points another thread runs next.
     pub switch_one_in: u64,
@@ -92,13 +92,13 @@ pub struct Report {
     pub steps: u64,
     /// Virtual time that has passed.
     pub time: Duration,
-    /// Of all decisions: the same for the same seed.
+    /// Hash of all decisions: the same for the same seed.
     pub hash: u64,
     /// The last events, oldest first.
     pub events: Vec<String>,
 }
 
-/// Why a world has failed.
+/// A world's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The panic's message, or the limit that was exceeded.
@@ -184,13 +184,13 @@ pub(super) struct Spins {
     count: u32,
     /// Count of happenings before them.
     since: u64,
-    /// When the thread has something else to do.
+    /// Time at which the thread has something else to do.
     until: Option<u64>,
 }
 
 impl Spins {
-    /// True if it has polled in vain for a while since the last happening. A thread with a processor of its own keeps
-    /// no other one waiting, and is asked again when time has passed.
+    /// True if it has polled in vain for a while since the last happening. A thread with a
+    /// processor of its own keeps no other one waiting, and is asked again when time has passed.
     fn is_idle(&self, happenings: u64, own_processors: bool) -> bool {
         let few = if own_processors || self.until.is_some() { FEW_SPINS } else { MANY_SPINS };
         self.since == happenings && self.count >= few
@@ -224,7 +224,7 @@ pub(super) struct State {
     hash: u64,
     pub(super) tasks: Vec<TaskState>,
     pub(super) running: usize,
-    /// When something happened last, and how often something has.
+    /// Time of the last happening, and the count of all happenings.
     happened_at: u64,
     happenings: u64,
     /// Threads that wait for locks.
@@ -244,8 +244,8 @@ pub(super) struct State {
 const POINT_NS: u64 = 40;
 /// Points of a thread in a nanosecond, where each has a processor of its own.
 const POINTS_IN_NS: u64 = 4;
-/// Vain polls after which a thread waits for time to pass: of one that says until when, and of another, which then
-/// waits for this share of the time since something happened.
+/// Vain polls after which a thread waits for time to pass: of one that says until when, and of
+/// another, which then waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
 const MANY_SPINS: u32 = 32;
 /// Vain polls of such a thread after another one's time has come, which may do something then.
@@ -255,8 +255,8 @@ const IDLE_SHARE: u64 = 256;
 const LONGEST_REST_NS: u64 = 20_000;
 /// Time of a vain poll, where each thread has a processor of its own.
 const VAIN_POLL_NS: u64 = 20;
-/// One of so many turns may go to such a thread while others have something to do: it may have been given something
-/// without a happening.
+/// One of so many turns may go to such a thread while others have something to do: it may have been
+/// given something without a happening.
 const IDLE_TURN_ONE_IN: u64 = 16;
 /// Tries, a millisecond each, to get a lock that is held outside of the world.
 const OUTSIDE_TRIES: u32 = 50;
@@ -347,8 +347,8 @@ impl State {
         }
     }
 
-    /// The running thread has polled in vain, and polls until then, if it says so. If all that can run have, for a
-    /// while, time passes.
+    /// The running thread has polled in vain, and polls until then, if it says so. If all that can
+    /// run have, for a while, time passes.
     pub(super) fn spun(&mut self, until: Option<u64>) {
         let happenings = self.happenings;
         let spins = &mut self.tasks[self.running].spins;
@@ -376,8 +376,8 @@ impl State {
         }
     }
 
-    /// A thread begins to rest, until then at the latest: whether something has changed that it has looked at, and when
-    /// its rest ends.
+    /// A thread begins to rest, until then at the latest: whether something has changed that it has
+    /// looked at, and when its rest ends.
     pub(super) fn begin_wait_for_change(&mut self, task: usize, until: Option<u64>) -> (bool, u64) {
         let watch = &mut self.tasks[task].watch;
         let longest = if watch.is_complete() { LONGEST_REST_NS } else { VAIN_POLL_NS };
@@ -394,7 +394,7 @@ impl State {
         (self.happened_at, self.outside_tries) = (self.now, 0);
     }
 
-    /// Whether the seed has another thread run now.
+    /// Draws whether another thread runs now.
     pub(super) fn switches(&mut self) -> bool {
         self.tasks[self.running].uninterrupted == 0 && self.random.one_in(self.nature.switch_one_in)
     }
@@ -499,7 +499,7 @@ impl State {
         polled.iter().zip(of).filter(|(polled, _)| has_input(polled)).map(|(_, id)| id).collect()
     }
 
-    /// When the next thread can run that cannot run now.
+    /// Returns the next time at which a thread can run that cannot run now.
     fn next_time(&self) -> Option<u64> {
         let times = self.tasks.iter().filter_map(|task| {
             let ready_at = match &task.status {
@@ -513,8 +513,8 @@ impl State {
         times.filter(|at| *at > self.now).min()
     }
 
-    /// The thread that runs next, with time passed until one can; `None` if the world is over. `without` does not
-    /// run if another one can: it has nothing to do.
+    /// The thread that runs next, with time passed until one can; `None` if the world is over.
+    /// `without` does not run if another one can: it has nothing to do.
     pub(super) fn choose(&mut self, without: Option<usize>) -> Option<usize> {
         loop {
             if self.is_over {

@@ -1,4 +1,5 @@
-//! Locks and condition variables that are points of a world. Threads outside of worlds find `parking_lot`'s.
+//! Locks and condition variables that are points of a world. Threads outside of worlds find
+//! `parking_lot`'s.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -210,7 +211,7 @@ pub struct Condvar(parking_lot::Condvar);
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the deadline has passed.
+    /// Reports whether the deadline has passed.
     #[must_use]
     pub fn timed_out(self) -> bool {
         self.0

@@ -1,14 +1,16 @@
 //! Addresses that a thread polls.
 
-/// The addresses that a thread has polled since its last rest, and the news of a change at one of them.
+/// The addresses that a thread has polled since its last rest, and the news of a change at one of
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Of words and queues.
+    /// Addresses of words and queues.
     addresses: Vec<usize>,
     is_signalled: bool,
 }
 
-/// A thread that watches more addresses sleeps for the shortest time only, as one that watches none.
+/// A thread that watches more addresses sleeps for the shortest time only, as one that watches
+/// none.
 const MOST: usize = 256;
 
 impl Watch {
@@ -27,7 +29,7 @@ impl Watch {
         self.is_signalled
     }
 
-    /// Whether a change of all that the thread has polled is noticed.
+    /// Reports whether the watch covers all that the thread has polled.
     pub(super) fn is_complete(&self) -> bool {
         (1..=MOST).contains(&self.addresses.len())
     }

@@ -1,5 +1,5 @@
-//! What must hold for all bytes and for all headers: the specification's tables, written out once
-//! more.
+//! Conditions that hold for all bytes and for all headers: the specification's tables, written out
+//! once more.
 
 use std::{vec, vec::Vec};
 
@@ -27,7 +27,7 @@ pub fn extended_headers(opcode: u8) -> Option<Vec<u8>> {
     Some(vec![0; len])
 }
 
-/// Whether an opcode permits a payload of this length, at some path MTU.
+/// Reports whether an opcode permits a payload of this length, at some path MTU.
 fn permits(opcode: u8, len: usize) -> bool {
     match (opcode >> 5, opcode & 0x1f) {
         (0, 29) => len == 8,
@@ -77,7 +77,7 @@ fn check_packet(packet: &Packet<'_>, bytes: &[u8]) {
     assert_eq!(written, bytes);
 }
 
-/// What is wrong, in the order in which the parser has to find it.
+/// Returns the error that the parser has to find first, if there is one.
 fn expected_error(bytes: &[u8]) -> Option<ParseError> {
     let len = bytes.len();
     if len > MAX_PACKET {

@@ -221,7 +221,7 @@ fn every_syndrome_goes_there_and_back() {
     assert_eq!(Syndrome::from_u8(0x80), None);
 }
 
-/// What each opcode has, against the tables of the oracle.
+/// Compares the headers of each opcode with the tables of the oracle.
 #[test]
 fn headers_are_those_of_the_tables() {
     let mut most = 0;

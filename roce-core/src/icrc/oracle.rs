@@ -1,4 +1,4 @@
-//! What must hold of every ICRC: computed bit by bit, over the datagram as it is routed.
+//! Conditions that hold for every ICRC: computed bit by bit, over the datagram as it is routed.
 
 use core::net::{IpAddr, SocketAddr};
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use super::{CheckError, Checked, Flow, Icrc};
 use crate::UDP_PORT;
 use crate::lengths::{ICRC, MAX_PACKET, MIN_PACKET};
 
-/// Where a packet comes from, and where it goes to.
+/// Source and destination of a packet.
 pub type Sockets = (SocketAddr, SocketAddr);
 
 /// The IPv4 or IPv6 datagram of a packet, with arbitrary values where routers may change it.
@@ -128,7 +128,7 @@ pub fn check_bytes(bytes: &[u8]) {
     }
 }
 
-/// Whether the ICRC is computed for as many bytes. Panics if it is for others.
+/// Reports whether an ICRC exists for this number of bytes. Panics if the check decides otherwise.
 fn check_len(flow: Sockets, bytes: &[u8]) -> bool {
     let is_packet =
         (MIN_PACKET..=MAX_PACKET).contains(&bytes.len()) && bytes.len().is_multiple_of(4);

@@ -39,7 +39,7 @@ pub(super) fn divide_by_words(value: u32, words: usize) -> Option<u32> {
     Some(times(times(value, INVERSE_WORDS[words % STEPS]), *upper))
 }
 
-/// What so many bytes of zero make of a CRC.
+/// Returns the CRC after `bytes` more bytes of zero.
 pub(super) const fn pass_bytes(mut crc: u32, bytes: usize) -> u32 {
     let mut bits = 8 * bytes;
     while bits > 0 {
@@ -49,7 +49,7 @@ pub(super) const fn pass_bytes(mut crc: u32, bytes: usize) -> u32 {
     crc
 }
 
-/// What so many bytes of zero make this CRC of.
+/// Returns the CRC that `bytes` more bytes of zero turn into this one.
 pub(super) const fn take_bytes(mut crc: u32, bytes: usize) -> u32 {
     let mut bits = 8 * bytes;
     while bits > 0 {

@@ -150,7 +150,7 @@ fn a_packet_from_other_addresses_is_refused() {
     assert_eq!(other.check(0, &packet), Err(CheckError::Mismatch));
 }
 
-/// Of 2^17 arbitrary changes some 4 pass, where DF may be missing: 2^-15.
+/// Some 4 of 2^17 arbitrary changes pass, where DF may be missing: 2^-15.
 #[test]
 fn few_wrong_packets_pass_over_ipv4() {
     let flow = flow(FLOW);
@@ -190,7 +190,7 @@ fn a_length_that_no_packet_has_is_refused_and_nothing_is_written() {
     assert_eq!(run, [1; 64 + 12]);
 }
 
-/// What stands for a local route header.
+/// The constant stands for a local route header.
 #[test]
 fn the_constant_is_the_crc_of_eight_bytes_of_ones() {
     assert_eq!(AFTER_ONES, crc32fast::hash(&[0xff; 8]));

@@ -18,10 +18,10 @@ use crate::responder::{self, Responder, ResponseSlot};
 /// More packets than this are not on the network: copies are not made, and nothing is sent.
 const NETWORK: usize = 256;
 
-/// What both ends agree on. Numbers are taken modulo what is possible.
+/// Parameters on which both ends agree. Numbers are taken modulo what is possible.
 #[derive(arbitrary::Arbitrary, Clone, Copy, Debug)]
 pub struct Terms {
-    /// How far the first packet's number is before the wrap.
+    /// Distance from the first packet's number to the wrap.
     pub before_wrap: u8,
     /// The largest window.
     pub window: u8,
@@ -44,17 +44,17 @@ struct Packet {
     is_marked: bool,
 }
 
-/// What is known of a request that was posted.
+/// State of a request that was posted.
 #[derive(Clone, Debug)]
 struct Posted {
     request: Request,
     /// Its bytes; those of a READ arrive.
     data: Vec<u8>,
-    /// Of a READ, what it would find if it were executed when it was posted.
+    /// Bytes that a READ would find if it were executed when it was posted.
     snapshot: Vec<u8>,
     /// Bytes of a READ that have arrived.
     arrived: u32,
-    /// What an atomic is to find, and has found.
+    /// Value that an atomic has to find, and the one that it has found.
     expected: Option<u64>,
     found: Option<u64>,
 }
@@ -68,7 +68,7 @@ pub struct Connection {
     model: Model,
     posted: Vec<Posted>,
     completed: u64,
-    /// Of the responder's end, and of the requester's.
+    /// Notification points of the responder's end, and of the requester's.
     points: [NotificationPoint; 2],
     to_responder: Vec<Packet>,
     to_requester: Vec<Packet>,

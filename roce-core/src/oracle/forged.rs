@@ -14,18 +14,19 @@ use crate::psn::Psn;
 pub struct Forged {
     /// Its opcode, as a place in the list of all.
     pub opcode: u8,
-    /// How far its number is from the one that the receiver waits for.
+    /// Distance of its number from the one that the receiver waits for.
     pub ahead: i8,
-    /// What its syndrome is.
+    /// Value of its syndrome.
     pub syndrome: u8,
     /// Bytes of its payload.
     pub payload: u16,
     /// Bytes that a RETH names.
     pub length: u32,
-    /// Where, beyond the memory's beginning.
+    /// Offset from the memory's beginning.
     pub offset: u16,
     /// Its key is that of the memory, it asks for an acknowledgement, it has the headers of its
-    /// opcode only, it has met congestion, and it says so of the other direction (BECN): one bit each.
+    /// opcode only, it has met congestion, and it says so of the other direction (BECN): one bit
+    /// each.
     pub flags: u8,
 }
 

@@ -16,22 +16,22 @@ pub(crate) const INVALIDATED: u32 = 0x4000_0000;
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) memory: Vec<u8>,
-    /// How many receive requests are posted.
+    /// Receive requests that are posted.
     pub(crate) receives: u32,
     /// The one that was taken, and what is in it.
     pub(crate) taken: Option<Vec<u8>>,
-    /// How many of the next accesses meet memory that is not there.
+    /// Number of the next accesses that meet memory that is not there.
     pub(crate) absent: u32,
     /// Those that completed, with their bytes.
     pub(crate) done: VecDeque<(ReceiveDone, Vec<u8>)>,
     /// Those that failed.
     pub(crate) faults: u32,
-    /// What the next response carries.
+    /// Payload of the next response.
     pub(crate) payload: Vec<u8>,
     /// Bytes that WRITEs and SENDs have stored, and how often atomics were executed.
     pub(crate) stored: u64,
     pub(crate) atomics: u64,
-    /// Whether the key is valid.
+    /// The key is valid.
     pub(crate) is_valid: bool,
     /// A receive request whose message was dropped serves the next one.
     pub(crate) is_unreliable: bool,
@@ -54,7 +54,7 @@ impl Host {
         }
     }
 
-    /// Whether memory is there: not the next times, if a test says so.
+    /// Checks that memory is there: not for the next `absent` accesses, if a test says so.
     fn meet(&mut self) -> Result<(), AccessError> {
         let Some(left) = self.absent.checked_sub(1) else { return Ok(()) };
         self.absent = left;

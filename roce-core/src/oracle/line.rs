@@ -6,8 +6,8 @@
 //!   sender ──┘
 //! ```
 //!
-//! Each sender has a message for every entry of its send queue at all times. The queue drops what it has no
-//! room for, and marks packets when it is long. Answers meet no queue.
+//! Each sender has a message for every entry of its send queue at all times. The queue drops what
+//! it has no room for, and marks packets when it is long. Answers meet no queue.
 
 #[cfg(test)]
 mod tests;
@@ -33,17 +33,17 @@ pub const MESSAGE: u32 = 64 << 10;
 /// Messages that each sender has posted.
 const POSTED: usize = 128;
 
-/// What the line and its senders are like.
+/// Properties of the line and its senders.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// How many there are.
+    /// Number of senders.
     pub senders: usize,
     /// The time in which a sender puts a packet into the queue.
     pub send_ns: u64,
     /// The time in which the line carries a packet.
     pub packet_ns: u64,
-    /// The same of a packet that its receiver discards, because one before it is missing. (It is less if
-    /// what limits the line is the receiver's processor.)
+    /// The same of a packet that its receiver discards, because one before it is missing. (It is
+    /// less if what limits the line is the receiver's processor.)
     pub discard_ns: u64,
     /// The round trip of a packet that waits for no other.
     pub round_trip_ns: u64,
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-/// What has happened in some time.
+/// Counts of what has happened in some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Messages of each sender that are complete.
@@ -92,8 +92,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// How evenly the senders have shared the line: Jain's index, 1 if they have had the same, and one part of
-    /// the number of senders if one has had all.
+    /// Returns the fairness of the line, as Jain's index: 1 if all senders have had the same share,
+    /// and 1 divided by the number of senders if one has had all.
     pub fn fairness(&self) -> f64 {
         let sum: f64 = self.messages.iter().map(|count| *count as f64).sum();
         let squares: f64 = self.messages.iter().map(|count| (*count as f64).powi(2)).sum();
@@ -124,7 +124,7 @@ struct End {
     point: NotificationPoint,
     /// Answers on their way.
     back: VecDeque<(u64, Headers, u32)>,
-    /// When the next packet may be put into the queue.
+    /// Time at which the next packet may be put into the queue.
     free_ns: u64,
     /// Nothing is posted before.
     starts_ns: u64,
@@ -136,7 +136,7 @@ pub struct Simulation {
     line: Line,
     ends: Vec<End>,
     queue: VecDeque<Waiting>,
-    /// When the line can carry the next one.
+    /// Time at which the line can carry the next packet.
     free_ns: u64,
     now_ns: u64,
     random: Random,
@@ -144,7 +144,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A line on which nothing has been sent. The sender with number n begins after n times `stagger_ns`.
+    /// A line on which nothing has been sent. The sender with number n begins after n times
+    /// `stagger_ns`.
     pub fn new(line: Line, stagger_ns: u64) -> Self {
         let ends = (0..line.senders).map(|number| End::new(&line, number as u64 * stagger_ns));
         Self {
@@ -213,7 +214,7 @@ impl Simulation {
         }
     }
 
-    /// When something happens next.
+    /// Returns the time at which something happens next.
     fn next_ns(&self) -> u64 {
         let ends = self.ends.iter().flat_map(End::next_ns);
         let free_ns = (!self.queue.is_empty()).then_some(self.free_ns);

@@ -1,4 +1,4 @@
-//! What an ideal connection does: each request is executed when it is posted.
+//! An ideal connection: each request is executed when it is posted.
 
 use std::collections::VecDeque;
 use std::{vec, vec::Vec};
@@ -31,7 +31,7 @@ pub(super) struct Model {
     pub(super) atomics: u64,
 }
 
-/// Where in the memory a request begins.
+/// Returns the offset in the memory at which a request begins.
 fn place(request: &Request) -> usize {
     request.remote_addr.wrapping_sub(BASE) as usize
 }
@@ -114,13 +114,13 @@ impl Model {
         !self.receives.is_empty()
     }
 
-    /// What is where a READ reads now.
+    /// Returns the bytes that a READ would read now.
     pub(super) fn snapshot(&self, request: &Request) -> Vec<u8> {
         self.memory[place(request)..][..request.length as usize].to_vec()
     }
 
-    /// Whether a READ may have found these bytes: each is the one of its `snapshot`, or one that
-    /// was stored between it and the next request that is fenced.
+    /// Reports whether a READ may have found these bytes: each is the one of its `snapshot`, or one
+    /// that was stored between it and the next request that is fenced.
     pub(super) fn may_read(
         &self,
         index: u64,

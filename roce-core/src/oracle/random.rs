@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// How often the network does what it should not, in percent of the packets.
+/// Rates of the network's faults, in percent of the packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Packets that are lost.
@@ -36,9 +36,9 @@ pub struct Faults {
     pub reordering: u8,
     /// Packets that are marked.
     pub congestion: u8,
-    /// How often the peer has no receive request.
+    /// Rate at which the peer has no receive request.
     pub late_receives: u8,
-    /// How often memory of the peer is not there for a while.
+    /// Rate at which memory of the peer is not there for a while.
     pub absent: u8,
 }
 

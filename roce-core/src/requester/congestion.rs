@@ -1,4 +1,4 @@
-//! What a congestion notification does to the window.
+//! Effect of a congestion notification on the window.
 
 use super::window::Window;
 
@@ -7,9 +7,9 @@ const ONE: u32 = 1 << 16;
 /// The weight of one period in the average: 1/16, as in DCTCP.
 const WEIGHT: u32 = 16;
 
-/// How congested the path is, as DCTCP and DCQCN estimate it: `alpha` is the moving average of "a
-/// notification came in this period", where a period is a window's round trip. A notification makes the
-/// window smaller by half of `alpha`, once in a round trip.
+/// Congestion of the path, as DCTCP and DCQCN estimate it: `alpha` is the moving average of "a
+/// notification came in this period", where a period is a window's round trip. A notification makes
+/// the window smaller by half of `alpha`, once in a round trip.
 // Invariant: alpha <= ONE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Congestion {
@@ -19,8 +19,8 @@ pub(super) struct Congestion {
     is_noted: bool,
     /// The period ends when all before this position is acknowledged.
     period_end: u64,
-    /// What was sent before this position was sent with the window before it was made smaller: what that
-    /// causes is the same congestion.
+    /// Packets before this position were sent before the window was made smaller: a notification
+    /// that they cause is of the same congestion.
     cut_end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What always holds, for tests.
+//! Invariants, for tests.
 
 use super::{Requester, SendSlot};
 

@@ -1,4 +1,4 @@
-//! What a response means.
+//! Effects of a response.
 
 use super::{RNR_RETRY_FOREVER, Received, Requester, SendSlot, Status};
 use crate::headers::{Bth, Headers, NakCode, Syndrome};
@@ -38,8 +38,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
     }
 
-    /// Where the bytes of a response go, if it brings some and is taken: which request, offset and length.
-    /// For a caller that looks at the memory first; nothing changes.
+    /// Returns the place of a response's bytes, if it brings some and is taken: request, offset and
+    /// length. For a caller that looks at the memory first; nothing changes.
     pub fn landing(&self, headers: &Headers) -> Option<(WqeIndex, u32, u32)> {
         let opcode = headers.bth.opcode;
         if !opcode.is_read_response() && opcode != Opcode::RcAtomicAck {

@@ -1,4 +1,4 @@
-//! When packets are sent again.
+//! Repetition of packets.
 
 use super::{Requester, SendSlot, Status};
 
@@ -7,14 +7,15 @@ const TIMEOUT_UNIT_NS: u64 = 4096;
 /// A probe does not go sooner than this after the last packet: a peer that is about to answer may
 /// wait for a processor.
 pub(super) const PROBE_FLOOR_NS: u64 = 50_000;
-/// What a round trip is taken for, of a peer that has reported a loss, until one has been measured. (Where
-/// much is lost, none may ever be: of what is sent again none is measured.)
+/// Assumed round trip to a peer that has reported a loss, until one has been measured. (Where much
+/// is lost, none may ever be: packets that are sent again are not measured.)
 const FIRST_ROUND_TRIP_NS: u64 = 1_000_000;
-/// How often the time until a probe doubles.
+/// Number of times that the time until a probe doubles.
 const PROBE_DOUBLINGS: u8 = 10;
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
-    /// When [`on_timer`](Self::on_timer) is to be called, if at all. It changes with each call.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is to be called, if at all. It
+    /// changes with each call.
     pub fn deadline_ns(&self) -> Option<u64> {
         if self.failure.is_some() {
             return None;
@@ -25,7 +26,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         [self.timeout_ns(), self.probe_ns()].into_iter().flatten().min()
     }
 
-    /// What is due at `now_ns` happens: packets may be sent again, or a request may fail.
+    /// Does what is due at `now_ns`: packets may be sent again, or a request may fail.
     pub fn on_timer(&mut self, now_ns: u64) {
         let is_past = |deadline_ns: Option<u64>| deadline_ns.is_some_and(|due| due <= now_ns);
         if self.failure.is_some() {
@@ -46,13 +47,13 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
     }
 
-    /// When the packet at `unacked` is given up.
+    /// Returns the time at which the packet at `unacked` is given up.
     fn timeout_ns(&self) -> Option<u64> {
         let since_ns = self.recovery.waits_since_ns.filter(|_| self.config.timeout > 0)?;
         Some(since_ns.saturating_add(TIMEOUT_UNIT_NS << self.config.timeout))
     }
 
-    /// When a probe is sent: after two round trips, if packets are under way.
+    /// Returns the time at which a probe is sent: after two round trips, if packets are under way.
     fn probe_ns(&self) -> Option<u64> {
         let recovery = &self.recovery;
         let unmeasured = recovery.nak_at.map(|_| FIRST_ROUND_TRIP_NS);

@@ -1,9 +1,11 @@
-//! How long a round trip takes.
+//! Measurement of the round trip.
 
-/// Round trips may take so much longer than the shortest, and a quarter, without a queue: both ends work on batches.
+/// Round trips may take so much longer than the shortest, and a quarter, without a queue: both ends
+/// work on batches.
 const NOISE_NS: u64 = 30_000;
-/// The shortest one is taken for longer by one part of so many with each one that is measured: the path may have
-/// changed. (Faster, and of two senders in one queue the second takes the queue for the path.)
+/// The shortest one is taken for longer by one part of so many with each one that is measured: the
+/// path may have changed. (Faster, and of two senders in one queue the second takes the queue for
+/// the path.)
 const FORGETS: u64 = 8_192;
 
 /// The smoothed time of round trips, and the one that is being measured. Of a packet that was sent
@@ -18,14 +20,14 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// What has been measured, if anything has.
+    /// Returns the smoothed round trip, if one has been measured.
     #[inline]
     pub(super) const fn smoothed_ns(&self) -> Option<u64> {
         self.smoothed_ns
     }
 
-    /// How many of so many packets under way find no queue: as many as are acknowledged in a time that is little
-    /// longer than the shortest round trip. All, if none was measured.
+    /// Returns how many of `packets` packets under way find no queue: as many as are acknowledged
+    /// in a time that is little longer than the shortest round trip. All, if none was measured.
     pub(super) fn without_queue(&self, packets: u32) -> u32 {
         let Some(smoothed_ns) = self.smoothed_ns else { return packets };
         let short_ns = self.shortest_ns + self.shortest_ns / 4 + NOISE_NS;
@@ -59,7 +61,7 @@ impl RoundTrip {
         }
     }
 
-    /// What is under way is sent again.
+    /// Drops the sample: packets under way are sent again.
     pub(super) fn on_repeat(&mut self) {
         self.sample = None;
     }

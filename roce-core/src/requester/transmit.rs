@@ -1,4 +1,4 @@
-//! Which packet goes next.
+//! Choice of the next packet.
 
 use super::recovery::PROBE_FLOOR_NS;
 use super::{Requester, SendSlot};
@@ -31,7 +31,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         Some(packet)
     }
 
-    /// Whether the window, the limit of READs and the fence let the packet at `next` go.
+    /// Reports whether the window, the limit of READs and the fence let the packet at `next` go.
     fn may_send(&self, slot: &SendSlot, end: u64) -> bool {
         let is_alone = self.next == self.unacked;
         let fits = is_alone || end - self.unacked <= u64::from(self.window.size());
@@ -52,8 +52,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             || end - self.unacked >= u64::from(self.window.size())
     }
 
-    /// The program does not wait for the completion of an unsignaled request: of many in a short time,
-    /// only some ask. (A probe finds out whether the others have come.)
+    /// The program does not wait for the completion of an unsignaled request: of many in a short
+    /// time, only some ask. (A probe finds out whether the others have come.)
     fn end_asks(&self, slot: &SendSlot, now_ns: u64) -> bool {
         let is_repeated = self.next < self.sent;
         let is_late = now_ns.saturating_sub(self.recovery.active_ns) >= PROBE_FLOOR_NS;

@@ -1,4 +1,4 @@
-//! How many packets may be on their way.
+//! Limit of the packets that may be under way.
 
 use super::round_trip::RoundTrip;
 
@@ -6,19 +6,20 @@ use super::round_trip::RoundTrip;
 /// acknowledgement is never taken for a new one.
 pub const MAX_WINDOW: u32 = 1 << 16;
 
-/// Packets that may be under way whether they wait in a queue or not: 256 KiB at the largest MTU, so that both ends
-/// can work on batches.
+/// Packets that may be under way whether they wait in a queue or not: 256 KiB at the largest MTU,
+/// so that both ends can work on batches.
 const FEW: u32 = 64;
 
 /// A window that halves when packets are lost. It grows by each packet that is acknowledged up to
-/// a threshold, and beyond that by one for each eighth of a window, eight in a round trip. (At one for
-/// each window, one lost packet of a hundred kept it at a third of what a round trip within one
+/// a threshold, and beyond that by one for each eighth of a window, eight in a round trip. (At one
+/// for each window, one lost packet of a hundred kept it at a third of what a round trip within one
 /// machine holds.)
 ///
-/// All that is under way behind a lost packet is sent in vain. So what only waits in a queue is not worth having where
-/// packets are lost: the threshold is the part of the window that finds no queue, but at least a half and at most seven
-/// eighths of it, and where there is a queue it grows by one in a round trip. As long as nothing is lost, the window is
-/// the largest, and a queue does no harm.
+/// All that is under way behind a lost packet is sent in vain. So what only waits in a queue is not
+/// worth having where packets are lost: the threshold is the part of the window that finds no
+/// queue, but at least a half and at most seven eighths of it, and where there is a queue it grows
+/// by one in a round trip. As long as nothing is lost, the window is the largest, and a queue does
+/// no harm.
 // Invariant: 1 <= size <= max; threshold <= max; acked < step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
@@ -91,8 +92,8 @@ impl Window {
         }
     }
 
-    /// The path is congested by `alpha` parts of `one`: the window becomes smaller by half of that, and
-    /// grows slowly from there. Not after a loss among the same packets: it has been halved.
+    /// The path is congested by `alpha` parts of `one`: the window becomes smaller by half of that,
+    /// and grows slowly from there. Not after a loss among the same packets: it has been halved.
     pub(super) fn on_congestion(&mut self, unacked: u64, alpha: u32, one: u32) {
         if unacked >= self.recovery_end {
             let cut = (u64::from(self.size) * u64::from(alpha)).div_ceil(2 * u64::from(one));

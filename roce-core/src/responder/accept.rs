@@ -1,4 +1,4 @@
-//! Whether a request packet is the expected one.
+//! Check that a request packet is the expected one.
 
 use super::{
     AccessError, Due, Outcome, PSN_WINDOW, Plain, ReceiveFault, Refusal, Responder, ResponseSlot,
@@ -9,7 +9,7 @@ use crate::message::permits;
 use crate::opcode::Transport;
 use crate::psn::Psn;
 
-/// Why the expected packet is not executed.
+/// Reason for which the expected packet is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// There is no receive request, or memory is not there yet. Nothing of the packet is executed.
@@ -68,8 +68,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
     }
 
-    /// A packet of `ahead` after the expected one. There is one NAK for a gap, however many packets come behind
-    /// it, and none for a number that no requester reaches.
+    /// A packet of `ahead` after the expected one. There is one NAK for a gap, however many packets
+    /// come behind it, and none for a number that no requester reaches.
     fn on_gap(&mut self, ahead: u32) -> Outcome {
         if !self.is_gap_reported && ahead <= PSN_WINDOW {
             self.is_gap_reported = true;

@@ -1,4 +1,4 @@
-//! What is sent to the requester.
+//! Packets that are sent to the requester.
 
 use super::slots::{Answer, Remembered};
 use super::{AccessError, Due, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
@@ -63,8 +63,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         Some(Response { headers, length })
     }
 
-    /// The memory of a READ is not there any more: the requester is to ask again, for the rest and for all
-    /// behind it.
+    /// The memory of a READ is not there any more: the requester is to ask again, for the rest and
+    /// for all behind it.
     fn postpone_read(&mut self, answered: &Remembered) -> Response {
         self.slots.abandon_all();
         if !self.has_failed {
@@ -100,7 +100,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         Response { headers, length: 0 }
     }
 
-    /// What an ATOMIC WRITE is answered by: a READ's response of no bytes.
+    /// Returns the answer to an ATOMIC WRITE: a READ's response of no bytes.
     pub(super) fn atomic_write_response(&self, answered: &Remembered) -> Response {
         let mut headers = self.headers(Opcode::RcReadResponseOnly, answered.next);
         headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });

@@ -9,7 +9,8 @@ use crate::message::{Message, fits_write, immediate};
 use crate::opcode::Opcode;
 use crate::request::{MAX_MESSAGE, packets};
 
-/// Whether all bytes that a request names are accessible. A request of no bytes needs no valid key.
+/// Checks that all bytes that a request names are accessible. A request of no bytes needs no valid
+/// key.
 fn check<T: Target>(target: &mut T, access: Access, reth: &Reth) -> Result<(), AccessError> {
     if reth.len > MAX_MESSAGE {
         return Err(Refusal::Invalid.into());

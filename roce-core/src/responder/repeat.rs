@@ -57,16 +57,16 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         })
     }
 
-    /// Whether a packet asks again for what was executed before.
+    /// Reports whether a packet repeats what was executed before.
     pub fn is_repetition(&self, headers: &Headers) -> bool {
         let behind = headers.bth.psn.since(self.expected_psn());
         let all = self.expected - u64::from(self.config.first_psn.get());
         behind < 0 && u64::from(behind.unsigned_abs()) <= all
     }
 
-    /// A request packet has come although the queue pair has ended. If it was executed before, it is
-    /// acknowledged again, because the requester has not had the acknowledgement. Nothing is executed.
-    /// READs are the caller's: their memory may have gone.
+    /// A request packet has come although the queue pair has ended. If it was executed before, it
+    /// is acknowledged again, because the requester has not had the acknowledgement. Nothing is
+    /// executed. READs are the caller's: their memory may have gone.
     pub fn answer_late(&self, headers: &Headers) -> Option<Headers> {
         let opcode = headers.bth.opcode;
         let is_request = opcode.is_request() && opcode.transport() == Some(Transport::Rc);

@@ -33,19 +33,19 @@ pub(super) struct Remembered {
     pub(super) msn: u32,
 }
 
-/// What its responses say.
+/// Contents of its responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The memory of a READ. Of its `length` bytes, those before `until` are asked for.
     Read { rkey: u32, va: u64, length: u32, until: u32 },
-    /// What an atomic found.
+    /// Value that an atomic found.
     Atomic { original: u64 },
     /// An ATOMIC WRITE was executed.
     AtomicWrite,
 }
 
 impl Answer {
-    /// Whether it answers requests with this opcode.
+    /// Reports whether it answers requests with this opcode.
     pub(super) fn is_of(&self, opcode: Opcode) -> bool {
         match self {
             Self::Read { .. } => opcode.is_read_request(),
@@ -109,9 +109,9 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         (self.entries, self.taken) = (entries, kept);
     }
 
-    /// Whether another request fits. A requester that obeys `max_dest_rd_atomic` has all responses
-    /// to the oldest one when it sends another; a repetition of that may still be pending, because
-    /// a copy of the request came late.
+    /// Reports whether another request fits. A requester that obeys `max_dest_rd_atomic` has all
+    /// responses to the oldest one when it sends another; a repetition of that may still be
+    /// pending, because a copy of the request came late.
     pub(super) fn has_room(&self) -> bool {
         let Some(oldest) = self.oldest() else { return false };
         self.entries.as_ref()[oldest].0.is_none_or(|old| !old.is_pending() || old.is_repeated)

@@ -25,10 +25,10 @@ impl Receiver {
         Self { config, expected: config.first_psn, message: Message::None, held: None }
     }
 
-    /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`], or dropped
-    /// ([`Outcome::NotReady`] if there is no receive request, or memory that it needs is not there yet, else
-    /// [`Outcome::Dropped`]), or the memory of its receive request is not accessible: [`Outcome::Failed`].
-    /// Then the queue pair fails.
+    /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`], or
+    /// dropped ([`Outcome::NotReady`] if there is no receive request, or memory that it needs is
+    /// not there yet, else [`Outcome::Dropped`]), or the memory of its receive request is not
+    /// accessible: [`Outcome::Failed`]. Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,
@@ -151,7 +151,7 @@ impl Receiver {
     }
 }
 
-/// What becomes of a WRITE to memory that cannot be written.
+/// Returns the outcome of a WRITE to memory that cannot be written.
 fn dropped(why: AccessError) -> Outcome {
     match why {
         AccessError::NotPresent => Outcome::NotReady,

@@ -158,7 +158,7 @@ fn what_an_unreliable_connection_does_not_have_is_refused() {
 }
 
 proptest! {
-    /// Of what is lost, copied or overtaken, nothing is received in part.
+    /// No message is received in part, whichever packets are lost, copied or overtaken.
     #[test]
     fn what_is_received_was_sent(
         lengths in proptest::collection::vec(0..2048u32, 1..30),

@@ -6,7 +6,7 @@ use verbs_sys::*;
 
 use crate::{device, gids};
 
-/// Where a datagram came from, and to which GID.
+/// Route of a datagram: its source, and the GID to which it came.
 struct Route {
     sender: [u8; 16],
     receiver: [u8; 16],
@@ -66,7 +66,8 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
         ..ibv_ah_attr::default()
     };
     if wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0 {
-        // SAFETY: as above; the header has 40 bytes, at any address.
+        // SAFETY: `grh` is the caller's header, since `wc_flags` says that there is one; it has 40
+        // bytes, at any address.
         let grh = (!grh.is_null()).then(|| unsafe { grh.cast::<[u8; 40]>().read() });
         let Some(route) = grh.and_then(|grh| Route::from_grh(&grh)) else {
             return super::minus_one(libc::EPROTONOSUPPORT);

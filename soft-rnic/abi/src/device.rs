@@ -1,7 +1,8 @@
-//! What the device does: each function is that of `soft_rnic`'s table.
+//! Functions of the device: each is that of `soft_rnic`'s table.
 //!
 //! A function that the table gains is added to `forward!`, and takes the place of `unsupported` in
-//! `exports`. The waits for events ([`events`](crate::events)) are cancellation points, and no other function is.
+//! `exports`. The waits for events ([`events`](crate::events)) are cancellation points, and no
+//! other function is.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::sync::Once;

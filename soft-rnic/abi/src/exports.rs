@@ -1,4 +1,4 @@
-//! Which function is which symbol, and of which version.
+//! Symbols of the functions, and their versions.
 //!
 //! `.symver` needs the symbol to be defined in the object that names its version, and the compiler
 //! says of no function in which object it is. So the symbols are defined by assembly: each is a

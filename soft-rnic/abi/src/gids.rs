@@ -7,13 +7,13 @@ use verbs_sys::*;
 
 use crate::device;
 
-/// What the exported `ibv_query_port` fills, behind which the rest is zero.
+/// Returns the attributes that the exported `ibv_query_port` fills, behind which the rest is zero.
 ///
 /// # Safety
 /// `context` is NULL or open.
 unsafe fn port(context: *mut ibv_context, port_num: u8) -> Result<ibv_port_attr, c_int> {
     let mut attr = MaybeUninit::<ibv_port_attr>::zeroed();
-    // SAFETY: the caller's promise; zeroes are valid values of what is left.
+    // SAFETY: `context` is NULL or open (see # Safety); zeroes are valid values of what is left.
     unsafe {
         match device::query_port(context, port_num, attr.as_mut_ptr()) {
             0 => Ok(attr.assume_init()),
@@ -29,7 +29,8 @@ unsafe fn port(context: *mut ibv_context, port_num: u8) -> Result<ibv_port_attr,
 unsafe fn gid(context: *mut ibv_context, port_num: u8, index: u32) -> Result<ibv_gid_entry, c_int> {
     let mut entry = MaybeUninit::<ibv_gid_entry>::zeroed();
     let (to, size) = (entry.as_mut_ptr(), size_of::<ibv_gid_entry>());
-    // SAFETY: the caller's promise, and room for one entry, which is all zero at first.
+    // SAFETY: `context` is NULL or open (see # Safety); `to` has room for one entry, which is all
+    // zero at first.
     unsafe {
         match device::query_gid_ex(context, port_num.into(), index, to, 0, size) {
             0 => Ok(entry.assume_init()),
@@ -38,7 +39,8 @@ unsafe fn gid(context: *mut ibv_context, port_num: u8, index: u32) -> Result<ibv
     }
 }
 
-/// `_ibv_query_gid_table`: the entries of all ports; how many, or a negative errno, which is set as well.
+/// `_ibv_query_gid_table`: the entries of all ports; how many, or a negative errno, which is set as
+/// well.
 pub(crate) unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -103,7 +105,7 @@ pub(crate) unsafe fn find(
     wanted: [u8; 16],
 ) -> Result<u8, c_int> {
     for index in 0..=u8::MAX {
-        // SAFETY: the caller's promise; the members of the union are bytes.
+        // SAFETY: `context` is NULL or open (see # Safety); the members of the union are bytes.
         unsafe {
             let entry = gid(context, port_num, index.into())?;
             if entry.gid.raw == wanted {

@@ -18,7 +18,8 @@
 //! | `exports` | which function is which symbol, and of which version |
 //! | `device` | what `soft_rnic` does: more functions of the device are added here |
 //! | `events` | the waits for events |
-//! | `gids`, `address`, `rate`, `names`, `kernel_structs`, `fork`, `sysfs` | what libibverbs does without a device, or by asking one |
+//! | `gids`, `address`, `rate`, `names` | what libibverbs does without a device, or by asking one |
+//! | `kernel_structs`, `fork`, `sysfs` | the same |
 //! | `unsupported` | what is for providers of rdma-core, or not offered |
 //!
 //! The old symbols of version 1.0, whose structs are those of libibverbs 1.0, are not exported.
@@ -45,7 +46,7 @@ fn set_errno(error: c_int) -> c_int {
     error
 }
 
-/// What a function that returns -1 with `errno` gives.
+/// Sets `errno`, and returns -1.
 fn minus_one(error: c_int) -> c_int {
     set_errno(error);
     -1

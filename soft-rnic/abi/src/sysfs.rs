@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Where sysfs is mounted.
+/// Returns the path at which sysfs is mounted.
 pub(crate) extern "C" fn get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }

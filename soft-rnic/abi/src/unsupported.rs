@@ -1,4 +1,5 @@
-//! What the device does not offer, and what only providers of rdma-core call: each symbol answers.
+//! Functions that the device does not offer, or that only providers of rdma-core call: each symbol
+//! answers.
 //!
 //! These functions take no arguments. In the C calling convention the caller passes and removes
 //! them, so that a function that ignores all of them stands for one of any arguments.

@@ -1,4 +1,5 @@
-//! `pthread_cancel`: threads that wait for events can be cancelled, and a pending cancellation ends no other call.
+//! `pthread_cancel`: threads that wait for events can be cancelled, and a pending cancellation ends
+//! no other call.
 //!
 //! Only on soft0: it is about the symbols in front of soft0.
 
@@ -20,7 +21,7 @@ unsafe extern "C-unwind" {
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type StartUnwind = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// What a thread of a test does; it has nothing to drop where it may be cancelled.
+/// Body of a test's thread; it has nothing to drop where it may be cancelled.
 type Body<'b> = &'b dyn Fn();
 
 /// The thread's number, once it runs.
@@ -48,8 +49,8 @@ unsafe extern "C-unwind" fn plainly(body: *mut c_void) -> *mut c_void {
 /// Runs a thread from `start`, and `then` beside it; whether it was cancelled.
 fn played(start: StartUnwind, body: Body<'_>, then: impl FnOnce(libc::pthread_t)) -> bool {
     let (mut thread, mut result) = (0, null_mut());
-    // SAFETY: the ABIs differ in unwinding only, which glibc does itself at the end of a cancelled thread; the body
-    // outlives the thread, which is joined.
+    // SAFETY: the ABIs differ in unwinding only, which glibc does itself at the end of a cancelled
+    // thread; the body outlives the thread, which is joined.
     unsafe {
         let start = core::mem::transmute::<StartUnwind, Start>(start);
         let body = (&raw const body).cast_mut().cast();
@@ -291,7 +292,8 @@ fn a_wait_for_an_event_is_a_cancellation_point() {
             cancel(thread);
         }));
     }
-    // With a cancellation pending it acts at once, also where there is an event, and the event stays.
+    // With a cancellation pending it acts at once, also where there is an event, and the event
+    // stays.
     rig.cause_event(qp);
     assert!(played(with_pending_cancellation, &waits_for_completion, |_| ()));
     rig.take_event();
@@ -319,7 +321,7 @@ fn a_thread_that_disables_cancellation_stays() {
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         _ = rig.v.dealloc_pd(rig.v.alloc_pd(rig.context));
         let mut then = 0;
-        // SAFETY: as above.
+        // SAFETY: a state that exists, and a place for the previous one.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut then) };
         assert_eq!((before, then), (0, DISABLE));
     };

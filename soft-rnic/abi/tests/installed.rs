@@ -1,4 +1,4 @@
-//! What needs no device gives the same as in rdma-core's library, where that is installed.
+//! Functions that need no device give the same as in rdma-core's library, where that is installed.
 //!
 //! Only on soft0: it is about the symbols in front of soft0.
 

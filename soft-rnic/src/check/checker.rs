@@ -1,4 +1,4 @@
-//! Whether this process is checked; what is alive in it, and what is reported when it ends.
+//! State of a checked process: what is alive in it, and what is reported when it ends.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -50,7 +50,7 @@ impl Object {
         }
     }
 
-    /// What the program knows one by, if its number says that.
+    /// Returns the name that the program has for an object, if its number gives one.
     fn named(self, id: u64) -> Option<String> {
         match self {
             Object::QueuePair => Some(format!("QP {id:#x}")),
@@ -62,10 +62,10 @@ impl Object {
     }
 }
 
-/// What an object that is alive has left undone.
+/// Function that lists what an object that is alive has left undone.
 pub(crate) type Leftovers = Box<dyn Fn() -> Vec<(Kind, String)> + Send + Sync>;
 
-/// What is alive, by kind and number. Those without numbers are counted under 0.
+/// Objects that are alive, by kind and number. Those without numbers are counted under 0.
 type Live = BTreeMap<(Object, u64), Alive>;
 
 /// Objects of one kind and number.
@@ -73,7 +73,7 @@ type Live = BTreeMap<(Object, u64), Alive>;
 struct Alive {
     count: u64,
     leftovers: Option<Leftovers>,
-    /// Of a region: its first address, and how many bytes it has.
+    /// First address and length of a region, in bytes.
     memory: Option<(u64, usize)>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) trait PostedReceives: Send + Sync {
     fn deregistered(&self, key: u32);
 }
 
-/// What is known of a process that is checked.
+/// State of a process that is checked.
 pub(crate) struct Checker {
     pub(crate) report: Report,
     claims: Mutex<Claims>,
@@ -95,7 +95,7 @@ pub(crate) struct Checker {
     fails: Fails,
 }
 
-/// What makes the process fail.
+/// Condition under which the process fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fails {
     Never,
@@ -125,8 +125,8 @@ pub(crate) fn checker() -> Option<Arc<Checker>> {
     Some(checker)
 }
 
-/// Reserves a handler for the end of the process, if its environment asks for checks. Handlers that are
-/// registered later run before it, as they have to: it may end the process.
+/// Reserves a handler for the end of the process, if its environment asks for checks. Handlers that
+/// are registered later run before it, as they have to: it may end the process.
 pub(crate) fn reserve_exit() {
     if wanted().is_some() {
         act_at_exit();
@@ -140,7 +140,8 @@ fn act_at_exit() {
     REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
-/// What the environment asks for; nothing where the program has rights that its user has not.
+/// Returns the choice of the environment; `None` where the program has rights that its user does
+/// not have.
 fn wanted() -> Option<Fails> {
     // SAFETY: it reads a word that the kernel has given the process.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -154,7 +155,7 @@ fn wanted() -> Option<Fails> {
     }
 }
 
-/// Whether a value asks for nothing else than it says.
+/// Reports whether a value is one that is defined.
 fn is_known(value: &OsStr) -> bool {
     ["report", "1", "fail", "strict"].iter().any(|known| value == *known)
 }
@@ -228,7 +229,7 @@ impl Checker {
         all.iter().for_each(|bytes| claims.remove(*bytes, writes));
     }
 
-    /// Whether another request writes to these bytes, or is written to by this one.
+    /// Reports whether these bytes are shared with another request, and one of both writes.
     pub(crate) fn is_contested(&self, all: &[Bytes]) -> bool {
         let claims = self.claims.lock();
         all.iter().any(|bytes| claims.is_contested(*bytes))
@@ -245,7 +246,7 @@ impl Checker {
         self.exposed.lock().remove(bytes, true);
     }
 
-    /// Whether peers may write to some of these bytes.
+    /// Reports whether peers may write to some of these bytes.
     pub(crate) fn is_exposed(&self, all: &[Bytes]) -> bool {
         let mut exposed = self.exposed.lock();
         all.iter().any(|bytes| exposed.has_any_of(*bytes))

@@ -1,4 +1,4 @@
-//! Which bytes belong to the device: those of the requests that are outstanding.
+//! Bytes that belong to the device: those of the requests that are outstanding.
 //!
 //! Requests that only read may share bytes, and a program may mean it. Where one writes to bytes
 //! of another one, both are contested: what lies there may change without the program.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The bytes from the first to the second address.
 pub(crate) type Bytes = (usize, usize);
 
-/// Of the requests that name exactly the same bytes.
+/// Claim of the requests that name exactly the same bytes.
 #[derive(Debug, Default, Clone, Copy)]
 struct Claim {
     readers: u32,
@@ -55,7 +55,7 @@ impl Claims {
         self.sharing(bytes).for_each(|claim| claim.is_contested = true);
     }
 
-    /// Whether any claim has some of these bytes.
+    /// Reports whether any claim has some of these bytes.
     pub(crate) fn has_any_of(&mut self, bytes: Bytes) -> bool {
         self.sharing(bytes).next().is_some()
     }

@@ -1,5 +1,5 @@
-//! What could come to a completion queue: completions of what is posted, and those that were not
-//! polled.
+//! Completions that could come to a completion queue: those of what is posted, and those that were
+//! not polled.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use std::sync::Arc;
 use super::checker::Checker;
 use super::report::{Kind, number};
 
-/// Of a completion queue.
+/// Completions that could come to one completion queue.
 pub(crate) struct Completions {
     checker: Arc<Checker>,
     pub(crate) number: u32,
     /// Entries that it has room for.
     capacity: AtomicU32,
-    /// Signalled requests, and receive requests, also those of a shared queue, until their completion is
-    /// polled. One number: a receive request that a message takes while it is read is counted once.
+    /// Signalled requests, and receive requests, also those of a shared queue, until their
+    /// completion is polled. One number: a receive request that a message takes while it is read is
+    /// counted once.
     outstanding: AtomicU32,
     is_said: AtomicBool,
 }

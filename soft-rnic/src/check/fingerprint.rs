@@ -9,7 +9,7 @@ const LEAST: usize = 64;
 /// Bytes that are copied at a time, to be hashed.
 const CHUNK: usize = 4096;
 
-/// What a buffer held.
+/// Hashes of a buffer's contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     len: usize,

@@ -1,10 +1,10 @@
-//! What the packets of a connection over the network carried, so that one that is sent again is known
-//! to carry the same.
+//! Contents of the packets of a connection over the network, so that one that is sent again is
+//! known to carry the same.
 
 use super::fingerprint::hash;
 
-/// A packet that was sent: which request it is of, where its bytes begin in those of the request, and
-/// their hash.
+/// A packet that was sent: which request it is of, where its bytes begin in those of the request,
+/// and their hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Packet {
     request: u64,
@@ -17,15 +17,15 @@ struct Packet {
 pub(crate) struct Packets(Box<[Option<Packet>]>);
 
 impl Packets {
-    /// Of a connection that has so many packets without an answer at most.
+    /// Creates the record of a connection that has at most `window` packets without an answer.
     pub(crate) fn new(window: u32) -> Packets {
         // A power of two: sequence numbers wrap.
         // Bounded: by the largest window, 65,536, and by what the socket holds.
         Packets(vec![None; window.next_power_of_two() as usize].into())
     }
 
-    /// The packet of this number is sent, with these bytes of a request, which begin at `offset`. Whether
-    /// it was sent before with other bytes.
+    /// The packet of this number is sent, with these bytes of a request, which begin at `offset`.
+    /// Whether it was sent before with other bytes.
     pub(crate) fn differs(
         &mut self,
         number: u32,

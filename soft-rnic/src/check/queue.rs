@@ -1,4 +1,4 @@
-//! What is outstanding on a queue pair, or a shared receive queue.
+//! Requests that are outstanding on a queue pair, or a shared receive queue.
 //!
 //! ```text
 //!   sends:     posted ──────────────────────> polled
@@ -36,20 +36,21 @@ pub(crate) struct Posted {
     pub(crate) len: u64,
     /// The domain of its memory.
     pub(crate) pd: u32,
-    /// What its buffer holds, if it is looked at.
+    /// Fingerprint of its buffer, if it is looked at.
     pub(crate) print: Option<Fingerprint>,
     pub(crate) claims: Vec<Bytes>,
     pub(crate) writes: bool,
-    /// Of a receive: peers cannot access its buffer, by whatever region.
+    /// Peers cannot access the buffer of this receive, by whatever region.
     pub(crate) is_private: bool,
     /// A send is signalled; a receive was taken by a message.
     pub(crate) completes: bool,
-    /// It was reported that its region, or its memory, has gone: that it fails then is said with it.
+    /// It was reported that its region, or its memory, has gone: that it fails then is said with
+    /// it.
     pub(crate) is_said: bool,
 }
 
 impl Posted {
-    /// Where some of its bytes are.
+    /// Describes the place of some of its bytes.
     pub(crate) fn location(&self, bytes: &Range<usize>) -> String {
         let mut offset = bytes.start as u64;
         for sge in &self.sges {
@@ -91,7 +92,8 @@ pub(crate) struct Receives {
     /// The queue, as it is called in reports.
     pub(crate) name: String,
     posted: Mutex<VecDeque<Posted>>,
-    /// Completion queues that they complete at: each counts all that are posted. Taken under the lock of `posted`.
+    /// Completion queues that they complete at: each counts all that are posted. Taken under the
+    /// lock of `posted`.
     cqs: Mutex<Vec<Weak<Completions>>>,
     is_overlap_said: AtomicBool,
 }
@@ -188,7 +190,7 @@ impl Drop for Receives {
     }
 }
 
-/// What is outstanding on a queue pair.
+/// Requests that are outstanding on a queue pair.
 pub(crate) struct Queue {
     pub(crate) checker: Arc<Checker>,
     pub(crate) number: u32,
@@ -205,8 +207,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Of a queue pair with these completion queues, which takes receive requests from a shared
-    /// queue, or from its own.
+    /// Creates the state of a queue pair with these completion queues, which takes receive requests
+    /// from a shared queue, or from its own.
     pub(crate) fn new(
         checker: &Arc<Checker>,
         number: u32,
@@ -271,8 +273,8 @@ impl Queue {
         }
     }
 
-    /// A region is deregistered: reports the requests from this position on, which are not done, that
-    /// name it.
+    /// A region is deregistered: reports the requests from this position on, which are not done,
+    /// that name it.
     pub(crate) fn deregistered(&self, key: u32, from: u32) {
         let is_under_way =
             |posted: &&mut Posted| posted.position.wrapping_sub(from).cast_signed() >= 0;
@@ -297,8 +299,8 @@ impl Queue {
         self.send_cq.as_ref().filter(|_| posted.completes).inspect(|cq| cq.sub());
     }
 
-    /// A message takes the oldest receive request of a queue; the lock of its taking side is held. `look`
-    /// is shown it, and says what is kept of it until its completion is polled.
+    /// A message takes the oldest receive request of a queue; the lock of its taking side is held.
+    /// `look` is shown it, and says what is kept of it until its completion is polled.
     pub(crate) fn arrive(&self, receives: &Receives, look: impl FnOnce(Posted) -> Posted) {
         let Some(posted) = receives.take(self.recv_cq.as_ref()) else { return };
         let posted = look(posted);
@@ -326,8 +328,8 @@ impl Queue {
         }
     }
 
-    /// The completion of a receive request is polled: the oldest with this number, which is shown to
-    /// `look`.
+    /// The completion of a receive request is polled: the oldest with this number, which is shown
+    /// to `look`.
     pub(crate) fn retire_receive(&self, wr_id: u64, look: impl FnOnce(&mut Posted)) {
         let mut arrived = self.arrived.lock();
         let Some(n) = arrived.iter().position(|posted| posted.wr_id == wr_id) else { return };
@@ -377,8 +379,8 @@ mod tests {
         (Queue::new(checker, 1, [None, Some(Arc::clone(&cq))], shared), cq)
     }
 
-    /// As many requests as the completion queue has room for are outstanding all the time, and one is
-    /// posted while a message takes another one.
+    /// As many requests as the completion queue has room for are outstanding all the time, and one
+    /// is posted while a message takes another one.
     #[test]
     fn a_receive_that_is_taken_while_one_is_posted_counts_once() {
         let checker = Checker::of_a_test();

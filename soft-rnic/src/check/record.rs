@@ -1,9 +1,10 @@
 //! The record of a run: what the processes of one command have reported, for the command that
 //! waits for them.
 //!
-//! [`RECORD`] names a file. A process appends a line when it is first checked, and one for each finding and
-//! note that it writes; at that moment and not at its exit, so that a process counts that ends by
-//! `_exit` or a signal. The file is opened for each line: a program may close all descriptors.
+//! [`RECORD`] names a file. A process appends a line when it is first checked, and one for each
+//! finding and note that it writes; at that moment and not at its exit, so that a process counts
+//! that ends by `_exit` or a signal. The file is opened for each line: a program may close all
+//! descriptors.
 //!
 //! ```text
 //!   c 4711 my_program        it is checked
@@ -44,7 +45,7 @@ impl Mark {
     }
 }
 
-/// Where a process records what it reports, if it does.
+/// File in which a process records what it reports, if it does.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     file: Option<OsString>,

@@ -11,7 +11,7 @@ use super::record::{Mark, RECORD, Record};
 /// Lines of a kind; those beyond are only counted.
 pub(crate) const LINES: u64 = 16;
 
-/// What is reported.
+/// Kind of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     ChangedBeforeExecution,
@@ -58,7 +58,7 @@ const ALL: [Kind; KINDS] = [
 ];
 
 impl Kind {
-    /// Whether it is a mistake; otherwise it may be meant.
+    /// Reports whether it is a mistake; otherwise it may be meant.
     pub(crate) fn is_finding(self) -> bool {
         (self as usize) < Kind::WindowEnded as usize
     }
@@ -67,7 +67,7 @@ impl Kind {
         if self.is_finding() { "finding" } else { "note" }
     }
 
-    /// What those are called that are only counted.
+    /// Returns the name of the kind in the line that only counts its reports.
     fn name(self) -> &'static str {
         match self {
             Kind::ChangedBeforeExecution => "buffers changed before the execution",
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// How often each kind was reported.
+/// Counts of the reports of each kind, and their record.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     counts: Mutex<[u64; KINDS]>,

@@ -49,8 +49,8 @@ extern "C" fn at_exit() {
 
 /// The injector of this process, if its environment asks for faults.
 ///
-/// A plan that cannot be read is reported on standard error, once: the program runs without. So is a seed that
-/// had to be drawn.
+/// A plan that cannot be read is reported on standard error, once: the program runs without. So is
+/// a seed that had to be drawn.
 pub(crate) fn injector() -> Option<Arc<Injector>> {
     let text = wanted()?;
     let process = std::process::id();
@@ -68,7 +68,8 @@ pub(crate) fn injector() -> Option<Arc<Injector>> {
     injector
 }
 
-/// What the environment asks for; nothing where the program has rights that its user has not.
+/// Returns the plan that the environment asks for; `None` where the program has rights that its
+/// user does not have.
 fn wanted() -> Option<OsString> {
     let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty())?;
     // SAFETY: it reads a word that the kernel has given the process.

@@ -1,4 +1,4 @@
-//! What strikes the requests of one send queue.
+//! Faults that strike the requests of one send queue.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Loss,
 }
 
-/// Which faults a request can meet.
+/// Properties of a request that determine the faults that it can meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exposure {
     /// It goes to a peer.
@@ -33,8 +33,8 @@ pub(crate) struct Exposure {
 
 /// The faults of one send queue.
 ///
-/// Requests come in the order of their numbers; one that was let go may come again, when it is sent again.
-/// Then it meets no fault: all of its faults come before it is sent for the first time.
+/// Requests come in the order of their numbers; one that was let go may come again, when it is sent
+/// again. Then it meets no fault: all of its faults come before it is sent for the first time.
 #[derive(Debug)]
 pub(crate) struct QueueFaults {
     of: Arc<SeededPlan>,
@@ -50,7 +50,7 @@ pub(crate) struct QueueFaults {
     /// That one was let go, too.
     is_let_go: bool,
     is_delayed: bool,
-    /// How often it has been struck by a receiver that is not ready, and by a loss.
+    /// Times that it has been struck by a receiver that is not ready, and by a loss.
     rnrs: u32,
     losses: u32,
 }
@@ -122,7 +122,8 @@ impl QueueFaults {
         kinds.iter().find(|kind| strikes(kind)).map(|kind| kind.0)
     }
 
-    /// What decides about the `nth` fault of its kind that strikes the newest request.
+    /// Returns the random numbers that decide about the `nth` fault of its kind on the newest
+    /// request.
     fn draw(&self, fault: Fault, nth: u32) -> Random {
         let words = [self.ordinal.into(), self.newest.into(), fault as u64, nth.into()];
         let mix = |key: u64, word: u64| Random::new(key ^ word).next_u64();
@@ -149,12 +150,13 @@ impl QueueFaults {
         }
     }
 
-    /// How long a delayed request waits.
+    /// Returns the time that a delayed request waits.
     pub(crate) fn delay_ns(&self) -> u64 {
         self.of.plan.delay_ns
     }
 
-    /// Whether the request that waits at the head, the newest one, waits for a fault.
+    /// Reports whether the request that waits at the head, the newest one, waits because of a
+    /// fault.
     pub(crate) fn is_struck(&self) -> bool {
         !self.is_let_go && self.rnrs + self.losses > 0
     }
@@ -210,7 +212,7 @@ mod tests {
         }
     }
 
-    /// What one kind strikes is not changed by another kind, nor by the other requests.
+    /// Faults of one kind are not changed by another kind, nor by the other requests.
     #[test]
     fn kinds_and_requests_are_drawn_apart() {
         let only = |plan| {

@@ -1,17 +1,17 @@
-//! What a plan has done to the requests of a process.
+//! Effects of a plan on the requests of a process.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of requests.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Whose turn has come.
+    /// Requests that have had their turn.
     pub(super) requests: AtomicU64,
-    /// Of these, of UC and UD.
+    /// Those of UC and UD.
     pub(super) unreliable: AtomicU64,
-    /// That a fault has struck, or several.
+    /// Requests that one or more faults have struck.
     pub(super) struck: AtomicU64,
-    /// That have failed of it.
+    /// Requests that have failed because of faults.
     pub(super) failed: AtomicU64,
 }
 

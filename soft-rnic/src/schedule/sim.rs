@@ -32,7 +32,7 @@ use crate::reason::Cause;
 use crate::schedule::sim::state::{Faults, State};
 use crate::schedule::timer::response_timeout_ns;
 
-/// How long a thread that drives a device sleeps where nothing can happen.
+/// Time that a thread which drives a device sleeps where nothing can happen: at least, and at most.
 #[cfg(feature = "simulation")]
 const SHORTEST_IDLE_NS: u64 = 5_000;
 #[cfg(feature = "simulation")]
@@ -84,8 +84,8 @@ impl Simulation {
         step(&self.device)
     }
 
-    /// Makes steps until `is_over`, in a thread of a world: at once where something can happen, at the next
-    /// deadline, or after a while where something may have been posted.
+    /// Makes steps until `is_over`, in a thread of a world: at once where something can happen, at
+    /// the next deadline, or after a while where something may have been posted.
     #[cfg(feature = "simulation")]
     pub fn drive(&self, is_over: &core::sync::atomic::AtomicBool) {
         let mut idle_ns = SHORTEST_IDLE_NS;
@@ -195,7 +195,7 @@ fn next_deadline(device: &Arc<Device>, sim: &State) -> bool {
 }
 
 impl Qp {
-    /// Whether the request at the head can be tried.
+    /// Reports whether the request at the head can be tried.
     fn is_runnable(&self) -> bool {
         let sq = self.sq.lock();
         let state = self.state();

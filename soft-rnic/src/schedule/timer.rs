@@ -56,7 +56,7 @@ impl Timer {
         deadlines.pop().map(|Reverse((_, token, qpn))| (qpn, token))
     }
 
-    /// When the next deadline is.
+    /// Returns the time of the next deadline.
     pub(crate) fn next(&self) -> Option<u64> {
         self.deadlines.lock().peek().map(|Reverse((at, _, _))| *at)
     }

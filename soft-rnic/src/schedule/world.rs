@@ -17,7 +17,7 @@ use crate::schedule::distance::times::Distance;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{Port, WorldNetwork};
 
-/// When the device of a world does what is posted.
+/// Kind of a world's device, by the time at which it does what is posted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum WorldKind {
     /// Inside the post, as `soft0`.
@@ -27,7 +27,7 @@ pub enum WorldKind {
         /// The round trip.
         Duration,
     ),
-    /// When a `connectx5` would, as [`card`](crate::card()).
+    /// At the times of a `connectx5`, as [`card`](crate::card()).
     Card,
     /// As `soft0`, with others as if each were in a process of its own.
     Process(
@@ -95,8 +95,8 @@ impl WorldDevice {
         self.device.name()
     }
 
-    /// Ends the process that the device stands for, as other devices of its machine see it: what they have under way
-    /// to it fails, and so does what this one has.
+    /// Ends the process that the device stands for, as other devices of its machine see it: what
+    /// they have under way to it fails, and so does what this one has.
     pub fn kill(&self) {
         self.device.kill();
     }

@@ -1,5 +1,5 @@
-//! What is traced of a completion queue, and what it tells of the queues whose requests complete
-//! there.
+//! Trace of a completion queue, and its effects on the traces of the queues with requests that
+//! complete there.
 
 use std::sync::Arc;
 

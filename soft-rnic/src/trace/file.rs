@@ -36,10 +36,10 @@ pub(crate) struct TraceFile {
 
 // SAFETY: the mapping consists of atomic integers, and belongs to no thread.
 unsafe impl Send for TraceFile {}
-// SAFETY: as above.
+// SAFETY: the mapping consists of atomic integers, and `room` has a lock.
 unsafe impl Sync for TraceFile {}
 
-/// Where objects can be put.
+/// Space in which objects can be put.
 #[derive(Debug)]
 struct Room {
     file: OwnedFd,
@@ -153,8 +153,8 @@ impl TraceFile {
         room.cqs
     }
 
-    /// Writes a record, and returns its time. `what` is an operation, a status with a reason in its second
-    /// byte, and a length.
+    /// Writes a record, and returns its time. `what` is an operation, a status with a reason in its
+    /// second byte, and a length.
     pub(crate) fn log(
         &self,
         kind: Kind,
@@ -186,7 +186,7 @@ fn new_file(path: &Path) -> Result<OwnedFd, Errno> {
     open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Whether a file begins as a trace does.
+/// Reports whether a file begins as a trace does.
 fn is_trace(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()) else { return false };

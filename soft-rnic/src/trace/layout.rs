@@ -6,7 +6,7 @@
 
 /// The first eight bytes of a trace.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAtrac");
-/// Of the format: it changes with every change of this file.
+/// Version of the format: it changes with every change of this file.
 pub const VERSION: u32 = 4;
 /// Bytes that a trace may have. Only what is used takes up room on the disk; queues for which
 /// none is left are not traced.
@@ -20,7 +20,7 @@ pub(crate) const HEADER: usize = 32;
 pub(crate) const RECORD: usize = 6;
 /// Words of a request.
 pub(crate) const ENTRY: usize = 6;
-/// Where the first object is.
+/// Word at which the first object begins.
 pub(crate) const OBJECTS: usize = HEADER + LOG_RECORDS * RECORD;
 
 /// Words of the file's header.
@@ -40,15 +40,15 @@ pub(crate) mod head {
     pub(crate) const LEFT_OUT: usize = 7;
     /// The program's name, 16 bytes.
     pub(crate) const NAME: usize = 8;
-    /// When the process started, as the kernel counts it: its number is used again.
+    /// Start time of the process, as the kernel counts it: process numbers are used again.
     pub(crate) const STARTED: usize = 10;
 }
 
 /// Words of an object's header.
 pub(crate) mod object {
-    /// Of the object, a word of its own for a reader that steps over it.
+    /// Number of the object's words, a word of its own for a reader that steps over it.
     pub(crate) const WORDS: usize = 0;
-    /// What it is; 0 once it was destroyed.
+    /// Kind of the object; 0 once it was destroyed.
     pub(crate) const KIND: usize = 1;
     /// Its number, and the transport above.
     pub(crate) const NUMBER: usize = 2;
@@ -69,7 +69,7 @@ pub(crate) mod object {
     /// Requests that are covered by a completion.
     pub(crate) const RETIRED: usize = 11;
     pub(crate) const POLLED: usize = 12;
-    /// What the oldest request waits for, and how often it has been tried above.
+    /// Reason for which the oldest request waits, and the number of its tries above.
     pub(crate) const WAIT: usize = 13;
     pub(crate) const WAIT_SINCE: usize = 14;
     pub(crate) const RECV_POSTED: usize = 15;
@@ -78,10 +78,10 @@ pub(crate) mod object {
     /// Completions that a CQ has been given, and those that were polled.
     pub(crate) const PRODUCED: usize = 17;
     pub(crate) const CONSUMED: usize = 18;
-    /// Whether the CQ has overrun.
+    /// 1 if the CQ has overrun.
     pub(crate) const OVERRUN: usize = 19;
-    /// The address of the other end's device as an IPv6 address, if it is on a network: its first eight
-    /// bytes, and the others.
+    /// The address of the other end's device as an IPv6 address, if it is on a network: its first
+    /// eight bytes, and the others.
     pub(crate) const PEER_ADDRESS: [usize; 2] = [20, 21];
     /// The cause of a queue pair's error state ([`Cause`](crate::reason::Cause)).
     pub(crate) const CAUSE: usize = 22;
@@ -105,8 +105,8 @@ pub(crate) mod record {
     /// Its number plus one; written last.
     pub(crate) const NUMBER: usize = 0;
     pub(crate) const TIME: usize = 1;
-    /// The event, an operation, a status and the reason of a failure, a byte each, and a length above. Of a change
-    /// of state, where its cause comes from in place of an operation.
+    /// The event, an operation, a status and the reason of a failure, a byte each, and a length
+    /// above. Of a change of state, where its cause comes from in place of an operation.
     pub(crate) const WHAT: usize = 2;
     /// The object's number, and another's above.
     pub(crate) const OBJECT: usize = 3;
@@ -122,7 +122,7 @@ pub(crate) mod kind {
     pub(crate) const CQ: u64 = 3;
 }
 
-/// What became of a request.
+/// Fates of a request.
 pub(crate) mod fate {
     pub(crate) const POSTED: u64 = 1;
     /// It was unsignalled, and a later one has completed.
@@ -131,7 +131,7 @@ pub(crate) mod fate {
     pub(crate) const COMPLETED: u64 = 3;
 }
 
-/// What the oldest request waits for; 0 for nothing.
+/// Reasons for which the oldest request waits; 0 for none.
 pub(crate) mod wait {
     pub(crate) const RNR: u32 = 1;
     pub(crate) const RESPONSE: u32 = 2;

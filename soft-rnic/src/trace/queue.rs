@@ -1,4 +1,4 @@
-//! What is traced of one queue: the table of its requests, and its counters.
+//! Trace of one queue: the table of its requests, and its counters.
 //!
 //! The caller of each function says which lock orders it with the others of its kind; where none
 //! does, the queue has one of its own.
@@ -31,7 +31,7 @@ pub(crate) struct Queue {
     taking: Mutex<()>,
 }
 
-/// What a queue is made with.
+/// Properties with which a queue is made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
     pub(crate) number: u32,
@@ -166,8 +166,8 @@ impl Queue {
         self.block.publish(at + entry::STATE, pair(number, fate::POSTED as u32));
     }
 
-    /// How far the send queue is: how many requests have ended, and how many behind them are on
-    /// their way. Its lock is held.
+    /// Records the progress of the send queue: how many requests have ended, and how many behind
+    /// them are on their way. Its lock is held.
     pub(crate) fn progress(&self, executed: u32, sent: u32, waits: bool) {
         self.block.set(object::EXECUTED, pair(executed, sent));
         let wait = self.block.get(object::WAIT);
@@ -254,7 +254,7 @@ impl Queue {
         self.block.publish(object::RECV_FIRST, oldest.unwrap_or(posted).into());
     }
 
-    /// Whether the receive request of this index was not taken.
+    /// Reports whether the receive request of this index was not taken.
     fn is_there(&self, index: u32) -> bool {
         let state = self.block.get(entry_at(self.recv_slot(index)) + entry::STATE);
         low(state) == index.wrapping_add(1) && u64::from(high(state)) & 0xff == fate::POSTED

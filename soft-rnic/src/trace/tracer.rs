@@ -37,7 +37,8 @@ pub(crate) fn tracer() -> Option<Arc<Tracer>> {
     tracer
 }
 
-/// What the environment asks for; nothing where the program has rights that its user has not.
+/// Returns the name that the environment gives; `None` where the program has rights that its user
+/// does not have.
 fn wanted() -> Option<std::ffi::OsString> {
     // SAFETY: it reads a word that the kernel has given the process.
     let has_more_rights = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;

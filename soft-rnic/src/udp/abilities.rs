@@ -1,4 +1,4 @@
-//! What the system's sockets can do.
+//! Abilities of the system's sockets.
 
 use core::mem::size_of_val;
 use core::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::port::Port;
 use std::os::fd::AsRawFd;
 
-/// What the system's UDP sockets can do, as far as it takes the options.
+/// Abilities of the system's UDP sockets, as far as it takes the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
     /// Cuts runs of packets (`UDP_SEGMENT`).
@@ -19,7 +19,8 @@ pub struct Abilities {
     pub shares: bool,
 }
 
-/// Tries the options on sockets of their own, of which only the last is bound: to any free port of `ip`.
+/// Tries the options on sockets of their own, of which only the last is bound: to any free port of
+/// `ip`.
 #[must_use]
 pub fn abilities(ip: IpAddr) -> Abilities {
     let takes = |option: libc::c_int, value: libc::c_int| {

@@ -1,4 +1,4 @@
-//! Whether packets can be sent from an address now.
+//! State of an address: whether packets can be sent from it now.
 
 use core::net::IpAddr;
 
@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::interface::{Listed, index_of, listed, mtu_of};
 
-/// What the interfaces of this machine say of an address.
+/// State of an address on the interfaces of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressState {
     /// No interface has it.
@@ -34,7 +34,7 @@ impl Interfaces {
         listed().map(Interfaces)
     }
 
-    /// What it says of an address.
+    /// Returns the state of an address.
     pub(crate) fn state_of(&self, ip: IpAddr) -> AddressState {
         let Interfaces(all) = self;
         let Some(found) = choose(all, ip) else { return AddressState::Absent };

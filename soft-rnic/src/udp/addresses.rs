@@ -18,8 +18,8 @@ pub struct LocalAddress {
     pub mtu: usize,
 }
 
-/// The addresses of all interfaces that are up, in the system's order. Link-local IPv6 addresses are
-/// left out: they need an interface beside them, for which a GID has no room.
+/// The addresses of all interfaces that are up, in the system's order. Link-local IPv6 addresses
+/// are left out: they need an interface beside them, for which a GID has no room.
 ///
 /// # Errors
 /// What the system says.
@@ -48,7 +48,7 @@ pub fn address_of<'a>(all: &'a [LocalAddress], interface: &str) -> Option<&'a Lo
     of_it.min_by_key(|address| (is_confined(address.ip), address.ip.is_ipv6()))
 }
 
-/// Whether an address is for one machine, or one network segment, only.
+/// Reports whether an address is for one machine, or one network segment, only.
 fn is_confined(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),

@@ -1,17 +1,18 @@
 //! Captures: the packets of a device, as a file that Wireshark and tcpdump read.
 //!
-//! A socket shows no headers of IP and UDP: they are made anew, as they are on the wire. Packets are
-//! copied into a buffer of [`CAPTURE`] bytes, which a thread of its own writes to the file:
+//! A socket shows no headers of IP and UDP: they are made anew, as they are on the wire. Packets
+//! are copied into a buffer of [`CAPTURE`] bytes, which a thread of its own writes to the file:
 //!
 //! ```text
 //!   record ──> buffer ── swapped, 20 times a second or when it is half full ──> file
 //! ```
 //!
-//! **Contract: no thread that sends or receives waits for the disk.** A packet for which the buffer has no room is not in the
-//! file; it is counted, and the count reported when the process ends. What was captured in the last
-//! 50 ms before a SIGKILL is lost.
+//! **Contract: no thread that sends or receives waits for the disk.** A packet for which the buffer
+//! has no room is not in the file; it is counted, and the count reported when the process ends.
+//! What was captured in the last 50 ms before a SIGKILL is lost.
 //!
-//! The format is pcap's with nanoseconds, and packets that begin with their IP header (LINKTYPE_RAW).
+//! The format is pcap's with nanoseconds, and packets that begin with their IP header
+//! (LINKTYPE_RAW).
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -29,7 +30,7 @@ use super::outbox::Marks;
 
 /// Bytes that wait to be written, at most; as many again may be under way to the file.
 pub const CAPTURE: usize = 8 << 20;
-/// How long packets wait while the buffer is less than half full.
+/// Time that packets wait while the buffer is less than half full.
 const DELAY: Duration = Duration::from_millis(50);
 
 /// The magic number of pcap files with nanoseconds, in the processor's order, as all of its fields.
@@ -48,13 +49,13 @@ const UDP: usize = 8;
 pub struct Captured<'p> {
     /// Its sender.
     pub from: SocketAddr,
-    /// Where it goes.
+    /// Its destination.
     pub to: SocketAddr,
-    /// What its IP header says.
+    /// Fields of its IP header.
     pub marks: Marks,
     /// The identification of an IPv4 header, and whether routers may not fragment it.
     pub id: (u16, bool),
-    /// What is behind the UDP header.
+    /// Bytes behind the UDP header.
     pub bytes: &'p [u8],
 }
 
@@ -77,14 +78,14 @@ struct Shared {
     wake: Condvar,
 }
 
-/// What waits to be written.
+/// Packets that wait to be written.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: Vec<u8>,
     packets: u64,
     /// Packets that are not in the file.
     dropped: u64,
-    /// Why the file takes no more.
+    /// Reason why the file takes no more.
     failed: Option<ErrorKind>,
     has_ended: bool,
 }
@@ -200,7 +201,8 @@ impl Shared {
 
     /// Writes what waits.
     fn write(&self) {
-        // A thread that exits out of a signal handler may have either: what is not written then is lost.
+        // A thread that exits out of a signal handler may have either: what is not written then is
+        // lost.
         let Some(mut file) = self.file.try_lock_for(DELAY) else { return };
         let (file, bytes) = &mut *file;
         let packets = {
@@ -237,8 +239,8 @@ impl Shared {
     }
 }
 
-/// Writes all packets to their files that were captured until now, without a report of those that are
-/// missing: for a program that ends without `exit`, or reads a capture while it runs.
+/// Writes all packets to their files that were captured until now, without a report of those that
+/// are missing: for a program that ends without `exit`, or reads a capture while it runs.
 pub fn write_captures() {
     let all: Vec<Arc<Shared>> = ALL.lock().clone();
     all.iter()
@@ -299,7 +301,8 @@ fn record_header(len: u32) -> [u8; RECORD] {
     bytes
 }
 
-/// The headers of IP and UDP, and their length; `None` between two families, or where it is too long.
+/// The headers of IP and UDP, and their length; `None` between two families, or where it is too
+/// long.
 fn headers(packet: &Captured<'_>) -> Option<([u8; 48], usize)> {
     let mut bytes = [0; 48];
     let udp = u16::try_from(UDP + packet.bytes.len()).ok()?;

@@ -5,12 +5,12 @@
 //! were bound. A program for the kernel (classic BPF, which needs no privilege) takes the number of
 //! the destination queue pair, whose upper bits are the place, and says which socket that is. All
 //! processes have all descriptors, so that none of the sockets is closed, and none moves, while one
-//! of them lives. Each receives from the socket of its place only, and sends from it. So there is no
-//! process that the others depend on: one that is stopped, or dies, stops nothing but its own
+//! of them lives. Each receives from the socket of its place only, and sends from it. So there is
+//! no process that the others depend on: one that is stopped, or dies, stops nothing but its own
 //! traffic.
 //!
-//! Each packet goes to some place: of the numbers that are no process's, 0 and 1 are at place 0, and
-//! `0xffffff`, of multicast groups, at the last one.
+//! Each packet goes to some place: of the numbers that are no process's, 0 and 1 are at place 0,
+//! and `0xffffff`, of multicast groups, at the last one.
 
 use core::mem::size_of_val;
 use core::net::SocketAddr;
@@ -23,20 +23,20 @@ use rustix::net::{RecvFlags, recv};
 use super::errors::last_error;
 use super::port::{BUFFER, Port, PortError, set};
 
-/// Where the number of the destination queue pair is in a packet, with a byte before it.
+/// Offset of the number of the destination queue pair in a packet, with a byte before it.
 const DEST_QPN: u32 = 4;
 const QPN: u32 = 0x00ff_ffff;
 
-/// Bytes that the kernel is asked to keep at a place without a process. It keeps twice as much, and no
-/// less than some 2 KiB.
+/// Bytes that the kernel is asked to keep at a place without a process. It keeps twice as much, and
+/// no less than some 2 KiB.
 const IDLE_BUFFER: c_int = 1 << 12;
 /// Packets of the process that had a place before, at most: as many as its socket keeps.
 const STALE: usize = 1 << 14;
 
 impl Port {
-    /// Binds the sockets of an address, one for each of `1 << place_bits` places, and has the kernel
-    /// give each packet to the place of its queue pair. The place is what is above `index_bits` of
-    /// its number.
+    /// Binds the sockets of an address, one for each of `1 << place_bits` places, and has the
+    /// kernel give each packet to the place of its queue pair. The place is what is above
+    /// `index_bits` of its number.
     ///
     /// # Errors
     /// [`PortError`]: if another socket has the address, nothing is bound.
@@ -97,7 +97,8 @@ impl Port {
         Ok(port)
     }
 
-    /// Packets that the socket had no room for, whichever process had it; 0 if the system does not say.
+    /// Packets that the socket had no room for, whichever process had it; 0 if the system does not
+    /// say.
     fn dropped_since_bound(&self) -> u32 {
         const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
         let mut counts = [0_u32; DROPS + 1];
@@ -141,8 +142,8 @@ mod tests {
         }
     }
 
-    /// The numbers of queue pairs that packets which each of these ports has are for, of some that are
-    /// sent to these.
+    /// The numbers of queue pairs that packets which each of these ports has are for, of some that
+    /// are sent to these.
     fn taken(ports: &[Port], numbers: &[u32]) -> Vec<Vec<u32>> {
         let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
         let mut outbox = Outbox::new(true);
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(Inbox::default().receive(&port), Ok(false));
     }
 
-    /// Of three processes that have a place one after the other the second one drops packets as well.
+    /// The second of three processes that have a place one after the other drops packets as well.
     #[test]
     fn who_takes_a_place_counts_the_packets_that_it_drops_itself() {
         let ports = group();

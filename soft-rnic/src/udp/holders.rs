@@ -1,13 +1,14 @@
 //! Who has a UDP port.
 //!
 //! The kernel lists all sockets of the network namespace (`/proc/net/udp`), with their users. Which
-//! process a socket is of, only the descriptors of processes say, and those of other users cannot be read.
+//! process a socket is of, only the descriptors of processes say, and those of other users cannot
+//! be read.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::fs;
 
-/// What has a UDP port.
+/// Holder of a UDP port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortHolder {
     /// The user of its socket.
@@ -30,7 +31,8 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// What has the port of an address, or of all addresses. Nothing is bound to find out.
+/// Returns the holders of the port of an address, or of all addresses. Nothing is bound to find
+/// out.
 #[must_use]
 pub fn port_holders(addr: SocketAddr) -> Vec<PortHolder> {
     let lists = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);
@@ -62,7 +64,7 @@ struct Socket {
 }
 
 impl Socket {
-    /// Whether it keeps others from binding the address.
+    /// Reports whether it keeps others from binding the address.
     fn takes(&self, addr: SocketAddr) -> bool {
         let (mine, asked) = (self.local.ip().to_canonical(), addr.ip().to_canonical());
         let is_any = match self.local.ip() {
@@ -74,8 +76,8 @@ impl Socket {
     }
 }
 
-/// The sockets of the kernel's list that have an address, in the order of their inodes, each once: a list that
-/// changes while it is read has some of them twice.
+/// The sockets of the kernel's list that have an address, in the order of their inodes, each once:
+/// a list that changes while it is read has some of them twice.
 fn sockets_of(list: &str, addr: SocketAddr) -> Vec<Socket> {
     let mut sockets: Vec<Socket> = list.lines().filter_map(socket_of).collect();
     sockets.retain(|socket| socket.takes(addr));
@@ -115,7 +117,7 @@ fn ip_of(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// What has a socket that no process which can be seen has.
+/// Returns the holder of a socket that no visible process has.
 fn unnamed_holder(socket: &Socket, is_shared: bool) -> PortHolder {
     // The kernel's sockets are for all addresses, and root's.
     let may_be_kernel =

@@ -14,8 +14,8 @@ use super::world_network::Endpoint;
 
 /// Datagrams, or runs of them, that one call takes at most.
 pub const BATCH: usize = 16;
-/// What one call asks for where little comes, or long runs: these fit into a processor's cache, and
-/// there is little to prepare.
+/// Datagrams, or runs of them, that one call asks for where little comes, or long runs: these fit
+/// into a processor's cache, and there is little to prepare.
 pub const FEW: usize = 4;
 /// Bytes of a long run.
 const LONG: usize = 16 << 10;
@@ -31,13 +31,13 @@ pub struct Inbox {
     runs: [Run; BATCH],
     filled: usize,
     dropped: u32,
-    /// How many the next call asks for: [`FEW`], or [`BATCH`].
+    /// Datagrams, or runs of them, that the next call asks for: [`FEW`], or [`BATCH`].
     asks: usize,
     /// The last call has got all that it has asked for.
     is_full: bool,
 }
 
-/// What one message of a call had.
+/// Properties of one message of a call.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     from: SocketAddr,
@@ -52,19 +52,19 @@ struct Run {
 pub struct Datagram<'i> {
     /// Its sender, as far as that is true: senders can forge it.
     pub from: SocketAddr,
-    /// What its IP header says.
+    /// Fields of its IP header.
     pub marks: Marks,
-    /// What is in it.
+    /// Bytes that it carries.
     pub bytes: &'i [u8],
-    /// Which one it is of the run that the kernel has merged: its identification, if the sender's
-    /// kernel has cut that run.
+    /// Its place in the run that the kernel has merged: its identification, if the sender's kernel
+    /// has cut that run.
     pub nth: u16,
     /// Another process of the address had it, and has handed it over.
     pub was_handed_over: bool,
 }
 
-/// Datagrams of one sender that the kernel has merged, or one: a look at one after the other. It changes in
-/// its place, because to move a [`Datagram`] for each takes as long as its checksum.
+/// Datagrams of one sender that the kernel has merged, or one: a look at one after the other. It
+/// changes in its place, because to move a [`Datagram`] for each takes as long as its checksum.
 #[derive(Debug, Clone, Copy)]
 pub struct Merged<'i> {
     current: Datagram<'i>,
@@ -86,13 +86,13 @@ impl<'i> Merged<'i> {
         Merged { current: Datagram { bytes, ..all }, bytes: all.bytes, segment }
     }
 
-    /// How many there are from the current one on.
+    /// Returns the number of datagrams from the current one on.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len().div_ceil(self.segment)
     }
 
-    /// Whether there are no more.
+    /// Reports whether there are no more.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -153,9 +153,9 @@ impl Inbox {
         Ok(came > 0)
     }
 
-    /// [`receive`](Self::receive) from a port other than the usual one, with that port's own count of
-    /// datagrams that the kernel had no room for: [`FEW`] runs at most, or one. What the next call asks of
-    /// the usual port stays as it is.
+    /// [`receive`](Self::receive) from a port other than the usual one, with that port's own count
+    /// of datagrams that the kernel had no room for: [`FEW`] runs at most, or one. What the next
+    /// call asks of the usual port stays as it is.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -173,7 +173,7 @@ impl Inbox {
         Ok(self.filled > 0)
     }
 
-    /// Whether there may be more: the last call has got as much as it has asked for.
+    /// Reports whether there may be more: the last call has got as much as it has asked for.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full
@@ -200,9 +200,9 @@ impl Inbox {
         }
         let (n, flags) = (N as u32, libc::MSG_DONTWAIT);
         let none = core::ptr::null_mut::<libc::timespec>();
-        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
-        // SAFETY: each header names room for an address, a piece of `bytes` and room for control
-        // messages, that live here, with their lengths.
+        // The call itself: the C library's function lets threads be cancelled in it, which takes
+        // time. SAFETY: each header names room for an address, a piece of `bytes` and room for
+        // control messages, that live here, with their lengths.
         let came = unsafe {
             libc::syscall(libc::SYS_recvmmsg, port.raw(), messages.as_mut_ptr(), n, flags, none)
         };
@@ -243,7 +243,7 @@ impl Inbox {
         most
     }
 
-    /// What the last call has taken, but for datagrams without a byte.
+    /// Iterates over the datagrams that the last call has taken, but for those without a byte.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.merged().flatten()
     }
@@ -258,14 +258,15 @@ impl Inbox {
         })
     }
 
-    /// Datagrams that the kernel had no room for, since the port was bound or its place taken; it wraps.
+    /// Datagrams that the kernel had no room for, since the port was bound or its place taken; it
+    /// wraps.
     #[must_use]
     pub fn dropped(&self) -> u32 {
         self.dropped
     }
 
-    /// Reads the control messages of a message. The kernel counts what it drops since the socket was
-    /// bound: so many of them are not this process's.
+    /// Reads the control messages of a message. The kernel counts what it drops since the socket
+    /// was bound: so many of them are not this process's.
     fn read(&mut self, mut control: &[u8], run: &mut Run, dropped_before: u32) {
         while let Some((header, data)) = next(&mut control) {
             let number = data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
@@ -284,7 +285,8 @@ impl Inbox {
                 }
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL, _, Some(dropped)) => {
                     let now = dropped.cast_unsigned().wrapping_sub(dropped_before);
-                    // A packet has the count of when it came, which may be before the place was taken.
+                    // A packet has the count of when it came, which may be before the place was
+                    // taken.
                     if now.wrapping_sub(self.dropped).cast_signed() > 0 {
                         self.dropped = now;
                     }
@@ -325,7 +327,7 @@ fn sender(addr: &libc::sockaddr_storage) -> Option<SocketAddr> {
             Some(SocketAddrV4::new(ip, u16::from_be(addr.sin_port)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: an address of this family is one of these, which any bytes are.
             let addr = unsafe { &*at.cast::<libc::sockaddr_in6>() };
             let (ip, port) = (Ipv6Addr::from(addr.sin6_addr.s6_addr), u16::from_be(addr.sin6_port));
             Some(SocketAddrV6::new(ip, port, 0, addr.sin6_scope_id).into())
@@ -423,7 +425,7 @@ mod tests {
         assert_eq!(nths, [0, 0, 0]);
     }
 
-    /// What has no connection with runs says nothing about them.
+    /// An error that has no connection with runs says nothing about them.
     #[test]
     fn an_error_of_another_kind_does_not_end_runs() {
         let a = port("127.0.0.1:0");

@@ -24,8 +24,8 @@ impl Listed {
         self.flags & flag.cast_unsigned() != 0
     }
 
-    /// Whether the interface has this address. Of the addresses of the loopback interface only some are
-    /// listed.
+    /// Reports whether the interface has this address. Of the addresses of the loopback interface
+    /// only some are listed.
     pub(super) fn is_of(&self, ip: IpAddr) -> bool {
         self.ip == ip || ip.is_loopback() && self.has(libc::IFF_LOOPBACK)
     }
@@ -77,15 +77,15 @@ fn with_address(ip: IpAddr) -> Result<Listed, Errno> {
 /// # Safety
 /// Null, or an address of its family.
 unsafe fn address(addr: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `addr` is null, or an address of its family (see # Safety).
     match i32::from(unsafe { addr.as_ref() }?.sa_family) {
         libc::AF_INET => {
-            // SAFETY: as above.
+            // SAFETY: `addr` is not null, and its family is that of `sockaddr_in` (see # Safety).
             let ip = unsafe { (*addr.cast::<libc::sockaddr_in>()).sin_addr };
             Some(Ipv4Addr::from(ip.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: `addr` is not null, and its family is that of `sockaddr_in6` (see # Safety).
             let ip = unsafe { (*addr.cast::<libc::sockaddr_in6>()).sin6_addr };
             Some(Ipv6Addr::from(ip.s6_addr).into())
         }

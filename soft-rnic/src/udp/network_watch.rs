@@ -1,4 +1,4 @@
-//! What the kernel says of changes of interfaces and addresses (`NETLINK_ROUTE`).
+//! Messages of the kernel about changes of interfaces and addresses (`NETLINK_ROUTE`).
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
 
-/// What the kernel is asked to tell of.
+/// Groups of messages that the kernel is asked for.
 const GROUPS: libc::c_int = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
 /// Messages that one call reads at most.
 const MESSAGES: u32 = 64;
 /// Bytes of a message's header (`nlmsghdr`); what is behind them is not looked at.
 const HEADER: usize = 16;
-/// Of interfaces and addresses, new ones and those that go.
+/// Types of the messages about interfaces and addresses, new ones and those that go.
 const TYPES: [u16; 4] =
     [libc::RTM_NEWLINK, libc::RTM_DELLINK, libc::RTM_NEWADDR, libc::RTM_DELADDR];
 
@@ -69,8 +69,8 @@ impl NetworkWatch {
     }
 }
 
-/// Whether a message of `len` bytes that begins so tells of an interface or an address. The kernel is
-/// number 0; others may send, too.
+/// Reports whether a message of `len` bytes that begins with `header` tells of an interface or an
+/// address. The kernel is sender 0; others may send, too.
 fn is_change(from: u32, header: &[u8; HEADER], len: usize) -> bool {
     let [a, b, c, d, e, f, ..] = *header;
     let declared = u32::from_ne_bytes([a, b, c, d]) as usize;

@@ -20,11 +20,11 @@ const FEW: usize = 4;
 const SEGMENTS: usize = 64;
 const RUN: usize = 65_000;
 
-/// Errors of runs where single packets may be sent. (Without an address, packets of both kinds get the second
-/// one.) While the network is not there, all packets get others.
+/// Errors of runs where single packets may be sent. (Without an address, packets of both kinds get
+/// the second one.) While the network is not there, all packets get others.
 const REFUSES_RUNS: [Errno; 4] = [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno::OPNOTSUPP];
 
-/// What of the IP header the sender of a packet chooses.
+/// Fields of the IP header that the sender of a packet chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     /// Type of service, or traffic class: DSCP in the upper six bits, ECN in the lower two.
@@ -47,22 +47,24 @@ pub struct Outbox {
     bytes: Box<[u8]>,
     used: usize,
     runs: Vec<Run>,
-    /// Whether the last run waits for packets that join it.
+    /// The last run waits for packets that join it.
     is_held: bool,
     /// Runs that were begun so far; it wraps.
     begun: u64,
-    /// Whether equal packets are to go as one run, and whether they do: the system may refuse runs.
+    /// Equal packets are to go as one run (`may_cut`), and they do (`cuts`): the system may refuse
+    /// runs.
     may_cut: bool,
     cuts: bool,
     /// The place that packets which are pushed are for.
     place: u32,
     /// The source port of packets that are pushed: see `send_ports`.
     source: u8,
-    /// Whether the last run is for another one of either.
+    /// The last run is for another place or from another source port.
     is_run_over: bool,
 }
 
-/// Packets to one destination that are as long as each other, but for the last, which may be shorter.
+/// Packets to one destination that are as long as each other, but for the last, which may be
+/// shorter.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     to: SocketAddr,
@@ -77,17 +79,17 @@ struct Run {
 }
 
 impl Run {
-    /// Whether it has as many packets of its length as one can have.
+    /// Reports whether it has as many packets of its length as one can have.
     fn is_full(&self) -> bool {
         self.packets == SEGMENTS || self.len + self.segment > RUN
     }
 
-    /// Whether a packet that is as long as the others can be its next one.
+    /// Reports whether a packet that is as long as the others can be its next one.
     fn is_open(&self) -> bool {
         self.takes(self.to, self.marks, self.segment)
     }
 
-    /// Whether a packet of so many bytes can be its next one.
+    /// Reports whether a packet of `len` bytes can be its next one.
     fn takes(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
         let is_full = self.segment > 0 && self.len == self.packets * self.segment;
         let fits = self.packets < SEGMENTS && self.len + len <= RUN;
@@ -116,16 +118,16 @@ impl Outbox {
         }
     }
 
-    /// The packets that are pushed from now on leave by this source port: 0 is the port that they are sent by,
-    /// and others are in the list that [`send_from`](Self::send_from) is given.
+    /// The packets that are pushed from now on leave by this source port: 0 is the port that they
+    /// are sent by, and others are in the list that [`send_from`](Self::send_from) is given.
     pub fn choose_source(&mut self, source: u8) {
         if self.source != source {
             (self.source, self.is_run_over) = (source, true);
         }
     }
 
-    /// The packets that are pushed from now on are for this place of their destination (see `group`).
-    /// A run is for one place: it comes as a whole, and goes where its first packet goes.
+    /// The packets that are pushed from now on are for this place of their destination (see
+    /// `group`). A run is for one place: it comes as a whole, and goes where its first packet goes.
     pub fn choose_place(&mut self, place: u32) {
         if self.place != place {
             (self.place, self.is_run_over) = (place, true);
@@ -137,20 +139,20 @@ impl Outbox {
         self.cuts = self.may_cut;
     }
 
-    /// Whether nothing is to be sent.
+    /// Reports whether nothing is to be sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Whether [`push`](Self::push) has room for such a packet.
+    /// Reports whether [`push`](Self::push) has room for such a packet.
     #[must_use]
     pub fn has_room(&self, to: SocketAddr, marks: Marks, len: usize) -> bool {
         let has_run = self.runs.len() < MESSAGES || self.joins(to, marks, len);
         self.has_bytes(len) && has_run
     }
 
-    /// Whether there is room for a packet of so many bytes, wherever it goes.
+    /// Reports whether there is room for a packet of `len` bytes, wherever it goes.
     #[must_use]
     pub fn has_room_for_any(&self, len: usize) -> bool {
         self.has_bytes(len) && self.runs.len() < MESSAGES
@@ -160,7 +162,7 @@ impl Outbox {
         self.used - self.first() + len <= OUTBOX
     }
 
-    /// Where the first packet is.
+    /// Returns the offset of the first packet.
     fn first(&self) -> usize {
         self.runs.first().map_or(self.used, |run| run.from)
     }
@@ -174,13 +176,13 @@ impl Outbox {
         self.runs.iter_mut().for_each(|run| run.from -= first);
     }
 
-    /// From now on the last run is not [due](Self::has_due), if more packets may join it: what is pushed
-    /// next may be for the same destination, and as long.
+    /// From now on the last run is not [due](Self::has_due), if more packets may join it: what is
+    /// pushed next may be for the same destination, and as long.
     pub fn hold(&mut self) {
         self.is_held = self.cuts && !self.is_run_over && self.runs.last().is_some_and(Run::is_open);
     }
 
-    /// Whether the last run has as many packets as one can have.
+    /// Reports whether the last run has as many packets as one can have.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.runs.last().is_some_and(Run::is_full)
@@ -191,13 +193,13 @@ impl Outbox {
         self.is_held = false;
     }
 
-    /// Whether a run waits for packets that join it.
+    /// Reports whether a run waits for packets that join it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.is_held
     }
 
-    /// Whether [`send`](Self::send) has anything to send.
+    /// Reports whether [`send`](Self::send) has anything to send.
     #[must_use]
     pub fn has_due(&self) -> bool {
         self.due() > 0
@@ -225,8 +227,9 @@ impl Outbox {
             && self.runs.last().is_some_and(|run| run.takes(to, marks, len))
     }
 
-    /// Room for a packet of so many bytes behind the others, whatever is in it, and which one of its run
-    /// it is: the identification that the kernel gives it. `None` if it has to be sent first.
+    /// Room for a packet of so many bytes behind the others, whatever is in it, and which one of
+    /// its run it is: the identification that the kernel gives it. `None` if it has to be sent
+    /// first.
     pub fn push(&mut self, to: SocketAddr, marks: Marks, len: usize) -> Option<(u16, &mut [u8])> {
         if !self.has_room(to, marks, len) {
             return None;
@@ -272,20 +275,21 @@ impl Outbox {
         }
     }
 
-    /// Sends what is due, as far as the kernel takes it now, and keeps the rest. How many packets were sent.
-    /// If the system refuses a run because it is one, its packets go one by one, as do all later packets.
+    /// Sends what is due, as far as the kernel takes it now, and keeps the rest. How many packets
+    /// were sent. If the system refuses a run because it is one, its packets go one by one, as do
+    /// all later packets.
     ///
     /// # Errors
-    /// What the system says of the first run, or the first packet of one that it has refused, which is
-    /// dropped: the network may lose any. Not that there is no room ([`Errno::AGAIN`]): then nothing is
-    /// sent, or less.
+    /// What the system says of the first run, or the first packet of one that it has refused, which
+    /// is dropped: the network may lose any. Not that there is no room ([`Errno::AGAIN`]): then
+    /// nothing is sent, or less.
     pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
         self.send_from(port, &[], |_, _, _| ())
     }
 
-    /// [`send`](Self::send) by several source ports: `port`, and `others` from 1 on. `renumber` is given what
-    /// goes by itself although it was pushed as one of a run, with where it comes from and goes to: its
-    /// identification is 0, not what [`push`](Self::push) has said.
+    /// [`send`](Self::send) by several source ports: `port`, and `others` from 1 on. `renumber` is
+    /// given what goes by itself although it was pushed as one of a run, with where it comes from
+    /// and goes to: its identification is 0, not what [`push`](Self::push) has said.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -338,13 +342,14 @@ impl Outbox {
         result
     }
 
-    /// The source port of what goes first: if [`send_from`](Self::send_from) has left it, that is full.
+    /// The source port of what goes first: if [`send_from`](Self::send_from) has left it, that is
+    /// full.
     #[must_use]
     pub fn first_source<'p>(&self, port: &'p Port, others: &'p [Port]) -> Option<&'p Port> {
         (!self.is_empty()).then(|| self.next_source(0, port, others).0)
     }
 
-    /// Whether the packets of a run go one by one.
+    /// Reports whether the packets of a run go one by one.
     fn is_split(&self, run: &Run) -> bool {
         run.is_split || run.packets > 1 && !self.cuts
     }
@@ -371,8 +376,8 @@ impl Outbox {
         usize::from(run.packets == 0)
     }
 
-    /// The source port of a run, and how many runs from there on leave by it in one call: none, if the run is
-    /// split.
+    /// The source port of a run, and how many runs from there on leave by it in one call: none, if
+    /// the run is split.
     fn next_source<'p>(
         &self,
         first: usize,
@@ -385,7 +390,8 @@ impl Outbox {
         (port, self.runs[first..self.due()].iter().take_while(goes).count())
     }
 
-    /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least one.
+    /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least
+    /// one.
     fn send_runs<const N: usize>(&self, port: &Port, runs: &[Run]) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {
@@ -419,9 +425,9 @@ impl Outbox {
                 ((&raw mut controls[at]).cast(), controllen);
         }
         let n = runs.len() as u32;
-        // The call itself: the C library's function lets threads be cancelled in it, which takes time.
-        // SAFETY: each header names an address, a piece of `bytes` and control messages that live
-        // here, with their lengths.
+        // The call itself: the C library's function lets threads be cancelled in it, which takes
+        // time. SAFETY: each header names an address, a piece of `bytes` and control messages that
+        // live here, with their lengths.
         let sent =
             unsafe { libc::syscall(libc::SYS_sendmmsg, port.raw(), messages.as_mut_ptr(), n, 0) };
         usize::try_from(sent).map_err(|_| last_error())
@@ -629,7 +635,8 @@ mod tests {
         assert!(!outbox.has_room(b.local(), Marks::default(), OUTBOX));
     }
 
-    /// A run of which some packets have gone by themselves stays split: the rest would get other identifications.
+    /// A run of which some packets have gone by themselves stays split: the rest would get other
+    /// identifications.
     #[test]
     fn what_is_left_of_a_run_goes_packet_by_packet() {
         let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));

@@ -18,7 +18,7 @@ pub fn request(sges: &mut [ibv_sge], remote_addr: u64, rkey: u32) -> ibv_send_wr
 /// # Safety
 /// `at` is aligned, and alive as long as the reference is used.
 pub unsafe fn word<'a>(at: u64) -> &'a AtomicU64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is aligned, and alive as long as the reference is used (see # Safety).
     unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(at as usize)) }
 }
 

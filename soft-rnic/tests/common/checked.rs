@@ -10,7 +10,7 @@ use super::*;
 /// Memory that peers do not reach.
 pub const LOCAL: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
-/// What a process has reported, without its number.
+/// Returns the lines that a process has reported, without its number.
 pub fn lines(output: &Output) -> Vec<String> {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     let line = |line: &str| {
@@ -34,7 +34,7 @@ impl Ends {
         Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
     }
 
-    /// What is refused is sent again half a second later: not before the test has gone on.
+    /// Creates ends that send again half a second after a refusal: not before the test has gone on.
     pub fn patient() -> Ends {
         let config = Config { min_rnr_timer: 31, ..Config::PATIENT };
         Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config)

@@ -40,8 +40,8 @@ pub fn provider() -> (Table, String) {
     }
 }
 
-/// A device that is there, or `soft0@5us` or `roce:ADDR`, which is there from now on. The queue pairs
-/// of the latter reach each other over the network.
+/// A device that is there, or `soft0@5us` or `roce:ADDR`, which is there from now on. The queue
+/// pairs of the latter reach each other over the network.
 fn listed(name: String) -> String {
     if let Some(ip) = name.strip_prefix("roce:") {
         return wired::list(ip);
@@ -59,13 +59,14 @@ pub fn qp_num(qp: *mut ibv_qp) -> u32 {
     unsafe { (*qp).qp_num }
 }
 
-/// Whether the software device is under test: some rows are only about it.
+/// Reports whether the software device is under test: some rows are only about it.
 pub fn is_soft() -> bool {
     let (_, name) = provider();
     name.starts_with("soft") || name.starts_with("roce:")
 }
 
-/// Whether its peers are reached over UDP: then what is posted does not arrive within the post.
+/// Reports whether its peers are reached over UDP: then what is posted does not arrive within the
+/// post.
 pub fn is_wired() -> bool {
     provider().1.starts_with("roce:")
 }
@@ -79,7 +80,7 @@ pub fn is_softs_own(case: &str) -> bool {
     is_soft()
 }
 
-/// Whether the kernel's software device is under test: it has its own ways, which the
+/// Reports whether the kernel's software device is under test: it has its own ways, which the
 /// documentation of the crate lists.
 pub fn is_rxe() -> bool {
     provider().1.starts_with("rxe")
@@ -112,7 +113,7 @@ pub struct Net {
 
 // SAFETY: verbs may be called from any thread.
 unsafe impl Send for Net {}
-// SAFETY: as above.
+// SAFETY: `ctx` and `pd` are for verbs, which may be called from any thread.
 unsafe impl Sync for Net {}
 
 pub fn open(v: Table, wanted: &str) -> *mut ibv_context {
@@ -230,7 +231,7 @@ impl Net {
         self.query(qp).qp_state
     }
 
-    /// Whether a queue pair gets to a state, if it is waited for.
+    /// Waits for a queue pair to get to a state, and reports whether it does.
     pub fn reaches(&self, qp: *mut ibv_qp, state: ibv_qp_state) -> bool {
         let end = Instant::now() + PATIENCE;
         while self.state(qp) != state {
@@ -370,7 +371,7 @@ impl Net {
         all
     }
 
-    /// What can be polled at once.
+    /// Returns the completions that can be polled at once.
     pub fn poll_now(&self, cq: *mut ibv_cq) -> Vec<Wc> {
         let mut wc = [ibv_wc::default(); 32];
         // SAFETY: the queue is alive; there is room for 32.
@@ -451,7 +452,7 @@ fn pick_gid(v: &Table, ctx: *mut ibv_context, len: c_int) -> (u8, ibv_gid) {
 /// The Q_Key of datagram queue pairs, where nothing else is said.
 pub const QKEY: u32 = 0x1122_3344;
 
-/// How a queue pair is connected.
+/// Attributes with which a queue pair is connected.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     pub access: u32,
@@ -576,8 +577,8 @@ pub fn post_send(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> c_int {
     refusal(error, bad.is_null())
 }
 
-/// What a post returned. rxe gives what its library finds as a negative number, and
-/// names no request where the kernel refuses, or the queue as such.
+/// Returns the error of a post, without its sign. rxe gives what its library finds as a negative
+/// number, and names no request where the kernel refuses, or the queue as such.
 fn refusal(error: c_int, names_none: bool) -> c_int {
     assert!(error >= 0 || is_rxe(), "{error}");
     assert!(if error == 0 || !is_rxe() { (error == 0) == names_none } else { true });

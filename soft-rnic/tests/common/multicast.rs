@@ -39,7 +39,7 @@ pub fn attach(net: &Net, qp: *mut ibv_qp, gid: ibv_gid, lid: u16) -> c_int {
 }
 
 pub fn detach(net: &Net, qp: *mut ibv_qp, gid: ibv_gid, lid: u16) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: `qp` is alive.
     unsafe { (net.v.detach_mcast)(qp, &gid, lid) }
 }
 
@@ -104,8 +104,8 @@ impl Member {
         assert_eq!(post_send(self.qp, &mut wr), 0);
     }
 
-    /// Sends a message to a group. Unless a network is between, it has arrived where it arrives when this
-    /// returns, because the completion comes last.
+    /// Sends a message to a group. Unless a network is between, it has arrived where it arrives
+    /// when this returns, because the completion comes last.
     pub fn send(&self, net: &Net, ah: *mut ibv_ah, len: u32, imm: Option<u32>) {
         self.post(ah, len, imm);
         let done = net.poll(self.cq, 1)[0];

@@ -6,7 +6,7 @@ pub const WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
 pub const READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 pub const ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 pub const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
-/// What a region needs that windows are bound to; peers reach it by them only.
+/// Access that a region needs for windows to be bound to it; peers reach it by them only.
 pub const BINDABLE: u32 = 1 | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 
 pub const TYPE_1: ibv_mw_type = ibv_mw_type::IBV_MW_TYPE_1;
@@ -30,7 +30,7 @@ pub fn key_of(mw: *mut ibv_mw) -> u32 {
     unsafe { (*mw).rkey }
 }
 
-/// What a window is to be bound to: bytes of a region.
+/// Describes the bytes of a region that a window is to be bound to.
 pub fn piece(mr: *mut ibv_mr, offset: u64, length: u64, access: u32) -> ibv_mw_bind_info {
     // SAFETY: the region is alive.
     let addr = unsafe { (*mr).addr as u64 + offset };
@@ -80,7 +80,7 @@ impl Pair {
         self
     }
 
-    /// How a request of an end completes.
+    /// Posts a request of an end, and returns the status of its completion.
     pub fn status(&self, end: usize, wr: &mut ibv_send_wr) -> &'static str {
         assert_eq!(post_send(self.qp[end], wr), 0);
         self.net.poll(self.cq[end], 1)[0].status

@@ -17,13 +17,13 @@ pub fn patient() -> Config {
     Config::PATIENT
 }
 
-/// What this process is to do, if it was started by a test.
+/// Returns the role of this process, if it was started by a test.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Has the test `entry` of this program, started again, play a role to its end, with these variables
-/// in its environment.
+/// Has the test `entry` of this program, started again, play a role to its end, with these
+/// variables in its environment.
 pub fn play(entry: &str, role: &str, environment: &[(&str, &str)]) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", entry, "--nocapture", "--test-threads=1"])
@@ -171,11 +171,11 @@ pub struct End {
     pub qp: *mut ibv_qp,
     pub shared: Shareable,
     pub heap: Vec<u8>,
-    /// Of the shareable memory, then of the heap.
+    /// Regions of the shareable memory, then of the heap.
     pub mr: [*mut ibv_mr; 2],
 }
 
-/// What an end says of itself.
+/// Numbers and addresses of an end, for the other one.
 #[derive(Debug, Clone, Copy)]
 pub struct Far {
     pub num: u32,

@@ -6,7 +6,7 @@ use super::*;
 
 pub const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 
-/// Of the machines that the device runs on.
+/// Bytes of a page, on the machines that the device runs on.
 pub const PAGE: usize = 4096;
 
 /// Pages of this process.
@@ -17,7 +17,7 @@ pub struct Pages {
 
 // SAFETY: addresses; the tests order their accesses.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: `at` is an address; the tests order their accesses.
 unsafe impl Sync for Pages {}
 
 const RW_PAGE: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -38,7 +38,7 @@ impl Pages {
         pages
     }
 
-    /// Of a file, from its first byte on.
+    /// Maps a file, from its first byte on.
     pub fn of(file: &impl std::os::fd::AsRawFd, n: usize) -> Pages {
         let pages = Pages { at: next_place(), n };
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
@@ -102,8 +102,8 @@ impl Drop for Pages {
     }
 }
 
-/// Of queue pairs whose requests reach on-demand memory: on a network, a page that has to come first is
-/// answered as a missing receive request is.
+/// Returns the configuration of queue pairs with requests that reach on-demand memory: on a
+/// network, a page that has to come first is answered as a missing receive request is.
 pub fn waits_for_pages() -> Config {
     Config::PATIENT
 }

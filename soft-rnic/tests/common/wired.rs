@@ -17,7 +17,7 @@ pub fn open(text: &str) -> Net {
     Net::on(soft_rnic::table(), &list(text))
 }
 
-/// What the device of an address, without its options, has counted.
+/// Returns the counters of the device of an address, without its options.
 pub fn counted(ip: &str) -> PacketCounters {
     soft_rnic::packet_counters_of(&format!("roce:{ip}")).expect("a device of this process")
 }

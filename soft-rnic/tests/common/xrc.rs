@@ -13,7 +13,7 @@ pub const XRC_SRQ: u32 = SrqMask::IBV_SRQ_INIT_ATTR_TYPE.0
     | SrqMask::IBV_SRQ_INIT_ATTR_CQ.0;
 pub const BYTES: usize = 1 << 20;
 
-/// What a call gave that makes an object.
+/// Returns the object that a call made, or its errno.
 fn made<T>(object: *mut T) -> Result<*mut T, c_int> {
     if object.is_null() { Err(errno()) } else { Ok(object) }
 }
@@ -108,23 +108,23 @@ pub fn open_qp_with(
 pub struct Xrc {
     pub net: Net,
     pub xrcd: *mut ibv_xrcd,
-    /// Of the send queue, then of the receive queue.
+    /// Completion queues of the send queue, then of the receive queue.
     pub cq: [*mut ibv_cq; 2],
     pub srq: *mut ibv_srq,
     pub send: *mut ibv_qp,
     pub recv: *mut ibv_qp,
     pub shared: Shareable,
     pub heap: Vec<u8>,
-    /// Of the shareable memory, then of the heap.
+    /// Regions of the shareable memory, then of the heap.
     pub mr: [*mut ibv_mr; 2],
 }
 
 // SAFETY: verbs may be called from any thread; the memory is the device's and the test's.
 unsafe impl Send for Xrc {}
-// SAFETY: as above.
+// SAFETY: verbs may be called from any thread; the memory is the device's and the test's.
 unsafe impl Sync for Xrc {}
 
-/// What an end says of itself.
+/// Numbers and addresses of an end, for the other one.
 #[derive(Debug, Clone, Copy)]
 pub struct FarXrc {
     pub send: u32,
@@ -155,7 +155,7 @@ impl Xrc {
         Xrc { net, xrcd, cq, srq, send, recv, shared, heap, mr }
     }
 
-    /// What the other end has to know.
+    /// Returns what the other end has to know.
     pub fn near(&self) -> FarXrc {
         // SAFETY: all of it is alive.
         let (mr, send, recv) = unsafe { (*self.mr[0], (*self.send).qp_num, (*self.recv).qp_num) };
@@ -295,7 +295,7 @@ pub fn send_all(a: &mut Xrc, far: FarXrc) {
     assert_eq!(a.status(), "SUCCESS");
 }
 
-/// What [`send_all`] has brought.
+/// Checks the messages that [`send_all`] has brought.
 pub fn check_received(b: &Xrc, far: FarXrc) {
     let recv = b.near().recv;
     let all = b.net.poll(b.cq[1], 4);

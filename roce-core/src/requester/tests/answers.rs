@@ -1,4 +1,4 @@
-//! What answers complete, and what they do not.
+//! Requests that answers complete, and those that they do not.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a congestion notification does to the window, and what it does not.
+//! Effects of a congestion notification on the window, and changes that it does not cause.
 
 use super::*;
 use crate::congestion::cnp;

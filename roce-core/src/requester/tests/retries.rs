@@ -1,4 +1,4 @@
-//! When packets are sent again, and when that is given up.
+//! Repetition of packets, and its end.
 
 use super::*;
 
@@ -180,7 +180,7 @@ fn after_progress_a_probe_goes_as_soon_as_the_first() {
     assert_eq!(requester.deadline_ns(), Some(650_000));
 }
 
-/// What is sent again is lost again, and no round trip was measured before.
+/// Packets that are sent again are lost again, and no round trip was measured before.
 #[test]
 fn after_a_reported_loss_a_probe_goes_though_no_round_trip_was_measured() {
     let mut requester = sent(CONFIG, &[send(3 * MTU)]);

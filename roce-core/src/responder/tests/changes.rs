@@ -11,7 +11,7 @@ fn the_new_rnr_timer_is_in_the_next_nak() {
     assert_eq!(end.answer().unwrap().2, Some(Syndrome::RnrNak { timer: other }));
 }
 
-/// Whether an atomic that is repeated is answered with what it found.
+/// Reports whether an atomic that is repeated is answered with the value that it found.
 fn is_remembered(end: &mut End, number: u32) -> bool {
     let is_repeated = end.take(fetch_add(number, BASE), &[]) == Outcome::Duplicate;
     is_repeated && end.answers().iter().any(|answer| answer.0 == Opcode::RcAtomicAck)

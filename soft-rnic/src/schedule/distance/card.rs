@@ -1,17 +1,18 @@
-//! What a card's operations cost: a device at a distance that also charges for them.
+//! Costs of a card's operations: a device at a distance that also charges for them.
 //!
 //! | | charged to | how |
 //! |---|---|---|
-//! | a doorbell and its requests, a poll and its completions, a list of receives | the caller | the call returns no earlier |
-//! | a request, its bytes out | the card of the requester, or, of a READ's data, of the responder | it is busy for so long |
+//! | a doorbell and its requests, a list of receives | the caller | the call returns no earlier |
+//! | a poll and its completions | the caller | the call returns no earlier |
+//! | a request, its bytes out | the requester's card; READ data: the responder's | it is busy |
 //! | its bytes in | the card at the other end | the same |
-//! | a request | the unit of the card that serves its queue pair | the next one of that queue pair leaves no earlier |
-//! | a message into a receive queue that several queue pairs share | the queue | the next one into it is taken no earlier |
+//! | a request | the card's unit for its queue pair | the queue pair's next one leaves no earlier |
+//! | a message into a shared receive queue | the queue | the next one into it is taken no earlier |
 //!
-//! Each opened context is a card, with a link out and a link in. Times are reserved when a request is
-//! posted: a poll that comes late delays no other request. The costs are the parameters of the thesis'
-//! model ("Know Your Memory", Fischer, 2021): `o_snd` is 0.119 µs a doorbell and 0.001 µs a request,
-//! which gives its 0.12 of single requests and 0.016 of lists of 8.
+//! Each opened context is a card, with a link out and a link in. Times are reserved when a request
+//! is posted: a poll that comes late delays no other request. The costs are the parameters of the
+//! thesis' model ("Know Your Memory", Fischer, 2021): `o_snd` is 0.119 µs a doorbell and 0.001 µs a
+//! request, which gives its 0.12 of single requests and 0.016 of lists of 8.
 
 use host::sync::Mutex;
 
@@ -34,7 +35,8 @@ pub(crate) struct Card {
     acknowledgement: f64,
     /// A byte on the link.
     byte: f64,
-    /// The part of the latency in which the card fetches the bytes of a request that are not inline.
+    /// The part of the latency in which the card fetches the bytes of a request that are not
+    /// inline.
     fetch: f64,
     /// The unit that serves a queue pair handles a request.
     queue_pair: f64,
@@ -44,11 +46,12 @@ pub(crate) struct Card {
     reads: u32,
 }
 
-/// Bytes of the longest message that comes inside its completion: a shared receive queue does not slow it down.
+/// Bytes of the longest message that comes inside its completion: a shared receive queue does not
+/// slow it down.
 pub(crate) const SMALL: u64 = 32;
 
-/// What the calls of a card cost their caller, in nanoseconds: each call, and each request, completion
-/// or receive of it.
+/// Costs of a card's calls for their caller, in nanoseconds: each call, and each request,
+/// completion or receive of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CallCosts {
     /// A list of send requests.
@@ -59,7 +62,7 @@ pub struct CallCosts {
     pub receive: [f64; 2],
 }
 
-/// What the calls of the card of this name cost; `None` where there is no such card.
+/// Returns the costs of the calls of the card of this name; `None` where there is no such card.
 ///
 /// ```
 /// assert_eq!(soft_rnic::call_costs("connectx5").unwrap().post, [119.0, 1.0]);
@@ -77,9 +80,10 @@ pub fn call_costs(card: &str) -> Option<CallCosts> {
 
 /// A ConnectX-5 with 100 Gbit/s, by the thesis' fit. Polls: 0.052 µs for one completion, 0.017 each
 /// for 32. Receives: 0.016 for one, 0.007 each for 8. An acknowledgement is there 3.4 µs after the
-/// post. One queue pair sends 14 M messages/s, "now the sending device itself", where several send more; queue pairs that
-/// share receives get 2 M/s, and one alone is not slowed. The thesis has fitted its latency without inlining, and says only
-/// that this saves a DMA: 0.3 µs is a round trip over PCIe, and assumed. Its device has 16 READs under way.
+/// post. One queue pair sends 14 M messages/s, "now the sending device itself", where several send
+/// more; queue pairs that share receives get 2 M/s, and one alone is not slowed. The thesis has
+/// fitted its latency without inlining, and says only that this saves a DMA: 0.3 µs is a round trip
+/// over PCIe, and assumed. Its device has 16 READs under way.
 const CONNECTX5: Card = Card {
     doorbell: 119.0,
     request: 1.0,
@@ -129,19 +133,20 @@ impl Card {
         self.reads
     }
 
-    /// Time at which a message of `bytes` that comes at `at` has a receive of a queue that several queue pairs share,
-    /// as is known `now`.
+    /// Time at which a message of `bytes` that comes at `at` has a receive of a queue that several
+    /// queue pairs share, as is known `now`.
     pub(crate) fn receive_shared(&self, queue: &Turn, now: u64, at: u64, bytes: u64) -> u64 {
         if bytes <= SMALL { at } else { queue.0.take(now, at, self.shared_receive as u64).1 }
     }
 
-    /// What a post of so many requests costs the caller.
+    /// Returns the cost of a post of `requests` requests for the caller.
     pub(crate) fn post(&self, requests: u32) -> u64 {
         (self.doorbell + f64::from(requests) * self.request) as u64
     }
 
-    /// The cost of a poll that has found so many completions, some of them of messages of at most [`SMALL`] bytes. One that
-    /// finds none is charged only where each thread has a processor: elsewhere it takes real time.
+    /// The cost of a poll that has found so many completions, some of them of messages of at most
+    /// [`SMALL`] bytes. One that finds none is charged only where each thread has a processor:
+    /// elsewhere it takes real time.
     pub(crate) fn poll(&self, completions: u32, small: u32) -> u64 {
         if completions == 0 && !host::has_own_processor() {
             0
@@ -151,12 +156,12 @@ impl Card {
         }
     }
 
-    /// What a post of so many receives costs the caller.
+    /// Returns the cost of a post of `receives` receives for the caller.
     pub(crate) fn receive(&self, receives: u32) -> u64 {
         (self.receive_doorbell + f64::from(receives) * self.receive) as u64
     }
 
-    /// How long a message of so many bytes keeps a card busy, in either direction.
+    /// Returns the time that a message of `bytes` bytes keeps a card busy, in either direction.
     fn busy(&self, bytes: u64) -> u64 {
         (self.message + bytes.saturating_sub(1) as f64 * self.byte) as u64
     }
@@ -169,13 +174,15 @@ pub(crate) struct Link {
     back: Way,
 }
 
-/// Times at which a way is taken, in the time of its device: apart from each other, the earliest first.
+/// Times at which a way is taken, in the time of its device: apart from each other, the earliest
+/// first.
 #[derive(Debug, Default)]
 struct Way(Mutex<Vec<(u64, u64)>>);
 
 impl Way {
-    /// Takes the way for `busy` nanoseconds from `at` on, in parts where others have taken it; returns the begin of the
-    /// first part and the end of the last one. Nothing is asked for before `now` any more.
+    /// Takes the way for `busy` nanoseconds from `at` on, in parts where others have taken it;
+    /// returns the begin of the first part and the end of the last one. Nothing is asked for before
+    /// `now` any more.
     fn take(&self, now: u64, at: u64, busy: u64) -> (u64, u64) {
         let mut taken = self.0.lock();
         let past = taken.partition_point(|(_, end)| *end < now.min(at));
@@ -223,7 +230,8 @@ pub(crate) enum Load {
     Inline(u64),
 }
 
-/// Times at which a request arrives at the other card and its answer is back, from those of its post and departure.
+/// Times at which a request arrives at the other card and its answer is back, from those of its
+/// post and departure.
 pub(crate) fn transit(
     card: &Card,
     (near, far): (&Link, &Link),
@@ -298,7 +306,8 @@ mod tests {
         assert_eq!(second - first, 860);
     }
 
-    /// The requests of one queue pair stay behind each other, and those of another one go in between.
+    /// The requests of one queue pair stay behind each other, and those of another one go in
+    /// between.
     #[test]
     fn a_card_serves_other_queue_pairs_while_one_waits() {
         let card = Card::named("connectx5", 1.0).unwrap();
@@ -322,8 +331,8 @@ mod tests {
         let (arrival, answer) = transit(&card, (&near, &far), (0, 0), Load::Answered(10_001));
         assert_eq!(arrival, 20 + 1900 + 20);
         assert_eq!(answer, arrival + 860 + 1900 + 20);
-        // They delay no message of the requester's, which has its own way out, and none that leaves the other
-        // card before them.
+        // They delay no message of the requester's, which has its own way out, and none that leaves
+        // the other card before them.
         let early = transit(&card, (&far, &near), (0, 0), Load::Fetched(1)).0;
         assert_eq!(early, 20 + 1900 + 20);
         // The data of another READ come behind them.

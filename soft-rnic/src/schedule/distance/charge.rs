@@ -1,4 +1,4 @@
-//! What a card's operations cost their caller.
+//! Costs of a card's operations for their caller.
 
 use host::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(crate) fn charge(start: Instant, cost: u64) {
     host::thread::busy_wait_until(end);
 }
 
-/// How long a look at the clock takes, in nanoseconds.
+/// Returns the time that a look at the clock takes, in nanoseconds.
 fn look() -> u64 {
     if host::is_in_world() {
         // Found out in each world, it would take time in the first one only.
@@ -45,7 +45,7 @@ impl Charged {
             return None;
         }
         let (card, start) = (device.card()?, host::time::now());
-        // SAFETY: the caller's promise.
+        // SAFETY: `wr` heads a list of valid requests, or is NULL (see # Safety).
         let list = core::iter::successors(unsafe { wr.as_ref() }, |wr| unsafe { wr.next.as_ref() });
         Some(Charged { start, cost: card.receive(list.count() as u32) })
     }

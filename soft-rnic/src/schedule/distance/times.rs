@@ -1,4 +1,4 @@
-//! When the requests of a distant device arrive, and are answered.
+//! Times at which the requests of a distant device arrive, and are answered.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::cmp::Reverse;
@@ -13,16 +13,16 @@ use crate::objects::wqe::Wqe;
 use crate::reason::Reason;
 use crate::schedule::distance::card::Card;
 
-/// What a distant device has in addition.
+/// Additional state of a distant device.
 #[derive(Debug)]
 pub(crate) struct Distance {
     pub(crate) round_trip_ns: u64,
-    /// What its cards' operations cost; `None` if nothing.
+    /// Costs of its cards' operations; `None` if they cost nothing.
     pub(crate) card: Option<Card>,
     epoch: Instant,
-    /// When something arrives or is answered, and of which queue pair.
+    /// Times at which requests arrive or are answered, with the numbers of their queue pairs.
     events: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
-    /// When the first of them is.
+    /// Time of the first event.
     pub(crate) next: AtomicU64,
     /// One thread at a time handles the events, in their order.
     pub(crate) stepping: Lock<()>,
@@ -69,14 +69,14 @@ impl Distance {
     }
 }
 
-/// When the requests of a queue arrive, and are answered.
+/// Times at which the requests of a queue arrive, and are answered.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// Of the requests in the queue, oldest first: each its position.
+    /// Positions and times of the requests in the queue, oldest first.
     times: VecDeque<(u32, Transit)>,
     /// The time from which the next one may leave.
     left: u64,
-    /// When the READs and atomics under way are answered.
+    /// Times at which the READs and atomics under way are answered.
     answers: VecDeque<u64>,
     /// The request that was refused when it arrived; it takes the send queue along when the
     /// answer is here, and nothing arrives behind it.
@@ -159,7 +159,7 @@ impl Times {
         }
     }
 
-    /// What is answered to a request that has arrived.
+    /// Returns the answer to a request that has arrived.
     pub(crate) fn outcome(&self, wqe: &Wqe) -> Outcome {
         match self.refused {
             Some((position, reason)) if position == wqe.position => Outcome::Failed(reason),

@@ -28,20 +28,20 @@ pub struct NetworkFaults {
     pub reordering: f64,
     /// The message arrives twice, as it does when a path repeats a packet.
     pub duplication: f64,
-    /// A packet comes marked, as behind a switch whose queue is long (CE), if its sender permits it (ECT).
-    /// Only on a device on the network.
+    /// A packet comes marked, as behind a switch whose queue is long (CE), if its sender permits it
+    /// (ECT). Only on a device on the network.
     pub congestion: f64,
 }
 
 /// The network of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
-    /// Whether there is any fault to draw.
+    /// There is a fault to draw.
     is_faulty: AtomicBool,
     setting: Mutex<(u64, NetworkFaults)>,
 }
 
-/// What becomes of a message.
+/// Fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Arrives,

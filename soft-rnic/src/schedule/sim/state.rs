@@ -1,4 +1,4 @@
-//! What a simulated device has in addition.
+//! State of a simulated device.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,8 +7,7 @@ use host::sync::Mutex;
 use crate::schedule::network::faults::NetworkFaults;
 use host::random::Random;
 
-/// How often a simulation injects which fault: probabilities, 0 to 1, at each
-/// step.
+/// Probabilities, 0 to 1, of the faults that a simulation injects at each step.
 ///
 /// ```
 /// let faults = soft_rnic::Faults { lost_response: 0.1, ..Default::default() };
@@ -30,15 +29,15 @@ pub struct Faults {
     pub late_read: f64,
     /// The queue pair whose turn it is goes to the error state.
     pub qp_death: f64,
-    /// What happens to messages of unreliable connections and datagrams, to which
-    /// `rnr` and `lost_response` do not apply.
+    /// Faults of the messages of unreliable connections and datagrams, to which `rnr` and
+    /// `lost_response` do not apply.
     pub network: NetworkFaults,
 }
 
 /// Virtual time that one step takes.
 const STEP_NS: u64 = 100;
 
-/// What a simulated device has in addition.
+/// Additional state of a simulated device.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) faults: Faults,
@@ -78,7 +77,7 @@ impl State {
         self.random.lock().below(n)
     }
 
-    /// Whether a fault of this probability strikes now.
+    /// Draws whether a fault of this probability strikes now.
     pub(crate) fn strikes(&self, probability: f64) -> bool {
         self.random.lock().strikes(probability)
     }

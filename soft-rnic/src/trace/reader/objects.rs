@@ -20,7 +20,7 @@ pub struct QueuePair {
     pub transport: &'static str,
     /// As `ibv_modify_qp` names it.
     pub state: &'static str,
-    /// When it entered that.
+    /// Time at which it entered that state.
     pub state_since_ns: u64,
     /// The cause of an error state.
     pub why: Option<String>,
@@ -38,7 +38,7 @@ pub struct QueuePair {
     pub retry_cnt: u8,
     /// Tries after one that found no receive request; 7 is without end.
     pub rnr_retry: u8,
-    /// What the oldest request that has not ended waits for.
+    /// Wait of the oldest request that has not ended, if it waits.
     pub waiting: Option<Waiting>,
     /// Requests of the send queue that the program has not seen complete, oldest first. Those that
     /// were unsignalled, and have a completed one behind them, are left out.
@@ -73,11 +73,11 @@ pub struct CompletionQueue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// How many were posted to the queue before.
+    /// Number of requests that were posted to the queue before it.
     pub index: u32,
     /// The program's own name of it.
     pub wr_id: u64,
-    /// What it asks for.
+    /// Operation that it asks for.
     pub operation: &'static str,
     /// Bytes; of a receive request, for which it has room.
     pub len: u32,
@@ -89,15 +89,15 @@ pub struct Request {
     pub has_imm: bool,
     /// It waits for the reads before it.
     pub is_fenced: bool,
-    /// Of a datagram: the queue pair that it is for; over XRC: the shared receive queue.
+    /// The queue pair that a datagram is for; over XRC, the shared receive queue.
     pub to: u32,
-    /// When it was posted.
+    /// Time of its post.
     pub posted_ns: u64,
-    /// How far it is.
+    /// Progress of the request.
     pub stage: Stage,
 }
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
@@ -111,15 +111,15 @@ pub enum Stage {
     Completed(&'static str),
 }
 
-/// What the oldest request waits for.
+/// Wait of the oldest request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// For what.
+    /// Reason for the wait.
     pub reason: Wait,
-    /// How often it has been tried.
+    /// Number of times that the request has been tried.
     pub tries: u32,
-    /// Since when.
+    /// Time since which it waits.
     pub since_ns: u64,
 }
 
@@ -317,7 +317,7 @@ fn status(number: u64) -> &'static str {
     verbs_sys::wc_status_name(verbs_sys::ibv_wc_status(number as u32))
 }
 
-/// What a number stands for; a file may have any.
+/// Returns the name of a number; a file may have any number.
 fn name(names: &'static [&'static str], number: u32) -> &'static str {
     names.get(number as usize).copied().unwrap_or("unknown")
 }

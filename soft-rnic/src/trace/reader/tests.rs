@@ -13,7 +13,7 @@ use crate::trace::layout::{ENTRY, Kind, entry, flag, wait};
 use crate::trace::queue::{Posting, Queue, Shape};
 use crate::trace::tracer::Tracer;
 
-/// Of the other end.
+/// Address of the other end.
 const ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7));
 
 /// A file that goes with the value.
@@ -91,7 +91,7 @@ fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
     (tracer, queue, cq)
 }
 
-/// Of two threads that poll one queue, one has read how far it is, and stands still; what is kept in
+/// Has two threads poll one queue: one has read how far it is, and stands still; what is kept in
 /// the end is what the other one has read after it.
 fn kept_of_two(say: &(dyn Fn(&dyn Fn() -> u32) + Sync), kept: impl Fn() -> u32) {
     let (first, second) = (AtomicBool::new(false), AtomicBool::new(false));
