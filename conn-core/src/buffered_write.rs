@@ -23,8 +23,6 @@
 //!   receiver  open --- FIN, all handed out ---> ended          open --- stop() ---> stopped
 //! ```
 
-use core::fmt;
-
 pub mod inline_record;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -40,63 +38,40 @@ use crate::ring::{
 pub const MAX_CAPACITY: u64 = 1 << 30;
 
 /// An invalid update of the receiver: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
     /// Its head.
+    #[error("{0}")]
     Head(HeadError),
     /// It has taken more immediates than were sent, or fewer than before.
+    #[error("the peer cannot have taken {taken} immediates")]
     Taken {
         /// Count of immediates in the update.
         taken: u64,
     },
 }
 
-impl fmt::Display for UpdateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Head(e) => e.fmt(f),
-            Self::Taken { taken } => write!(f, "the peer cannot have taken {taken} immediates"),
-        }
-    }
-}
-
-impl core::error::Error for UpdateError {}
-
 /// An invalid push of the sender: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushedError {
     /// Its tail.
+    #[error("{0}")]
     Tail(TailError),
     /// An immediate for which it had no credit, or that this ring does not have.
+    #[error("the peer sent an immediate without a credit for it")]
     Uncredited,
     /// A push after the goodbye.
+    #[error("the peer sends on after it has said goodbye")]
     AfterEnd,
     /// A record inline with its tail that would begin before the last tail.
+    #[error("the record beside the peer's tail begins {by} bytes before the last tail")]
     InlineRecord {
         /// By how many bytes.
         by: u64,
     },
 }
-
-impl fmt::Display for PushedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tail(e) => e.fmt(f),
-            Self::Uncredited => f.write_str("the peer sent an immediate without a credit for it"),
-            Self::AfterEnd => f.write_str("the peer sends on after it has said goodbye"),
-            Self::InlineRecord { by } => {
-                write!(
-                    f,
-                    "the record beside the peer's tail begins {by} bytes before the last tail"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for PushedError {}
 
 /// A piece of the ring that is written in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

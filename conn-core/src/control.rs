@@ -20,8 +20,6 @@
 //! without it, the sender could not tell a close after its last message from one that loses
 //! messages.
 
-use core::fmt;
-
 use crate::credit::CreditWire;
 use crate::loan::LoanWire;
 
@@ -98,16 +96,9 @@ pub enum Control {
 }
 
 /// An immediate that is no control message: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent the unknown control immediate {0:#010x}")]
 pub struct UnknownControl(pub u32);
-
-impl fmt::Display for UnknownControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the peer sent the unknown control immediate {:#010x}", self.0)
-    }
-}
-
-impl core::error::Error for UnknownControl {}
 
 impl Control {
     /// The immediate, in host order.

@@ -22,8 +22,6 @@
 //! they have arrived, `received == granted`, and then every reposted buffer is due
 //! for granting whatever the threshold is.
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -68,19 +66,12 @@ impl CreditWire {
 }
 
 /// A window that cannot be used: 0, or more than [`MAX_WINDOW`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a window of {window} messages is not between 1 and {max}", max = MAX_WINDOW)]
 pub struct WindowError {
     /// The window asked for, in messages.
     pub window: u32,
 }
-
-impl fmt::Display for WindowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a window of {} messages is not between 1 and {MAX_WINDOW}", self.window)
-    }
-}
-
-impl core::error::Error for WindowError {}
 
 const fn check_window(window: u32) -> Result<(), WindowError> {
     if window == 0 || window > MAX_WINDOW {
@@ -90,30 +81,25 @@ const fn check_window(window: u32) -> Result<(), WindowError> {
 }
 
 /// Not enough credit: wait for the peer to grant some, then try again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("only {available} more messages fit the receiver's buffers")]
 pub struct OutOfCredit {
     /// Messages that may be sent now.
     pub available: u32,
 }
 
-impl fmt::Display for OutOfCredit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "only {} more messages fit the receiver's buffers", self.available)
-    }
-}
-
-impl core::error::Error for OutOfCredit {}
-
 /// A credit that no honest receiver sends: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreditError {
     /// It takes back what was granted.
+    #[error("the peer took {by} credits back")]
     Backwards {
         /// Messages by which it lies below the present limit.
         by: u32,
     },
     /// It grants more buffers than the receiver has.
+    #[error("the peer granted {ahead} credits where it has {room} buffers to grant")]
     Impossible {
         /// Messages by which it lies above the present limit.
         ahead: u32,
@@ -122,39 +108,17 @@ pub enum CreditError {
     },
 }
 
-impl fmt::Display for CreditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backwards { by } => write!(f, "the peer took {by} credits back"),
-            Self::Impossible { ahead, room } => {
-                write!(f, "the peer granted {ahead} credits where it has {room} buffers to grant")
-            }
-        }
-    }
-}
-
-impl core::error::Error for CreditError {}
-
 /// A refund of messages that cannot have stayed unsent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefundError {
     /// More than was ever consumed.
+    #[error("refund of more credits than were consumed")]
     NotConsumed,
     /// The peer has granted buffers for them again, so it says that it had them.
+    #[error("refund of messages that the peer has acknowledged")]
     AlreadyGranted,
 }
-
-impl fmt::Display for RefundError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotConsumed => "refund of more credits than were consumed",
-            Self::AlreadyGranted => "refund of messages that the peer has acknowledged",
-        })
-    }
-}
-
-impl core::error::Error for RefundError {}
 
 /// The sender's view: how many messages may go. See the [module](self).
 ///
@@ -299,67 +263,37 @@ fn refuse(ahead: u32, room: u32) -> CreditError {
 }
 
 /// A window or threshold that makes no grantor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrantorConfigError {
     /// The window is 0 or more than [`MAX_WINDOW`].
+    #[error("{0}")]
     Window(WindowError),
     /// The threshold is 0.
+    #[error("the credit threshold is 0")]
     EmptyThreshold,
 }
 
-impl fmt::Display for GrantorConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Window(error) => error.fmt(f),
-            Self::EmptyThreshold => f.write_str("the credit threshold is 0"),
-        }
-    }
-}
-
-impl core::error::Error for GrantorConfigError {}
-
 /// A message beyond what was granted: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent a message for which it had no credit")]
 pub struct CreditOverrun;
 
-impl fmt::Display for CreditOverrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer sent a message for which it had no credit")
-    }
-}
-
-impl core::error::Error for CreditOverrun {}
-
 /// More buffers reposted than messages received: the driver counts wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("only {possible} received messages have a buffer to repost")]
 pub struct RepostOverrun {
     /// Buffers that could have been reposted.
     pub possible: u32,
 }
 
-impl fmt::Display for RepostOverrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "only {} received messages have a buffer to repost", self.possible)
-    }
-}
-
-impl core::error::Error for RepostOverrun {}
-
 /// A credit marked as granted that could not have been: the driver made it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("only {possible} buffers have been reposted and not granted")]
 pub struct GrantError {
     /// Messages that could have been granted.
     pub possible: u32,
 }
-
-impl fmt::Display for GrantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "only {} buffers have been reposted and not granted", self.possible)
-    }
-}
-
-impl core::error::Error for GrantError {}
 
 /// The receiver's view: what to grant, and when. See the [module](self).
 ///

@@ -26,8 +26,6 @@
 //! original writes whole buffers with the length as their last word, which tears, and cannot send
 //! messages of no bytes.
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 mod receiver;
@@ -118,25 +116,16 @@ pub struct Layout {
 }
 
 /// A shape that memory cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// No buffers, or more than [`MAX_BUFFERS`].
+    #[error("{0} buffers; there are 1 to {max}", max = MAX_BUFFERS)]
     Buffers(u32),
     /// Messages longer than [`MAX_MESSAGE`].
+    #[error("messages of {0} bytes; at most {max}", max = MAX_MESSAGE)]
     Message(u32),
 }
-
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Buffers(n) => write!(f, "{n} buffers; there are 1 to {MAX_BUFFERS}"),
-            Self::Message(n) => write!(f, "messages of {n} bytes; at most {MAX_MESSAGE}"),
-        }
-    }
-}
-
-impl core::error::Error for LayoutError {}
 
 impl Layout {
     /// So many buffers for messages of at most so many bytes.

@@ -179,15 +179,17 @@ impl Span {
 }
 
 /// A packed message that is none: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnpackError {
     /// The message ends within a record's length.
+    #[error("the packed message ends within the record at byte {offset}")]
     Truncated {
         /// Offset of the record, in bytes.
         offset: u32,
     },
     /// A record claims more bytes than the message has.
+    #[error("a packed record claims {claimed} bytes where {left} are left")]
     TooLong {
         /// Bytes that the record claims.
         claimed: u32,
@@ -195,27 +197,12 @@ pub enum UnpackError {
         left: u32,
     },
     /// A packed message of no records: it would cost its receiver time and bring nothing.
+    #[error("the packed message is empty")]
     Empty,
     /// The buffer is shorter than the message was said to be.
+    #[error("the buffer is shorter than the packed message")]
     BufferTooShort,
 }
-
-impl fmt::Display for UnpackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated { offset } => {
-                write!(f, "the packed message ends within the record at byte {offset}")
-            }
-            Self::TooLong { claimed, left } => {
-                write!(f, "a packed record claims {claimed} bytes where {left} are left")
-            }
-            Self::Empty => f.write_str("the packed message is empty"),
-            Self::BufferTooShort => f.write_str("the buffer is shorter than the packed message"),
-        }
-    }
-}
-
-impl core::error::Error for UnpackError {}
 
 /// Walks through the records of one packed message.
 // Invariant: end <= len; records up to `end` have been handed out.

@@ -17,8 +17,6 @@
 //! drivers that keep the states and the list by themselves: how many are in each state,
 //! and when to repost.
 
-use core::fmt;
-
 use static_assertions::const_assert_eq;
 
 mod config;
@@ -58,61 +56,36 @@ impl Default for PoolSlot {
 }
 
 /// A completion for a buffer that was not posted: the device or the driver is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LendError {
     /// The pool has no such buffer.
+    #[error("completion of a receive buffer that does not exist")]
     OutOfRange,
     /// The buffer is lent, or waits to be reposted.
+    #[error("completion of a receive buffer that was not posted")]
     NotPosted,
 }
 
-impl fmt::Display for LendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfRange => "completion of a receive buffer that does not exist",
-            Self::NotPosted => "completion of a receive buffer that was not posted",
-        })
-    }
-}
-
-impl core::error::Error for LendError {}
-
 /// A free of something that was not lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreeError {
     /// The pool has no such buffer.
+    #[error("free of a receive buffer that does not exist")]
     OutOfRange,
     /// The buffer is not lent: most likely it has been freed before.
+    #[error("free of a receive buffer that is not lent (a double free?)")]
     NotLent,
 }
 
-impl fmt::Display for FreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfRange => "free of a receive buffer that does not exist",
-            Self::NotLent => "free of a receive buffer that is not lent (a double free?)",
-        })
-    }
-}
-
-impl core::error::Error for FreeError {}
-
 /// An [`unpost`](BufferPool::unpost) of a buffer that was not posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("receive buffer {id} was not posted, so it cannot be unposted")]
 pub struct UnpostError {
     /// The first buffer, from the end of the list given, that was not posted.
     pub id: u32,
 }
-
-impl fmt::Display for UnpostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receive buffer {} was not posted, so it cannot be unposted", self.id)
-    }
-}
-
-impl core::error::Error for UnpostError {}
 
 /// State of a buffer: who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

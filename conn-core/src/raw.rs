@@ -15,8 +15,6 @@
 //! | 8 | its length in bytes; where it is 0 there is none, and key and address are 0 |
 //! | … | the user's data |
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -105,67 +103,47 @@ pub struct Offer<'a> {
 }
 
 /// Bytes that are no offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// Fewer than [`OFFER_LEN`] bytes.
+    #[error("an offer of {len} bytes; it has {whole}", whole = OFFER_LEN)]
     TooShort {
         /// Bytes given.
         len: usize,
     },
     /// An unknown transport.
+    #[error("unknown transport {0}")]
     Transport(u8),
     /// A field that must be 0 is not: a reserved byte, the Q_Key of a transport that has none, or
     /// key and address of memory that does not exist.
+    #[error("something in the offer that must be 0 is not")]
     NotZero,
     /// The memory would reach beyond the end of the address space.
+    #[error("memory beyond the end of the address space")]
     Memory,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { len } => write!(f, "an offer of {len} bytes; it has {OFFER_LEN}"),
-            Self::Transport(code) => write!(f, "unknown transport {code}"),
-            Self::NotZero => f.write_str("something in the offer that must be 0 is not"),
-            Self::Memory => f.write_str("memory beyond the end of the address space"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
 /// An offer that cannot be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The output has too little room.
+    #[error("the offer needs {need} bytes")]
     BufferTooSmall {
         /// Bytes that the offer has.
         need: usize,
     },
     /// More than [`MAX_USER`] bytes of user's data.
+    #[error("{len} bytes of user's data; at most {max} fit", max = MAX_USER)]
     UserTooLong {
         /// Bytes given.
         len: usize,
     },
     /// A Q_Key without UD, or memory of no bytes or beyond the address space.
+    #[error("a Q_Key without UD, or memory that cannot be")]
     Meaningless,
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BufferTooSmall { need } => write!(f, "the offer needs {need} bytes"),
-            Self::UserTooLong { len } => {
-                write!(f, "{len} bytes of user's data; at most {MAX_USER} fit")
-            }
-            Self::Meaningless => f.write_str("a Q_Key without UD, or memory that cannot be"),
-        }
-    }
-}
-
-impl core::error::Error for EncodeError {}
 
 impl Memory {
     const fn exists(&self) -> bool {

@@ -12,8 +12,6 @@
 //! sequence number (6) and GID (32), with colons in between and a NUL at the end. The
 //! program reads it with one `read`, so it has to be written with one `write`.
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -58,39 +56,26 @@ pub struct Destination {
 }
 
 /// Bytes that are no destination, or numbers that none has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The beginning of one: read on until there are [`MESSAGE_LEN`] bytes. The only
     /// variant that is no error of the peer.
+    #[error("a destination has {len} bytes", len = MESSAGE_LEN)]
     Incomplete,
     /// A byte that no destination has there: something else has connected.
+    #[error("the other end is no ibv_rc_pingpong (byte {at} of its message)")]
     NotAPeer {
         /// The position of the byte.
         at: usize,
     },
     /// A queue pair number or packet sequence number has more than 24 bits.
+    #[error("{value:#x} is no 24-bit queue pair number or sequence number")]
     MoreThan24Bits {
         /// The number.
         value: u32,
     },
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Incomplete => write!(f, "a destination has {MESSAGE_LEN} bytes"),
-            Self::NotAPeer { at } => {
-                write!(f, "the other end is no ibv_rc_pingpong (byte {at} of its message)")
-            }
-            Self::MoreThan24Bits { value } => {
-                write!(f, "{value:#x} is no 24-bit queue pair number or sequence number")
-            }
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
 
 impl Destination {
     /// The message that tells it.

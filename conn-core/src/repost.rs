@@ -35,8 +35,6 @@
 //! between two stores that blocks the drain behind one stalled thread, and finding
 //! double frees would cost it a second atomic operation.
 
-use core::fmt;
-
 use static_assertions::assert_impl_all;
 
 use crate::sync::{AtomicBits, Bits, Ordering, orderings};
@@ -84,51 +82,31 @@ impl RepostWord {
 }
 
 /// Storage that does not fit the buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepostQueueError {
     /// A queue for no buffers.
+    #[error("a repost queue for no buffers")]
     NoBuffers,
     /// The storage is too small: [`words_for`] tells how many words there must be.
+    #[error("a repost queue for this many buffers needs {needed_words} words")]
     StorageTooSmall {
         /// Words that the buffers need.
         needed_words: usize,
     },
 }
 
-impl fmt::Display for RepostQueueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoBuffers => f.write_str("a repost queue for no buffers"),
-            Self::StorageTooSmall { needed_words } => {
-                write!(f, "a repost queue for this many buffers needs {needed_words} words")
-            }
-        }
-    }
-}
-
-impl core::error::Error for RepostQueueError {}
-
 /// An id that cannot be enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
     /// There is no such buffer.
+    #[error("repost of a receive buffer that does not exist")]
     OutOfRange,
     /// The buffer is in the queue: it has been freed twice.
+    #[error("second repost of a receive buffer (a double free?)")]
     AlreadyQueued,
 }
-
-impl fmt::Display for EnqueueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfRange => "repost of a receive buffer that does not exist",
-            Self::AlreadyQueued => "second repost of a receive buffer (a double free?)",
-        })
-    }
-}
-
-impl core::error::Error for EnqueueError {}
 
 /// Bits of a word.
 const WIDTH: usize = Bits::BITS as usize;

@@ -41,8 +41,6 @@
 //! record of almost its length may come before it. And a sender that waits for room is
 //! told of every free: [`Consumer::head_due`] knows that it might be waiting.
 
-use core::fmt;
-
 mod advertised_cursor;
 pub mod consumer;
 pub mod fetch;
@@ -87,36 +85,26 @@ pub const fn record_bytes(payload: u32) -> u64 {
 }
 
 /// A ring that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
     /// The capacity is no power of two, or not in [`CAPACITIES`].
+    #[error(
+        "a ring of {bytes} bytes: it has a power of two, {least} to {most}",
+        least = CAPACITIES.start(),
+        most = CAPACITIES.end()
+    )]
     Capacity {
         /// Capacity that was asked for, in bytes.
         bytes: u64,
     },
     /// The longest record would not always fit into the empty ring.
+    #[error("messages that do not fit the ring: {most} bytes is the most")]
     MessageTooLong {
         /// The longest payload that does, in bytes.
         most: u32,
     },
 }
-
-impl fmt::Display for GeometryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Capacity { bytes } => {
-                let (least, most) = (CAPACITIES.start(), CAPACITIES.end());
-                write!(f, "a ring of {bytes} bytes: it has a power of two, {least} to {most}")
-            }
-            Self::MessageTooLong { most } => {
-                write!(f, "messages that do not fit the ring: {most} bytes is the most")
-            }
-        }
-    }
-}
-
-impl core::error::Error for GeometryError {}
 
 /// The shape of a ring, on which both ends agree.
 ///

@@ -44,8 +44,6 @@
 //! Source: the Shared Write connection of Fischer, "Know Your Memory" (2021), and its code. There
 //! each message takes a fetch-and-add, and a sender that dies after it blocks the ring for ever.
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 mod receiver;
@@ -122,33 +120,26 @@ pub struct Layout {
 }
 
 /// A shape that memory cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// No extents, or more than [`MAX_EXTENTS`].
+    #[error("{0} extents; there are 1 to {max}", max = MAX_EXTENTS)]
     Extents(u32),
     /// Extents of no whole number of cache lines, or longer than [`MAX_EXTENT_BYTES`].
+    #[error(
+        "extents of {0} bytes; a multiple of {line}, at most {max}",
+        line = LINE,
+        max = MAX_EXTENT_BYTES
+    )]
     ExtentBytes(u32),
     /// Messages that do not fit into an extent with their trailer and the last one.
+    #[error("messages of {0} bytes do not fit into an extent")]
     Message(u32),
     /// No senders, or more than [`MAX_LINKS`].
+    #[error("{0} senders; there are 1 to {max}", max = MAX_LINKS)]
     Links(u32),
 }
-
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Extents(n) => write!(f, "{n} extents; there are 1 to {MAX_EXTENTS}"),
-            Self::ExtentBytes(n) => {
-                write!(f, "extents of {n} bytes; a multiple of {LINE}, at most {MAX_EXTENT_BYTES}")
-            }
-            Self::Message(n) => write!(f, "messages of {n} bytes do not fit into an extent"),
-            Self::Links(n) => write!(f, "{n} senders; there are 1 to {MAX_LINKS}"),
-        }
-    }
-}
-
-impl core::error::Error for LayoutError {}
 
 impl Layout {
     /// So many extents of so many bytes, for messages of at most `max_message` bytes from so many

@@ -20,8 +20,6 @@
 //! full for a class holds at least as many consecutive ids as it has data slots,
 //! hence a multiple of the interval, hence a request whose completion will come.
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -59,33 +57,22 @@ impl Default for SendTrackerConfig {
 }
 
 /// A [`SendTrackerConfig`] that makes no queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendTrackerConfigError {
     /// `control_slots >= depth`: nothing is left for data.
+    #[error("the control slots leave no slot for data")]
     NoDataSlots,
     /// `signal_every` is 0.
+    #[error("the signalling interval is 0")]
     NeverSignalled,
     /// The storage has too few words for the depth: [`words_for`] tells how many.
+    #[error("a send queue of this depth needs {needed_words} words of storage")]
     StorageTooSmall {
         /// Words of storage that the depth needs.
         needed_words: usize,
     },
 }
-
-impl fmt::Display for SendTrackerConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDataSlots => f.write_str("the control slots leave no slot for data"),
-            Self::NeverSignalled => f.write_str("the signalling interval is 0"),
-            Self::StorageTooSmall { needed_words } => {
-                write!(f, "a send queue of this depth needs {needed_words} words of storage")
-            }
-        }
-    }
-}
-
-impl core::error::Error for SendTrackerConfigError {}
 
 /// Purpose of a request, which decides the slots that it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,61 +93,36 @@ pub struct Planned {
 }
 
 /// No slot is free for this class: poll, then try again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the send queue is full until a completion has been polled")]
 pub struct SendQueueFull;
 
-impl fmt::Display for SendQueueFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the send queue is full until a completion has been polled")
-    }
-}
-
-impl core::error::Error for SendQueueFull {}
-
 /// A completion that no request can have caused: the device or the driver is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompletionError {
     /// No request with this id was planned.
+    #[error("completion of a request that was never posted")]
     NeverPosted,
     /// This request has completed before.
+    #[error("second completion of a request")]
     AlreadyRetired,
     /// The request succeeded without having been signalled.
+    #[error("completion of a request that was not signalled")]
     NotSignalled,
 }
 
-impl fmt::Display for CompletionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NeverPosted => "completion of a request that was never posted",
-            Self::AlreadyRetired => "second completion of a request",
-            Self::NotSignalled => "completion of a request that was not signalled",
-        })
-    }
-}
-
-impl core::error::Error for CompletionError {}
-
 /// A rollback to a place that is not among the outstanding requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RollbackError {
     /// The id lies beyond the next one to be planned.
+    #[error("rollback to a request that was never planned")]
     NeverPlanned,
     /// The request has completed, so it was posted.
+    #[error("rollback of a request that has completed")]
     AlreadyRetired,
 }
-
-impl fmt::Display for RollbackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NeverPlanned => "rollback to a request that was never planned",
-            Self::AlreadyRetired => "rollback of a request that has completed",
-        })
-    }
-}
-
-impl core::error::Error for RollbackError {}
 
 /// Words of storage that a queue of `depth` requests needs: a power of two, of 64
 /// requests each.

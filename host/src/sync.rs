@@ -1,5 +1,5 @@
-//! Locks and condition variables: `parking_lot`'s, and in a world points at which a seed decides which thread
-//! comes first.
+//! Locks and condition variables: `parking_lot`'s, and in a world points at which a seed decides
+//! which thread comes first.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,8 +13,8 @@ pub use crate::world::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 
-/// Sets a flag when it is dropped, so also when its scope panics: threads that go on until the flag is set do not keep
-/// the scope, which waits for them, from ending.
+/// Sets a flag when it is dropped, so also when its scope panics: threads that go on until the flag
+/// is set do not keep the scope, which waits for them, from ending.
 ///
 /// ```
 /// use core::sync::atomic::{AtomicBool, Ordering};
@@ -47,22 +47,15 @@ pub struct Barrier {
 struct BarrierState {
     /// Threads that wait.
     waiting: usize,
-    /// How often all have passed.
+    /// Times that all threads have passed.
     rounds: u64,
     is_broken: bool,
 }
 
 /// A thread does not come to a [`Barrier`]: none passes it any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("another thread has not begun")]
 pub struct BrokenBarrier;
-
-impl std::fmt::Display for BrokenBarrier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("another thread has not begun")
-    }
-}
-
-impl std::error::Error for BrokenBarrier {}
 
 impl Barrier {
     /// A barrier of `threads` threads.
@@ -107,7 +100,8 @@ pub fn before_lock() {
     crate::world::here(|here| here.point("lock"));
 }
 
-/// Waits until a lock of another kind may be free; false where the caller waits by itself: outside of worlds.
+/// Waits until a lock of another kind may be free; false where the caller waits by itself: outside
+/// of worlds.
 #[inline]
 pub fn wait_for_lock<L>(lock: &L) -> bool {
     #[cfg(feature = "world")]

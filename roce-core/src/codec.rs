@@ -7,8 +7,6 @@
 //!
 //! [`parse`] does not look at the [ICRC](crate::icrc): check that first.
 
-use core::fmt;
-
 use crate::headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Reth, Syndrome, TVER,
 };
@@ -27,36 +25,45 @@ pub use write::{WriteError, write};
 /// A packet as it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What precedes the payload.
+    /// Headers before the payload.
     pub headers: Headers,
     /// The payload, without padding.
     pub payload: &'a [u8],
 }
 
-/// Why bytes are no packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Reason why bytes are no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
     /// There is no room for a base transport header and an ICRC.
+    #[error("a packet of {len} bytes is shorter than {MIN_PACKET}")]
     Truncated {
         /// Bytes of the datagram.
         len: usize,
     },
     /// More bytes than any packet has.
+    #[error("a packet of {len} bytes is longer than {MAX_PACKET}")]
     TooLong {
         /// Bytes of the datagram.
         len: usize,
     },
     /// The length is no multiple of four.
+    #[error("the length of a packet, {len}, is no multiple of 4")]
     NotWords {
         /// Bytes of the datagram.
         len: usize,
     },
     /// The transport header version is unknown.
+    #[error("transport header version {0} is not {TVER}")]
     Version(u8),
     /// The opcode is reserved, or of a transport that is not spoken here.
+    #[error("opcode {0:#04x} is unknown")]
     UnknownOpcode(u8),
     /// The headers that the opcode asks for do not fit.
+    #[error(
+        "a packet of {len} bytes has no room for the {} bytes of headers of {opcode}",
+        .opcode.header_len()
+    )]
     HeadersTruncated {
         /// The opcode.
         opcode: Opcode,
@@ -64,6 +71,7 @@ pub enum ParseError {
         len: usize,
     },
     /// There is more padding than there are bytes behind the headers.
+    #[error("{pad} bytes of padding are more than the {len} bytes there are")]
     Padding {
         /// The padding.
         pad: u8,
@@ -71,6 +79,7 @@ pub enum ParseError {
         len: usize,
     },
     /// The opcode does not permit a payload of this length.
+    #[error("{opcode} does not permit a payload of {len} bytes")]
     PayloadLen {
         /// The opcode.
         opcode: Opcode,
@@ -78,11 +87,12 @@ pub enum ParseError {
         len: usize,
     },
     /// The syndrome of an acknowledgement is reserved.
+    #[error("AETH syndrome {0:#04x} is reserved")]
     UnknownSyndrome(u8),
 }
 
 impl ParseError {
-    /// Whether a responder of RC answers a request like this with
+    /// Reports whether a responder of RC answers a request like this with
     /// [`NakCode::InvalidRequest`](crate::headers::NakCode::InvalidRequest), if [`peek`] shows the
     /// number that it expects. All other packets are dropped.
     pub const fn is_invalid_request(self) -> bool {
@@ -100,41 +110,7 @@ impl ParseError {
     }
 }
 
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated { len } => {
-                write!(f, "a packet of {len} bytes is shorter than {MIN_PACKET}")
-            }
-            Self::TooLong { len } => {
-                write!(f, "a packet of {len} bytes is longer than {MAX_PACKET}")
-            }
-            Self::NotWords { len } => {
-                write!(f, "the length of a packet, {len}, is no multiple of 4")
-            }
-            Self::Version(version) => {
-                write!(f, "transport header version {version} is not {TVER}")
-            }
-            Self::UnknownOpcode(value) => write!(f, "opcode {value:#04x} is unknown"),
-            Self::HeadersTruncated { opcode, len } => write!(
-                f,
-                "a packet of {len} bytes has no room for the {} bytes of headers of {opcode}",
-                opcode.header_len()
-            ),
-            Self::Padding { pad, len } => {
-                write!(f, "{pad} bytes of padding are more than the {len} bytes there are")
-            }
-            Self::PayloadLen { opcode, len } => {
-                write!(f, "{opcode} does not permit a payload of {len} bytes")
-            }
-            Self::UnknownSyndrome(value) => write!(f, "AETH syndrome {value:#04x} is reserved"),
-        }
-    }
-}
-
-impl core::error::Error for ParseError {}
-
-/// What the base transport header says of a packet that may be malformed.
+/// Fields of the base transport header of a packet that may be malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peek {
     /// The opcode's value, known or not.
@@ -236,7 +212,7 @@ fn payload_of<'a>(bth: &Bth, padded: &'a [u8]) -> Result<&'a [u8], ParseError> {
     Ok(&padded[..len])
 }
 
-/// Whether a rule permits a length at some path MTU: the queue pair knows which.
+/// Reports whether a rule permits a length at some path MTU: only the queue pair knows its own.
 fn permits(rule: PayloadRule, len: usize) -> bool {
     match rule {
         PayloadRule::Empty => len == 0,
@@ -247,7 +223,7 @@ fn permits(rule: PayloadRule, len: usize) -> bool {
     }
 }
 
-/// What has not been read yet.
+/// Bytes that have not been read yet.
 struct Reader<'a>(&'a [u8]);
 
 /// Each header, or `None` if there are not enough bytes.

@@ -11,8 +11,8 @@
 //!                                     IPv6: traffic class, flow label, hop limit
 //! ```
 //!
-//! It finds faults of memory and wires. It is no protection from an attacker: any sender can compute
-//! it.
+//! It finds faults of memory and wires. It is no protection from an attacker: any sender can
+//! compute it.
 //!
 //! # Sending over IPv4
 //!
@@ -37,7 +37,6 @@
 //! A caller that knows the identification (0, or the segments of a run) compares it, and has the
 //! full check. IPv6 has no identification: the check is full.
 
-use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crc32fast::Hasher;
@@ -65,45 +64,25 @@ const AFTER_ONES: u32 = 0x2144_df1c;
 const RESERVED: usize = 4;
 
 /// A length that no packet has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a packet has {MIN_PACKET} to {MAX_PACKET} bytes, a multiple of 4, not {len}")]
 pub struct LenError {
     /// Bytes of the datagram.
     pub len: usize,
 }
 
-impl fmt::Display for LenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a packet has {MIN_PACKET} to {MAX_PACKET} bytes, a multiple of 4, not {}",
-            self.len
-        )
-    }
-}
-
-impl core::error::Error for LenError {}
-
-/// Why a packet fails its check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Reason for which a packet fails its check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// No packet has this length.
+    #[error("{0}")]
     Len(LenError),
     /// The ICRC does not fit: the packet was changed on its way, or computed for other addresses
     /// (address translation).
+    #[error("the ICRC does not fit the packet and its addresses")]
     Mismatch,
 }
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Len(error) => error.fmt(f),
-            Self::Mismatch => f.write_str("the ICRC does not fit the packet and its addresses"),
-        }
-    }
-}
-
-impl core::error::Error for CheckError {}
 
 impl From<LenError> for CheckError {
     fn from(error: LenError) -> Self {
@@ -111,7 +90,7 @@ impl From<LenError> for CheckError {
     }
 }
 
-/// What a packet was checked with.
+/// Result of a check that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// The ICRC fits with these fields of the IPv4 header.
@@ -126,23 +105,24 @@ pub enum Checked {
     V6,
 }
 
-/// Where packets come from and go to: what the IP and UDP headers of all of them make of the CRC, with
-/// ones where the ICRC has ones. Flows that are equal have the same ICRCs.
+/// Source and destination of packets: the state of the CRC after the IP and UDP headers that all of
+/// them share, with ones where the ICRC has ones. Flows that are equal have the same ICRCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow(Start);
 
 /// The CRC behind the headers with lengths of 0, and in IPv4 with id 0 and "don't fragment".
 ///
-/// A CRC is linear: what the other lengths and the other identification change of it does not depend
-/// on the rest of the headers, and is in tables. The reserved byte of a packet is undone in the same way,
-/// so that the packet's bytes are read once, where they are.
+/// A CRC is linear: what the other lengths and the other identification change of it does not
+/// depend on the rest of the headers, and is in tables. The reserved byte of a packet is undone in
+/// the same way, so that the packet's bytes are read once, where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     V4(u32),
     V6(u32),
 }
 
-/// What 16 bits at some place change of a CRC, by the value of each four of them, the lowest first.
+/// Changes that 16 bits at some place make to a CRC, by the value of each four of them, the lowest
+/// first.
 type Field = [[u32; 16]; 4];
 
 /// IPv4: total length, identification, and UDP's length.
@@ -161,7 +141,8 @@ static V6_LEN: Field = {
     both
 };
 
-/// Of 16 bits, the higher eight first, `at` bytes from the start of headers of `len` bytes.
+/// Returns the changes of 16 bits, the higher eight first, `at` bytes from the start of headers of
+/// `len` bytes.
 const fn field(at: usize, len: usize) -> Field {
     let mut changes = [[0; 16]; 4];
     let mut n = 0;
@@ -180,7 +161,7 @@ fn change(of: &Field, value: u16) -> u32 {
     of[0][value & 15] ^ of[1][value >> 4 & 15] ^ of[2][value >> 8 & 15] ^ of[3][value >> 12]
 }
 
-/// What a CRC has to be changed by for a packet's reserved byte to count as ones.
+/// Changes to a CRC, by a packet's reserved byte, that make the byte count as ones.
 static AS_ONES: [u32; 256] = {
     let (mut changes, mut byte) = ([0; 256], 0);
     while byte < 256 {
@@ -363,8 +344,8 @@ impl Icrc {
         self.0.update(bytes);
     }
 
-    /// Goes on with bytes of which the caller computes the CRC-32: from what it is before them to what it
-    /// is behind them.
+    /// Goes on with bytes of which the caller computes the CRC-32: from what it is before them to
+    /// what it is behind them.
     #[inline]
     pub fn update_by<E>(&mut self, crc32: impl FnOnce(u32) -> Result<u32, E>) -> Result<(), E> {
         let behind = crc32(self.0.clone().finalize())?;
@@ -383,8 +364,9 @@ impl Icrc {
 const BEHIND_WORD: usize = V4 - 8;
 const _: () = assert!((MAX_PACKET + BEHIND_WORD) / 4 < polynomial::MAX_WORDS);
 
-/// What identification and flags make the ICRC of a packet of `len` bytes differ so much from
-/// that with `computed_id` and "don't fragment"; `None` if it takes flags that no packet has.
+/// Returns the identification and flags by which the ICRC of a packet of `len` bytes differs by
+/// `difference` from that with `computed_id` and "don't fragment"; `None` if that takes flags that
+/// no packet has.
 #[inline]
 fn identify(difference: u32, computed_id: u16, len: usize) -> Option<Checked> {
     // The ICRC in `len` stands for the 32 bits that a CRC shifts by itself.

@@ -44,14 +44,15 @@
 //! | cause | counts as a retry | halves the window |
 //! |---|---|---|
 //! | NAK: sequence error | yes | yes |
-//! | a READ's or atomic's response does not come, though a later answer does (implied NAK) | yes | yes |
+//! | no response of a READ or atomic, though a later answer comes (implied NAK) | yes | yes |
 //! | no answer within the timeout | yes | yes |
 //! | RNR NAK, after its time | as an RNR retry | no |
 //! | no answer within two round trips: a probe, the packet at `unacked` alone | no | no |
 //! | the probe is acknowledged, and nothing behind it | no | yes |
 //!
-//! A [congestion notification](crate::congestion) repeats nothing, and makes the window smaller by as much as the
-//! path was congested before: by half at most, once in a round trip, and never to less than one packet.
+//! A [congestion notification](crate::congestion) repeats nothing, and makes the window smaller by
+//! as much as the path was congested before: by half at most, once in a round trip, and never to
+//! less than one packet.
 //!
 //! Progress of any kind restores both retry counts. The time until a probe doubles with each one
 //! that follows without progress.
@@ -68,8 +69,6 @@ mod tests;
 mod transmit;
 mod window;
 
-use core::fmt;
-
 use congestion::Congestion;
 use round_trip::RoundTrip;
 use window::Window;
@@ -82,40 +81,27 @@ use crate::psn::Psn;
 use crate::request::{Kind, MAX_MESSAGE, Request, WqeIndex};
 
 /// A request that was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// No entry is free: take completions, then try again.
+    #[error("the send queue is full")]
     Full,
     /// It is longer than [`MAX_MESSAGE`].
+    #[error("length ({0}) must be at most {MAX_MESSAGE} bytes")]
     TooLong(u32),
     /// An ATOMIC WRITE that is not of eight bytes.
+    #[error("length ({0}) of an ATOMIC WRITE must be {ATOMIC_WRITE} bytes")]
     NotAWord(u32),
     /// A READ, an atomic or an ATOMIC WRITE, and `max_rd_atomic` is 0.
+    #[error("max_rd_atomic is 0: no READ or atomic can be sent")]
     NoReads,
     /// A request has failed: all later ones are flushed by the caller.
+    #[error("an earlier request has failed")]
     Failed,
 }
 
-impl fmt::Display for PostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("the send queue is full"),
-            Self::TooLong(length) => {
-                write!(f, "length ({length}) must be at most {MAX_MESSAGE} bytes")
-            }
-            Self::NotAWord(length) => {
-                write!(f, "length ({length}) of an ATOMIC WRITE must be {ATOMIC_WRITE} bytes")
-            }
-            Self::NoReads => f.write_str("max_rd_atomic is 0: no READ or atomic can be sent"),
-            Self::Failed => f.write_str("an earlier request has failed"),
-        }
-    }
-}
-
-impl core::error::Error for PostError {}
-
-/// How a request ended, as `ibv_wc_status` has it.
+/// Result of a request, as in `ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// `IBV_WC_SUCCESS`
@@ -139,13 +125,13 @@ pub enum Status {
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which.
+    /// The request.
     pub index: WqeIndex,
-    /// How it ended.
+    /// Its result.
     pub status: Status,
 }
 
-/// What a response means for the caller.
+/// Meaning of a response for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Nothing: it repeats what is known, or answers what was not asked.
@@ -154,23 +140,23 @@ pub enum Received {
     Noted,
     /// The payload belongs into the bytes of a READ.
     Place {
-        /// Of which request.
+        /// The READ that the payload belongs to.
         index: WqeIndex,
-        /// Where it begins in its bytes.
+        /// Offset of the payload in the READ's bytes.
         offset: u32,
-        /// How long it is.
+        /// Length of the payload.
         length: u32,
     },
-    /// What an atomic has found.
+    /// Value that an atomic has found.
     Original {
-        /// Which request.
+        /// The atomic.
         index: WqeIndex,
-        /// What the memory held before.
+        /// Value of the memory before the atomic.
         value: u64,
     },
 }
 
-/// What was mended so far.
+/// Counts of what was mended so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// RNR NAKs after which a request was sent again.
@@ -231,7 +217,7 @@ pub struct Requester<S> {
     congestion: Congestion,
     recovery: Recovery,
     counts: Counts,
-    /// Why the request `oldest` failed.
+    /// Status with which the request `oldest` failed.
     failure: Option<Status>,
 }
 
@@ -243,7 +229,7 @@ struct Recovery {
     rnr_retries_left: u8,
     /// Since when the oldest packet waits for an answer.
     waits_since_ns: Option<u64>,
-    /// When the last packet went, or progress was made.
+    /// Time at which the last packet went, or progress was made.
     active_ns: u64,
     /// Nothing is sent before: a receive request was missing.
     rnr_until_ns: Option<u64>,
@@ -296,7 +282,7 @@ impl<S> Requester<S> {
         Ok(())
     }
 
-    /// What was mended so far.
+    /// Returns the counts of what was mended so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -321,7 +307,8 @@ impl<S> Requester<S> {
         self.tail - self.reported
     }
 
-    /// Whether a request has failed. Its completion, and those before it, can still be taken.
+    /// Reports whether a request has failed. Its completion, and those before it, can still be
+    /// taken.
     pub fn has_failed(&self) -> bool {
         self.failure.is_some()
     }
@@ -344,7 +331,7 @@ impl<S> Requester<S> {
     }
 }
 
-/// What the program does.
+/// Operations of the program.
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// A requester whose send queue has as many entries as `slots`.
     ///

@@ -26,10 +26,10 @@
 //! The last READs and atomics, as many as `max_dest_rd_atomic`. A READ that is repeated is read
 //! again, from where the repetition begins, and its key is checked again: if it is not valid, the
 //! requester gets a NAK, and the responder goes on, because it may be a late copy. An atomic that
-//! is repeated is answered with what it found the first time, and an ATOMIC WRITE is not executed again. WRITEs and SENDs that are repeated
-//! are only acknowledged. Nothing else grows, whatever the peer sends: a packet makes the responder
-//! do the work of one packet, and a READ that of its responses, which are sent one by one when the
-//! caller asks for them.
+//! is repeated is answered with what it found the first time, and an ATOMIC WRITE is not executed
+//! again. WRITEs and SENDs that are repeated are only acknowledged. Nothing else grows, whatever
+//! the peer sends: a packet makes the responder do the work of one packet, and a READ that of its
+//! responses, which are sent one by one when the caller asks for them.
 //!
 //! # Order
 //!
@@ -45,8 +45,6 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
-
 pub use answer::Response;
 pub use slots::ResponseSlot;
 
@@ -58,12 +56,12 @@ use crate::message::Message;
 use crate::psn::Psn;
 use crate::requester::MAX_WINDOW;
 
-/// Packets before and after the expected one that may be answered although they are not expected: as many as a
-/// requester of ours has under way. A random number is within it once in 128 times.
+/// Packets before and after the expected one that may be answered although they are not expected:
+/// as many as a requester of ours has under way. A random number is within it once in 128 times.
 ///
-/// Other requesters may have more under way, or go further by a long READ. If all that they send behind a loss is
-/// beyond it, they get no NAK and repeat after their timeout. READs and atomics that are remembered are answered
-/// again at any distance.
+/// Other requesters may have more under way, or go further by a long READ. If all that they send
+/// behind a loss is beyond it, they get no NAK and repeat after their timeout. READs and atomics
+/// that are remembered are answered again at any distance.
 pub const PSN_WINDOW: u32 = MAX_WINDOW;
 
 /// The attributes of the queue pair that the responder obeys.
@@ -77,23 +75,16 @@ pub struct Config {
     pub pkey: u16,
     /// The number of the first packet (`rq_psn`).
     pub first_psn: Psn,
-    /// How long a requester waits that meets no receive request, or memory that is not there yet.
+    /// Time that a requester waits if it meets no receive request, or memory that is not there yet.
     pub min_rnr_timer: RnrTimer,
 }
 
 /// A path MTU that is none of the five.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("mtu ({0}) must be 256, 512, 1024, 2048 or 4096")]
 pub struct MtuError(pub u32);
 
-impl fmt::Display for MtuError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mtu ({}) must be 256, 512, 1024, 2048 or 4096", self.0)
-    }
-}
-
-impl core::error::Error for MtuError {}
-
-/// What a request does to memory.
+/// Access of a request to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// `IBV_ACCESS_REMOTE_READ`
@@ -111,19 +102,19 @@ pub enum Access {
 pub enum AtomicOp {
     /// Stores `swap` if `compare` is there.
     CmpSwap {
-        /// What has to be there.
+        /// Value that the memory has to hold.
         compare: u64,
-        /// What is stored then.
+        /// Value that is stored then.
         swap: u64,
     },
     /// Adds.
     FetchAdd {
-        /// What is added.
+        /// Value that is added.
         add: u64,
     },
 }
 
-/// Why a request is refused. The connection ends with it.
+/// Reason for which a request is refused. The connection ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The queue pair does not permit it, or it makes no sense: the requester gets
@@ -146,7 +137,7 @@ impl Refusal {
     }
 }
 
-/// How a receive request fails that was taken.
+/// Reason for which a receive request that was taken fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFault {
     /// `IBV_WC_LOC_LEN_ERR`: the message is longer.
@@ -174,15 +165,15 @@ pub struct ReceiveDone {
     pub is_write: bool,
 }
 
-/// What a responder acts on: memory, its keys, and receive requests.
+/// State that a responder acts on: memory, its keys, and receive requests.
 pub trait Target {
     /// Takes the oldest receive request: how many bytes it has room for. The request remains taken
     /// until it is completed or has failed.
     fn take_receive(&mut self) -> Option<u32>;
 
-    /// The receive request that was taken has room for so many bytes, and its message has more: at least
-    /// `needs`, or, if that `is_all`, so many. Called before the receive request fails, or the message is
-    /// dropped. For reports; nothing has to be done.
+    /// The receive request that was taken has room for so many bytes, and its message has more: at
+    /// least `needs`, or, if that `is_all`, so many. Called before the receive request fails, or
+    /// the message is dropped. For reports; nothing has to be done.
     fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
         let _ = (room, needs, is_all);
     }
@@ -190,7 +181,8 @@ pub trait Target {
     /// The next bytes of a SEND, into the receive request that was taken.
     ///
     /// # Errors
-    /// [`AccessError`]: its memory is not there yet, and nothing was copied; or it is not accessible.
+    /// [`AccessError`]: its memory is not there yet, and nothing was copied; or it is not
+    /// accessible.
     fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), AccessError>;
 
     /// Completes the receive request that was taken.
@@ -199,8 +191,8 @@ pub trait Target {
     /// The receive request that was taken fails.
     fn fail_receive(&mut self, fault: ReceiveFault);
 
-    /// Whether a request may access so much memory. It is asked for the whole length before a byte
-    /// is read or written, and not for no bytes.
+    /// Checks whether a request may access `length` bytes of memory. It is called for the whole
+    /// length before a byte is read or written, and not for a length of 0.
     ///
     /// # Errors
     /// [`AccessError`]
@@ -226,8 +218,8 @@ pub trait Target {
     /// [`AccessError`]
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError>;
 
-    /// Stores eight bytes at a multiple of eight, at once: a reader that sees them sees all that was stored
-    /// before. The key was checked.
+    /// Stores eight bytes at a multiple of eight, at once: a reader that sees them sees all that
+    /// was stored before. The key was checked.
     ///
     /// # Errors
     /// [`AccessError`]
@@ -245,11 +237,11 @@ pub trait Target {
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal>;
 }
 
-/// Why memory is not accessed.
+/// Reason for which memory is not accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
-    /// It is not there yet, as pages of on-demand memory may be. Nothing has changed; a requester of a
-    /// reliable connection gets an RNR NAK, and sends the request again.
+    /// It is not there yet, as pages of on-demand memory may be. Nothing has changed; a requester
+    /// of a reliable connection gets an RNR NAK, and sends the request again.
     NotPresent,
     /// The request is refused. (Of a receive request: its memory is not accessible.)
     Refused(Refusal),
@@ -261,7 +253,7 @@ impl From<Refusal> for AccessError {
     }
 }
 
-/// What became of a request packet.
+/// Result of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was the expected one, and is executed.
@@ -278,7 +270,7 @@ pub enum Outcome {
     Dropped,
 }
 
-/// What is to be sent behind the responses to READs and atomics.
+/// Answer that is to be sent behind the responses to READs and atomics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -289,8 +281,8 @@ enum Due {
     Nak(Refusal, u64),
 }
 
-/// What an acknowledgement says: that of the last packet of a SEND or WRITE that was executed. The
-/// numbers of READs and atomics are left to their responses: Linux's soft-RoCE takes an
+/// Contents of an acknowledgement: those for the last packet of a SEND or WRITE that was executed.
+/// The numbers of READs and atomics are left to their responses: Linux's soft-RoCE takes an
 /// acknowledgement with one of those for the response, and completes the READ without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plain {
@@ -302,8 +294,8 @@ struct Plain {
 
 /// The responder of one queue pair. See the [module](self).
 // Invariants: `expected` counts packets as the requester's positions do. `is_gap_reported` from a
-// NAK (sequence or RNR) until the expected packet is accepted. `held` is None during a SEND. After a failure, `message` is None
-// and no packet is taken.
+// NAK (sequence or RNR) until the expected packet is accepted. `held` is None during a SEND. After
+// a failure, `message` is None and no packet is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responder<S> {
     slots: Slots<S>,
@@ -337,17 +329,18 @@ impl<S> Responder<S> {
         Psn::new(self.expected as u32)
     }
 
-    /// Whether the connection has failed: its NAK may still be due.
+    /// Reports whether the connection has failed: its NAK may still be due.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Whether [`next_response`](Self::next_response) has something.
+    /// Reports whether [`next_response`](Self::next_response) has something.
     pub fn has_response(&self) -> bool {
         self.slots.has_pending() || self.due != Due::Nothing
     }
 
-    /// Whether the next response reports a gap: the requester sends in vain until it has it.
+    /// Reports whether the next response reports a gap: the requester sends in vain until it has
+    /// it.
     pub fn reports_gap(&self) -> bool {
         self.due == Due::SequenceNak && !self.slots.has_pending()
     }
@@ -376,8 +369,8 @@ impl<S> Responder<S> {
 }
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
-    /// Remembers as many READs and atomics as `slots` has entries, from now on: `max_dest_rd_atomic`
-    /// has changed. Of those that are remembered, the newest stay.
+    /// Remembers as many READs and atomics as `slots` has entries, from now on:
+    /// `max_dest_rd_atomic` has changed. Of those that are remembered, the newest stay.
     pub fn replace_slots(&mut self, slots: S) {
         self.slots.replace(slots);
     }

@@ -17,8 +17,6 @@ mod receiver;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
-
 pub use receiver::Receiver;
 
 use crate::headers::{Bth, Headers};
@@ -39,32 +37,19 @@ pub struct Config {
 }
 
 /// A request that was not begun. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
     /// The one before has packets left.
+    #[error("the request before has packets that are not sent")]
     Busy,
     /// A READ, an atomic, or a SEND with invalidate.
+    #[error("an unreliable connection has SENDs and WRITEs, without invalidate")]
     Unsupported,
     /// It is longer than [`MAX_MESSAGE`].
+    #[error("length ({0}) must be at most {MAX_MESSAGE} bytes")]
     TooLong(u32),
 }
-
-impl fmt::Display for BeginError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("the request before has packets that are not sent"),
-            Self::Unsupported => {
-                f.write_str("an unreliable connection has SENDs and WRITEs, without invalidate")
-            }
-            Self::TooLong(length) => {
-                write!(f, "length ({length}) must be at most {MAX_MESSAGE} bytes")
-            }
-        }
-    }
-}
-
-impl core::error::Error for BeginError {}
 
 /// The request that is being sent, and how many of its packets are.
 // Invariant: sent < packets.

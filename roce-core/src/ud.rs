@@ -6,8 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
-
 use crate::headers::{Bth, Deth, Headers, ImmDt};
 use crate::lengths::padding_of;
 use crate::message::immediate;
@@ -32,22 +30,14 @@ pub struct Datagram {
 }
 
 /// A datagram is longer than the path MTU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("length ({length}) must be at most the path MTU ({mtu} bytes)")]
 pub struct TooLong {
     /// Its length.
     pub length: u32,
     /// The path MTU.
     pub mtu: u32,
 }
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { length, mtu } = self;
-        write!(f, "length ({length}) must be at most the path MTU ({mtu} bytes)")
-    }
-}
-
-impl core::error::Error for TooLong {}
 
 /// The sending end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +77,8 @@ impl Sender {
     }
 }
 
-/// The receiving end. A receive request that is too short for a datagram, or memory of which is not there yet, serves the next one.
+/// The receiving end. A receive request that is too short for a datagram, or memory of which is not
+/// there yet, serves the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receiver {
     /// The room of a receive request that was taken and has not completed.
@@ -100,9 +91,10 @@ impl Receiver {
         Self { held: None }
     }
 
-    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`], or it is dropped
-    /// ([`Outcome::NotReady`] if there is no receive request, else [`Outcome::Dropped`]), or the memory of its
-    /// receive request is not accessible: [`Outcome::Failed`]. Then the queue pair fails.
+    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`], or it
+    /// is dropped ([`Outcome::NotReady`] if there is no receive request, else
+    /// [`Outcome::Dropped`]), or the memory of its receive request is not accessible:
+    /// [`Outcome::Failed`]. Then the queue pair fails.
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,

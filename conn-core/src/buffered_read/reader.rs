@@ -1,7 +1,5 @@
 //! The receiver's end.
 
-use core::fmt;
-
 use super::wake::Sleep;
 use super::{LAST, Words};
 use crate::ring::fetch::{Fetch, FetchConfig, FetchConfigError, MAX_READS, NotPosted, Read};
@@ -59,25 +57,16 @@ pub enum Request {
 }
 
 /// An error after which a reader cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
     /// A tail that cannot be: the peer broke the protocol.
+    #[error("{0}")]
     Tail(TailError),
     /// Something completed that was not posted: the device or the driver is broken.
+    #[error("{0}")]
     NotPosted(NotPosted),
 }
-
-impl fmt::Display for ReaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tail(e) => e.fmt(f),
-            Self::NotPosted(e) => e.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ReaderError {}
 
 /// Progress of a connection towards its end.
 ///

@@ -1,7 +1,5 @@
 //! The sender's end.
 
-use core::fmt;
-
 use super::{LAST, Words};
 use crate::ring::consumer::{Parsed, parse};
 use crate::ring::{
@@ -9,28 +7,19 @@ use crate::ring::{
 };
 
 /// Words that no honest receiver writes: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WordError {
     /// The head.
+    #[error("{0}")]
     Head(HeadError),
     /// The landed position, which is judged as a head is.
+    #[error("of what the peer has read: {0}")]
     Landed(HeadError),
     /// All was read, it says, before it was said that it is all.
+    #[error("the peer has seen an end that was not told")]
     SeenTooEarly,
 }
-
-impl fmt::Display for WordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Head(e) => e.fmt(f),
-            Self::Landed(e) => write!(f, "of what the peer has read: {e}"),
-            Self::SeenTooEarly => f.write_str("the peer has seen an end that was not told"),
-        }
-    }
-}
-
-impl core::error::Error for WordError {}
 
 /// The sender of a Buffered Read connection. See the [module](super).
 ///

@@ -31,16 +31,9 @@ pub enum Outcome {
 }
 
 /// A byte that is no outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown outcome {0}")]
 pub struct UnknownOutcome(pub u8);
-
-impl fmt::Display for UnknownOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown outcome {}", self.0)
-    }
-}
-
-impl core::error::Error for UnknownOutcome {}
 
 impl Outcome {
     /// The byte of the signal; never 0, which says that there is no outcome yet.
@@ -92,16 +85,9 @@ pub enum Notice {
 }
 
 /// An immediate that means nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown notice {0:#010x}")]
 pub struct UnknownNotice(pub u32);
-
-impl fmt::Display for UnknownNotice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown notice {:#010x}", self.0)
-    }
-}
-
-impl core::error::Error for UnknownNotice {}
 
 /// Bits of a message's number in a notice.
 const BITS: u32 = 24;

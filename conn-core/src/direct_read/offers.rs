@@ -1,7 +1,5 @@
 //! The sender's end.
 
-use core::fmt;
-
 use super::ack::{CountWord, Notice, Outcome, UnknownOutcome};
 use super::{MAX_WINDOW, place};
 
@@ -39,55 +37,37 @@ pub struct Offers {
 }
 
 /// Reason why nothing can be offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
     /// The window is not from 1 to [`MAX_WINDOW`].
+    #[error("a window is from 1 to {max} messages", max = MAX_WINDOW)]
     Window,
     /// As many messages as the window holds are not acknowledged.
+    #[error("the window is full until a message is acknowledged")]
     Full,
     /// The receiver has stopped.
+    #[error("the receiver has stopped")]
     Stopped,
 }
 
-impl fmt::Display for OfferError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Window => write!(f, "a window is from 1 to {MAX_WINDOW} messages"),
-            Self::Full => f.write_str("the window is full until a message is acknowledged"),
-            Self::Stopped => f.write_str("the receiver has stopped"),
-        }
-    }
-}
-
-impl core::error::Error for OfferError {}
-
 /// An acknowledgement that cannot be: the receiver, or the device, is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AckError {
     /// The message was never sent.
+    #[error("acknowledges a message that was never sent")]
     NeverSent,
     /// The message was acknowledged before, or a count has gone back.
+    #[error("acknowledges a message for the second time")]
     Backwards,
     /// A byte that is no outcome.
+    #[error("{0}")]
     Outcome(UnknownOutcome),
     /// A notice that only the sender may give.
+    #[error("a notice that only the sender gives")]
     Direction,
 }
-
-impl fmt::Display for AckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NeverSent => f.write_str("acknowledges a message that was never sent"),
-            Self::Backwards => f.write_str("acknowledges a message for the second time"),
-            Self::Outcome(unknown) => unknown.fmt(f),
-            Self::Direction => f.write_str("a notice that only the sender gives"),
-        }
-    }
-}
-
-impl core::error::Error for AckError {}
 
 /// Messages that were acknowledged, in order: the oldest ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

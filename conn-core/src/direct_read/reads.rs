@@ -1,7 +1,5 @@
 //! The receiver's end.
 
-use core::fmt;
-
 use super::ack::{CountWord, Notice, Outcome, Refusal};
 use super::terms::AckMode;
 use super::{MAX_WINDOW, place};
@@ -32,31 +30,22 @@ impl Default for ReadsConfig {
 }
 
 /// A configuration that cannot work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadsConfigError {
     /// The window is not from 1 to [`MAX_WINDOW`].
+    #[error("a window is from 1 to {max} messages", max = MAX_WINDOW)]
     Window,
     /// No READs, or READs of no bytes.
+    #[error("at least one READ of at least one byte")]
     Reads,
     /// Gathers none, or more than the window.
+    #[error("1 to window acknowledgements are gathered")]
     Gather,
     /// The storage has fewer slots than the window.
+    #[error("a slot of storage for each message")]
     StorageTooSmall,
 }
-
-impl fmt::Display for ReadsConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Window => write!(f, "a window is from 1 to {MAX_WINDOW} messages"),
-            Self::Reads => f.write_str("at least one READ of at least one byte"),
-            Self::Gather => f.write_str("1 to window acknowledgements are gathered"),
-            Self::StorageTooSmall => f.write_str("a slot of storage for each message"),
-        }
-    }
-}
-
-impl core::error::Error for ReadsConfigError {}
 
 /// Storage for one message of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,12 +94,14 @@ pub enum Ack {
 }
 
 /// A request that the sender may not make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// More than the window holds.
+    #[error("more messages than the window holds")]
     Overrun,
     /// Not the next number.
+    #[error("message {found} where {expected} was due")]
     OutOfOrder {
         /// The low half of the number that was due.
         expected: u32,
@@ -118,52 +109,25 @@ pub enum RequestError {
         found: u32,
     },
     /// A wakeup for a message that was never sent.
+    #[error("a wakeup for a message that was never sent")]
     Wakeup,
     /// It comes after the sender's goodbye.
+    #[error("a message after the goodbye")]
     AfterFin,
     /// A notice that is the receiver's own to give.
+    #[error("a notice that only the receiver gives")]
     Direction,
 }
 
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Overrun => f.write_str("more messages than the window holds"),
-            Self::OutOfOrder { expected, found } => {
-                write!(f, "message {found} where {expected} was due")
-            }
-            Self::Wakeup => f.write_str("a wakeup for a message that was never sent"),
-            Self::AfterFin => f.write_str("a message after the goodbye"),
-            Self::Direction => f.write_str("a notice that only the receiver gives"),
-        }
-    }
-}
-
-impl core::error::Error for RequestError {}
-
 /// There is no message to be decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no message to be decided")]
 pub struct DecideError;
 
-impl fmt::Display for DecideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no message to be decided")
-    }
-}
-
-impl core::error::Error for DecideError {}
-
 /// A READ completed that was not begun: the device is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("completion of a READ that was never begun")]
 pub struct ReadDoneError;
-
-impl fmt::Display for ReadDoneError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("completion of a READ that was never begun")
-    }
-}
-
-impl core::error::Error for ReadDoneError {}
 
 /// Messages that a receiver has been offered, and the progress of each.
 ///

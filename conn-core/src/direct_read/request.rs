@@ -15,8 +15,6 @@
 //! | 8 | the address of the signal; 0 if there is none |
 //! | … | application data |
 
-use core::fmt;
-
 /// Bytes of a request without the application data.
 pub const HEADER_LEN: usize = 40;
 
@@ -61,19 +59,23 @@ pub struct ReadRequest<'a> {
 }
 
 /// Bytes that are no read request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// Fewer than [`HEADER_LEN`] bytes.
+    #[error("a read request of {len} bytes; it has at least {min}", min = HEADER_LEN)]
     TooShort {
         /// Bytes given.
         len: usize,
     },
     /// A version that is not spoken here.
+    #[error("version {0} of read requests")]
     Version(u8),
     /// Flags without a meaning.
+    #[error("unknown flags {0:#x} in a read request")]
     Flags(u8),
     /// The application data have another length than is said.
+    #[error("{found} bytes of application data; the request says {said}")]
     AppLength {
         /// Length in the header.
         said: usize,
@@ -81,59 +83,33 @@ pub enum DecodeError {
         found: usize,
     },
     /// A field that must be 0 is not: the place of no bytes, or that of no signal.
+    #[error("a place of nothing that is not 0")]
     NotZero,
     /// The message, or its signal, would reach beyond the end of the address space.
+    #[error("memory beyond the end of the address space")]
     Wraps,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { len } => {
-                write!(f, "a read request of {len} bytes; it has at least {HEADER_LEN}")
-            }
-            Self::Version(version) => write!(f, "version {version} of read requests"),
-            Self::Flags(flags) => write!(f, "unknown flags {flags:#x} in a read request"),
-            Self::AppLength { said, found } => {
-                write!(f, "{found} bytes of application data; the request says {said}")
-            }
-            Self::NotZero => f.write_str("a place of nothing that is not 0"),
-            Self::Wraps => f.write_str("memory beyond the end of the address space"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
 /// A request that cannot be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The output has too little room.
+    #[error("the read request needs {need} bytes")]
     BufferTooSmall {
         /// Bytes that the request has.
         need: usize,
     },
     /// More application data than a length of 16 bits can say.
+    #[error("{len} bytes of application data")]
     AppTooLong {
         /// Bytes given.
         len: usize,
     },
     /// Memory that cannot be: it wraps, or it is the place of no bytes.
+    #[error("memory that cannot be")]
     Meaningless,
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BufferTooSmall { need } => write!(f, "the read request needs {need} bytes"),
-            Self::AppTooLong { len } => write!(f, "{len} bytes of application data"),
-            Self::Meaningless => f.write_str("memory that cannot be"),
-        }
-    }
-}
-
-impl core::error::Error for EncodeError {}
 
 impl<'a> ReadRequest<'a> {
     /// The place of a message without bytes.

@@ -13,8 +13,6 @@
 //! | 8 | the address of the counts; key and address are 0 where there are none |
 //! | 4 | bytes of the longest message that a receiver reads into buffers of its own |
 
-use core::fmt;
-
 use super::request::{Place, part};
 
 /// Bytes of the terms of one direction.
@@ -121,34 +119,25 @@ pub struct Terms {
 }
 
 /// Bytes that are no terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermsError {
     /// Fewer than [`TERMS_LEN`] bytes.
+    #[error("terms of {len} bytes; they have {expected}", expected = TERMS_LEN)]
     TooShort {
         /// Bytes given.
         len: usize,
     },
     /// An unknown way to acknowledge.
+    #[error("unknown way {0} to acknowledge")]
     Ack(u8),
     /// A byte that has to be 0 or 1, or 0, is not.
+    #[error("{0} in a reserved byte")]
     Reserved(u8),
     /// Counts beyond the end of the address space.
+    #[error("counts beyond the end of the address space")]
     Wraps,
 }
-
-impl fmt::Display for TermsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { len } => write!(f, "terms of {len} bytes; they have {TERMS_LEN}"),
-            Self::Ack(code) => write!(f, "unknown way {code} to acknowledge"),
-            Self::Reserved(byte) => write!(f, "{byte} in a reserved byte"),
-            Self::Wraps => f.write_str("counts beyond the end of the address space"),
-        }
-    }
-}
-
-impl core::error::Error for TermsError {}
 
 impl Terms {
     /// Their bytes.

@@ -1,52 +1,39 @@
 //! The receiver's end.
 
-use core::fmt;
-
 use super::{Detection, GOODBYE, IMM_GOODBYE, IMM_MESSAGE, Layout, SLOT_BYTES};
 
 /// Data that no honest sender writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrivalError {
     /// A message that is longer than a buffer.
+    #[error("a message of {len} bytes, longer than its buffer")]
     TooLong {
         /// Length in its trailer.
         len: u64,
     },
     /// A later message than the one that goes into this buffer.
+    #[error("message {number} lies in an earlier one's buffer")]
     Early {
         /// Number in the trailer, from 1.
         number: u64,
     },
     /// A message was announced, and is not there.
+    #[error("a message was announced and is not there")]
     Missing,
     /// An immediate for which it had no credit, or that means nothing.
+    #[error("an immediate without a credit for it ({0:#010x})")]
     Immediate(
         /// As it was received.
         u32,
     ),
     /// A goodbye after fewer messages than have come.
+    #[error("a goodbye after {total} messages, more have come")]
     Goodbye {
         /// Number of messages in the goodbye.
         total: u64,
     },
 }
-
-impl fmt::Display for ArrivalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { len } => write!(f, "a message of {len} bytes, longer than its buffer"),
-            Self::Early { number } => write!(f, "message {number} lies in an earlier one's buffer"),
-            Self::Missing => f.write_str("a message was announced and is not there"),
-            Self::Immediate(imm) => write!(f, "an immediate without a credit for it ({imm:#010x})"),
-            Self::Goodbye { total } => {
-                write!(f, "a goodbye after {total} messages, more have come")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ArrivalError {}
 
 /// A message that lies in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,41 +1,30 @@
 //! The sender's end.
 
-use core::fmt;
-
 use super::{Layout, STOPPED};
 
 /// Words of the receiver that no honest one writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotError {
     /// A buffer that does not exist.
+    #[error("the peer has no buffer {buffer}")]
     Buffer {
         /// Number of the buffer in the slot.
         buffer: u64,
     },
     /// A slot for a message that comes later.
+    #[error("the slot of message {number} is not there")]
     Early {
         /// The message that the slot says.
         number: u64,
     },
     /// It has taken more messages than were sent.
+    #[error("the peer cannot have taken {taken} messages")]
     Taken {
         /// Number of messages in the stop.
         taken: u64,
     },
 }
-
-impl fmt::Display for SlotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Buffer { buffer } => write!(f, "the peer has no buffer {buffer}"),
-            Self::Early { number } => write!(f, "the slot of message {number} is not there"),
-            Self::Taken { taken } => write!(f, "the peer cannot have taken {taken} messages"),
-        }
-    }
-}
-
-impl core::error::Error for SlotError {}
 
 /// The sender's end. See the [module](super).
 ///

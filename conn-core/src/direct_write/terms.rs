@@ -12,8 +12,6 @@
 //! | 1 | how messages are found ([`Detection`]); 0 of a sender |
 //! | 3 | 0 |
 
-use core::fmt;
-
 use super::{Detection, Layout, LayoutError, MAX_BUFFERS, slots_bytes};
 use crate::ring::offer::Place;
 
@@ -42,38 +40,29 @@ pub enum Terms {
 }
 
 /// Bytes that are no terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermsError {
     /// Fewer bytes than terms have.
+    #[error("terms of {len} bytes are not whole")]
     TooShort {
         /// Bytes given.
         len: usize,
     },
     /// Buffers that cannot be, or a number of slots that cannot be.
+    #[error("{0}")]
     Layout(LayoutError),
     /// An unknown way to find messages.
+    #[error("unknown way to find messages {0}")]
     Detection(u8),
     /// Memory at an address that is 0, is not aligned to 8 bytes, or ends beyond the address
     /// space.
+    #[error("memory at an address that cannot be")]
     Memory,
     /// A field that must be 0 is not.
+    #[error("something in the terms that must be 0 is not")]
     NotZero,
 }
-
-impl fmt::Display for TermsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { len } => write!(f, "terms of {len} bytes are not whole"),
-            Self::Layout(e) => e.fmt(f),
-            Self::Detection(code) => write!(f, "unknown way to find messages {code}"),
-            Self::Memory => f.write_str("memory at an address that cannot be"),
-            Self::NotZero => f.write_str("something in the terms that must be 0 is not"),
-        }
-    }
-}
-
-impl core::error::Error for TermsError {}
 
 impl Terms {
     /// As bytes.

@@ -1,79 +1,62 @@
 //! Bytes to frames. Whatever the bytes are: no panic, no allocation, no trust.
 
-use core::fmt;
-
 use super::*;
 
 /// Bytes that are no frame, or not yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The beginning of a frame: read on until there are `need` bytes in all, then
     /// decode again. The only variant that is no error of the peer.
+    #[error("the frame has {need} bytes, not all are here")]
     Incomplete {
         /// Bytes from the start of the frame. First the header's, then the frame's.
         need: usize,
     },
     /// The magic is wrong: something else has connected.
+    #[error("the other end does not speak this handshake")]
     NotAPeer,
     /// The peer speaks another version.
+    #[error("the peer speaks version {theirs} of the handshake, this is {ours}", ours = VERSION)]
     Version {
         /// The peer's.
         theirs: u16,
     },
     /// An unknown kind of frame.
+    #[error("unknown handshake frame {0}")]
     Kind(u8),
     /// A byte that must be 0 is not.
+    #[error("a reserved byte of the handshake is not 0")]
     Reserved,
     /// The body's length is not what the kind and its contents call for, or exceeds
     /// [`MAX_BODY`].
+    #[error("a handshake body of {len} bytes is wrong")]
     BodyLength {
         /// Length in the header.
         len: u32,
     },
     /// No direction exists, or one that this version does not know.
+    #[error("unknown set of directions {0:#04x}")]
     Flags(u8),
     /// An unknown path MTU.
+    #[error("unknown path MTU {0}")]
     Mtu(u8),
     /// A queue pair number or packet sequence number has more than 24 bits.
+    #[error("{value:#x} is no 24-bit queue pair number or sequence number")]
     MoreThan24Bits {
         /// The number.
         value: u32,
     },
     /// More than [`MAX_APPLICATION`] bytes of application data.
+    #[error("{len} bytes of application data; at most {max} may be", max = MAX_APPLICATION)]
     ApplicationTooLong {
         /// Length in the frame.
         len: u16,
     },
     /// The text of a refusal is not UTF-8.
+    #[error("the text of the refusal is not UTF-8")]
     Text,
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Incomplete { need } => write!(f, "the frame has {need} bytes, not all are here"),
-            Self::NotAPeer => f.write_str("the other end does not speak this handshake"),
-            Self::Version { theirs } => {
-                write!(f, "the peer speaks version {theirs} of the handshake, this is {VERSION}")
-            }
-            Self::Kind(kind) => write!(f, "unknown handshake frame {kind}"),
-            Self::Reserved => f.write_str("a reserved byte of the handshake is not 0"),
-            Self::BodyLength { len } => write!(f, "a handshake body of {len} bytes is wrong"),
-            Self::Flags(flags) => write!(f, "unknown set of directions {flags:#04x}"),
-            Self::Mtu(code) => write!(f, "unknown path MTU {code}"),
-            Self::MoreThan24Bits { value } => {
-                write!(f, "{value:#x} is no 24-bit queue pair number or sequence number")
-            }
-            Self::ApplicationTooLong { len } => {
-                write!(f, "{len} bytes of application data; at most {MAX_APPLICATION} may be")
-            }
-            Self::Text => f.write_str("the text of the refusal is not UTF-8"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
 
 impl DecodeError {
     /// Reports whether more bytes may complete the frame.

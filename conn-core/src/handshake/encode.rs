@@ -1,56 +1,39 @@
 //! Frames to bytes.
 
-use core::fmt;
-
 use super::*;
 
 /// A frame that cannot be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The output has too little room.
+    #[error("the frame needs {need} bytes")]
     BufferTooSmall {
         /// Bytes that the frame has.
         need: usize,
     },
     /// Neither direction exists.
+    #[error("a connection without a direction")]
     NoDirection,
     /// A queue pair number or packet sequence number has more than 24 bits.
+    #[error("{value:#x} is no 24-bit queue pair number or sequence number")]
     MoreThan24Bits {
         /// The number.
         value: u32,
     },
     /// More than [`MAX_APPLICATION`] bytes of application data.
+    #[error("{len} bytes of application data; at most {max} fit", max = MAX_APPLICATION)]
     ApplicationTooLong {
         /// Bytes given.
         len: usize,
     },
     /// A text of more than [`MAX_TEXT`] bytes.
+    #[error("a refusal of {len} bytes; at most {max} fit", max = MAX_TEXT)]
     TextTooLong {
         /// Bytes given.
         len: usize,
     },
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BufferTooSmall { need } => write!(f, "the frame needs {need} bytes"),
-            Self::NoDirection => f.write_str("a connection without a direction"),
-            Self::MoreThan24Bits { value } => {
-                write!(f, "{value:#x} is no 24-bit queue pair number or sequence number")
-            }
-            Self::ApplicationTooLong { len } => {
-                write!(f, "{len} bytes of application data; at most {MAX_APPLICATION} fit")
-            }
-            Self::TextTooLong { len } => {
-                write!(f, "a refusal of {len} bytes; at most {MAX_TEXT} fit")
-            }
-        }
-    }
-}
-
-impl core::error::Error for EncodeError {}
 
 impl Frame<'_> {
     /// Writes the frame to the beginning of `out` and returns its length.

@@ -1,7 +1,5 @@
 //! The sender of a connection whose credits are loans.
 
-use core::fmt;
-
 use super::{LoanWire, refuse};
 use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};
 
@@ -40,25 +38,16 @@ pub struct Borrower {
 }
 
 /// A LOAN that no honest receiver sends: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoanError {
     /// It answers no WANT.
+    #[error("the peer sent a loan that was not asked for")]
     Unasked,
     /// Its credits are impossible.
+    #[error("{0}")]
     Credit(CreditError),
 }
-
-impl fmt::Display for LoanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unasked => f.write_str("the peer sent a loan that was not asked for"),
-            Self::Credit(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for LoanError {}
 
 impl Borrower {
     /// A sender that has its share, and may have loans of up to `max_loan` credits; its

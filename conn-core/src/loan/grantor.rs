@@ -1,7 +1,5 @@
 //! The receiver's end of one connection whose credits are loans.
 
-use core::fmt;
-
 use super::{Due, LoanWire};
 use crate::control::Control;
 use crate::credit::{CreditOverrun, CreditWire};
@@ -50,45 +48,27 @@ pub struct LoanGrantor {
 }
 
 /// A WANT that no honest sender sends: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WantError {
     /// The WANT before it is not answered, or its loan has not come.
+    #[error("the peer asked twice for one loan")]
     Repeated,
     /// The sender still has credits.
+    #[error("the peer asked for a loan with {credits} credits left")]
     Early {
         /// As many as it has, at least.
         credits: u32,
     },
 }
 
-impl fmt::Display for WantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Repeated => f.write_str("the peer asked twice for one loan"),
-            Self::Early { credits } => {
-                write!(f, "the peer asked for a loan with {credits} credits left")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WantError {}
-
 /// A RETURN that no honest sender sends: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer gave credits back that it does not have (it has {possible})")]
 pub struct ReturnError {
     /// Credits that it could have given back, at least one.
     pub possible: u32,
 }
-
-impl fmt::Display for ReturnError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the peer gave credits back that it does not have (it has {})", self.possible)
-    }
-}
-
-impl core::error::Error for ReturnError {}
 
 impl LoanGrantor {
     /// Creates the grantor of a sender that has its share.

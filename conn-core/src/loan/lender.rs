@@ -1,7 +1,5 @@
 //! The pool: how many buffers each member has borrowed, and which member is next.
 
-use core::fmt;
-
 use super::{FIRST_LOAN, KEPT};
 
 const NONE: u32 = u32::MAX;
@@ -91,81 +89,50 @@ impl Default for LenderSlot {
 }
 
 /// A pool that cannot be lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LenderConfigError {
     /// Storage for no members, or for too many.
+    #[error("a pool for no members, or for too many")]
     Members,
     /// Each member keeps [`KEPT`] buffers, and there are not so many.
+    #[error("the members of this pool keep {kept} buffers, and it has fewer")]
     TooFewBuffers {
         /// Buffers that all members keep.
         kept: u64,
     },
 }
 
-impl fmt::Display for LenderConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Members => f.write_str("a pool for no members, or for too many"),
-            Self::TooFewBuffers { kept } => {
-                write!(f, "the members of this pool keep {kept} buffers, and it has fewer")
-            }
-        }
-    }
-}
-
-impl core::error::Error for LenderConfigError {}
-
 /// One more member is not possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// There are as many members as there is storage for. (One that has left is counted
     /// until the last of its messages is freed.)
+    #[error("the pool has no room for one more member")]
     Full,
     /// Loans of no credits.
+    #[error("loans of no credits")]
     EmptyLoan,
 }
 
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "the pool has no room for one more member",
-            Self::EmptyLoan => "loans of no credits",
-        })
-    }
-}
-
-impl core::error::Error for JoinError {}
-
 /// An event that cannot have happened: the driver counts wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LenderError {
     /// There is no such member (any more).
+    #[error("no such member of the pool")]
     NoMember,
     /// It waits already.
+    #[error("the member waits for a loan already")]
     AlreadyWaits,
     /// More buffers than it uses.
+    #[error("the member uses {possible} buffers, and fewer than that came back")]
     Miscount {
         /// As many as it uses.
         possible: u32,
     },
 }
-
-impl fmt::Display for LenderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoMember => f.write_str("no such member of the pool"),
-            Self::AlreadyWaits => f.write_str("the member waits for a loan already"),
-            Self::Miscount { possible } => {
-                write!(f, "the member uses {possible} buffers, and fewer than that came back")
-            }
-        }
-    }
-}
-
-impl core::error::Error for LenderError {}
 
 /// A first-in, first-out list through the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

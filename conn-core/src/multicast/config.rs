@@ -97,16 +97,20 @@ impl Default for Config {
 }
 
 /// A group that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// 2 to [`MAX_MEMBERS`] members.
+    #[error("a group of {0}: it has 2 to {max} members", max = MAX_MEMBERS)]
     Members(u8),
     /// The own rank or that of a sender is not in the group, or there is no sender.
+    #[error("the own rank and all senders must be members, and there is at least one sender")]
     Ranks,
     /// No window, or one of more than [`MAX_WINDOW`].
+    #[error("a window of {0}: it has 1 to {max} messages", max = MAX_WINDOW)]
     Window(u32),
     /// k is 0, or over the window.
+    #[error("a push every {k} messages: 1 to the window, {window}")]
     Every {
         /// The k that was asked for.
         k: u32,
@@ -114,6 +118,7 @@ pub enum ConfigError {
         window: u32,
     },
     /// The ring does not hold a window of the longest messages.
+    #[error("the window needs a ring of {needed} bytes, it has {capacity}")]
     WindowOverRing {
         /// Bytes that the window needs.
         needed: u64,
@@ -121,41 +126,15 @@ pub enum ConfigError {
         capacity: u64,
     },
     /// The ring is no power of two, or larger than 4 GiB.
+    #[error("a ring of {0} bytes: it has a power of two, up to 4 GiB")]
     Capacity(u64),
     /// A member would be suspected before it has to show that it lives.
+    #[error("members are suspected before they have to show that they live")]
     Suspicion,
     /// A link to a member that has gone is given up no earlier than the member is suspected.
+    #[error("a link tries longer than a member may be silent: less time or fewer retries")]
     RetryTime,
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Members(n) => write!(f, "a group of {n}: it has 2 to {MAX_MEMBERS} members"),
-            Self::Ranks => f.write_str(
-                "the own rank and all senders must be members, and there is at least one sender",
-            ),
-            Self::Window(w) => write!(f, "a window of {w}: it has 1 to {MAX_WINDOW} messages"),
-            Self::Every { k, window } => {
-                write!(f, "a push every {k} messages: 1 to the window, {window}")
-            }
-            Self::WindowOverRing { needed, capacity } => {
-                write!(f, "the window needs a ring of {needed} bytes, it has {capacity}")
-            }
-            Self::Capacity(bytes) => {
-                write!(f, "a ring of {bytes} bytes: it has a power of two, up to 4 GiB")
-            }
-            Self::Suspicion => {
-                f.write_str("members are suspected before they have to show that they live")
-            }
-            Self::RetryTime => f.write_str(
-                "a link tries longer than a member may be silent: less time or fewer retries",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 /// Room for what takes no turn: the end of the stream.
 const SPARE: u64 = 64;

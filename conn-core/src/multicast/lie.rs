@@ -5,58 +5,47 @@ use core::fmt;
 use super::Rank;
 
 /// Statement of a member that cannot be true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lie {
     /// A counter of its row went backwards, or a set lost a member.
+    #[error("a counter of it went backwards")]
     Backwards,
     /// Its slot counter is beyond what the window lets it send, or it is no sender.
+    #[error("its slot counter is beyond the window")]
     BeyondWindow,
     /// Its slot counter lies within a record.
+    #[error("its slot counter lies within a message")]
     PartOfRecord,
     /// It has received what was not sent.
+    #[error("it acknowledges what was not sent")]
     NotSent,
     /// A record longer than the longest message.
+    #[error("a message of it claims {claimed} bytes, more than a slot has")]
     TooLong {
         /// Length that the record claims, in bytes.
         claimed: u32,
     },
     /// Its slots hold something that is no record.
+    #[error("what it wrote into its slots is no message")]
     NoRecord,
     /// A record behind the end of its stream.
+    #[error("it sends after it has ended its stream")]
     BehindEnd,
     /// It names members that are not in the group, or itself.
+    #[error("it names members that the group does not have")]
     NoMember,
     /// A repair that is none.
+    #[error("what it repairs is not what is missing")]
     NoRepair,
     /// It has finished, and lacks messages that it would have had to deliver, or claims some
     /// that this member lacks.
+    #[error("it has finished before all members had all")]
     Unfinished,
     /// It has finished, and its own stream has no end.
+    #[error("it has finished, and its stream has no end")]
     NoEnd,
 }
-
-impl fmt::Display for Lie {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Backwards => "a counter of it went backwards",
-            Self::BeyondWindow => "its slot counter is beyond the window",
-            Self::PartOfRecord => "its slot counter lies within a message",
-            Self::NotSent => "it acknowledges what was not sent",
-            Self::TooLong { claimed } => {
-                return write!(f, "a message of it claims {claimed} bytes, more than a slot has");
-            }
-            Self::NoRecord => "what it wrote into its slots is no message",
-            Self::BehindEnd => "it sends after it has ended its stream",
-            Self::NoMember => "it names members that the group does not have",
-            Self::NoRepair => "what it repairs is not what is missing",
-            Self::NoEnd => "it has finished, and its stream has no end",
-            Self::Unfinished => "it has finished before all members had all",
-        })
-    }
-}
-
-impl core::error::Error for Lie {}
 
 /// Reason why a member is suspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

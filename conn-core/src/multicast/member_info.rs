@@ -27,8 +27,6 @@
 //! | 8, 8, 4 | slot ring: address, bytes, key |
 //! | 8 | 0 |
 
-use core::fmt;
-
 use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank};
 
 /// Bytes of [`Terms`].
@@ -40,10 +38,11 @@ pub const MAX_MEMBER_INFO_BYTES: usize = HEAD_BYTES + MAX_MEMBERS * CONTACT_BYTE
 const BITS_24: u32 = (1 << 24) - 1;
 
 /// Bytes that are no terms, or no member info.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberInfoError {
     /// It is not as long as it should be.
+    #[error("{found} bytes instead of {expected}")]
     Length {
         /// Bytes that there are.
         found: usize,
@@ -51,28 +50,18 @@ pub enum MemberInfoError {
         expected: usize,
     },
     /// There can be no such group.
+    #[error("{0}")]
     Group(ConfigError),
     /// An unknown policy, or a field that must be 0 and is not.
+    #[error("a field has an unknown value")]
     Malformed,
     /// The member info is another member's, or of another group.
+    #[error("it is of another member, or of another group")]
     Stranger,
     /// A number of more than 24 bits, or memory beyond the end of the address space.
+    #[error("its contact for {0} cannot be")]
     Contact(Rank),
 }
-
-impl fmt::Display for MemberInfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length { found, expected } => write!(f, "{found} bytes instead of {expected}"),
-            Self::Group(error) => error.fmt(f),
-            Self::Malformed => f.write_str("a field has an unknown value"),
-            Self::Stranger => f.write_str("it is of another member, or of another group"),
-            Self::Contact(rank) => write!(f, "its contact for {rank} cannot be"),
-        }
-    }
-}
-
-impl core::error::Error for MemberInfoError {}
 
 /// Writes fields one after the other.
 struct Out<'a>(&'a mut [u8]);

@@ -1,7 +1,5 @@
 //! Limits of a pool, and its policy for reposting.
 
-use core::fmt;
-
 /// Buffers that a pool has at most.
 pub const MAX_BUFFERS: u32 = u32::MAX - 2;
 
@@ -21,25 +19,16 @@ impl Default for PoolConfig {
 }
 
 /// Storage or config that makes no pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolConfigError {
     /// The storage has no slot.
+    #[error("a pool of no buffers")]
     NoBuffers,
     /// The storage has more than [`MAX_BUFFERS`] slots.
+    #[error("a pool of more than 4294967293 buffers")]
     TooManyBuffers,
     /// `repost_batch` is 0.
+    #[error("the repost batch is 0")]
     EmptyBatch,
 }
-
-impl fmt::Display for PoolConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoBuffers => "a pool of no buffers",
-            Self::TooManyBuffers => "a pool of more than 4294967293 buffers",
-            Self::EmptyBatch => "the repost batch is 0",
-        })
-    }
-}
-
-impl core::error::Error for PoolConfigError {}

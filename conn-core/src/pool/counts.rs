@@ -1,7 +1,5 @@
 //! Counts of buffers by state, without their ids.
 
-use core::fmt;
-
 use super::config::{MAX_BUFFERS, PoolConfig, PoolConfigError};
 
 #[cfg(any(test, feature = "oracle"))]
@@ -36,19 +34,12 @@ pub struct PoolCounts {
 }
 
 /// More buffers than there are in that state: the driver counts wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("only {possible} buffers are in the state that they are said to leave")]
 pub struct Miscount {
     /// As many as there are.
     pub possible: u32,
 }
-
-impl fmt::Display for Miscount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "only {} buffers are in the state that they are said to leave", self.possible)
-    }
-}
-
-impl core::error::Error for Miscount {}
 
 impl PoolCounts {
     /// So many buffers, all of them waiting to be posted.

@@ -1,51 +1,42 @@
 //! The end that reads records.
 
-use core::{fmt, hint::cold_path};
+use core::hint::cold_path;
 
 use super::{ALIGN, Geometry, HEADER_BYTES, SKIP, Span, claim_of, record_bytes};
 
 /// A tail that no honest sender writes: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TailError {
     /// It takes back what was sent.
+    #[error("the peer's tail went back by {by} bytes")]
     Backwards {
         /// Bytes by which it lies below the last one.
         by: u64,
     },
     /// It is over what the ring holds.
+    #[error("the peer's tail is {by} bytes beyond what was free")]
     BeyondCapacity {
         /// Bytes by which it lies above the head and the capacity.
         by: u64,
     },
     /// It lies within a record.
+    #[error("the peer's tail is within a record")]
     Misaligned,
 }
 
-impl fmt::Display for TailError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backwards { by } => write!(f, "the peer's tail went back by {by} bytes"),
-            Self::BeyondCapacity { by } => {
-                write!(f, "the peer's tail is {by} bytes beyond what was free")
-            }
-            Self::Misaligned => f.write_str("the peer's tail is within a record"),
-        }
-    }
-}
-
-impl core::error::Error for TailError {}
-
 /// Bytes in the ring that are no record: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The header is not of its position: something else lies there.
+    #[error("what lies at byte {position} of the ring is no record")]
     Mark {
         /// The position, in bytes.
         position: u64,
     },
     /// The payload is longer than was agreed on.
+    #[error("a record claims {claimed} bytes where {most} are the most")]
     TooLong {
         /// Length that the header claims, in bytes.
         claimed: u32,
@@ -53,30 +44,15 @@ pub enum RecordError {
         most: u32,
     },
     /// The record ends beyond the tail.
+    #[error("a record ends {by} bytes beyond the tail")]
     BeyondTail {
         /// Bytes by which it does.
         by: u64,
     },
     /// It crosses the end of memory that is not mirrored, or skips no whole words.
+    #[error("a record breaks the rules at the ring's end")]
     Wrap,
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mark { position } => {
-                write!(f, "what lies at byte {position} of the ring is no record")
-            }
-            Self::TooLong { claimed, most } => {
-                write!(f, "a record claims {claimed} bytes where {most} are the most")
-            }
-            Self::BeyondTail { by } => write!(f, "a record ends {by} bytes beyond the tail"),
-            Self::Wrap => f.write_str("a record breaks the rules at the ring's end"),
-        }
-    }
-}
-
-impl core::error::Error for RecordError {}
 
 /// A record that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

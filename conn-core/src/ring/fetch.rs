@@ -12,8 +12,6 @@
 //!
 //! Reads of one queue pair complete in the order in which they were posted.
 
-use core::fmt;
-
 use super::{ALIGN, Geometry};
 
 /// Reads that can be on their way at once.
@@ -36,30 +34,19 @@ impl Default for FetchConfig {
 }
 
 /// A way of reading that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchConfigError {
     /// Reads of fewer than 8 bytes.
+    #[error("reads of fewer than {align} bytes", align = ALIGN)]
     TooShort,
     /// No reads, or more than [`MAX_READS`].
+    #[error("{reads} reads at once: there may be 1 to {max}", max = MAX_READS)]
     Reads {
         /// Number of reads that was asked for.
         reads: u32,
     },
 }
-
-impl fmt::Display for FetchConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort => write!(f, "reads of fewer than {ALIGN} bytes"),
-            Self::Reads { reads } => {
-                write!(f, "{reads} reads at once: there may be 1 to {MAX_READS}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for FetchConfigError {}
 
 /// A read to be posted, from the sender's ring to the same place in the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,16 +59,9 @@ pub struct Read {
 }
 
 /// A read has completed that was never posted: the device or the driver is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("completion of a read that was not posted")]
 pub struct NotPosted;
-
-impl fmt::Display for NotPosted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("completion of a read that was not posted")
-    }
-}
-
-impl core::error::Error for NotPosted {}
 
 /// The reads of one ring. See the [module](self).
 ///

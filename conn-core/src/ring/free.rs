@@ -19,8 +19,6 @@
 //! It needs 64-bit atomics, and is left out where there are none. There, free records in order:
 //! the read pointer of the [`Consumer`](super::Consumer) is the head.
 
-use core::fmt;
-
 use static_assertions::assert_impl_all;
 
 use crate::sync::{AtomicU64, Ordering, orderings};
@@ -63,43 +61,22 @@ impl RecordSlot {
 }
 
 /// Storage that makes no free list: its slots are no power of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a free list of {slots} slots: they are a power of two up to 2^31")]
 pub struct FreeListError {
     /// The slots.
     pub slots: usize,
 }
 
-impl fmt::Display for FreeListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a free list of {} slots: they are a power of two up to 2^31", self.slots)
-    }
-}
-
-impl core::error::Error for FreeListError {}
-
 /// As many records are lent as the list has slots: free some first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many messages are held: free some of them first")]
 pub struct TooManyLent;
 
-impl fmt::Display for TooManyLent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too many messages are held: free some of them first")
-    }
-}
-
-impl core::error::Error for TooManyLent {}
-
 /// A free of what this list has not lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("free of a message of another connection")]
 pub struct NotLent;
-
-impl fmt::Display for NotLent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("free of a message of another connection")
-    }
-}
-
-impl core::error::Error for NotLent {}
 
 /// The right to free one record, once.
 #[derive(Debug, PartialEq, Eq)]

@@ -50,8 +50,6 @@
 //! | [`WAKE_AT`] | Buffered Read: the [request](crate::buffered_read::wake) to be woken | the receiver |
 //! | 96 | its checksum | the receiver |
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -170,113 +168,84 @@ pub struct Offer<'a> {
 }
 
 /// Bytes that are no offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// It ends before its last half does.
+    #[error("an offer of {len} bytes is not whole")]
     TooShort {
         /// Bytes given.
         len: usize,
     },
     /// No direction exists, or one that this version does not know.
+    #[error("unknown set of directions {0:#04x}")]
     Directions(u8),
     /// A field that must be 0 is not: a reserved byte, or something of a ring or block that does
     /// not exist.
+    #[error("something in the offer that must be 0 is not")]
     NotZero,
     /// An unknown layout.
+    #[error("unknown layout of a ring {0}")]
     Layout(u8),
     /// An unknown way to tell the tail.
+    #[error("unknown way to tell a ring's tail {0}")]
     Tail(u8),
     /// The ring cannot be.
+    #[error("{0}")]
     Geometry(GeometryError),
     /// Memory at a place that is not aligned to 8 bytes, or at 0, or that would reach beyond
     /// the end of the address space.
+    #[error("memory at an address that cannot be")]
     Memory,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { len } => write!(f, "an offer of {len} bytes is not whole"),
-            Self::Directions(flags) => write!(f, "unknown set of directions {flags:#04x}"),
-            Self::NotZero => f.write_str("something in the offer that must be 0 is not"),
-            Self::Layout(code) => write!(f, "unknown layout of a ring {code}"),
-            Self::Tail(code) => write!(f, "unknown way to tell a ring's tail {code}"),
-            Self::Geometry(e) => e.fmt(f),
-            Self::Memory => f.write_str("memory at an address that cannot be"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
 /// An offer that cannot be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The output has too little room.
+    #[error("the offer needs {need} bytes")]
     BufferTooSmall {
         /// Bytes that the offer has.
         need: usize,
     },
     /// Neither direction exists.
+    #[error("a connection without a direction")]
     NoDirection,
     /// More than [`MAX_USER`] bytes of user's data.
+    #[error("{len} bytes of user's data; at most {max} fit", max = MAX_USER)]
     UserTooLong {
         /// Bytes given.
         len: usize,
     },
     /// Memory at an address that cannot be.
+    #[error("memory at an address that cannot be")]
     Memory,
 }
 
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BufferTooSmall { need } => write!(f, "the offer needs {need} bytes"),
-            Self::NoDirection => f.write_str("a connection without a direction"),
-            Self::UserTooLong { len } => {
-                write!(f, "{len} bytes of user's data; at most {MAX_USER} fit")
-            }
-            Self::Memory => f.write_str("memory at an address that cannot be"),
-        }
-    }
-}
-
-impl core::error::Error for EncodeError {}
-
 /// Offers of two ends that do not make a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FitError {
     /// The offer has other directions than the frame that brought it.
+    #[error("the offer has other directions than its frame")]
     Directions,
     /// The protocol is none of the ring connections.
+    #[error("protocol {0} has no rings")]
     Protocol(u8),
     /// There is no ring where the protocol wants one.
+    #[error("a half lacks its ring")]
     NoRing,
     /// There is a ring where the protocol has none.
+    #[error("a half has a ring that the protocol does not use")]
     UnwantedRing,
     /// There is no control block where the protocol wants one.
+    #[error("a half lacks its control block")]
     NoControl,
     /// The protocol does not tell its tail so.
+    #[error("this protocol's tail cannot be told so ({0:?})")]
     Tail(Tail),
 }
-
-impl fmt::Display for FitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directions => f.write_str("the offer has other directions than its frame"),
-            Self::Protocol(number) => write!(f, "protocol {number} has no rings"),
-            Self::NoRing => f.write_str("a half lacks its ring"),
-            Self::UnwantedRing => f.write_str("a half has a ring that the protocol does not use"),
-            Self::NoControl => f.write_str("a half lacks its control block"),
-            Self::Tail(tail) => write!(f, "this protocol's tail cannot be told so ({tail:?})"),
-        }
-    }
-}
-
-impl core::error::Error for FitError {}
 
 impl Place {
     const fn holds(&self, bytes: u64) -> bool {

@@ -1,14 +1,15 @@
 //! The end that writes records.
 
-use core::{fmt, hint::cold_path};
+use core::hint::cold_path;
 
 use super::{ALIGN, Geometry, HEADER_BYTES, Header, Span, header_word, record_bytes, skip_word};
 
 /// No room for a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReserveError {
     /// The ring is full: try again when the receiver's head has moved.
+    #[error("the ring has {free} bytes free, and {needed} are needed")]
     Full {
         /// Bytes that have to be free.
         needed: u64,
@@ -17,73 +18,41 @@ pub enum ReserveError {
     },
     /// As many records are reserved and not published as there are slots
     /// ([`shared`](super::shared) rings only): try again.
+    #[error("too many messages are being written at once")]
     Crowded,
     /// It will never fit.
+    #[error("a message longer than the ring takes: {most} bytes is the most")]
     TooLong {
         /// The longest payload, in bytes.
         most: u32,
     },
 }
 
-impl fmt::Display for ReserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { needed, free } => {
-                write!(f, "the ring has {free} bytes free, and {needed} are needed")
-            }
-            Self::Crowded => f.write_str("too many messages are being written at once"),
-            Self::TooLong { most } => {
-                write!(f, "a message longer than the ring takes: {most} bytes is the most")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ReserveError {}
-
 /// A grant that is not of this ring's present tail, or is to be filled beyond its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("commit of a record that was not reserved")]
 pub struct CommitError;
 
-impl fmt::Display for CommitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("commit of a record that was not reserved")
-    }
-}
-
-impl core::error::Error for CommitError {}
-
 /// A head that no honest receiver writes: the peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeadError {
     /// It takes back what was freed.
+    #[error("the peer's head went back by {by} bytes")]
     Backwards {
         /// Bytes by which it lies below the last one.
         by: u64,
     },
     /// It frees what was never sent.
+    #[error("the peer's head is {by} bytes beyond what was sent")]
     BeyondTail {
         /// Bytes by which it lies above the tail.
         by: u64,
     },
     /// It lies within a record.
+    #[error("the peer's head is within a record")]
     Misaligned,
 }
-
-impl fmt::Display for HeadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backwards { by } => write!(f, "the peer's head went back by {by} bytes"),
-            Self::BeyondTail { by } => {
-                write!(f, "the peer's head is {by} bytes beyond what was sent")
-            }
-            Self::Misaligned => f.write_str("the peer's head is within a record"),
-        }
-    }
-}
-
-impl core::error::Error for HeadError {}
 
 /// Room for one record, at the ring's tail. Nothing has changed until it is committed.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,60 +1,47 @@
 //! The receiver's end.
 
-use core::fmt;
-
 use super::{
     END, GOODBYE, Layout, LinkWords, TICKET_BITS, TRAILER_BYTES, entry_word, padded, record_bytes,
 };
 
 /// Data that no honest sender writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtentError {
     /// A message that is longer than allowed, or than what is left of its extent.
+    #[error("a message of {len} bytes has no room there")]
     TooLong {
         /// Length in its trailer.
         len: u32,
     },
     /// A trailer that belongs elsewhere.
+    #[error("a trailer of ticket {ticket} in another's extent")]
     Stray {
         /// The ticket in it.
         ticket: u64,
     },
     /// A ticket that is another sender's, or has no extent.
+    #[error("ticket {ticket} is not the sender's")]
     Ticket {
         /// The ticket.
         ticket: u64,
     },
     /// The tail is further than all senders together can have moved it.
+    #[error("the senders cannot have moved the tail to {tail}")]
     Tail {
         /// The tail.
         tail: u64,
     },
     /// A goodbye after fewer messages than have come.
+    #[error("a goodbye after {total} messages, more have come")]
     Goodbye {
         /// Number of messages in the goodbye.
         total: u64,
     },
     /// A goodbye after more messages than are there.
+    #[error("a goodbye after more messages than are there")]
     Missing,
 }
-
-impl fmt::Display for ExtentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { len } => write!(f, "a message of {len} bytes has no room there"),
-            Self::Stray { ticket } => write!(f, "a trailer of ticket {ticket} in another's extent"),
-            Self::Ticket { ticket } => write!(f, "ticket {ticket} is not the sender's"),
-            Self::Tail { tail } => write!(f, "the senders cannot have moved the tail to {tail}"),
-            Self::Goodbye { total } => {
-                write!(f, "a goodbye after {total} messages, more have come")
-            }
-            Self::Missing => f.write_str("a goodbye after more messages than are there"),
-        }
-    }
-}
-
-impl core::error::Error for ExtentError {}
 
 /// Result of a look at a sender's memory.
 #[derive(Debug, PartialEq, Eq)]

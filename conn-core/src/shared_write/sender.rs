@@ -1,43 +1,32 @@
 //! A sender's end.
 
-use core::fmt;
-
 use super::{
     AHEAD_AT, END, FIRST_AT, Layout, STOPPED, TICKET_BITS, extent_bytes_for, record_bytes, trailer,
 };
 
 /// Words of the receiver that no honest one writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
     /// The tail has gone back, or beyond what a ticket can be.
+    #[error("ticket {ticket} cannot be the next one")]
     Ticket {
         /// Ticket that the fetch-and-add has returned.
         ticket: u64,
     },
     /// An extent that does not exist.
+    #[error("the peer has no extent {extent}")]
     Extent {
         /// Extent in the entry.
         extent: u64,
     },
     /// It has taken more messages than were sent.
+    #[error("the peer cannot have taken {taken} messages")]
     Taken {
         /// Number of messages in the stop.
         taken: u64,
     },
 }
-
-impl fmt::Display for ClaimError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ticket { ticket } => write!(f, "ticket {ticket} cannot be the next one"),
-            Self::Extent { extent } => write!(f, "the peer has no extent {extent}"),
-            Self::Taken { taken } => write!(f, "the peer cannot have taken {taken} messages"),
-        }
-    }
-}
-
-impl core::error::Error for ClaimError {}
 
 /// An extent that the sender writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,6 @@
 //! | 1 | 0 of a sender, 1 of a receiver, 2 of a receiver with a device that does not write the bytes of a request in order: trailers are requests of their own |
 //! | 7 | 0 |
 
-use core::fmt;
-
 use super::{Layout, LayoutError, STOP_BYTES};
 use crate::ring::offer::Place;
 
@@ -46,41 +44,32 @@ pub enum Terms {
 }
 
 /// Bytes that are no terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermsError {
     /// Fewer bytes than terms have.
+    #[error("terms of {len} bytes are not whole")]
     TooShort {
         /// Bytes given.
         len: usize,
     },
     /// A ring that cannot be.
+    #[error("{0}")]
     Layout(LayoutError),
     /// A link beyond those that there are.
+    #[error("there is no link {0}")]
     Link(u32),
     /// Neither a sender nor a receiver.
+    #[error("unknown kind of end {0}")]
     Kind(u8),
     /// Memory at an address that is 0, is not aligned to 8 bytes, or ends beyond the address
     /// space.
+    #[error("memory at an address that cannot be")]
     Memory,
     /// A field that must be 0 is not.
+    #[error("something in the terms that must be 0 is not")]
     NotZero,
 }
-
-impl fmt::Display for TermsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { len } => write!(f, "terms of {len} bytes are not whole"),
-            Self::Layout(e) => e.fmt(f),
-            Self::Link(link) => write!(f, "there is no link {link}"),
-            Self::Kind(kind) => write!(f, "unknown kind of end {kind}"),
-            Self::Memory => f.write_str("memory at an address that cannot be"),
-            Self::NotZero => f.write_str("something in the terms that must be 0 is not"),
-        }
-    }
-}
-
-impl core::error::Error for TermsError {}
 
 impl Terms {
     /// As bytes.

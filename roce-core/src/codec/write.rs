@@ -1,17 +1,18 @@
 //! Headers into a caller's buffer.
 
-use core::fmt;
 use core::mem;
 
 use super::{Bth, Headers, MAX_HEADERS};
 
-/// Why headers cannot be written. All of them are mistakes of the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Reason why headers cannot be written. All of them are mistakes of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// A header is there that the opcode has not, or is missing.
+    #[error("the headers are not those of {0}")]
     Mismatch(crate::opcode::Opcode),
     /// A field has fewer bits than this value.
+    #[error("{field} is {value:#x}, at most {max:#x} fits")]
     TooLarge {
         /// The field.
         field: &'static str,
@@ -21,19 +22,6 @@ pub enum WriteError {
         max: u32,
     },
 }
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mismatch(opcode) => write!(f, "the headers are not those of {opcode}"),
-            Self::TooLarge { field, value, max } => {
-                write!(f, "{field} is {value:#x}, at most {max:#x} fits")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WriteError {}
 
 /// Writes what precedes the payload, and returns its length. When it fails, nothing is written.
 ///
@@ -59,7 +47,7 @@ pub fn write(headers: &Headers, bytes: &mut [u8; MAX_HEADERS]) -> Result<usize, 
     Ok(opcode.header_len())
 }
 
-/// Whether the headers are those that the opcode asks for.
+/// Reports whether the headers are those that the opcode asks for.
 fn is_complete(headers: &Headers) -> bool {
     let opcode = headers.bth.opcode;
     headers.deth.is_some() == opcode.has_deth()
@@ -95,7 +83,7 @@ fn fits(field: &'static str, value: u32, max: u32) -> Result<(), WriteError> {
     if value > max { Err(WriteError::TooLarge { field, value, max }) } else { Ok(()) }
 }
 
-/// What has not been written yet.
+/// Bytes that have not been written yet.
 struct Writer<'a>(&'a mut [u8]);
 
 /// `None` if there is no room: [`MAX_HEADERS`] has room for all headers of an opcode.

@@ -1,7 +1,5 @@
 //! The attributes of a requester.
 
-use core::fmt;
-
 use super::window::MAX_WINDOW;
 use crate::lengths::PATH_MTUS;
 use crate::psn::Psn;
@@ -22,7 +20,7 @@ pub struct Config {
     pub first_psn: Psn,
     /// The timeout is 4.096 µs times 2 to this power; 0 means never. At most 31.
     pub timeout: u8,
-    /// How often packets are repeated without progress before the request fails.
+    /// Times that packets are repeated without progress before the request fails.
     pub retry_cnt: u8,
     /// The same after RNR NAKs; [`RNR_RETRY_FOREVER`] sets no limit.
     pub rnr_retry: u8,
@@ -49,33 +47,22 @@ pub struct Changeable {
 }
 
 /// A configuration that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The path MTU is none of the five.
+    #[error("mtu ({0}) must be 256, 512, 1024, 2048 or 4096")]
     Mtu(u32),
     /// The timeout is over 31.
+    #[error("timeout ({0}) must be at most 31")]
     Timeout(u8),
     /// A window or a part of a READ of 0 or of more than [`MAX_WINDOW`] packets.
+    #[error("window ({0}) must be from 1 to {MAX_WINDOW} packets")]
     Window(u32),
     /// The send queue has no entries.
+    #[error("the send queue must have an entry")]
     NoSlots,
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mtu(mtu) => write!(f, "mtu ({mtu}) must be 256, 512, 1024, 2048 or 4096"),
-            Self::Timeout(timeout) => write!(f, "timeout ({timeout}) must be at most 31"),
-            Self::Window(packets) => {
-                write!(f, "window ({packets}) must be from 1 to {MAX_WINDOW} packets")
-            }
-            Self::NoSlots => f.write_str("the send queue must have an entry"),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 impl Config {
     pub(super) fn check(&self) -> Result<(), ConfigError> {

@@ -1,6 +1,5 @@
-//! What is asked for, in words.
+//! Plan of faults, and its text.
 
-use core::fmt;
 use core::str::FromStr;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ pub const MAX_EVENTS: usize = 64;
 /// The longest delay, and the latest event.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Which faults strike, and how often.
+/// Faults that strike, and their probabilities.
 ///
 /// ```
 /// use soft_rnic::faults::Plan;
@@ -40,8 +39,8 @@ pub const LONGEST: Duration = Duration::from_secs(3600);
 /// | `retry=P` | a request of a reliable transport is lost |
 /// | `loss=P` | a message of an unreliable transport is lost |
 /// | `flush=P` | the queue pair goes to the error state when the request's turn has come |
-/// | `delay=P:TIME`, `delay=TIME` | the request waits for so long first: a number and `ns`, `us`, `ms` or `s` |
-/// | `event=NAME@TIME` | an event of [`EVENTS`], so long after a context was opened; up to [`MAX_EVENTS`] |
+/// | `delay=P:TIME`, `delay=TIME` | a request waits TIME: a number and `ns`, `us`, `ms` or `s` |
+/// | `event=NAME@TIME` | an event of [`EVENTS`], TIME after an open; up to [`MAX_EVENTS`] |
 /// | `seed=N` | what all of it is drawn from |
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
@@ -62,7 +61,7 @@ impl Plan {
         self.seed
     }
 
-    /// Whether a seed decides anything: some fault neither strikes always nor never.
+    /// Reports whether a seed decides anything: some fault neither strikes always nor never.
     #[must_use]
     pub fn draws(&self) -> bool {
         self.probabilities().iter().any(|p| *p > 0.0 && *p < 1.0)
@@ -77,7 +76,7 @@ impl Plan {
         &self.events
     }
 
-    /// Whether it has faults of requests.
+    /// Reports whether it has faults of requests.
     pub(crate) fn strikes_requests(&self) -> bool {
         self.probabilities().iter().any(|p| *p > 0.0)
     }
@@ -97,61 +96,42 @@ impl SeededPlan {
     }
 }
 
-/// Why a text is no plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Reason why a text is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// A part without a name and a value.
+    #[error("`{0}` is no NAME=VALUE: write rnr=0.01,seed=7, for example")]
     Shape(String),
     /// No fault has this name.
+    #[error("no fault is called {0}: there are rnr, retry, loss, flush, delay and event, and seed")]
     Name(String),
     /// The name is given twice.
+    #[error("{0} is given twice: only events can be")]
     Twice(String),
     /// The part has no probability.
+    #[error("{0}: a probability is a number from 0 to 1")]
     Probability(String),
     /// The part has no time, or one that is too long.
+    #[error(
+        "{0}: a time is a number and ns, us, ms or s, of at most {longest} s: write delay=50us, \
+         or delay=0.1:50us for every tenth request",
+        longest = LONGEST.as_secs()
+    )]
     Time(String),
     /// The part has no event, or no time for it.
+    #[error(
+        "{0}: write NAME@TIME, for example port_err@500ms; the events are {events}",
+        events = EVENTS.join(", ")
+    )]
     Event(String),
     /// More than [`MAX_EVENTS`] events.
+    #[error("a plan has at most {MAX_EVENTS} events")]
     TooManyEvents,
     /// The part has no seed.
+    #[error("{0}: a seed is a number from 0 to {max}", max = u64::MAX)]
     Seed(String),
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlanError::Shape(part) => {
-                write!(f, "`{part}` is no NAME=VALUE: write rnr=0.01,seed=7, for example")
-            }
-            PlanError::Name(name) => write!(
-                f,
-                "no fault is called {name}: there are rnr, retry, loss, flush, delay and event, and \
-                 seed"
-            ),
-            PlanError::Twice(name) => write!(f, "{name} is given twice: only events can be"),
-            PlanError::Probability(part) => {
-                write!(f, "{part}: a probability is a number from 0 to 1")
-            }
-            PlanError::Time(part) => write!(
-                f,
-                "{part}: a time is a number and ns, us, ms or s, of at most {} s: write delay=50us, \
-                 or delay=0.1:50us for every tenth request",
-                LONGEST.as_secs()
-            ),
-            PlanError::Event(part) => write!(
-                f,
-                "{part}: write NAME@TIME, for example port_err@500ms; the events are {}",
-                EVENTS.join(", ")
-            ),
-            PlanError::TooManyEvents => write!(f, "a plan has at most {MAX_EVENTS} events"),
-            PlanError::Seed(part) => write!(f, "{part}: a seed is a number from 0 to {}", u64::MAX),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 impl FromStr for Plan {
     type Err = PlanError;

@@ -22,19 +22,20 @@ use words::Words;
 
 pub use objects::{CompletionQueue, QueuePair, Request, SharedQueue, Stage, Wait, Waiting};
 
-/// What a process has kept of itself.
+/// Contents of a process's trace.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
     /// The number of the process.
     pub process: u32,
-    /// When it started, as [`started`](super::started) tells; 0 if that was not to be found out.
+    /// Time at which it started, as [`started`](super::started) tells; 0 if that could not be found
+    /// out.
     pub started: u64,
     /// The program's name, as the kernel shows it.
     pub program: String,
-    /// When the trace began: nanoseconds since 1970.
+    /// Time at which the trace began: nanoseconds since 1970.
     pub began_ns: u64,
-    /// When the last event was: nanoseconds of the system's monotonic clock, as all times below.
+    /// Time of the last event: nanoseconds of the system's monotonic clock, as all times below.
     pub last_ns: u64,
     /// Queue pairs that were not destroyed.
     pub queue_pairs: Vec<QueuePair>,
@@ -54,19 +55,19 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub time_ns: u64,
-    /// What has happened.
+    /// Name of the event.
     pub what: &'static str,
     /// The operation of a post or a completion.
     pub operation: Option<&'static str>,
     /// The queue pair, or another object.
     pub number: u32,
-    /// Of a completion and a poll: the completion queue; of a change of state, the peer.
+    /// The completion queue of a completion or a poll; the peer of a change of state.
     pub other: u32,
-    /// Of requests; of a region its address.
+    /// The `wr_id` of a request; the address of a region.
     pub wr_id: u64,
-    /// Of a completion: its status; of a change of state: the state.
+    /// The status of a completion; the new state after a change of state.
     pub status: Option<&'static str>,
     /// Bytes.
     pub len: u32,
@@ -74,15 +75,18 @@ pub struct Event {
     pub why: Option<String>,
 }
 
-/// Why a file cannot be read as a trace.
-#[derive(Debug)]
+/// Reason why a file cannot be read as a trace.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// It does not begin as a trace does.
+    #[error("not a trace of soft0")]
     NotATrace,
     /// It is of another version of this crate.
+    #[error("a trace of version {0}: this program reads version {VERSION}")]
     Version(u32),
     /// It ends before what it says it has.
+    #[error("the trace is cut off: it has {has} bytes of {needs}")]
     Truncated {
         /// Bytes that are there.
         has: u64,
@@ -90,31 +94,15 @@ pub enum TraceError {
         needs: u64,
     },
     /// An object in it cannot be.
+    #[error("the trace is damaged at byte {at}")]
     Damaged {
-        /// Where: the number of a byte.
+        /// Offset in the file, in bytes.
         at: u64,
     },
     /// The file cannot be read.
+    #[error("{0}")]
     Io(std::io::Error),
 }
-
-impl core::fmt::Display for TraceError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            TraceError::NotATrace => write!(f, "not a trace of soft0"),
-            TraceError::Version(version) => {
-                write!(f, "a trace of version {version}: this program reads version {VERSION}")
-            }
-            TraceError::Truncated { has, needs } => {
-                write!(f, "the trace is cut off: it has {has} bytes of {needs}")
-            }
-            TraceError::Damaged { at } => write!(f, "the trace is damaged at byte {at}"),
-            TraceError::Io(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// Reads a trace from its beginning on, as far as it is in use: at most
 /// [`MAX_FILE_BYTES`].

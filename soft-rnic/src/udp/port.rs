@@ -1,6 +1,5 @@
 //! The socket.
 
-use core::fmt;
 use core::mem::size_of_val;
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,12 +32,16 @@ pub struct Port {
     pub(super) endpoint: Option<Endpoint>,
 }
 
-/// Why there is no port.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Reason why there is no port.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} {addr}: {errno}{}",
+    .why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+)]
 pub struct PortError {
     /// The address that was asked for.
     pub addr: SocketAddr,
-    /// What the system does not do.
+    /// Action that the system refuses.
     pub what: &'static str,
     /// Its reason.
     pub errno: Errno,
@@ -57,16 +60,6 @@ impl PortError {
     }
 }
 
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PortError { addr, what, errno, why } = self;
-        write!(f, "{what} {addr}: {errno}")?;
-        why.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
-    }
-}
-
-impl std::error::Error for PortError {}
-
 impl Port {
     /// Binds an address; port 0 is any free one.
     ///
@@ -81,7 +74,8 @@ impl Port {
         Port::bind_as(addr, true)
     }
 
-    /// Binds an address that sockets of any user may bind as well: for groups, of which each gets a copy.
+    /// Binds an address that sockets of any user may bind as well: for groups, of which each gets a
+    /// copy.
     pub(super) fn bind_reusable(addr: SocketAddr) -> Result<Port, Errno> {
         let socket = socket_for(addr)?;
         options(&socket, addr)?;
@@ -106,8 +100,9 @@ impl Port {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         // What any process is granted: this end's is taken for the peer's.
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
-        // Peers send more at once than many systems grant, the kernel's soft-RoCE 128 packets: a process with
-        // CAP_NET_ADMIN (of the first user namespace) gets it beyond the limit as well.
+        // Peers send more at once than many systems grant, the kernel's soft-RoCE 128 packets: a
+        // process with CAP_NET_ADMIN (of the first user namespace) gets it beyond the limit as
+        // well.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
         Ok(Port {
             socket,
@@ -134,7 +129,7 @@ impl Port {
         Port { socket, local, buffer, dropped_before: 0, endpoint: Some(endpoint) }
     }
 
-    /// Whether it is on a network of a world, and no socket.
+    /// Reports whether it is on a network of a world, and no socket.
     pub(crate) fn is_in_world(&self) -> bool {
         #[cfg(feature = "simulation")]
         return self.endpoint.is_some();
@@ -154,14 +149,14 @@ impl Port {
         Port::join(group, self.local.ip())
     }
 
-    /// Where it is bound.
+    /// Returns the address that it is bound to.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Bytes that the kernel keeps of what has come, and of what it adds to each packet: windows of all
-    /// senders together should be half of it.
+    /// Bytes that the kernel keeps of what has come, and of what it adds to each packet: windows of
+    /// all senders together should be half of it.
     #[must_use]
     pub fn buffer(&self) -> usize {
         self.buffer
@@ -177,8 +172,8 @@ impl Port {
         super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
     }
 
-    /// Waits until something has come, or, if a port is given that is full, that has room to send, or for
-    /// so long; whether that is so.
+    /// Waits until something has come, or, if a port is given that is full, that has room to send,
+    /// or for so long; whether that is so.
     ///
     /// # Errors
     /// What the system says.
@@ -279,7 +274,8 @@ fn wait_for(events: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Errno>
 
 /// Sets what a port needs.
 fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
-    // Probing sends packets of any length that the interface takes, also if a router has asked for shorter ones.
+    // Probing sends packets of any length that the interface takes, also if a router has asked for
+    // shorter ones.
     match addr {
         SocketAddr::V4(_) => {
             set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;

@@ -1,6 +1,5 @@
 //! Devices on the network, and what connects their queue pairs.
 
-use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -81,39 +80,25 @@ pub struct Roce {
 }
 
 /// The reason that a device is not listed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// It has no port.
+    #[error("{0}")]
     Port(PortError),
     /// Its packets cannot be written to this file.
+    #[error("pcap={path}: {why}", path = .0.display(), why = why_no_capture(.1))]
     Capture(PathBuf, ErrorKind),
 }
 
-impl fmt::Display for ListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListError::Port(error) => error.fmt(f),
-            ListError::Capture(path, kind) => {
-                let path = path.display();
-                match kind {
-                    ErrorKind::AlreadyExists => {
-                        write!(
-                            f,
-                            "pcap={path}: the file is no capture: remove it, or name another one"
-                        )
-                    }
-                    ErrorKind::WouldBlock => write!(
-                        f,
-                        "pcap={path}: another device writes it: %p in a name is the number of the process"
-                    ),
-                    _ => write!(f, "pcap={path}: {kind}"),
-                }
-            }
+fn why_no_capture(kind: &ErrorKind) -> String {
+    match kind {
+        ErrorKind::AlreadyExists => "the file is no capture: remove it, or name another one".into(),
+        ErrorKind::WouldBlock => {
+            "another device writes it: %p in a name is the number of the process".into()
         }
+        _ => kind.to_string(),
     }
 }
-
-impl std::error::Error for ListError {}
 
 impl From<PortError> for ListError {
     fn from(error: PortError) -> ListError {
@@ -122,16 +107,9 @@ impl From<PortError> for ListError {
 }
 
 /// A text that is no [`Roce`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct RoceError(String);
-
-impl fmt::Display for RoceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RoceError {}
 
 impl FromStr for Roce {
     type Err = RoceError;
