@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_last_look_sees_what_is_whole_a_moment_later_and_does_not_wait_for_ever() {
+    fn a_last_look_is_repeated_a_bounded_number_of_times() {
         for torn in 0..2 * LAST_LOOKS {
             let mut looks = 0;
             let seen = last_look(|| {

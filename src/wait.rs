@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_before_a_yield_become_few_on_a_shared_processor_and_many_on_two() {
+    fn polls_before_a_yield_adapt_to_a_shared_processor() {
         let polls = Idle::POLLS_PER_LOOK;
         let found = |polls: u32| Yield::of(2 * Yield::SWITCH).next_polls(polls, true);
         assert_eq!([polls, 16, 4, 1].map(found), [16, 4, 1, 1]);
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_time_is_polled_where_that_saves_sleeps_and_tried_rarely_where_not() {
+    fn long_spins_stay_while_useful_and_are_retried_rarely() {
         let slept = |spin: SpinTime| spin.after(spin.now(), true);
         let sleeps_until_long = |mut spin: SpinTime| {
             let mut sleeps = 0;

@@ -118,7 +118,7 @@ mod tests {
 
     /// An event loop arms a half, and then calls what waits.
     #[test]
-    fn a_wakeup_of_an_announcement_that_still_stands_is_not_left_behind() {
+    fn announcing_again_or_retracting_takes_an_earlier_wakeup() {
         let wakeup = Wakeup::new().unwrap();
         wakeup.announce();
         wakeup.wake();

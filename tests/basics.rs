@@ -83,7 +83,7 @@ fn connected(config: &Config) -> (Sender, Receiver) {
 }
 
 #[test]
-fn waiting_for_an_old_ticket_returns_at_once_and_for_the_last_one_too() {
+fn waiting_for_acknowledged_tickets_returns_at_once() {
     bounded(|| {
         // One completion in 64 messages: the last ones are not signalled.
         let config =

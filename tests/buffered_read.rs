@@ -139,7 +139,7 @@ fn a_message_is_freed_when_its_callback_panics() {
 }
 
 #[test]
-fn a_message_longer_than_the_ring_takes_is_refused_with_the_limit() {
+fn a_message_too_long_for_the_ring_is_refused_with_the_limit() {
     let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
     let too_long = SendError::TooLong { bytes: 1501, limit: 1500 };
     assert_eq!(sender.max_message_bytes(), 1500);
@@ -218,7 +218,7 @@ fn frees_anywhere(layout: Layout) {
 }
 
 #[test]
-fn what_is_held_stays_as_it_is_while_others_come_and_when_all_is_gone() {
+fn a_held_message_outlives_its_receiver_unchanged() {
     bounded(|| {
         let config = small(Layout::Mirrored);
         let (mut sender, mut receiver) = connected(&config);
@@ -240,7 +240,7 @@ fn what_is_held_stays_as_it_is_while_others_come_and_when_all_is_gone() {
 }
 
 #[test]
-fn no_more_messages_are_held_than_agreed_and_the_next_comes_when_one_is_freed() {
+fn a_receiver_holds_no_more_messages_than_agreed() {
     bounded(|| {
         let config = Config { max_held: 4, ..small(Layout::Mirrored) };
         let (mut sender, mut receiver) = connected(&config);
@@ -453,7 +453,7 @@ fn many_senders_take_turns_and_come_and_go() {
 }
 
 #[test]
-fn idle_peers_are_rarely_polled_and_received_from_when_they_send() {
+fn idle_peers_are_polled_rarely_and_still_received_from() {
     bounded(|| {
         let (device, config) = (device(), small(Layout::Mirrored));
         let mut all = receiver::<BufferedRead>(&device, &config, 16).unwrap();
@@ -494,7 +494,7 @@ fn idle_peers_are_rarely_polled_and_received_from_when_they_send() {
 }
 
 #[test]
-fn a_ring_larger_than_the_receiver_permits_is_refused_with_the_limit() {
+fn a_ring_too_large_for_the_receiver_is_refused_with_the_limit() {
     let device = device();
     let config = Config { peer_ring_bytes: 4096, ..support::config::<Config>() };
     let refused = pair::<BufferedRead>(&device, &device, &config).unwrap_err().to_string();
@@ -575,7 +575,7 @@ fn many_threads_send_into_one_ring() {
 }
 
 #[test]
-fn a_shared_sender_that_is_dropped_says_goodbye_behind_its_last_message() {
+fn a_dropped_shared_sender_says_goodbye_after_its_last_message() {
     bounded(|| {
         let (sender, mut receiver) = connected(&small(Layout::Mirrored));
         let sender = sender.into_shared(1).unwrap();
@@ -632,7 +632,7 @@ fn a_sender_that_has_sent_is_not_shared_any_more() {
 }
 
 #[test]
-fn threads_hear_that_one_of_them_has_aborted_the_receiver_they_share() {
+fn an_abort_by_one_thread_closes_the_receiver_for_the_others() {
     bounded(|| {
         let (mut sender, receiver) = connected(&small(Layout::Mirrored));
         sender.send(b"arrived").unwrap();

@@ -261,7 +261,7 @@ fn a_sender_with_a_full_ring_hears_of_a_dead_receiver() {
 }
 
 #[test]
-fn a_receiver_that_waits_hears_of_a_dead_sender_and_hands_out_what_had_landed() {
+fn a_receiver_hands_out_landed_messages_of_a_dead_sender() {
     bounded(|| {
         let device = device();
         let mut all = receiver::<BufferedRead>(&device, &config(), 1).unwrap();
@@ -329,7 +329,7 @@ fn told_to_all(
 }
 
 #[test]
-fn all_threads_that_receive_hear_of_a_dead_sender_behind_what_had_landed() {
+fn all_threads_report_a_dead_sender_after_its_messages() {
     for has_transfers in [false, true] {
         let (count, ended) = told_to_all(has_transfers, |liar, ring| {
             for _ in 0..3 {
@@ -380,7 +380,7 @@ fn all_threads_that_receive_hear_of_a_lie_behind_what_was_true() {
 }
 
 #[test]
-fn a_ring_that_changes_while_several_threads_receive_does_no_harm() {
+fn a_hostile_ring_does_no_harm_to_several_receiving_threads() {
     for seed in 0..10_u64 {
         let (_, ended) = told_to_all(seed % 2 == 0, move |liar, _| {
             let (mut random, mut tail) = (support::Random::new(seed), 0);

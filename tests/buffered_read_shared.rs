@@ -123,7 +123,7 @@ fn all_is_received(config: Config, has_transfers: bool, count: u64) {
 }
 
 #[test]
-fn each_message_goes_to_one_thread_in_order_whichever_thread_transfers() {
+fn each_message_goes_to_one_thread_in_order() {
     for has_transfers in [false, true] {
         for layout in [Layout::Mirrored, Layout::Plain] {
             bounded(move || all_is_received(small(layout), has_transfers, 1000));
@@ -151,7 +151,7 @@ fn each_message_goes_to_one_thread_in_order_whichever_thread_transfers() {
 }
 
 #[test]
-fn messages_shown_to_several_threads_are_freed_even_if_a_callback_panics() {
+fn messages_shown_to_threads_are_freed_despite_a_panic() {
     bounded(|| {
         let (sender, receiver) = shared(&small(Layout::Mirrored));
         let (count, seen) = (2000, Mutex::new(Vec::new()));
@@ -182,7 +182,7 @@ fn messages_shown_to_several_threads_are_freed_even_if_a_callback_panics() {
 }
 
 #[test]
-fn what_one_thread_claims_another_one_frees_and_it_outlives_the_receiver() {
+fn a_message_can_be_freed_elsewhere_and_outlive_its_receiver() {
     bounded(|| {
         let (sender, receiver) = shared(&small(Layout::Plain));
         let (give, take) = channel::<SharedMessage>();
@@ -261,7 +261,7 @@ fn threads_that_hold_and_threads_that_panic_stop_no_other() {
 }
 
 #[test]
-fn no_more_are_held_than_agreed_and_the_next_comes_when_one_is_freed() {
+fn threads_hold_no_more_messages_than_agreed() {
     bounded(|| {
         let (mut sender, receiver) = shared(&Config { max_held: 2, ..small(Layout::Mirrored) });
         for number in 0..4 {
@@ -347,7 +347,7 @@ fn a_sender_sees_that_all_threads_have_dropped_its_receiver() {
 }
 
 #[test]
-fn transfers_are_done_by_one_thread_and_by_the_receivers_when_it_has_gone() {
+fn transfers_move_to_the_receivers_when_their_thread_ends() {
     bounded(|| {
         let (mut sender, receiver) = shared(&small(Layout::Mirrored));
         let transfers = receiver.spawn_transfers().unwrap();

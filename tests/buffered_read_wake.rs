@@ -77,7 +77,7 @@ fn a_sleeping_receiver_is_woken_by_several_threads() {
 
 /// The configuration that a peer is accepted with does not decide how the receiver sleeps.
 #[test]
-fn a_sleeping_receiver_is_woken_by_a_peer_whose_configuration_spins() {
+fn a_spinning_peer_wakes_a_sleeping_receiver() {
     bounded(|| {
         let device = device();
         let spins =
@@ -100,7 +100,7 @@ fn a_sleeping_receiver_is_woken_by_a_peer_whose_configuration_spins() {
 
 /// One that only sends posts one wake-up for a sleep, and no more while the receiver is awake.
 #[test]
-fn a_message_that_is_not_waited_for_wakes_a_receiver_that_has_asked() {
+fn an_unacknowledged_message_wakes_a_sleeping_receiver() {
     bounded(|| {
         let (mut sender, mut receiver) = connected(&sleepy());
         let receiving = std::thread::spawn(move || {
@@ -170,7 +170,7 @@ fn a_receiver_that_sleeps_sees_what_other_threads_free() {
 }
 
 #[test]
-fn a_receiver_that_asks_again_and_again_gets_a_wake_up_for_each_request_at_most() {
+fn each_wake_up_request_causes_at_most_one_wake_up() {
     bounded(|| {
         let (mut liar, mut sender) = Liar::as_receiver(&device());
         let mut wake_ups = |is_whole, asks: bool| {
@@ -195,7 +195,7 @@ fn a_receiver_that_asks_again_and_again_gets_a_wake_up_for_each_request_at_most(
 }
 
 #[test]
-fn a_sender_that_wakes_without_a_message_does_not_keep_its_receiver_awake() {
+fn wake_ups_without_a_message_do_not_keep_a_receiver_awake() {
     bounded(|| {
         let device = device();
         let config = Config { max_sleep: Duration::from_millis(1), ..sleepy() };

@@ -154,7 +154,7 @@ fn a_record_inline_with_its_tail_that_lies_is_not_followed() {
 
 /// A record does not cross the end of memory: neither in the ring nor beside a tail.
 #[test]
-fn a_record_inline_with_its_tail_that_crosses_the_end_is_refused() {
+fn an_inline_record_across_the_end_of_the_ring_is_refused() {
     for in_place in [false, true] {
         bounded(move || {
             let (device, config) = (device(), small(Layout::Plain, WRITTEN));
@@ -218,7 +218,7 @@ fn a_record_that_lies_is_not_followed() {
 }
 
 #[test]
-fn immediates_without_a_credit_or_a_meaning_end_their_connection_alone() {
+fn immediates_without_a_credit_or_a_meaning_end_one_connection() {
     // All are there before the first is looked at: each that is gives credit for another.
     let many = |liar: &mut RawSender| {
         (0..6).for_each(|_| liar.tell_imm(2));

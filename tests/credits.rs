@@ -116,7 +116,7 @@ fn a_flood_of_small_messages_is_never_found_unready() {
 }
 
 #[test]
-fn an_application_that_keeps_all_but_one_message_does_not_stall_the_flow() {
+fn keeping_all_but_one_message_does_not_stall_the_flow() {
     let device = device();
     let before = counters(&device);
     for window in [1, 2, 3, 8, 64] {
@@ -239,7 +239,7 @@ fn credits_cost_few_work_requests() {
 }
 
 #[test]
-fn a_receiver_that_gets_idle_posts_the_few_buffers_that_have_gathered() {
+fn an_idle_receiver_posts_its_gathered_buffers() {
     let (mut sender, mut receiver) = connected(&strict(64));
     let before = receiver.stats().buffers_posted;
     for round in 1..=3 {

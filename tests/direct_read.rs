@@ -93,7 +93,7 @@ fn receive_all<R: ZeroCopyRecv>(device: &Device, receiver: &mut R, bytes: usize)
 }
 
 #[test]
-fn messages_arrive_and_buffers_come_back_however_it_is_acknowledged() {
+fn messages_arrive_and_buffers_return_in_every_ack_mode() {
     for config in configs() {
         bounded(move || {
             let device = device();
@@ -280,7 +280,7 @@ fn file(bytes: u64) -> std::fs::File {
 }
 
 #[test]
-fn long_messages_land_in_files_and_what_takes_a_short_read_does_not() {
+fn messages_with_a_short_read_are_not_read_into_files() {
     bounded(|| {
         let device = device();
         let config = Config { max_read_bytes: 8192, ..support::config::<Config>() };
@@ -444,7 +444,7 @@ fn one_buffer_is_offered_to_many_receivers_at_a_time() {
 }
 
 #[test]
-fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffers() {
+fn one_receiver_serves_many_direct_read_senders() {
     for shared in [false, true] {
         bounded(move || {
             const SENDERS: u64 = 5;
@@ -583,7 +583,7 @@ fn a_forgotten_sender_frees_nothing_that_is_on_offer() {
 
 /// An event loop for messages without copies wakes for what the program has not seen.
 #[test]
-fn an_event_loop_for_requests_wakes_for_new_ones_and_for_what_was_read() {
+fn an_armed_receiver_wakes_for_new_requests_and_finished_reads() {
     bounded(|| {
         let device = device();
         let common = Common { keepalive: NEVER, ..support::common() };

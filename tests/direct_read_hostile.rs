@@ -268,7 +268,7 @@ fn verdict(
 }
 
 #[test]
-fn memory_that_is_not_the_senders_to_offer_is_a_bad_offer_and_changes_nothing() {
+fn memory_the_sender_may_not_offer_is_a_bad_offer() {
     let cases: [fn(&Device, &mut Liar); 4] = [
         // A key of no region.
         |_, liar| {
@@ -491,7 +491,7 @@ fn an_offer_is_read_only() {
 }
 
 #[test]
-fn a_dead_sender_is_detected_whether_another_one_is_busy_or_idle() {
+fn a_dead_sender_is_detected_beside_a_busy_or_idle_one() {
     for busy in [true, false] {
         bounded(move || {
             let device = device();
@@ -557,7 +557,7 @@ fn torn(seed: u64, config: &Config) -> usize {
 }
 
 #[test]
-fn without_fence_and_without_waiting_the_early_acknowledgement_is_found() {
+fn an_early_acknowledgement_is_found_by_a_torn_message() {
     let base = Config {
         common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..support::common() },
         ..support::config::<Config>()
@@ -603,7 +603,7 @@ fn a_peer_of_an_isolated_handle_reaches_no_memory_of_another() {
 /// An initiator that was accepted sends what it likes, and never says that it is ready: the buffers
 /// that its messages took are the other links' again.
 #[test]
-fn an_initiator_that_never_gets_ready_takes_no_shared_buffer_with_it() {
+fn an_initiator_that_never_is_ready_loses_no_shared_buffer() {
     const BUFFERS: u32 = 12;
     bounded(|| {
         let device = device();
@@ -715,7 +715,7 @@ fn a_failed_peer_is_reported_while_another_one_is_busy() {
 
 /// Calls that never wait notice a peer that has died without a word.
 #[test]
-fn a_program_that_only_polls_for_requests_learns_that_its_peer_has_died() {
+fn polling_for_requests_reports_a_dead_peer() {
     bounded(|| {
         let device = device();
         let keepalive = std::time::Duration::from_millis(5);

@@ -44,7 +44,7 @@ fn ends(config: &Config) -> (Connection<DirectWrite>, Connection<DirectWrite>) {
 }
 
 #[test]
-fn every_length_arrives_whichever_way_it_is_found_and_waited_for() {
+fn every_length_arrives_in_every_detection_and_wait_mode() {
     for detection in BOTH {
         for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
             bounded(move || {
@@ -69,7 +69,7 @@ fn every_length_arrives_whichever_way_it_is_found_and_waited_for() {
 }
 
 #[test]
-fn a_sender_is_as_far_ahead_as_there_are_buffers_and_each_that_is_freed_is_a_credit() {
+fn a_sender_is_ahead_by_at_most_the_number_of_buffers() {
     for detection in BOTH {
         bounded(move || {
             let (mut a, mut b) = ends(&small(detection));
@@ -107,7 +107,7 @@ fn a_message_takes_one_request_and_slots_share_theirs() {
 }
 
 #[test]
-fn a_batch_of_the_configuration_goes_out_when_it_is_whole_or_asked_for() {
+fn a_configured_batch_goes_out_when_complete_or_flushed() {
     bounded(|| {
         let (mut a, mut b) = ends(&Config { batch: 3, ..small(Detection::Polled) });
         a.sender.send(b"1").unwrap();
@@ -170,7 +170,7 @@ fn what_was_not_taken_when_a_receiver_stops_is_counted() {
 }
 
 #[test]
-fn a_sender_that_dies_is_found_and_what_it_had_written_is_handed_out() {
+fn a_dead_sender_is_reported_to_the_receiver() {
     for detection in BOTH {
         let lost = verdict(detection, |liar| liar.raw.die());
         assert!(matches!(lost, CloseReason::PeerLost(_)), "{lost:?}");
@@ -189,7 +189,7 @@ fn a_receiver_that_dies_is_found() {
 }
 
 #[test]
-fn a_goodbye_counts_also_where_its_sender_has_gone_before_it_was_seen() {
+fn a_goodbye_counts_after_its_sender_has_gone() {
     for detection in BOTH {
         bounded(move || {
             let (device, config) = (device(), inquisitive(detection));

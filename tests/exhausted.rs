@@ -44,7 +44,7 @@ fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn without_descriptors_a_listener_serves_accepted_clients_and_later_all() {
+fn a_listener_without_descriptors_serves_accepted_clients() {
     bounded(|| {
         let [in_time, late] = [b"in time", b"late..."].map(|name| hello(name));
         let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();

@@ -485,7 +485,7 @@ fn a_backwards_credit_ends_every_waiting_sender() {
 }
 
 #[test]
-fn control_that_means_nothing_to_a_sender_ends_every_waiting_sender() {
+fn meaningless_control_ends_every_waiting_sender() {
     every_waiting_sender(
         |raw| raw.control(0x8000_0042),
         |ended| *ended == CloseReason::Protocol(ProtocolError::Control(0x8000_0042)),

@@ -107,7 +107,7 @@ fn a_pool_registers_half_at_8_peers_and_hardly_more_at_64() {
 /// Requests for loans and returned credits are no messages: a receiver that has taken all messages
 /// and stops is seen as a close.
 #[test]
-fn what_a_sender_asked_the_pool_for_is_not_missing_when_the_receiver_stops() {
+fn loan_requests_do_not_count_as_messages_at_a_close() {
     bounded(|| {
         let (device, config) = (device(), strict(16));
         let pool = pool(&device, 32, 1, Reposting::Lock);
@@ -351,7 +351,7 @@ fn give_back(position: u64) -> u32 {
 }
 
 #[test]
-fn a_sender_that_lies_about_its_loan_is_cut_off_and_the_others_go_on() {
+fn a_sender_that_lies_about_its_loan_is_cut_off() {
     let overrun = cut_off(|raw, _| (0..5).for_each(|_| raw.send(b"honest")));
     assert_eq!(overrun, CloseReason::Protocol(ProtocolError::Overrun));
     let early = cut_off(|raw, _| raw.control(Control::Want.encode()));

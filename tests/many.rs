@@ -246,7 +246,7 @@ fn frees_in_random_order_from_four_threads_while_sending() {
 }
 
 #[test]
-fn senders_join_and_leave_while_others_run_and_numbers_are_not_used_again() {
+fn senders_join_and_leave_while_others_run() {
     const GUESTS: u32 = 20;
     let device = device();
     let before = counters(&device);
@@ -397,7 +397,7 @@ fn a_share_comes_back_when_its_last_message_is_freed() {
 }
 
 #[test]
-fn receivers_dropped_in_the_middle_of_traffic_leave_the_pool_whole() {
+fn receivers_dropped_during_traffic_leave_the_pool_whole() {
     let (device, seed, rounds) = (device(), seed(4), repeated(30));
     for reposting in Reposting::ALL {
         let device = device.clone();

@@ -358,7 +358,7 @@ fn a_member_that_withholds_messages_does_not_delay_the_end() {
 }
 
 #[test]
-fn a_member_that_leaves_while_a_group_gathers_makes_room_for_another() {
+fn a_member_that_leaves_during_gathering_is_replaced() {
     let (device, config) = (device(), config());
     let leader = Leader::bind("127.0.0.1:0").unwrap();
     let address = leader.local_addr();

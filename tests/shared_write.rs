@@ -355,13 +355,13 @@ fn a_message_that_cannot_be_ends_its_connection_alone() {
 }
 
 #[test]
-fn a_sender_that_dies_is_found_and_what_it_had_written_is_handed_out() {
+fn a_dead_sender_is_reported_to_the_receiver() {
     let lost = verdict(|liar, _| liar.raw.die());
     assert!(matches!(lost, CloseReason::PeerLost(_)), "{lost:?}");
 }
 
 #[test]
-fn a_goodbye_counts_also_where_its_sender_has_gone_before_it_was_seen() {
+fn a_goodbye_counts_after_its_sender_has_gone() {
     bounded(|| {
         let (device, config) = (device(), inquisitive());
         let (mut victim, honest) = victim(&device, &config);

@@ -322,7 +322,7 @@ fn schedule(seed: u64, faults: Faults) {
 }
 
 #[test]
-fn without_faults_everything_arrives_in_order_and_no_message_finds_no_buffer() {
+fn without_faults_every_message_arrives_and_finds_a_buffer() {
     run(|seed| schedule(seed, Faults::default()));
 }
 

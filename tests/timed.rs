@@ -75,7 +75,7 @@ fn threads_that_share_a_sender_wait_no_longer_than_they_say() {
 }
 
 #[test]
-fn a_buffer_that_is_never_read_is_waited_for_no_longer_than_asked() {
+fn an_unread_buffer_is_waited_for_no_longer_than_asked() {
     bounded(|| {
         let (device, config) = (device(), support::config::<direct_read::Config>());
         let (mut sender, _unread) = direct_read::pair(&device, &device, &config).unwrap();
@@ -102,7 +102,7 @@ fn group(config: &multicast::Config) -> Vec<Group> {
 }
 
 #[test]
-fn a_member_whose_group_stands_still_waits_no_longer_than_it_says() {
+fn a_member_of_a_stalled_group_waits_no_longer_than_asked() {
     bounded(|| {
         let config = multicast::Config {
             members: 2,
@@ -172,7 +172,7 @@ fn connecting_to_a_silent_peer_takes_no_longer_than_asked() {
 }
 
 #[test]
-fn accepting_a_peer_that_is_never_ready_takes_no_longer_than_asked() {
+fn accepting_an_unready_peer_takes_no_longer_than_asked() {
     bounded(|| {
         let (device, config) = (device(), support::config::<send_recv::Config>());
         let listener = rdma_conn::Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();

@@ -125,7 +125,7 @@ fn modes() -> Vec<(&'static str, Config, u32, Option<Reposting>)> {
 }
 
 #[test]
-fn the_device_has_executed_what_the_connection_claims_and_found_every_receiver_ready() {
+fn device_counters_match_the_claims_of_each_mode() {
     let _alone = DEVICE.lock().unwrap();
     bounded(|| {
         if !can_count(&device(), "operations of each mode") {

@@ -93,7 +93,7 @@ fn exchange(mut sender: Sender, inbox: &mut Receiver, peer: Peer, messages: u64)
 }
 
 #[test]
-fn any_number_of_senders_one_after_the_other_take_no_more_than_their_places() {
+fn successive_senders_take_no_more_than_their_places() {
     const SENDERS: u32 = 100;
     const EACH: u64 = 10;
     for reposting in WAYS {

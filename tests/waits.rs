@@ -162,7 +162,7 @@ fn buffers_too_small_for_a_pack_are_refused() {
 }
 
 #[test]
-fn an_initiator_that_wants_messages_back_is_refused_where_they_are_only_taken() {
+fn a_receive_only_acceptor_refuses_a_two_way_initiator() {
     bounded(|| {
         let (device, config) = (device(), small(4));
         let mut inbox = receiver::<SendRecv>(&device, &config, 1).unwrap();

@@ -438,7 +438,7 @@ fn rounds_share_a_run_and_show_how_far_they_lie_apart() {
 }
 
 #[test]
-fn several_senders_that_send_for_a_time_say_how_fair_their_receiver_is() {
+fn timed_runs_of_several_senders_report_sender_fairness() {
     for protocol in ["send-recv", "direct-read"] {
         let many = [
             "bench",
@@ -686,7 +686,7 @@ fn a_slow_sender_is_compared_with_none() {
 }
 
 #[test]
-fn a_lone_message_waits_for_the_deadline_and_for_no_other_message() {
+fn an_inhibited_lone_message_is_pushed_at_the_deadline() {
     let common = ["multicast", "--lone", "--messages", "20", "--deadline-us", "20000"];
     let lines = json(&[&common[..], &["--push", "every:1,every:250,opportunistic"]].concat());
     let p50 = |at: usize| lines[at]["latency_ns_p50"].as_u64().unwrap();
@@ -702,7 +702,7 @@ fn a_lone_message_waits_for_the_deadline_and_for_no_other_message() {
 }
 
 #[test]
-fn a_multicast_of_its_own_takes_ten_operations_and_a_batch_shares_them() {
+fn a_batch_shares_the_ten_operations_of_a_multicast() {
     let common = ["multicast", "--members", "3", "--size", "100", "--messages", "20000"];
     let policies = "every:1,every:25,opportunistic,opportunistic-null";
     let lines = json(&[&common[..], &["--push", policies]].concat());

@@ -131,7 +131,7 @@ fn check_destination(line: &serde_json::Value, was_there: bool, is_asked_to: boo
 }
 
 #[test]
-fn trees_compare_equal_at_every_receiver_and_what_is_there_is_not_sent_again() {
+fn copied_trees_are_equal_and_present_files_are_not_sent_again() {
     if !connects_processes() {
         return;
     }
@@ -294,7 +294,7 @@ fn in_the_middle(source: &Tree, copies: &[&Tree], receiver: &Running, to: &[&str
 }
 
 #[test]
-fn a_sender_that_is_interrupted_leaves_no_half_file_and_the_next_one_goes_on() {
+fn an_interrupted_sender_leaves_no_half_file_and_can_resume() {
     if !connects_processes() {
         return;
     }
@@ -324,7 +324,7 @@ fn a_sender_that_is_interrupted_leaves_no_half_file_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_receiver_that_is_killed_is_reported_and_goes_on_later_while_others_finish() {
+fn a_killed_receiver_is_reported_and_can_resume() {
     if !connects_processes() {
         return;
     }
@@ -562,7 +562,7 @@ fn a_file_of_the_kernel_does_not_arrive_empty() {
 }
 
 #[test]
-fn a_refused_connection_is_not_the_one_copy_and_the_output_names_both() {
+fn a_refused_connection_does_not_count_as_the_one_copy() {
     if !connects_processes() {
         return;
     }

@@ -105,7 +105,7 @@ fn the_process_that_has_the_port_is_named() {
 }
 
 #[test]
-fn a_port_that_processes_share_is_no_obstacle_but_to_tests_with_a_peer() {
+fn a_shared_port_fails_only_tests_with_a_peer() {
     let held = Running::listener(&["bench", "--device", "roce:127.31.4.10"]);
     let (lines, status) = doctor(&["--device", "roce:127.31.4.10"]);
     assert_eq!(status, Some(0), "{lines:#?}");
@@ -117,7 +117,7 @@ fn a_port_that_processes_share_is_no_obstacle_but_to_tests_with_a_peer() {
 }
 
 #[test]
-fn a_path_that_is_sound_passes_all_tests_also_where_packets_are_lost() {
+fn a_sound_path_passes_all_tests_despite_packet_loss() {
     let far = listening("roce:127.31.4.3,loss=0.05,seed=3");
     let (near, status) = doctor(&[
         "--device",

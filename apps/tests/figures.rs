@@ -279,7 +279,7 @@ fn an_experiment_is_measured_and_a_report_goes_on() {
 }
 
 #[test]
-fn an_expectation_of_what_was_measured_that_does_not_hold_is_status_1() {
+fn an_expectation_that_does_not_hold_gives_status_1() {
     let (files, out) = (Folder::new("turned-files"), Folder::new("turned"));
     let turned = experiment(&files, "turned", "1,64", "1000000");
     let output = measure(&[&turned, "--out", out.text(), "--check"]);

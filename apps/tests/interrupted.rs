@@ -95,7 +95,7 @@ fn a_group_that_is_interrupted_prints_the_results_so_far() {
 }
 
 #[test]
-fn a_member_that_is_interrupted_prints_what_has_come_and_the_others_end_with_it() {
+fn an_interrupted_member_prints_its_result_and_ends_the_group() {
     if !connects_processes() {
         return;
     }
@@ -121,7 +121,7 @@ fn a_member_that_is_interrupted_prints_what_has_come_and_the_others_end_with_it(
 }
 
 #[test]
-fn a_connecting_end_that_is_interrupted_settles_with_the_other_and_says_so() {
+fn an_interrupted_connecting_end_informs_the_listening_end() {
     if !connects_processes() {
         return;
     }
@@ -221,7 +221,7 @@ fn a_file_that_is_sent_in_one_process_ends_at_a_signal() {
 }
 
 #[test]
-fn either_end_of_a_file_ends_at_a_signal_and_tells_the_other_one() {
+fn an_interrupted_end_of_a_file_transfer_informs_the_other_end() {
     if !connects_processes() {
         return;
     }

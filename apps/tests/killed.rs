@@ -111,7 +111,7 @@ fn a_receiver_notices_that_a_sender_was_killed() {
 /// The receiver takes nothing any more, but its device answers: the sender has used up
 /// its credits, and nothing of it is on its way.
 #[test]
-fn a_sender_that_is_blocked_notices_that_its_receiver_was_killed() {
+fn a_blocked_sender_notices_that_its_receiver_was_killed() {
     if !connects_processes() {
         return;
     }
@@ -129,7 +129,7 @@ fn a_sender_that_is_blocked_notices_that_its_receiver_was_killed() {
 /// Without credits it goes on sending to a receiver that has nothing left to receive with.
 /// That takes a device which answers while its process stands still: soft0's is part of it.
 #[test]
-fn a_sender_without_credits_gives_up_on_a_receiver_that_stands_still() {
+fn a_sender_without_credits_gives_up_on_a_stopped_receiver() {
     if !is_of_the_kernel() {
         return;
     }

@@ -156,7 +156,7 @@ fn a_file_arrives_with_its_checksum() {
 }
 
 #[test]
-fn a_listener_says_once_how_many_are_missing_and_that_all_are_there() {
+fn a_listener_reports_missing_and_complete_senders_once() {
     if !connects_processes() {
         return;
     }

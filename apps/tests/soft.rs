@@ -107,7 +107,7 @@ fn a_missing_library_names_the_command_that_builds_it() {
 }
 
 #[test]
-fn the_library_may_have_no_path_that_the_dynamic_linker_would_split() {
+fn a_library_path_with_a_space_is_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft folder");
     std::fs::create_dir_all(&folder).unwrap();
     let copy = folder.join("library.so");

@@ -190,7 +190,7 @@ fn a_refusal_says_which_end_wants_what() {
 }
 
 #[test]
-fn a_leader_that_refuses_a_connection_says_so_as_other_listeners_do() {
+fn a_leader_reports_that_it_refused_a_connection() {
     if !connects_processes() {
         return;
     }

@@ -227,7 +227,7 @@ const STARTED: u64 = 10 * 8;
 /// number now. (To have a number given again takes rights that tests do not have: the trace of a
 /// process that runs is changed to be one of a process that started before it.)
 #[test]
-fn a_process_that_has_the_number_of_an_earlier_one_is_not_taken_for_it() {
+fn a_reused_process_number_does_not_revive_an_old_trace() {
     if !has_pingpong() {
         return;
     }

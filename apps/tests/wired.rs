@@ -92,7 +92,7 @@ fn names_without_an_address_are_refused_where_nothing_has_one() {
 
 /// The listening end's device loses all that comes.
 #[test]
-fn a_peer_that_does_not_answer_is_named_with_causes_and_the_next_step() {
+fn an_unanswering_peer_is_named_with_the_next_command() {
     let (listener, address) = Running::listener(&["bench", "--device", "roce:127.31.0.3,loss=1"]);
     let address = address.to_string();
     let connect = ["bench", "--device", "roce:127.31.0.2", "--connect", &address, "--size", "16"];
@@ -127,7 +127,7 @@ fn between(listening: &str, connecting: &str) -> Option<(bool, String)> {
 }
 
 #[test]
-fn a_peer_behind_another_address_is_warned_of_once_and_not_refused() {
+fn a_peer_behind_another_address_causes_one_warning() {
     let Some((is_success, said)) = between("roce:10.9.0.2", "roce") else { return };
     assert!(is_success, "{said}");
     let warnings: Vec<&str> = said.lines().filter(|line| line.contains("WARN")).collect();

@@ -80,7 +80,7 @@ fn two_receivers_take_each_record_once() {
 }
 
 #[test]
-fn a_record_is_taken_after_it_has_landed_and_overwritten_after_it_was_freed() {
+fn a_record_is_taken_after_landing_and_reused_after_freeing() {
     loom::model(|| {
         let shared = Receiving::new();
         let receiver = {
@@ -167,7 +167,7 @@ impl Combining {
 }
 
 #[test]
-fn who_finds_nothing_drives_the_device_for_all_and_nothing_comes_twice() {
+fn records_landed_by_any_receiver_are_taken_exactly_once() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {

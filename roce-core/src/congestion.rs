@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cnp_goes_in_fifty_microseconds_however_many_packets_are_marked() {
+    fn one_congestion_notification_is_sent_per_fifty_microseconds() {
         let mut point = NotificationPoint::new();
         let sent = (0..1_000).filter(|at| point.on_marked(at * 1_000)).count();
         assert_eq!(sent, 20, "in a millisecond");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_does_not_wait_for_a_token_that_the_program_has_read() {
+    fn try_take_does_not_wait_for_a_token_that_was_read() {
         let queue = EventQueue::new().unwrap();
         assert_eq!(queue.try_take(|_: &u32| ()), None);
         queue.push(1);

@@ -171,7 +171,7 @@ mod tests {
     };
 
     #[test]
-    fn a_probe_comes_as_it_was_sent_and_a_translated_one_is_told_from_it() {
+    fn a_probe_arrives_intact_and_a_translated_one_is_recognized() {
         for len in [SHORTEST, longest(256), longest(4_096)] {
             let came = through(&PROBE, "127.31.3.1:4791", len, "127.31.3.1:4791");
             assert_eq!(came, Some((PROBE, true)), "{len}");

@@ -61,7 +61,7 @@ fn be_two() {
 const LONG: u32 = 100_000;
 
 #[test]
-fn a_long_message_that_was_flushed_does_not_arrive_with_what_its_buffer_holds_since() {
+fn a_flushed_long_message_does_not_arrive_with_later_bytes() {
     for (memory, resets) in [(HEAP, false), (SHARED, false), (HEAP, true), (SHARED, true)] {
         let mut other = start("two");
         let (mut end, barrier) = (End::new(RC), End::new(RC));
@@ -96,7 +96,7 @@ fn a_long_message_that_was_flushed_does_not_arrive_with_what_its_buffer_holds_si
 }
 
 #[test]
-fn a_peer_that_was_connected_anew_takes_nothing_of_the_old_connection() {
+fn a_reconnected_peer_refuses_packets_of_a_begun_connection() {
     for begun in [true, false] {
         let mut other = start("anew");
         let mut end = End::new(RC);

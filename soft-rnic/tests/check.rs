@@ -256,7 +256,7 @@ fn change_before_poll() {
 }
 
 #[test]
-fn a_buffer_that_is_changed_before_its_completion_is_polled_is_found() {
+fn a_buffer_changed_before_its_completion_is_polled_is_found() {
     for (device, lines) in reports("unpolled") {
         let ends = match device {
             // Where the acknowledgement takes long, it is sent again.
@@ -401,7 +401,7 @@ fn deregister_after_an_error() {
 }
 
 #[test]
-fn a_region_that_goes_after_its_queue_pair_has_failed_is_no_finding() {
+fn a_region_deregistered_after_a_failure_is_no_finding() {
     for (_, lines) in reports("flushed") {
         assert!(lines.iter().all(|line| !line.starts_with("finding")), "{lines:?}");
     }

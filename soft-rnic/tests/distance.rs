@@ -69,7 +69,7 @@ fn time(p: &Pair, start: Instant, n: u64) -> Duration {
 }
 
 #[test]
-fn a_message_arrives_after_half_a_round_trip_and_completes_after_all_of_it() {
+fn a_message_arrives_in_half_a_round_trip_and_completes_in_one() {
     far(ROUND_TRIP, |mut p| {
         p.buf[0][..64].fill(7);
         assert_eq!(post_recv(p.qp[1], 9, &mut [sge(p.mr[1], 0, 64)]), 0);
@@ -85,7 +85,7 @@ fn a_message_arrives_after_half_a_round_trip_and_completes_after_all_of_it() {
 }
 
 #[test]
-fn what_lies_there_is_written_when_it_arrives_and_not_when_it_is_posted() {
+fn a_distant_write_lands_on_arrival_and_not_at_its_post() {
     far(ROUND_TRIP, |mut p| {
         p.buf[0][..64].fill(7);
         let start = now();
@@ -98,7 +98,7 @@ fn what_lies_there_is_written_when_it_arrives_and_not_when_it_is_posted() {
 }
 
 #[test]
-fn reads_are_on_their_way_together_up_to_the_limit_and_never_behind_a_fence() {
+fn reads_overlap_up_to_the_limit_and_never_behind_a_fence() {
     far(ROUND_TRIP, |p| {
         let trips = |fence, reads| {
             let start = now();
@@ -194,7 +194,7 @@ fn what_is_on_its_way_is_flushed_or_lost_with_its_queue_pair() {
 }
 
 #[test]
-fn a_wrong_key_fails_when_it_arrives_and_what_follows_is_flushed() {
+fn a_wrong_key_fails_after_a_round_trip_and_flushes_the_rest() {
     far(ROUND_TRIP, |p| {
         let start = now();
         post(&p, 0, W::IBV_WR_RDMA_WRITE, false);

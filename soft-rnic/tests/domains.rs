@@ -136,7 +136,7 @@ fn domains_that_the_device_does_not_have_are_refused() {
 }
 
 #[test]
-fn shared_receive_queues_of_the_newer_verb_are_basic_ones_with_a_number() {
+fn the_newer_verb_creates_basic_receive_queues_with_numbers() {
     if !is_softs_own("numbers of shared receive queues") {
         return;
     }

@@ -142,7 +142,7 @@ fn the_list_of_devices_names_them() {
 }
 
 #[test]
-fn a_handle_needs_the_global_route_of_a_port_and_a_gid_that_exist() {
+fn an_address_handle_needs_a_route_and_a_valid_port_and_gid() {
     let net = Net::on(soft_rnic::table(), "soft0");
     let bad: [fn(&mut ibv_ah_attr); 6] = [
         |a| a.is_global = 0,

@@ -87,7 +87,7 @@ impl Channelled {
 }
 
 #[test]
-fn an_event_comes_once_for_an_arming_and_for_what_comes_after_it() {
+fn an_arming_raises_one_event_for_a_later_completion() {
     let c = Channelled::new();
     c.message(UNSIGNALED);
     assert!(!c.is_readable(), "not armed");
@@ -103,7 +103,7 @@ fn an_event_comes_once_for_an_arming_and_for_what_comes_after_it() {
 }
 
 #[test]
-fn a_solicited_arming_waits_for_a_solicited_completion_or_an_error() {
+fn a_solicited_arming_ignores_other_successful_completions() {
     let c = Channelled::new();
     c.arm(true);
     c.message(UNSIGNALED);
@@ -194,7 +194,7 @@ impl<'a, T> SendPtr<'a, T> {
 }
 
 #[test]
-fn destroying_a_queue_waits_for_the_acknowledgement_of_its_events() {
+fn destroying_a_queue_waits_for_its_event_acknowledgement() {
     let c = Channelled::new();
     c.arm(false);
     c.message(UNSIGNALED);
@@ -229,7 +229,7 @@ fn destroying_a_queue_waits_for_the_acknowledgement_of_its_events() {
 }
 
 #[test]
-fn events_of_a_destroyed_queue_go_with_it_and_later_ones_of_others_come() {
+fn destroying_a_queue_discards_only_its_own_events() {
     let c = Channelled::new();
     let second = c.p.net.cq_with(16, c.channel);
     let qp = c.p.net.qp(second);

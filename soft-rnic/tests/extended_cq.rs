@@ -206,7 +206,7 @@ fn a_completion_has_the_time_at_which_it_came() {
 }
 
 #[test]
-fn a_queue_with_times_raises_the_event_that_was_asked_for_and_no_other() {
+fn a_queue_with_timestamps_raises_an_event_only_when_armed() {
     if !is_softs_own("times of completions") || !is_synchronous() {
         return;
     }
@@ -301,7 +301,7 @@ fn what_the_device_does_not_have_is_refused() {
 }
 
 #[test]
-fn a_queue_that_ignores_an_overrun_lives_on_without_what_it_had_no_room_for() {
+fn a_queue_that_ignores_overruns_survives_one() {
     if !is_softs_own("overruns of extended completion queues") {
         return;
     }

@@ -138,7 +138,7 @@ fn rounds() -> String {
 const ROUNDS: &str = "rnr=0.3,retry=0.2,delay=0.2:10us,flush=0.01";
 
 #[test]
-fn one_seed_gives_the_same_failures_again_and_on_the_way_between_processes() {
+fn one_seed_repeats_its_failures_also_between_processes() {
     let plan = format!("{ROUNDS},seed=7");
     let first = met("rounds", &plan, false);
     assert_eq!(met("rounds", &plan, false), first);
@@ -177,7 +177,7 @@ fn operations() -> String {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_is_one_of_what_takes_a_receive_request() {
+fn a_receiver_not_ready_fault_strikes_only_receiving_operations() {
     for apart in [false, true] {
         let said = met("operations", "rnr=1,seed=1", apart);
         assert_eq!(said, "1:SUCCESS 2:SUCCESS 4:RNR_RETRY_EXC true");
@@ -416,7 +416,7 @@ fn imported_events() -> String {
 }
 
 #[test]
-fn an_imported_context_has_the_port_of_the_one_that_it_was_imported_from() {
+fn an_imported_context_shares_the_port_of_its_source() {
     use ibv_event_type as E;
     let met = met("imported", "event=port_err@50ms,event=sm_change@300ms,seed=1", false);
     let [err, last] = [E::IBV_EVENT_PORT_ERR, E::IBV_EVENT_SM_CHANGE].map(|event| (event, 1));
@@ -425,7 +425,7 @@ fn an_imported_context_has_the_port_of_the_one_that_it_was_imported_from() {
 }
 
 #[test]
-fn events_of_the_port_are_raised_for_each_context_and_change_its_state() {
+fn port_events_reach_each_context_and_change_the_port_state() {
     use ibv_event_type as E;
     use ibv_port_state as S;
     // The last does not come: its contexts are closed long before.
@@ -469,7 +469,7 @@ fn requester() {
 }
 
 #[test]
-fn a_process_fails_the_same_way_twice_with_another_one_as_its_peer() {
+fn a_seed_repeats_its_failures_with_a_peer_process() {
     let run = |plan: &str| {
         let mut other = start("requester", plan, false);
         let end = end();

@@ -152,7 +152,7 @@ fn round(random: &mut u64) -> (u64, &'static str) {
 }
 
 #[test]
-fn a_kill_at_any_moment_ends_the_peer_in_time_and_leaves_nothing() {
+fn a_kill_at_any_moment_ends_the_peer_and_leaves_nothing() {
     let rounds = setting("RDMA_CONN_KILLS", ROUNDS);
     let mut random = setting("RDMA_CONN_SEED", 42) | 1;
     let mut left = None;

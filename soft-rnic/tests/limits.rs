@@ -129,7 +129,7 @@ fn memory_that_cannot_be_written_is_not_registered_to_be() {
 }
 
 #[test]
-fn slots_of_the_send_queue_are_free_when_a_later_completion_was_polled() {
+fn send_slots_are_free_after_a_later_completion_is_polled() {
     let p = Pair::new();
     let depth = u64::from(p.net.query(p.qp[0]).cap.max_send_wr);
     let post = |id: u64, flags| {
@@ -272,7 +272,7 @@ fn what_remains_of_a_closed_device_works_and_can_be_destroyed() {
 }
 
 #[test]
-fn a_context_has_a_descriptor_that_names_it_and_can_be_duplicated() {
+fn a_context_descriptor_names_it_and_can_be_duplicated() {
     use std::io::Read;
     use std::os::fd::BorrowedFd;
     if !is_softs_own("what the descriptor says") {

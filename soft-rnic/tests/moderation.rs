@@ -148,7 +148,7 @@ fn an_event_comes_for_as_many_completions() {
 
 /// The count begins with what the event was armed for.
 #[test]
-fn a_solicited_event_is_held_back_from_the_first_solicited_completion_on() {
+fn moderation_counts_from_the_first_solicited_completion() {
     let m = Moderated::new(2, 0);
     let solicited = ibv_send_flags::IBV_SEND_SOLICITED;
     m.arm(true);

@@ -18,7 +18,7 @@ fn is_left_out() -> bool {
 }
 
 #[test]
-fn every_member_gets_a_copy_behind_a_header_that_names_the_group() {
+fn every_member_gets_a_copy_with_the_group_address() {
     if is_left_out() {
         return;
     }
@@ -167,7 +167,7 @@ fn flags_of_a_queue_pair_that_are_not_for_it_are_refused() {
 }
 
 #[test]
-fn each_member_judges_by_itself_and_the_sender_does_not_learn_it() {
+fn each_member_drops_messages_by_itself_unknown_to_the_sender() {
     if is_left_out() {
         return;
     }
@@ -394,7 +394,7 @@ fn the_verbs_judge_as_the_kernel_does() {
 
 /// On a device of its own: groups are the device's.
 #[test]
-fn there_are_as_many_groups_members_and_attachments_as_the_device_says() {
+fn groups_members_and_attachments_have_the_reported_limits() {
     if is_left_out() {
         return;
     }
@@ -477,7 +477,7 @@ fn simulated(seed: u64, network: NetworkFaults, n: u32) -> ([Vec<u32>; 2], Simul
 }
 
 #[test]
-fn a_network_with_faults_loses_and_repeats_a_message_for_all_members() {
+fn a_network_fault_strikes_a_message_for_all_members() {
     if is_left_out() {
         return;
     }

@@ -173,7 +173,7 @@ fn members_of_all_processes_get_a_copy_whoever_came_first() {
 }
 
 #[test]
-fn a_member_that_has_left_gets_nothing_and_other_groups_as_before() {
+fn a_detached_member_gets_messages_of_its_other_groups_only() {
     let Some(_one) = one_at_a_time() else { return };
     let sender = Sender::new();
     let mut other = start("member");
@@ -192,7 +192,7 @@ fn a_member_that_has_left_gets_nothing_and_other_groups_as_before() {
 }
 
 #[test]
-fn a_process_that_dies_or_stops_does_not_keep_messages_from_the_others() {
+fn other_members_get_messages_despite_a_dead_or_stopped_one() {
     let Some(_one) = one_at_a_time() else { return };
     let sender = Sender::new();
     let [mut killed, mut stopped, mut lives] = [(); 3].map(|()| start("member"));
@@ -234,7 +234,7 @@ fn late_messages_arrive_in_other_processes_too() {
 }
 
 #[test]
-fn processes_that_take_part_leave_a_program_half_of_its_descriptors() {
+fn members_leave_a_process_half_of_its_descriptors() {
     let Some(_one) = one_at_a_time() else { return };
     if is_wired() {
         return eprintln!("members of other processes take no descriptors on a network");

@@ -38,7 +38,7 @@ unsafe fn refuses<const N: usize>(
 }
 
 #[test]
-fn a_struct_that_does_not_name_its_object_is_refused_and_the_object_stays() {
+fn a_struct_with_a_wrong_handle_or_context_is_refused() {
     let (p, other) = (Pair::new(), Net::new());
     let (v, net) = (&p.net.v, &p.net);
     let cq = net.cq(16);

@@ -163,7 +163,7 @@ fn a_message_can_arrive_twice() {
 }
 
 #[test]
-fn what_nothing_overtakes_arrives_in_time_with_the_data_that_were_sent() {
+fn a_message_held_for_reordering_arrives_with_its_posted_bytes() {
     for kind in [UC, UD] {
         let faults = NetworkFaults { reordering: 1.0, ..NetworkFaults::default() };
         let _faulty = Faulty::new(5, faults);
@@ -270,7 +270,7 @@ fn a_simulation_has_a_network_of_its_own() {
 }
 
 #[test]
-fn what_is_posted_to_a_failed_queue_pair_comes_back_at_once_in_a_simulation_too() {
+fn a_simulated_post_to_a_failed_queue_pair_is_flushed_at_once() {
     for kind in [UC, UD] {
         let simulation = Simulation::new(10, Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());

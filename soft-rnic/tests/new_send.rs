@@ -304,7 +304,7 @@ fn windows_are_bound_and_invalidated() {
 }
 
 #[test]
-fn a_queue_pair_is_created_for_operations_that_its_transport_has() {
+fn a_queue_pair_is_created_only_for_operations_of_its_transport() {
     if !is_softs_own("the newer send interface") {
         return;
     }

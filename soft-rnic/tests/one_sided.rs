@@ -67,7 +67,7 @@ fn a_write_and_a_read_move_the_bytes() {
 }
 
 #[test]
-fn a_write_with_immediate_completes_a_receive_and_leaves_its_buffer() {
+fn a_write_with_immediate_leaves_the_receive_buffer_unchanged() {
     let mut p = Pair::new();
     p.buf[0][..8].copy_from_slice(b"new data");
     assert_eq!(post_recv(p.qp[1], 9, &mut [sge(p.mr[1], 1000, 8)]), 0);
@@ -128,7 +128,7 @@ fn atomics_return_what_was_there() {
 }
 
 #[test]
-fn atomics_of_several_queue_pairs_and_of_the_program_lose_nothing() {
+fn concurrent_atomics_lose_no_update() {
     const ROUNDS: u64 = 2_000;
     let mut word = vec![0_u64; 1];
     let at = word.as_mut_ptr();

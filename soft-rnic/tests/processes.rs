@@ -382,7 +382,7 @@ fn memory_of_a_stopped_process_is_written_and_read() {
 }
 
 #[test]
-fn a_message_waits_for_a_stopped_process_and_arrives_when_that_goes_on() {
+fn a_message_waits_until_a_stopped_process_continues() {
     if !is_softs_own("a message to a stopped process waits") {
         // Elsewhere the device answers for it.
         return;
@@ -489,7 +489,7 @@ fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
 }
 
 #[test]
-fn a_process_that_runs_another_program_leaves_its_peer_with_an_error() {
+fn a_process_that_runs_another_program_fails_its_peer() {
     for memory in [None, Some(SHARED), Some(HEAP)] {
         let mut other = start("another");
         let end = End::new(RC);
@@ -600,7 +600,7 @@ fn assert_is_refused(wc: &Wc) {
 }
 
 #[test]
-fn a_process_that_has_become_another_user_reads_no_memory_of_its_peer_and_says_why() {
+fn a_process_that_changed_its_user_is_refused_peer_memory() {
     if !is_softs_own("memory that the system refuses") {
         return;
     }
@@ -617,7 +617,7 @@ fn a_process_that_has_become_another_user_reads_no_memory_of_its_peer_and_says_w
 }
 
 #[test]
-fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
+fn a_message_acknowledged_before_a_process_ends_arrives() {
     if !is_softs_own("what was acknowledged before a process ended") {
         // Elsewhere the message may go with its queue pair.
         return;
@@ -640,7 +640,7 @@ fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
 
 /// Messages go with their requests, go through the ring of data, or are read where they lie.
 #[test]
-fn what_finds_no_receive_is_counted_where_it_arrives_and_nowhere_else() {
+fn a_message_without_a_receive_is_counted_at_the_receiver_only() {
     if !is_softs_own("messages that were not received are counted") {
         return;
     }

@@ -167,7 +167,7 @@ fn every_operation_goes_over_udp() {
 }
 
 #[test]
-fn every_operation_goes_over_a_network_that_loses_repeats_and_reorders() {
+fn every_operation_succeeds_on_a_faulty_network() {
     let faults = "loss=0.03,reordering=0.03,duplication=0.03";
     let [a, b] = [83, 84].map(|n| format!("127.0.0.{n},{faults},seed={n}"));
     every_operation([&a, &b]);
@@ -205,7 +205,7 @@ fn both_ends_stream_at_once() {
 }
 
 #[test]
-fn a_message_of_an_unreliable_connection_comes_whole_or_not_at_all() {
+fn a_message_over_uc_arrives_whole_or_not_at_all() {
     const MESSAGES: u64 = 60;
     let [mut a, b] = pair(["127.0.0.87", "127.0.0.88,loss=0.05,seed=1"], UC);
     for n in 0..MESSAGES {
@@ -344,7 +344,7 @@ fn packets_that_belong_to_no_request_are_dropped() {
 
 /// All else is as the next packet of the connection has it.
 #[test]
-fn a_packet_with_a_wrong_checksum_or_of_another_address_is_dropped() {
+fn a_packet_with_a_wrong_checksum_or_source_is_dropped() {
     let [mut a, b] = pair(["127.0.0.101", "127.0.0.102"], RC);
     assert_eq!(post_recv(b.qp, 5, &mut b.local(0, 8)), 0);
     let to = "127.0.0.102:4791".parse().unwrap();
@@ -396,7 +396,7 @@ fn a_landing_place_that_has_gone_is_an_error() {
 }
 
 #[test]
-fn an_unreliable_connection_goes_on_after_a_request_that_failed_here() {
+fn a_uc_queue_pair_continues_after_a_local_failure() {
     let [a, b] = pair(["127.0.0.99", "127.0.0.100"], UC);
     assert_eq!(post_recv(b.qp, 7, &mut b.local(0, 64)), 0);
     let mut nobodys = a.local(0, 8);
@@ -416,7 +416,7 @@ fn an_unreliable_connection_goes_on_after_a_request_that_failed_here() {
 
 /// As in a reliable connection: it is an error of the receiver's own.
 #[test]
-fn a_receive_whose_memory_is_not_accessible_ends_an_unreliable_queue_pair() {
+fn inaccessible_receive_memory_ends_an_unreliable_queue_pair() {
     for kind in [UC, UD] {
         let [a, b] = pair(["127.0.0.105", "127.0.0.106"], kind);
         let mut nobodys = b.local(0, 64);
@@ -483,7 +483,7 @@ enum Ending {
 
 /// Acknowledgements wait for what the program sends next: those of one that ends do not.
 #[test]
-fn a_peer_learns_that_its_message_has_come_although_the_receiver_ends_then() {
+fn a_message_is_acknowledged_although_its_queue_pair_ends() {
     for ending in [Ending::Destroys, Ending::Resets, Ending::Fails] {
         for _ in 0..20 {
             let [a, mut b] = pair(["127.0.0.163", "127.0.0.164"], RC);
@@ -520,8 +520,8 @@ fn a_peer_learns_that_its_message_has_come_although_the_receiver_ends_then() {
 
 /// As above, of a process that exits.
 #[test]
-fn a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then() {
-    const ENTRY: &str = "a_peer_learns_that_its_message_has_come_although_the_receiver_exits_then";
+fn a_message_is_acknowledged_although_its_receiver_exits() {
+    const ENTRY: &str = "a_message_is_acknowledged_although_its_receiver_exits";
     let [here, there] = ["127.0.0.165", "127.0.0.166"];
     let connect = |side: &Side, to: &str, number: u32| {
         let mut steps = <[_; 3]>::from(side.net.steps_of(RC, number, PATIENT));

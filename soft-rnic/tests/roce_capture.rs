@@ -121,7 +121,7 @@ fn send(a: &Net, b: &Net, len: usize) {
 }
 
 #[test]
-fn both_ends_capture_the_same_packets_with_the_headers_of_the_wire() {
+fn both_ends_capture_the_same_packets() {
     let paths = ["sender", "receiver"].map(file);
     let [a, b] = [0, 1].map(|n| open(&format!("127.31.1.{},pcap={}", n + 1, paths[n].display())));
     send(&a, &b, BYTES);
@@ -247,7 +247,7 @@ fn files_that_cannot_be_captures_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_packet_to_a_group_is_captured_with_the_groups_address_both_ways() {
+fn a_group_packet_is_captured_with_the_group_address() {
     let path = file("group");
     let net = open(&format!("127.45.0.14,pcap={}", path.display()));
     let (to, member) = (ah(&net, group(1)), Member::new(&net));

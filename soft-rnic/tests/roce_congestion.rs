@@ -142,7 +142,7 @@ fn an_unreliable_connection_notifies_and_ignores_notifications() {
 }
 
 #[test]
-fn a_datagram_that_has_met_congestion_is_counted_and_not_answered() {
+fn a_datagram_marked_for_congestion_is_counted_and_not_answered() {
     let texts = ["127.44.2.7", "127.44.2.8,congestion=1"];
     let [a, b] = pair(texts, ibv_qp_type::IBV_QPT_UD, 0);
     for (id, class) in [(0, 0xb8), (1, 0xb8 | 2), (2, 0xb8 | 1)] {

@@ -149,7 +149,7 @@ fn a_page_that_is_slow_to_come_delays_its_request_alone() {
 }
 
 #[test]
-fn a_peer_gives_up_after_its_retries_and_what_it_has_met_can_end() {
+fn a_peer_gives_up_on_absent_pages_after_its_retries() {
     within_time(|| {
         for op in ALL {
             let ends = ["127.31.5.3", "127.31.5.4"].map(End::new);

@@ -240,7 +240,7 @@ fn processes_of_one_address_reach_each_other_by_memory() {
 }
 
 #[test]
-fn processes_of_one_address_reach_each_other_over_the_network_if_that_is_asked_for() {
+fn the_loopback_wire_option_uses_the_network_between_processes() {
     exchange(&format!("{},loopback=wire,loss=0.02,seed=3", at(112)));
     // A network that loses all shows that it is used.
     let text = &format!("{},loopback=wire,loss=1", at(125));
@@ -261,7 +261,7 @@ fn a_queue_pair_of_another_address_is_looked_for_there_only() {
 
 /// All packets are lost.
 #[test]
-fn datagrams_reach_other_processes_of_the_address_by_memory_unless_the_network_is_asked_for() {
+fn datagrams_between_processes_use_memory_by_default() {
     for (n, options, comes) in [(124, "loss=1", true), (110, "loopback=wire,loss=1", false)] {
         let text = &format!("{},{options}", at(n));
         let mut other = Other::start("the_other_process", &format!("datagram {text}"));
@@ -413,7 +413,7 @@ fn listen_as_one_that_has_ended(socket: &OwnedFd) {
 
 /// The one that joined before has just ended.
 #[test]
-fn an_address_is_shared_though_the_one_that_had_the_turn_has_no_number_any_more() {
+fn an_address_is_shared_after_its_last_joiner_has_ended() {
     let ip = &at(129);
     let turn = turn(ip);
     listen_as_one_that_has_ended(&turn);

@@ -56,7 +56,7 @@ fn lists_are_gathered_and_scattered() {
 }
 
 #[test]
-fn inline_data_may_change_after_the_post_even_if_the_request_waits() {
+fn inline_data_may_change_after_the_post() {
     // The responder is not ready at first: the request waits, with its data.
     let forgiving = Config::PATIENT;
     let p = Pair::with(Net::new(), forgiving, forgiving);

@@ -252,7 +252,7 @@ fn a_write_may_overtake_a_read_unless_it_has_a_fence() {
 }
 
 #[test]
-fn waiting_for_an_event_lets_things_happen_or_says_that_nothing_can() {
+fn waiting_for_an_event_advances_the_simulation_or_fails() {
     let simulation = Simulation::new(7, Faults::default());
     let net = Net::on(soft_rnic::table(), simulation.name());
     // SAFETY: the objects are alive.

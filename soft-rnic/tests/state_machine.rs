@@ -79,7 +79,7 @@ fn transitions(net: &Net, kind: ibv_qp_type) -> Vec<(S, S, u32)> {
 }
 
 #[test]
-fn each_transition_works_with_what_it_requires_and_fails_without_any_of_it() {
+fn each_transition_needs_all_required_attributes() {
     let net = Net::new();
     let cq = net.cq(16);
     let all = |kind| transitions(&net, kind).into_iter().map(move |t| (kind, t));
@@ -268,7 +268,7 @@ fn posts_are_accepted_from_the_right_state_on() {
 }
 
 #[test]
-fn the_error_state_flushes_both_queues_in_order_and_what_comes_later() {
+fn the_error_state_flushes_both_queues_in_order() {
     // No receive at the peer: the first request waits, with all behind it.
     let forgiving = Config { min_rnr_timer: 31, ..Config::PATIENT };
     let p = Pair::with(Net::new(), forgiving, forgiving);

@@ -774,7 +774,7 @@ impl Case {
 }
 
 #[test]
-fn a_responder_error_raises_an_event_where_no_completion_reports_it() {
+fn a_responder_error_without_a_completion_raises_an_event() {
     for (fault, event) in [(F::RemoteKey, "QP_ACCESS_ERR"), (F::QpAccess, "QP_REQ_ERR")] {
         let (a, b) = configs(fault);
         let pair = Pair::with(Net::new(), a, b);

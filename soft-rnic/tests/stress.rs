@@ -183,7 +183,7 @@ fn errors_of_both_ends_at_once_end_in_two_flushed_ends() {
 }
 
 #[test]
-fn many_senders_share_one_completion_queue_and_one_receive_queue() {
+fn many_senders_share_a_completion_queue_and_a_receive_queue() {
     const SENDERS: usize = 4;
     const MESSAGES: u64 = 500;
     let net = Net::new();

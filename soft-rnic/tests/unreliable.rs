@@ -30,7 +30,7 @@ fn post_as_list(qp: *mut ibv_qp, wrs: &mut [ibv_send_wr]) {
 }
 
 #[test]
-fn a_connection_carries_sends_and_writes_with_and_without_immediate() {
+fn a_uc_connection_carries_sends_and_writes() {
     let mut p = pair(UC);
     p.buf[0][..4].copy_from_slice(b"data");
     for id in 0..3 {
@@ -255,7 +255,7 @@ fn check_own_key(p: &Pair, ah: *mut ibv_ah, right: u32) {
 }
 
 #[test]
-fn what_finds_no_receive_request_is_lost_and_the_sender_does_not_learn_it() {
+fn a_message_without_a_receive_request_is_lost_silently() {
     for kind in [UC, UD] {
         let p = pair(kind);
         let ah = p.net.ah();
@@ -283,7 +283,7 @@ fn what_finds_no_receive_request_is_lost_and_the_sender_does_not_learn_it() {
 }
 
 #[test]
-fn what_is_too_long_or_has_a_wrong_key_is_dropped_and_the_connection_goes_on() {
+fn a_too_long_or_wrongly_keyed_message_is_dropped() {
     let mut p = pair(UC);
     assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 4)]), 0);
     let good = (p.addr(1) + 1024, p.key(1));
@@ -343,7 +343,7 @@ fn a_datagram_is_at_most_a_packet_long() {
 }
 
 #[test]
-fn a_failed_request_stops_the_send_queue_alone_until_it_is_set_going_again() {
+fn a_failed_request_stops_only_the_send_queue() {
     for kind in [UC, UD] {
         let p = pair(kind);
         let ah = p.net.ah();
@@ -424,7 +424,7 @@ fn a_handle_holds_its_domain_and_may_go_after_the_post() {
 }
 
 #[test]
-fn a_send_queue_of_datagrams_is_full_until_a_completion_was_polled() {
+fn a_datagram_send_queue_is_full_until_a_completion_is_polled() {
     let p = pair(UD);
     let ah = p.net.ah();
     let post = |flags| post_send(p.qp[0], &mut datagram_wr(1, &mut [], flags, to(&p, ah)));

@@ -123,7 +123,7 @@ fn a_zero_based_region_is_addressed_from_its_first_byte() {
 }
 
 #[test]
-fn a_bound_window_of_type_2_is_bound_again_once_it_was_invalidated() {
+fn a_type_2_window_is_bound_again_after_an_invalidation() {
     if is_left_out() {
         return;
     }
@@ -189,7 +189,7 @@ fn bind_1(p: &Pair, end: usize, mw: *mut ibv_mw, bind_info: ibv_mw_bind_info) ->
 }
 
 #[test]
-fn a_window_of_type_1_is_bound_anew_at_once_and_has_another_key_then() {
+fn rebinding_a_type_1_window_changes_its_key() {
     if is_left_out() {
         return;
     }
@@ -221,7 +221,7 @@ fn a_window_of_type_1_is_bound_anew_at_once_and_has_another_key_then() {
 }
 
 #[test]
-fn an_old_key_of_a_window_of_type_1_is_refused_and_no_key_of_it_is_invalidated() {
+fn old_keys_and_invalidations_of_type_1_windows_are_refused() {
     if is_left_out() {
         return;
     }
@@ -312,7 +312,7 @@ fn received(p: &Pair) -> (&'static str, u32, u32) {
 }
 
 #[test]
-fn a_message_invalidates_the_window_of_the_queue_pair_that_it_reaches() {
+fn a_message_invalidates_a_window_of_its_target_queue_pair() {
     if is_left_out() {
         return;
     }

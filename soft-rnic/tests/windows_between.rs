@@ -165,7 +165,7 @@ fn a_window_of_another_process_is_used_until_it_is_invalidated() {
 }
 
 #[test]
-fn a_window_of_another_process_permits_no_more_than_it_was_bound_for() {
+fn a_window_of_another_process_permits_only_its_binding() {
     if is_left_out() {
         return;
     }

@@ -83,7 +83,7 @@ fn one_connection_serves_several_queues_each_with_its_domain() {
 }
 
 #[test]
-fn a_queue_that_is_not_there_or_in_another_domain_is_an_invalid_request() {
+fn an_xrc_request_to_an_unusable_queue_is_invalid() {
     let basic = |net: &Net| {
         let mut attr = ibv_srq_init_attr {
             srq_context: null_mut(),
@@ -242,7 +242,7 @@ fn tempfile() -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn handles_of_a_queue_pair_have_its_state_and_its_events_and_keep_it() {
+fn opened_handles_share_a_queue_pair_and_keep_it_alive() {
     let [a, b] = two(patient());
     let (num, user) = (b.near().recv, &raw const *b.shared.bytes);
     let attr = ibv_qp_open_attr {
@@ -373,7 +373,7 @@ fn neither_end_has_a_receive_queue_and_one_has_no_send_queue() {
 }
 
 #[test]
-fn transitions_need_what_each_end_has_and_ignore_what_the_other_one_has() {
+fn xrc_transitions_need_only_the_attributes_of_their_end() {
     use ibv_qp_attr_mask as M;
     let (a, b) = (Xrc::new(), Xrc::new());
     for qp in [b.send, b.recv] {

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_plain_where_none_can_be_mirrored_and_its_messages_fit() {
+    fn a_ring_is_plain_where_mirroring_fails_and_messages_fit() {
         let shape = RingShape::default();
         assert_eq!(made(shape, u64::MAX), Ok(false));
         assert_eq!(made(RingShape { layout: Layout::Plain, ..shape }, u64::MAX), Ok(false));

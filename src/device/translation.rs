@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_of_their_own_for_the_handshake_are_no_reason_to_warn() {
+    fn a_separate_handshake_network_causes_no_warning() {
         assert_eq!(found("10.0.0.2", "192.168.0.2", "192.168.0.1", "10.0.0.1"), Some(false));
         assert_eq!(found("127.0.0.2", "127.0.0.1", "127.0.0.1", "127.0.0.3"), None, "one machine");
         assert_eq!(found("10.0.0.2", "10.0.0.2", "10.0.0.1", "10.0.0.1"), None);

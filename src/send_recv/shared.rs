@@ -171,7 +171,7 @@ mod tests {
 
     /// Its senders may wait for buffers that will not come.
     #[test]
-    fn a_receiver_that_sleeps_is_woken_when_its_pool_takes_no_buffers() {
+    fn a_failed_pool_wakes_its_sleeping_receiver() {
         let device = crate::device::soft().unwrap();
         for reposting in Reposting::ALL {
             let (buffers, buffer_bytes) = (4, 64);

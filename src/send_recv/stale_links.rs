@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_goes_when_the_queue_is_empty_after_the_device_has_said_that_it_keeps_nothing() {
+    fn a_link_goes_after_its_device_is_done_and_its_queue_empty() {
         let (mut stale, now) = (StaleLinks::new(4, LINGER), host::time::now());
         let [early, late] = [(); 2].map(|()| add(&mut stale));
         early.says_so.set(true);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_says_nothing_is_waited_for_until_the_time_is_over_and_counted() {
+    fn a_link_of_a_silent_device_goes_in_time_and_is_counted() {
         let (mut stale, now) = (StaleLinks::new(4, LINGER), host::time::now());
         let silent = add(&mut stale);
         stale.let_go(now);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_waited_for_than_there_is_room_for_and_each_that_goes_is_counted() {
+    fn stale_links_beyond_the_limit_go_and_are_counted() {
         let (mut stale, now) = (StaleLinks::new(2, LINGER), host::time::now());
         let all = [(); 4].map(|()| add(&mut stale));
         assert_eq!(all.each_ref().map(|seen| seen.is_gone.get()), [true, true, false, false]);

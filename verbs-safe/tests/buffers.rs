@@ -31,7 +31,7 @@ fn read(end: &mut End, into: Buffer, remote: RemoteSpan) -> (Buffer, WcStatus) {
 }
 
 #[test]
-fn what_is_read_lands_in_the_buffer_that_was_lent_and_nowhere_else() {
+fn a_read_lands_only_in_its_lent_buffer() {
     let (pd, mut a, _b, mut theirs) = rig(BufferConfig::READABLE, 10_000);
     theirs.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8 ^ (i >> 8) as u8);
     let ours = pd.register_buffer(10_000, BufferConfig::default()).unwrap();
@@ -86,7 +86,7 @@ fn a_signal_is_the_one_word_that_peers_can_write() {
 }
 
 #[test]
-fn a_buffer_that_was_lent_outlives_the_queue_that_it_was_lent_to_until_the_device_is_done() {
+fn a_lent_buffer_outlives_its_dropped_queue() {
     let (pd, mut a, mut b, theirs) = rig(BufferConfig::READABLE, 1 << 16);
     let ours = pd.register_buffer(1 << 16, BufferConfig::default()).unwrap();
     let loan = a.send.lend(ours).unwrap();
@@ -174,7 +174,7 @@ fn read_file(end: &mut End, into: FileRegion, remote: RemoteSpan) -> (FileRegion
 }
 
 #[test]
-fn what_is_read_is_in_the_file_and_nothing_else_of_it_has_changed() {
+fn a_read_changes_only_its_range_of_the_file() {
     let (pd, mut a, _b, mut theirs) = rig(BufferConfig::READABLE, 10_000);
     theirs.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8 ^ (i >> 8) as u8);
     let file = file(20_000);
@@ -190,7 +190,7 @@ fn what_is_read_is_in_the_file_and_nothing_else_of_it_has_changed() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_under_its_registration_is_an_error_or_nothing() {
+fn a_read_into_a_truncated_file_never_extends_it() {
     for left in [0, 8192] {
         let (pd, mut a, mut b, theirs) = rig(BufferConfig::READABLE, 1 << 16);
         let file = file(1 << 16);

@@ -168,7 +168,7 @@ fn what_is_not_a_send_to_a_peer_is_refused() {
 }
 
 #[test]
-fn a_full_queue_is_an_error_and_a_refused_datagram_changes_nothing() {
+fn a_full_queue_is_an_error_and_a_refusal_changes_nothing() {
     let pd = context().alloc_pd().unwrap();
     let shape = Shape { sends: 3, send_slots: 1, ..ud() };
     let (mut a, b) = (node(&pd, shape), node(&pd, ud()));
@@ -277,7 +277,7 @@ fn a_wrong_key_and_a_missing_receive_drop_a_datagram() {
 }
 
 #[test]
-fn a_datagram_that_is_longer_than_the_buffer_is_never_shown_in_part() {
+fn an_oversized_datagram_is_never_shown_in_part() {
     let pd = context().alloc_pd().unwrap();
     let (mut a, mut b) = (node(&pd, ud()), end(&pd, Shape { slot_bytes: 16, ..ud() }, ()));
     b.control.activate(1).unwrap();
@@ -293,7 +293,7 @@ fn a_datagram_that_is_longer_than_the_buffer_is_never_shown_in_part() {
 }
 
 #[test]
-fn peers_of_connections_of_other_domains_and_of_other_queues_are_refused() {
+fn foreign_address_handles_and_peers_are_refused() {
     let (pd, mut a, mut b, to_b) = pair();
     let mut connected = end(&pd, Shape::default(), ());
     let at = address(&pd, &b.control);

@@ -42,7 +42,7 @@ extern "C" fn no_permission(_count: *mut c_int) -> *mut *mut ibv_device {
 }
 
 #[test]
-fn a_kernel_without_rdma_has_no_devices_and_other_failures_are_errors() {
+fn a_kernel_without_rdma_has_an_empty_device_list() {
     assert_eq!(devices(faulty(|v| v.get_device_list = no_devices)).unwrap().len(), 0);
     let error = devices(faulty(|v| v.get_device_list = no_permission)).unwrap_err();
     assert_eq!(error.errno.raw(), libc::EACCES);
@@ -58,7 +58,7 @@ extern "C" fn busy_mr(_mr: *mut ibv_mr) -> c_int {
 }
 
 #[test]
-fn memory_of_a_queue_pair_that_cannot_be_destroyed_stays_for_the_device_to_write_to() {
+fn memory_of_an_undestroyable_queue_pair_stays_registered() {
     let pd = pd_of(faulty(|v| v.destroy_qp = busy_qp));
     let (mut a, b) = pair_on(&pd, Shape { recv_slots: 4, ..Shape::default() });
     let recv_cq = b.recv_cq.clone();
@@ -80,7 +80,7 @@ extern "C" fn counted_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 #[test]
-fn a_loan_stays_registered_behind_its_queue_as_long_as_a_request_may_use_it() {
+fn a_loan_stays_registered_while_a_request_may_use_it() {
     let pd = pd_of(faulty(|v| v.dereg_mr = counted_mr));
     let gone = || DEREGISTERED.load(Ordering::Relaxed);
     let theirs = pd.register_buffer(64, BufferConfig::READABLE).unwrap();
@@ -151,7 +151,7 @@ extern "C" fn no_qp(_pd: *mut ibv_pd, _attr: *mut ibv_qp_init_attr) -> *mut ibv_
 }
 
 #[test]
-fn a_refused_queue_pair_leaves_nothing_behind_and_names_its_transport() {
+fn a_refused_queue_pair_reserves_nothing_and_is_described() {
     let pd = pd_of(faulty(|v| v.create_qp = no_qp));
     let cq = pd.context().create_cq(CqConfig::new(64)).unwrap();
     for transport in [Transport::Rc, Transport::Uc, Transport::Ud { qkey: QKEY }] {
@@ -218,7 +218,7 @@ fn peer(pd: &ProtectionDomain, from: &mut End, to: &End) -> Option<PeerId> {
 }
 
 #[test]
-fn an_unreliable_queue_pair_whose_send_failed_receives_and_can_be_resumed() {
+fn a_failed_unreliable_queue_pair_receives_and_can_resume() {
     for transport in [Transport::Uc, Transport::Ud { qkey: QKEY }] {
         let (pd, mut a, mut b) = ends_that_will_fail(transport);
         let (to_b, to_a) = (peer(&pd, &mut a, &b), peer(&pd, &mut b, &a));
@@ -280,7 +280,7 @@ extern "C" fn busy_ah(_ah: *mut ibv_ah) -> c_int {
 }
 
 #[test]
-fn an_address_without_a_route_is_an_error_and_one_that_cannot_be_destroyed_is_leaked() {
+fn an_unroutable_address_is_refused_and_a_busy_one_is_leaked() {
     let gid = [9; 16];
     let nowhere = Endpoint { qp_num: 1, psn: 0, lid: 0, gid };
     let error = pd_of(faulty(|v| v.create_ah = no_ah)).create_ah(&nowhere, AhAttr::new(0));

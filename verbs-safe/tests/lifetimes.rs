@@ -206,7 +206,7 @@ fn any_one_handle_of_datagrams_can_be_forgotten() {
 }
 
 #[test]
-fn a_region_and_an_address_can_go_while_requests_that_refer_to_them_are_staged() {
+fn staged_requests_keep_their_region_and_address_alive() {
     let pd = context().alloc_pd().unwrap();
     let (mut a, mut b) = datagram_pair(&pd);
     let to_b = datagram_peer(&pd, &mut a, &b); // the handle is dropped there
@@ -307,7 +307,7 @@ fn a_sender_can_go_while_its_request_waits_for_a_receive() {
 }
 
 #[test]
-fn a_region_is_kept_for_a_request_that_waits_though_its_queue_has_gone() {
+fn a_posted_request_keeps_its_region_after_its_queue() {
     let shape = Shape { rnr_retry: 7, ..small() }; // for ever
     let pd = context().alloc_pd().unwrap();
     let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
@@ -333,7 +333,7 @@ fn a_region_is_kept_for_a_request_that_waits_though_its_queue_has_gone() {
 }
 
 #[test]
-fn forgotten_completions_and_messages_cost_their_slots_and_nothing_else() {
+fn forgotten_completions_and_messages_cost_only_their_slots() {
     let (mut a, mut b) = pair(small());
     for _ in 0..2 {
         a.send(b"gone");
@@ -388,7 +388,7 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
 }
 
 #[test]
-fn posted_receives_stay_good_after_their_queue_and_pool_were_dropped() {
+fn posted_receives_outlive_their_queue_and_pool() {
     let (mut a, b) = pair(small());
     let End { recv_cq, control, send, recv, .. } = b;
     drop((recv, send));
@@ -401,7 +401,7 @@ fn posted_receives_stay_good_after_their_queue_and_pool_were_dropped() {
 }
 
 #[test]
-fn receives_of_a_shared_queue_stay_good_after_poster_and_pool_were_dropped() {
+fn shared_receives_outlive_their_poster_and_pool() {
     let context = context();
     let pd = context.alloc_pd().unwrap();
     let (mut poster, pool) = pd.create_shared_pool(4, 64, ()).unwrap();

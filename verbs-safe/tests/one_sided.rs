@@ -70,7 +70,7 @@ fn a_write_arrives_without_a_completion_at_the_receiver() {
 }
 
 #[test]
-fn a_write_with_immediate_takes_a_receive_whose_buffer_stays_empty() {
+fn a_received_write_with_immediate_shows_an_empty_message() {
     let mut rig = Rig::new();
     rig.a.send.next_slot().unwrap()[..4].copy_from_slice(b"data");
     let remote = rig.region.remote(8, 4).unwrap();
@@ -156,7 +156,7 @@ fn atomics_return_the_old_value_and_change_the_word() {
 }
 
 #[test]
-fn an_access_that_a_region_does_not_permit_fails_at_the_requester() {
+fn an_access_the_region_forbids_fails_at_the_requester() {
     let read_only = RemoteAccess { read: true, ..RemoteAccess::NONE };
     let mut rig = Rig::with(read_only);
     let remote = rig.region.remote(0, 8).unwrap();
@@ -194,7 +194,7 @@ impl Rig {
 }
 
 #[test]
-fn a_peers_write_over_the_seam_of_a_mirror_is_seen_in_both_copies() {
+fn a_write_across_the_seam_of_a_mirror_is_in_both_copies() {
     let mirrored = Mirrored::new(4096).unwrap();
     let capacity = mirrored.capacity();
     let mut rig = rig(mirrored, RemoteAccess::ALL);
@@ -336,7 +336,7 @@ fn requests_that_reach_over_a_local_region_are_refused() {
 }
 
 #[test]
-fn a_region_is_kept_until_it_is_detached_and_its_requests_are_retired() {
+fn a_detached_region_is_kept_until_its_requests_are_retired() {
     let mut rig = Rig::new();
     let near = rig.another_region();
     let span = near.remote(0, 8).unwrap();
@@ -448,7 +448,7 @@ fn a_word_published_last_is_seen_after_what_it_covers() {
 
 /// The device would read them from memory that the caller has freed by then.
 #[test]
-fn bytes_of_the_caller_that_were_not_posted_are_not_posted_later() {
+fn inline_bytes_that_were_not_posted_do_not_stay_staged() {
     let pd = context().alloc_pd().unwrap();
     // Not connected, so that soft0 takes no request.
     let mut end = end(&pd, Shape { max_inline: 64, ..Shape::default() }, ());
@@ -463,7 +463,7 @@ fn bytes_of_the_caller_that_were_not_posted_are_not_posted_later() {
 
 /// The list of the parts is the caller's, too; afterwards the place uses its own list again.
 #[test]
-fn bytes_in_two_parts_follow_each_other_and_places_are_used_again() {
+fn inline_parts_are_written_in_order_and_places_are_reused() {
     let pd = context().alloc_pd().unwrap();
     let shape = Shape { max_inline: 64, max_parts: 2, ..Shape::default() };
     let (mut a, _b) = pair_on(&pd, shape);

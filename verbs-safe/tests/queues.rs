@@ -101,7 +101,7 @@ fn an_error_flushes_everything_in_order_and_slots_go_home() {
 }
 
 #[test]
-fn a_completion_queue_that_would_overrun_is_refused_with_the_size_needed() {
+fn a_too_small_completion_queue_is_refused_with_the_size_needed() {
     let pd = context().alloc_pd().unwrap();
     let cq = pd.context().create_cq(CqConfig::new(20)).unwrap();
     let room = cq.capacity();
@@ -211,7 +211,7 @@ fn an_armed_queue_wakes_the_thread_that_waits_and_only_once() {
 }
 
 #[test]
-fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
+fn a_solicited_arming_sleeps_through_other_completions() {
     let pd = context().alloc_pd().unwrap();
     let channel = pd.context().create_channel().unwrap();
     let (mut a, mut b) = with_channel(&pd, &channel);
@@ -227,7 +227,7 @@ fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
 }
 
 #[test]
-fn several_queues_are_waited_for_together_and_an_event_says_for_which() {
+fn a_wait_for_several_queues_returns_the_one_with_the_event() {
     let pd = context().alloc_pd().unwrap();
     let channel = pd.context().create_channel().unwrap();
     let (_a, b) = with_channel(&pd, &channel);
@@ -278,7 +278,7 @@ fn receive_all(channel: &CompletionChannel, end: &mut End, messages: u32) {
 }
 
 #[test]
-fn threads_that_share_a_channel_are_each_woken_for_their_own_queue() {
+fn threads_on_one_channel_wake_for_their_own_queues() {
     const THREADS: usize = 3;
     const MESSAGES: u32 = 400;
     let pd = context().alloc_pd().unwrap();
@@ -314,7 +314,7 @@ fn an_event_wakes_all_threads_that_wait_for_its_queue() {
 }
 
 #[test]
-fn events_are_acknowledged_in_full_before_the_queue_is_destroyed() {
+fn all_events_are_acknowledged_before_a_queue_is_destroyed() {
     for events in [1, 63, 64, 65, 130] {
         let pd = context().alloc_pd().unwrap();
         let channel = pd.context().create_channel().unwrap();
@@ -366,7 +366,7 @@ fn a_batch_is_seen_once_whatever_becomes_of_its_iterator() {
 }
 
 #[test]
-fn a_queue_pair_that_cannot_be_connected_says_in_which_state_it_is() {
+fn a_failed_connect_names_the_state_of_the_queue_pair() {
     let pd = context().alloc_pd().unwrap();
     let (a, b) = pair_on(&pd, Shape::default());
     let gid = pd.context().choose_gid(1, None).unwrap();
@@ -382,7 +382,7 @@ fn a_queue_pair_that_cannot_be_connected_says_in_which_state_it_is() {
 }
 
 #[test]
-fn a_connected_queue_pair_has_the_attributes_that_were_asked_for() {
+fn a_connected_queue_pair_has_the_requested_attributes() {
     // About retries: what was set is read.
     let (a, b) = pair(Shape { rnr_retry: 5, ..Shape::default() });
     let attr = a.control.query().unwrap();

@@ -171,7 +171,7 @@ fn the_recycler_is_notified_once_when_the_last_piece_is_dropped() {
 }
 
 #[test]
-fn reclaiming_calls_no_recycler_and_refuses_another_pools_message() {
+fn reclaim_skips_the_recycler_and_refuses_foreign_messages() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
     let (mut a, mut b) = (end(&pd, Shape::default(), ()), end(&pd, Shape::default(), log.clone()));
@@ -208,7 +208,7 @@ fn many_reclaims_keep_the_pools_references_balanced() {
 }
 
 #[test]
-fn messages_dropped_by_other_threads_while_receiving_are_not_overwritten() {
+fn messages_dropped_by_another_thread_are_not_overwritten_early() {
     const MESSAGES: u64 = 4000;
     let shape = Shape { recv_slots: 32, sends: 32, send_slots: 32, ..Shape::default() };
     let pd = context().alloc_pd().unwrap();

@@ -56,7 +56,7 @@ impl Many {
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 #[test]
-fn messages_of_all_connections_land_in_one_pool_and_tell_whose_they_are() {
+fn shared_pool_messages_name_their_queue_pair() {
     let mut many = many(3, 4);
     many.poster.post(&[0, 1, 2, 3]).unwrap();
     for round in 0..50u8 {
@@ -73,7 +73,7 @@ fn messages_of_all_connections_land_in_one_pool_and_tell_whose_they_are() {
 }
 
 #[test]
-fn the_pool_is_reserved_once_in_a_completion_queue_that_its_queue_pairs_share() {
+fn a_shared_pool_is_reserved_once_in_its_completion_queue() {
     let many = many(3, 8);
     assert_eq!(many.cq.reserved(), 8 + 3 * 4);
     let Many { cq, receivers, .. } = many;
@@ -101,7 +101,7 @@ fn the_limit_event_comes_once_when_fewer_are_posted() {
 }
 
 #[test]
-fn a_queue_pair_in_error_reports_that_it_takes_no_more_from_the_pool() {
+fn a_failed_queue_pair_reports_its_last_pool_request() {
     let mut many = many(2, 8);
     many.poster.post(&[0, 1, 2, 3]).unwrap();
     let failed = &many.receivers[1].control;
@@ -121,7 +121,7 @@ fn a_queue_pair_in_error_reports_that_it_takes_no_more_from_the_pool() {
 }
 
 #[test]
-fn the_last_request_of_a_queue_pair_is_known_whichever_caller_takes_the_event() {
+fn a_last_request_event_taken_by_any_caller_is_remembered() {
     for first in [0, 1] {
         let mut many = many(2, 8);
         many.poster.post(&[0, 1, 2, 3]).unwrap();
@@ -179,7 +179,7 @@ fn classes() -> Classes {
 }
 
 #[test]
-fn two_size_classes_are_two_queues_and_the_immediate_gives_the_source() {
+fn two_size_classes_use_two_queues_and_keep_the_immediate() {
     let Classes { cq, mut pools, mut senders, _receivers } = classes();
     assert_eq!(cq.reserved(), 16 + 4 + 2 * 4);
     for round in 0..30u32 {

@@ -76,7 +76,7 @@ fn a_direct_read_sender_sleeps_while_its_queue_is_full() {
 /// Two requests that were not signalled left room for one, and a push takes up to three: none of
 /// them completed.
 #[test]
-fn a_buffered_write_sender_with_little_room_asks_for_a_completion() {
+fn a_full_buffered_write_sender_requests_a_completion() {
     holds(
         r#"{"seed":1232,"connection":"buffered-write","place":"distant","switch_one_in":2,"stall_one_in":0,
         "stall_us":10,"faults":{},"settings":{"window":2,"message_bytes":1,"batch":2,"signal_every":3,
@@ -110,7 +110,7 @@ fn a_future_that_spins_notices_a_killed_process() {
 
 /// The receiver asked a sender that had said goodbye, and reported it as lost.
 #[test]
-fn a_direct_read_sender_that_said_goodbye_is_closed_and_not_lost() {
+fn a_direct_read_sender_with_a_goodbye_is_not_lost() {
     holds(
         r#"{"seed":3000251,"connection":"direct-read","place":"near","switch_one_in":64,"stall_one_in":0,"stall_us":10,
         "faults":{},"settings":{"window":3,"message_bytes":4000,"batch":1,"signal_every":0,"other_way":true,
@@ -124,7 +124,7 @@ fn a_direct_read_sender_that_said_goodbye_is_closed_and_not_lost() {
 /// There was no descriptor for the eventfd by which messages come back: the message had been read
 /// and acknowledged, and was not handed out.
 #[test]
-fn a_direct_read_message_that_was_read_is_handed_out_without_memory() {
+fn a_read_message_is_handed_out_despite_missing_resources() {
     holds(
         r#"{"seed":30,"connection":"direct-read","place":"near","switch_one_in":2,"stall_one_in":0,"stall_us":1000,
         "short_one_in":20,"faults":{},"settings":{"window":1,"message_bytes":100,"batch":1,"signal_every":3,
@@ -136,7 +136,7 @@ fn a_direct_read_message_that_was_read_is_handed_out_without_memory() {
 /// A receiver of several senders, and one in an event loop, asked after a silent one up to two
 /// keepalive intervals late.
 #[test]
-fn a_sender_without_a_goodbye_is_missed_within_the_keepalive_interval() {
+fn a_silent_sender_is_detected_within_the_keepalive_interval() {
     holds(
         r#"{"seed":7000709,"connection":"shared-write","form":"futures","place":"faulty","switch_one_in":2,
         "stall_one_in":0,"stall_us":50000,"faults":{"delay":90,"rnr":32,"lost_response":36,"late_read":33},

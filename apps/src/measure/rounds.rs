@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rounds_than_messages_are_refused_where_they_were_asked_for() {
+    fn more_rounds_than_messages_are_refused() {
         for fine in [(None, Some(2)), (Some(5), None), (Some(5), Some(5))] {
             check(fine.0, "--messages", fine.1).unwrap();
         }

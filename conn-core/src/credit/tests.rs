@@ -51,7 +51,7 @@ fn every_short_history_of_the_receiver_agrees_with_the_model() {
 }
 
 #[test]
-fn every_short_history_of_a_connection_finds_buffers_and_gets_credit_again() {
+fn every_short_credit_history_finds_buffers_and_new_credit() {
     use LinkOp::*;
     let alphabet = [Send, Arrive, Free, Repost, Grant, Credit];
     let mut histories = 0;

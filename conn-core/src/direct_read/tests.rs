@@ -47,7 +47,7 @@ fn every_short_history_of_a_receiver_agrees_with_the_model() {
 }
 
 #[test]
-fn in_every_short_history_of_both_nothing_is_acknowledged_unread_and_all_is_in_the_end() {
+fn every_short_history_acknowledges_each_message_after_its_read() {
     use JoinedOp as o;
     let alphabet = [
         o::Offer(6),

@@ -6,7 +6,7 @@ use super::oracle::*;
 use crate::exhaustive::{Pair, every_history};
 
 #[test]
-fn in_every_short_history_one_leads_and_none_sleeps_through_an_event() {
+fn every_short_history_has_one_leader_and_no_missed_event() {
     let waits = [Op::Join(0, 0), Op::Join(1, 1), Op::JoinAny(2)];
     let others = [Op::Arrive(0), Op::Arrive(1), Op::Lead, Op::Wake(0), Op::Wake(1), Op::Wake(2)];
     let steps = [&waits[..], &others, &[Op::GiveUp(0), Op::GiveUp(1)]].concat();

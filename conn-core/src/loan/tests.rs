@@ -66,7 +66,7 @@ fn every_short_history_of_a_receiver_agrees_with_the_model() {
 }
 
 #[test]
-fn every_short_history_of_a_pool_finds_buffers_and_lets_all_go_on() {
+fn every_short_pool_history_finds_buffers_and_makes_progress() {
     use BankOp::*;
     let mut alphabet = vec![Repost, Tick];
     for at in 0..2 {

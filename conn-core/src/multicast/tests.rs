@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn a_member_that_withholds_is_cut_off_and_the_others_end_in_time_and_alike(
+    fn a_withholding_member_is_cut_off_and_the_others_agree_in_time(
         members in 3..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
         ops in proptest::collection::vec(withholding(), 0..400),
     ) {
@@ -173,7 +173,7 @@ fn round(group: &mut Group, members: u8, after_us: u8) {
 }
 
 #[test]
-fn a_multicast_of_its_own_takes_as_many_writes_as_the_formula_says() {
+fn an_unbatched_multicast_takes_the_writes_of_the_formula() {
     for members in 2..=8 {
         let mut group = Group::new(config(members, 100, Policy::Every(1)));
         for batch in [1u8, 3, 20] {

@@ -71,7 +71,7 @@ fn the_longest_message_fits_after_every_head() {
 }
 
 #[test]
-fn a_ring_has_a_power_of_two_and_takes_its_messages_when_it_is_empty() {
+fn a_ring_has_a_power_of_two_bytes_and_fits_its_messages() {
     for bytes in [0, 8, 24, 1 << 33] {
         assert_eq!(Geometry::mirrored(bytes, 0), Err(GeometryError::Capacity { bytes }));
     }

@@ -103,7 +103,7 @@ fn an_audit_takes_no_extent_that_is_full_of_messages() {
 }
 
 #[test]
-fn tickets_that_senders_have_left_in_a_full_ring_take_no_extents() {
+fn abandoned_tickets_in_a_full_ring_take_no_extents() {
     let mut ring = two_senders(1);
     goes_on(&mut ring, 0); // it has the extent
     for _ in 0..10 {

@@ -97,7 +97,7 @@ fn two_locks_in_two_orders_are_found() {
 }
 
 #[test]
-fn a_condition_is_waited_for_and_a_missing_notification_is_found() {
+fn a_missing_notification_is_found_and_a_sent_one_suffices() {
     let wait = |notifies: bool| {
         move || {
             let shared = Arc::new((Mutex::new(false), Condvar::new()));
@@ -247,7 +247,7 @@ fn found_after(watches: bool, notifies: bool, until: Option<Duration>) -> u128 {
 }
 
 #[test]
-fn a_thread_that_polls_in_vain_sleeps_until_what_it_watches_changes() {
+fn a_polling_thread_sleeps_until_its_watched_word_changes() {
     let is_near = |found: u128, ns: u128| (ns..ns + 200).contains(&found);
     let notified = with_own_processors(|| found_after(true, true, None));
     assert!(is_near(notified, 5_000), "{notified}");

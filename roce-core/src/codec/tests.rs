@@ -151,7 +151,7 @@ fn each_length_is_judged_as_the_tables_say() {
 }
 
 #[test]
-fn a_version_other_than_0_is_refused_before_the_opcode_is_looked_at() {
+fn a_wrong_version_is_refused_before_the_opcode_is_read() {
     let mut bytes = [0xff; 16];
     bytes[1] = 0x41;
     assert_eq!(parse(&bytes), Err(ParseError::Version(1)));
@@ -238,7 +238,7 @@ fn headers_are_those_of_the_tables() {
 }
 
 #[test]
-fn what_a_responder_understands_is_answered_and_the_rest_is_dropped() {
+fn parse_errors_count_as_invalid_requests_or_are_dropped() {
     let opcode = Opcode::RcSendOnly;
     for answered in [
         ParseError::UnknownOpcode(0x1f),

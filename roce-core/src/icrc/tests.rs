@@ -44,7 +44,7 @@ fn routed() -> impl Strategy<Value = Routed> {
 
 proptest! {
     #[test]
-    fn the_icrc_is_that_of_the_slow_one_and_names_the_identification(
+    fn the_icrc_equals_the_slow_one_and_yields_the_identification(
         sockets in sockets(), routed in routed(), packet in packet(), cut: usize,
     ) {
         check_sealing(sockets, routed, &packet, cut);
@@ -167,14 +167,14 @@ fn few_wrong_packets_pass_over_ipv4() {
 }
 
 #[test]
-fn mapped_addresses_are_ipv4_addresses_and_two_families_are_no_flow() {
+fn mapped_addresses_are_ipv4_and_mixed_families_give_no_flow() {
     let mapped = flow(("[::ffff:10.0.0.1]:4791", "[::ffff:10.0.0.2]:4791"));
     assert_eq!(mapped, flow(FLOW));
     assert_eq!(Flow::new(FLOW.0.parse().unwrap(), FLOW_6.1.parse().unwrap()), None);
 }
 
 #[test]
-fn a_length_that_no_packet_has_is_refused_and_nothing_is_written() {
+fn an_invalid_packet_length_is_refused_and_writes_nothing() {
     let flow = flow(FLOW);
     for len in [0, 12, 15, 17, MAX_PACKET - 1, MAX_PACKET + 4] {
         let mut packet = std::vec![1; len];

@@ -310,7 +310,7 @@ fn the_window_stays_within_its_bounds() {
 
 /// A round trip of 10 µs, and later of 100 µs, 42.5 of which are taken for no queue.
 #[test]
-fn where_packets_wait_in_a_queue_the_window_stays_smaller_after_a_loss() {
+fn a_queue_on_the_path_keeps_the_window_small_after_a_loss() {
     let mut round_trip = RoundTrip::default();
     for took_ns in [10_000].into_iter().chain([100_000; 200]) {
         round_trip.on_send(0, 0);

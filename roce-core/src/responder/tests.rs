@@ -226,7 +226,7 @@ fn without_a_receive_request_the_requester_waits() {
 }
 
 #[test]
-fn an_immediate_takes_a_receive_request_before_its_bytes_are_placed() {
+fn an_immediate_takes_a_receive_before_it_places_bytes() {
     let mut end = End::new();
     let last = Headers { imm: Some(ImmDt(6)), ..packet(Opcode::RcWriteLastImm, 1) };
     end.take(with_memory(Opcode::RcWriteFirst, 0, 0, MTU as u32 + 1), &[1; MTU]);

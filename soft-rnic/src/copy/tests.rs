@@ -56,7 +56,7 @@ fn short_copies_move_exactly_the_bytes() {
 }
 
 #[test]
-fn long_copies_of_every_width_and_direction_move_exactly_the_bytes() {
+fn long_copies_of_every_width_move_exactly_their_bytes() {
     let targets = [0, 1, 7, 8, 15, 16, 24, 32, 33, 63, 64];
     for way in ways() {
         // SAFETY: `check` keeps within both vectors; the way is this processor's.
@@ -150,7 +150,7 @@ fn a_copy_declares_the_registers_that_it_changes() {
 /// is always the first part of the target, with no gap.
 #[test]
 #[cfg(target_os = "linux")]
-fn at_every_instruction_the_first_part_is_stored_and_nothing_behind_it() {
+fn a_copy_stores_its_bytes_in_order_without_a_gap() {
     let lens = [1, 63, 64, 65, 300, LONG - 1, LONG + 555];
     for (way, len, at) in
         ways().flat_map(|way| lens.map(|len| [0, 3].map(|at| (way, len, at)))).flatten()

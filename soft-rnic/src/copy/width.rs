@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stores_are_as_wide_as_the_paths_of_the_design_that_cpuid_tells_of() {
+    fn the_store_width_follows_from_the_processor_design() {
         let (intel, amd) = (b"GenuineIntel", b"AuthenticAMD");
         // The vendor; AVX2, VAES, AVX-512, E-cores.
         let processors = [

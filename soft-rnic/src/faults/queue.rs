@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_let_go_meets_nothing_when_it_is_sent_again() {
+    fn a_request_past_its_faults_meets_none_when_sent_again() {
         let mut queue = queue("rnr=0.5", 3, 1);
         let first = (1..).find(|position| queue.next(*position, SEND).is_some()).unwrap();
         assert!(first > 1 && !queue.is_struck());

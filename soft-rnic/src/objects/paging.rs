@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_brought_so_many_at_a_time_and_no_more_when_they_matter_no_more() {
+    fn pages_are_brought_in_chunks_while_they_still_matter() {
         let mut bytes = vec![0_u8; 3 * BROUGHT_AT_ONCE + 5];
         let needed = Needed::of(&[Span::of(&mut bytes)], true);
         let asked = Cell::new(0);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_without_a_carrier_or_that_is_down_is_not_running() {
+    fn an_interface_down_or_without_a_carrier_is_not_running() {
         const UP: libc::c_int = libc::IFF_UP;
         const RUNNING: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
         let all = [

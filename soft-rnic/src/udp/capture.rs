@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_buffer_has_no_room_for_is_counted_and_the_rest_is_written() {
+    fn packets_beyond_the_buffer_are_counted_and_not_written() {
         let path = file("full");
         let capture = Capture::create(&path).unwrap();
         let bytes = vec![7; 60_000];
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_captures_are_left_alone_and_captures_are_replaced() {
+    fn a_capture_replaces_captures_and_leaves_other_files_alone() {
         let path = file("other");
         std::fs::write(&path, "a letter").unwrap();
         assert_eq!(Capture::create(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);

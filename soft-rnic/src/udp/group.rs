@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_go_to_the_place_of_their_queue_pair_though_they_are_sent_as_one_run() {
+    fn packets_of_one_run_go_to_the_place_of_their_queue_pair() {
         let ports = group();
         let of = |place: u32, n: u32| place << INDEX_BITS | n;
         let numbers = [of(3, 70), of(3, 71), of(0, 64), of(7, 9), of(3, 70), of(9, 5)];

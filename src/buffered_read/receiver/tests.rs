@@ -43,7 +43,7 @@ fn a_receiver_that_holds_all_it_may_sleeps_while_more_comes() {
 }
 
 #[test]
-fn a_receiver_that_holds_all_it_may_sleeps_when_the_connection_has_failed() {
+fn a_receiver_at_its_limit_sleeps_after_a_failed_connection() {
     let (mut sender, mut receiver, held) = holding();
     sender.try_send(b"more").unwrap();
     assert!(falls_asleep(&mut receiver));

@@ -97,7 +97,7 @@ fn what_has_come_before_a_failure_is_handed_out_first() {
 
 /// Until its device says what an ended queue pair keeps, a buffer of its share may be missing.
 #[test]
-fn the_share_of_a_failed_link_is_lent_when_its_device_keeps_no_buffer() {
+fn the_share_of_a_failed_link_is_lent_after_its_device_is_done() {
     let (device, config) = (crate::device::soft().unwrap(), small());
     let pool = SharedPool::new(&device, SharedConfig::new(&config, 1)).unwrap();
     let mut inbox = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();

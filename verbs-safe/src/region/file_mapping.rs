@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_in_memory_are_distinguished_from_others_and_huge_pages_from_small_ones() {
+    fn files_in_memory_and_their_page_size_are_recognized() {
         let memory = Pages::of(&memfd_create("small", MemfdFlags::CLOEXEC).unwrap()).unwrap();
         assert!(memory.in_memory);
         assert_eq!(memory.bytes, page_bytes());

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_unmaps_is_not_what_it_has_mapped_since_at_the_same_place() {
+    fn a_child_does_not_unmap_a_later_mapping_at_the_same_place() {
         let mapping = std::mem::ManuallyDrop::new(Mapping::new(1).unwrap());
         assert!(in_a_child(|| {
             let (at, len) = (mapping.base().as_ptr(), mapping.len());

@@ -74,7 +74,7 @@ impl Both {
 }
 
 #[test]
-fn what_is_lent_is_what_was_read_and_crosses_the_end_of_a_mirrored_ring() {
+fn lent_bytes_cross_the_end_of_a_mirrored_ring() {
     let mut both = both(RingConfig::mirrored(CAPACITY), 8);
     for lap in 1..20_u8 {
         both.bring(1000, lap);
@@ -103,7 +103,7 @@ fn nothing_is_read_over_bytes_that_are_lent_or_were_not_passed() {
 }
 
 #[test]
-fn forgotten_bytes_are_never_read_into_and_stay_when_the_ring_is_gone() {
+fn forgotten_bytes_are_not_overwritten_and_outlive_the_ring() {
     let mut both = both(RingConfig::mirrored(CAPACITY), 8);
     both.bring(64, 1);
     std::mem::forget(both.ring.lend(0, 8, 16).unwrap());

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_and_a_child_of_it_are_a_circle_if_each_uses_the_other() {
+    fn a_module_and_its_child_form_a_circle_by_mutual_use() {
         let parent = "mod child; use child::f; pub struct Parent; fn g() { f() }";
         let found = read(&[
             ("lib.rs", "mod parent;"),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_at_its_end_is_reported_by_itself_before_a_signal_ends_the_process() {
+    fn a_copy_at_its_end_reports_before_a_signal_ends_the_process() {
         let underway = Underway::default();
         let enter = |from: &str| underway.enter(from.parse().ok(), Places::of_process()).unwrap();
         let (over, open) = (enter("192.0.2.1:1"), enter("192.0.2.2:2"));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_places_for_so_many_copies_and_fewer_for_those_of_one_address() {
+    fn the_number_of_copies_is_limited_in_all_and_per_address() {
         assert_eq!(Places::with_descriptors(usize::MAX), Places { all: 64, of_one: 16 });
         assert_eq!(Places::with_descriptors(1_024), Places { all: 64, of_one: 16 });
         assert_eq!(Places::with_descriptors(256), Places { all: 10, of_one: 3 });

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_without_progress_falls_behind_when_patience_is_used_up() {
+    fn a_stalled_receiver_falls_behind_after_the_longest_wait() {
         let (mut pace, start) = pace(3);
         pace.asks_for(0, (0, 9));
         pace.asks_for(1, (0, 5));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_has_gone_needs_nothing_and_the_others_are_together() {
+    fn a_receiver_that_leaves_needs_no_more_pieces() {
         let (mut pace, start) = pace(3);
         pace.asks_for(0, (1, 0));
         for number in [1, 2] {

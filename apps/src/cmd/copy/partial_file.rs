@@ -227,7 +227,7 @@ mod tests {
     use crate::cmd::copy::place::Root;
 
     #[test]
-    fn a_truncated_file_is_an_error_and_an_unexpected_piece_has_no_room() {
+    fn a_truncated_file_or_an_unexpected_piece_is_an_error() {
         let device = rdma_conn::device::soft().unwrap();
         let path = std::env::temp_dir().join(format!("copy-cut-{}", std::process::id()));
         let place = Root::open(&path).unwrap().place(b"file").unwrap();

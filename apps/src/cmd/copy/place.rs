@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_directory_is_refused_at_once_and_what_ends_a_copy_has_a_remedy() {
+    fn an_unwritable_directory_is_refused_with_a_remedy() {
         // No user can make directories there, not even root.
         let refused = format!("{:#}", Root::open(Path::new("/proc")).unwrap_err());
         assert!(refused.contains("nothing can be written to /proc"), "{refused}");
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_directory_is_open_to_its_owner_until_it_gets_its_mode() {
+    fn remaking_a_closed_directory_opens_it_until_its_mode_is_set() {
         let scratch = Scratch::new("copy-closed");
         let place = Root::open(&scratch.0).unwrap().place(b"closed").unwrap();
         place.make_directory().unwrap();

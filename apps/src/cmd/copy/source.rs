@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_itself_and_what_cannot_be_copied_keeps_nothing_else() {
+    fn a_link_is_copied_as_a_link_and_a_fifo_alone_is_left_out() {
         let folder = std::env::temp_dir().join(format!("copy-odd-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("sub")).unwrap();

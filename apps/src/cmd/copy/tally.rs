@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_counts_entries_of_all_receivers_whether_they_have_failed_or_not() {
+    fn a_bar_counts_done_and_failed_entries_of_all_receivers() {
         let tallies = [Tally::default(), Tally::default()];
         assert_eq!(ended(tallies.iter(), 1), "0 of 1 entry");
         tallies[0].done();

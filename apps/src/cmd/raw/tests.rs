@@ -104,7 +104,7 @@ const MODES: [&str; 7] = [
 ];
 
 #[test]
-fn every_verb_works_with_many_in_flight_and_over_many_queue_pairs() {
+fn every_verb_works_with_many_requests_and_queue_pairs() {
     for op in OPS {
         for mode in MODES {
             let qps = if mode.contains("--qps 3") { 3 } else { 1 };

@@ -237,7 +237,7 @@ fn an_expectation_about_a_device_is_evaluated_on_no_other() {
 
 /// Checks that the figure expects inlining to save a card's fetch, where there is one.
 #[test]
-fn inlining_is_expected_to_gain_on_a_card_and_on_no_other_device() {
+fn inlining_is_expected_to_gain_on_a_card_only() {
     let name = "send-recv-latency-by-inline-size";
     let experiment = crate::figures::builtin::named(name).unwrap().experiment().unwrap();
     // By x: nanoseconds of messages that are fetched, and of inline ones.

@@ -46,7 +46,7 @@ fn a_counter_that_is_half_there_is_no_lie() {
 /// A set of suspects is written behind the counters that it makes final: with older ones, it would
 /// not be true.
 #[test]
-fn a_set_of_suspects_is_not_taken_without_the_counters_before_it() {
+fn suspects_are_not_taken_without_the_counters_before_them() {
     let mut member = member();
     member.unreachable(Rank(2));
     let suspects = Members::NONE.with(Rank(2));
@@ -62,7 +62,7 @@ fn a_set_of_suspects_is_not_taken_without_the_counters_before_it() {
 
 /// An area whose last repair is just being overwritten by one for fewer survivors.
 #[test]
-fn a_repair_is_taken_when_it_is_complete_and_for_the_same_survivors() {
+fn a_repair_is_taken_only_complete_and_for_the_same_survivors() {
     let mut member = Member::new(config(4, 4, Policy::Opportunistic), 0).expect("a group");
     member.unreachable(Rank(3));
     while member.next_push(0, |_, _| 0).is_some() {}

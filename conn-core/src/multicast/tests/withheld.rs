@@ -93,7 +93,7 @@ fn only_members_that_are_waited_for_are_suspected() {
 }
 
 #[test]
-fn a_member_that_finishes_without_an_end_of_its_stream_is_suspected() {
+fn a_member_that_finishes_without_a_stream_end_is_suspected() {
     let reason_after = |records: &[Record], waited: u64| {
         let mut member = Member::new(config(2, 4, Policy::Opportunistic), 0).expect("a group");
         let mut ring = [0; 8];

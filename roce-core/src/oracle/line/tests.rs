@@ -48,7 +48,7 @@ fn two_senders_share_a_line_that_drops_packets() {
 
 /// All behind a lost packet is sent in vain, in the queue as well.
 #[test]
-fn a_receiver_that_is_slower_than_its_sender_loses_little_more_than_a_round_trip() {
+fn a_slow_receiver_loses_little_more_than_a_round_trip() {
     let line = Line { send_ns: 1_300, ..Line::new(1_707, 40_000) };
     // A round trip holds 23 packets, and each loss costs as many at least: 0.98 and 0.81 are possible. If the
     // window does not heed the queue, it is 0.80 and 0.56.

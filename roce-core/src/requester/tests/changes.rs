@@ -5,7 +5,7 @@ use super::*;
 const TO: Changeable = Changeable { timeout: 12, retry_cnt: 1, rnr_retry: 1, max_rd_atomic: 1 };
 
 #[test]
-fn a_new_timeout_and_new_retries_are_those_of_what_waits_for_an_answer() {
+fn changed_timeouts_and_retries_apply_to_waiting_requests() {
     let mut requester = sent(CONFIG, &[send(1)]);
     assert_eq!(requester.change(TO), Ok(()));
     let timeout_ns = TIMEOUT_NS * 4;

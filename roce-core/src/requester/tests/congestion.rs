@@ -34,7 +34,7 @@ fn round_trip(requester: &mut Machine, from: u32) -> u32 {
 }
 
 #[test]
-fn the_first_notification_halves_the_window_once_in_a_round_trip() {
+fn notifications_halve_the_window_once_in_a_round_trip() {
     let mut requester = busy();
     for _ in 0..10 {
         assert_eq!(notify(&mut requester), Received::Noted);
@@ -89,7 +89,7 @@ fn however_many_notifications_come_one_packet_may_go() {
 }
 
 #[test]
-fn a_loss_and_a_notification_of_the_same_packets_halve_the_window_once() {
+fn a_loss_and_a_notification_together_halve_the_window_once() {
     let mut requester = busy();
     requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, 1);
     assert_eq!(requester.window(), 32);
@@ -107,7 +107,7 @@ fn a_notification_without_packets_under_way_changes_nothing() {
 }
 
 #[test]
-fn a_response_that_says_that_requests_met_congestion_is_a_notification() {
+fn a_response_marked_becn_counts_as_a_notification() {
     let mut requester = busy();
     let told = ack(0);
     let told = Headers { bth: Bth { becn: true, ..told.bth }, ..told };

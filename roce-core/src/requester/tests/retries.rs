@@ -182,7 +182,7 @@ fn after_progress_a_probe_goes_as_soon_as_the_first() {
 
 /// Packets that are sent again are lost again, and no round trip was measured before.
 #[test]
-fn after_a_reported_loss_a_probe_goes_though_no_round_trip_was_measured() {
+fn a_probe_follows_a_loss_without_a_measured_round_trip() {
     let mut requester = sent(CONFIG, &[send(3 * MTU)]);
     let timeout = requester.deadline_ns().unwrap();
     requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, 1);
@@ -213,7 +213,7 @@ fn probes_are_no_retries() {
 }
 
 #[test]
-fn a_probe_that_is_acknowledged_alone_shows_that_the_rest_is_lost() {
+fn a_probe_acknowledged_alone_shows_that_the_rest_is_lost() {
     let mut requester = measured(&[send(4 * MTU)]);
     requester.on_timer(400_000);
     drain(&mut requester, 400_000);

@@ -72,7 +72,7 @@ fn a_receive_request_that_is_held_fails_with_the_connection() {
 
 /// The requester asks for the rest, and for all that it has sent behind it.
 #[test]
-fn a_response_whose_memory_has_gone_is_postponed_with_all_behind_it() {
+fn a_response_without_its_memory_postpones_all_behind_it() {
     let mut end = End::new();
     end.host.receives = 1;
     end.host.memory[..3 * MTU].fill(5);

@@ -32,7 +32,7 @@ fn with_other_slots_the_newest_requests_are_remembered() {
 }
 
 #[test]
-fn with_more_slots_more_reads_are_taken_at_once_and_answered_in_order() {
+fn added_slots_take_more_reads_and_keep_their_order() {
     let mut end = End::with(2);
     for number in 0..2 {
         assert_eq!(end.take(read(number, 0, 1), &[]), Outcome::Accepted);

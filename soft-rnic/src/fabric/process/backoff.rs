@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_not_answered_is_not_waited_for_again_for_a_while() {
+    fn a_process_that_timed_out_is_not_waited_for_during_a_pause() {
         let (mut backoff, start) = (Backoff::default(), host::time::now());
         assert_eq!(backoff.until(7, start), start + TIMEOUT);
         let late = start + TIMEOUT;

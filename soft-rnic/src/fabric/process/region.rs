@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_memory_files_is_opened_by_a_number_that_a_peer_says() {
+    fn a_descriptor_of_a_peer_opens_memory_files_only() {
         use rustix::fs::{MemfdFlags, memfd_create};
         let memory = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         assert!(opened(&memory).is_ok());

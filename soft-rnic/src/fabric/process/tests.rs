@@ -435,7 +435,7 @@ fn known(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
 }
 
 #[test]
-fn a_process_that_has_gone_is_reported_to_the_progress_thread_once() {
+fn a_process_that_ended_is_reported_once() {
     let (mut process, peer, _qp) = met(slot(2));
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     progress_thread::watch_with(&set, &peer.pair);
@@ -525,7 +525,7 @@ fn a_process_that_is_declared_dead_hears_of_it() {
 }
 
 #[test]
-fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
+fn memory_stays_while_a_process_declared_dead_still_runs() {
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();
     let (mut process, peer, _qp) = met(slot(5));
@@ -546,7 +546,7 @@ fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
 }
 
 #[test]
-fn a_process_that_is_met_again_and_again_and_never_goes_keeps_its_last_pairs_only() {
+fn a_process_met_repeatedly_keeps_its_last_pairs_only() {
     let (process, mut departed) = (Sleeper::new(), Vec::new());
     let other = Wild::of(slot(46), rustix::process::getpid());
     depart(&mut departed, &other.pair);
@@ -561,7 +561,7 @@ fn a_process_that_is_met_again_and_again_and_never_goes_keeps_its_last_pairs_onl
 }
 
 #[test]
-fn of_all_that_were_declared_dead_and_live_the_last_pairs_are_kept() {
+fn of_all_departed_pairs_only_the_last_are_kept() {
     let processes: Vec<_> = (0..=ALL_DEPARTED / DEPARTED).map(|_| Sleeper::new()).collect();
     let mut departed = Vec::new();
     for process in &processes {
@@ -600,7 +600,7 @@ fn the_progress_thread_lets_a_program_sleep_that_was_quicker() {
 }
 
 #[test]
-fn a_queue_pair_that_only_receives_waits_for_its_peer_before_it_goes() {
+fn a_queue_pair_cannot_be_cleared_while_its_peer_is_inside() {
     let slot = slot(6);
     let process = Sleeper::new();
     let peer = Wild::of(slot, process.pid());

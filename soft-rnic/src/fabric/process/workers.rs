@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_keeps_its_threads_waiting_gets_no_more_and_others_theirs() {
+    fn blocked_threads_of_a_process_leave_room_for_others() {
         let workers = Arc::<Workers>::default();
         let (mut blocked, mut other) = (Blocked::new(), Blocked::new());
         for _ in 0..2 {

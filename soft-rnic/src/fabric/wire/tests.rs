@@ -276,7 +276,7 @@ const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
 /// The group's number is that of no queue pair: a packet to it has to come to a group.
 #[test]
-fn a_packet_to_a_groups_number_at_the_devices_own_address_is_dropped() {
+fn a_packet_to_a_group_number_at_a_device_address_is_dropped() {
     let rig = Rig::new("127.0.0.132", "127.0.0.133");
     let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, MULTICAST_QPN, Psn::new(0)));
     headers.deth = Some(Deth { qkey: 0x11, src_qpn: PEER_QPN });
@@ -305,7 +305,7 @@ fn a_reply_goes_behind_the_acknowledgement_of_what_it_answers() {
 }
 
 #[test]
-fn what_is_acknowledged_completes_before_the_packets_behind_the_acknowledgement() {
+fn an_acknowledged_send_completes_before_later_packets() {
     let rig = Rig::new("127.0.0.113", "127.0.0.114");
     let device = Arc::clone(&rig.device);
     let _alone = alone(&device);
@@ -407,7 +407,7 @@ fn what_comes_again_or_too_early_is_counted() {
 
 /// The peer may not have had the last acknowledgement.
 #[test]
-fn a_queue_pair_that_has_ended_acknowledges_what_it_has_received() {
+fn an_ended_queue_pair_acknowledges_what_it_received() {
     let rig = Rig::new("127.0.0.124", "127.0.0.125");
     let counts = &rig.device.wire().unwrap().counts;
     let strangers = || counts.strangers.load(core::sync::atomic::Ordering::Relaxed);
@@ -440,7 +440,7 @@ fn a_queue_pair_that_has_ended_acknowledges_what_it_has_received() {
 }
 
 #[test]
-fn a_short_read_is_answered_again_when_its_region_and_its_queue_pair_have_ended() {
+fn a_short_read_is_answered_again_after_its_queue_pair_ended() {
     let rig = Rig::new("127.0.0.104", "127.0.0.105");
     let mut bytes = [5_u8; 16];
     let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0.cast_signed();
@@ -478,7 +478,7 @@ fn a_short_read_is_answered_again_when_its_region_and_its_queue_pair_have_ended(
 }
 
 #[test]
-fn queue_pairs_that_have_ended_are_forgotten_when_there_are_many() {
+fn only_the_last_ended_queue_pairs_are_remembered() {
     let rig = Rig::new("127.0.0.100", "127.0.0.101");
     let wire = rig.device.wire().unwrap();
     rig.post_recv(1);

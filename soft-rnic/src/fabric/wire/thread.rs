@@ -182,7 +182,7 @@ mod tests {
     use crate::objects::device::DEVICES;
 
     #[test]
-    fn a_process_waits_longer_for_peers_if_the_network_loses_packets() {
+    fn a_process_lingers_longer_on_a_lossy_network() {
         let quiet = |met: fn(&Counts) -> &core::sync::atomic::AtomicU64| {
             let counts = Counts::default();
             met(&counts).store(1, Ordering::Relaxed);

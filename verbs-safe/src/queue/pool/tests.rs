@@ -34,7 +34,7 @@ fn received(recv: &RecvQueue<()>, slot: u32, byte_len: u32) -> CompletionBatch {
 }
 
 #[test]
-fn a_datagram_that_is_shorter_than_its_header_is_an_error_and_its_slot_goes_home() {
+fn a_datagram_shorter_than_its_header_is_an_error() {
     let mut recv = datagrams();
     for (slot, byte_len) in [(0, 39), (1, 0)] {
         let mut batch = received(&recv, slot, byte_len);
@@ -125,7 +125,7 @@ fn a_run_is_no_longer_than_its_room() {
 }
 
 #[test]
-fn a_run_ends_at_whatever_is_not_a_plain_message_of_the_same_queue_pair() {
+fn a_run_ends_before_a_completion_that_is_no_plain_message() {
     type Change = fn(&mut ibv_wc);
     let changes: [Change; 6] = [
         |wc| wc.status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
@@ -159,7 +159,7 @@ fn of_a_receive_that_completes_twice_there_is_one_message() {
 }
 
 #[test]
-fn messages_of_a_run_that_is_forgotten_are_never_home_and_the_pool_stays() {
+fn messages_of_a_forgotten_run_are_never_home() {
     let mut recv = datagrams();
     let (mut batch, mut run) = (messages(&recv, &[0, 1]), RecvRun::new(8));
     recv.take_run(&mut batch, 8, &mut run);
@@ -200,7 +200,7 @@ fn what_is_gathered_is_posted_in_order_and_by_nothing_else() {
 }
 
 #[test]
-fn a_message_that_others_hold_is_not_gathered_nor_is_another_pools() {
+fn a_shared_or_foreign_message_is_not_gathered() {
     let mut recv = datagrams();
     let (mut batch, mut run) = (messages(&recv, &[0, 1]), RecvRun::new(8));
     recv.take_run(&mut batch, 8, &mut run);

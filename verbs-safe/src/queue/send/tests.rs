@@ -74,7 +74,7 @@ fn counts_run_over_32_bits_without_a_seam() {
 }
 
 #[test]
-fn a_completion_kept_for_2_to_the_32_requests_retires_nothing_in_flight() {
+fn a_completion_2_to_the_32_requests_old_retires_nothing() {
     let (mut qp, cq) = after(0);
     let mut kept = complete_one(&mut qp, &cq);
     let kept = kept.drain().next().unwrap();
@@ -124,7 +124,7 @@ fn a_device_that_names_no_bad_request_may_have_taken_all() {
 
 /// A run counts for many requests at a time what asking for each would say.
 #[test]
-fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
+fn a_send_needs_a_free_place_and_a_free_slot() {
     let (mut qp, _cq) = after(0);
     let (depth, slots) = (u64::from(qp.send.depth()), u64::from(qp.send.slots()));
     assert!(slots < depth, "both limits are to be met");
@@ -173,7 +173,7 @@ fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
 }
 
 #[test]
-fn a_run_ends_where_it_was_said_and_takes_no_longer_and_no_empty_messages() {
+fn a_run_ends_at_its_limits_and_takes_no_empty_messages() {
     let (mut qp, _cq) = after(0);
     assert!(qp.send.stage_next(1, |_| panic!("there is no run")).is_err());
     assert_eq!(qp.send.open_run(3, usize::MAX), 3);

@@ -230,7 +230,7 @@ fn a_sender_of_another_session_is_refused() {
 }
 
 #[test]
-fn a_session_whose_first_sender_goes_away_is_given_up_for_the_next() {
+fn a_session_abandoned_by_its_first_sender_admits_the_next() {
     // Whichever of its process it is.
     for (senders, sender) in [(1, 0), (2, 1)] {
         given_up_for_the_next(senders, sender);

@@ -44,7 +44,7 @@ fn pieces(patience: Duration) -> Pieces {
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 
 #[test]
-fn a_source_that_has_become_shorter_is_told_and_one_piece_is_read_once() {
+fn a_shortened_source_is_reported_and_a_piece_is_read_once() {
     let source = Scratch::new("copy-shrinks", 0, 20);
     let pieces = pieces(FOREVER);
     let (one, other) = (pieces.join(), pieces.join());

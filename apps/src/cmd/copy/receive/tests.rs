@@ -25,7 +25,7 @@ struct Line {
 }
 
 #[test]
-fn the_software_device_maps_when_asked_to_and_buffers_are_used_when_asked_for() {
+fn the_flags_select_mapped_files_or_buffers() {
     let device = rdma_conn::device::soft().unwrap();
     let landing = |flags: &[&str]| {
         let line = [&["copy", "--listen", "127.0.0.1:0", "--into", "."], flags].concat();
@@ -40,7 +40,7 @@ fn the_software_device_maps_when_asked_to_and_buffers_are_used_when_asked_for() 
 }
 
 #[test]
-fn another_users_copy_is_refused_in_the_handshake_with_the_reason() {
+fn the_handshake_refuses_a_copy_of_another_user_with_a_reason() {
     let greeting = |origin: &str| format!("{GREETING}{origin}").into_bytes();
     let here = Origin::here().encode();
     assert_eq!(judge(&greeting(&here)), Ok(()));
@@ -202,7 +202,7 @@ fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
 
 /// Verified, and without a name of its own: what may be wanting is the room for one.
 #[test]
-fn a_file_that_has_come_is_not_removed_where_its_name_has_no_room() {
+fn a_received_file_stays_when_there_is_no_room_for_its_name() {
     let scratch = Scratch::new("copy-unnamed");
     let (_sender, mut receiving) = scratch.ends();
     receiving.begin(0, What::File, 0o600, 0, b"file", b"").unwrap();

@@ -179,7 +179,7 @@ fn a_process_that_has_many_slots_is_met_with_a_few_of_them() {
 }
 
 #[test]
-fn processes_that_the_program_does_not_connect_to_are_met_up_to_their_share() {
+fn unasked_processes_are_met_up_to_their_share() {
     let (here, mut rendezvous) = (self::here(), Rendezvous::default());
     let others: [Here; 4] = core::array::from_fn(|_| self::here());
     let [first, second, third, asked] = others.each_ref().map(|other| other.slot);

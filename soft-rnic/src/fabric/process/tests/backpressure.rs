@@ -111,7 +111,7 @@ fn datagrams_wait_until_their_process_has_read() {
 }
 
 #[test]
-fn datagrams_to_a_process_that_reads_nothing_are_dropped_until_it_does() {
+fn datagrams_to_a_stalled_process_are_dropped_until_it_reads() {
     let net = Datagrams::to(slot(92));
     assert_eq!(net.fill(), REQUESTS);
     net.expire();

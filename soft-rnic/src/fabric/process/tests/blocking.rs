@@ -58,7 +58,7 @@ fn within<T>(heard: &Receiver<T>) -> Option<T> {
 }
 
 #[test]
-fn what_comes_for_others_is_taken_while_a_poster_waits_for_a_peers_memory() {
+fn a_poster_blocked_on_peer_memory_holds_up_no_other_thread() {
     let Some(page) = Unfilled::new() else { return };
     let (report, reports) = channel();
     let addr = page.addr();
@@ -87,7 +87,7 @@ fn what_comes_for_others_is_taken_while_a_poster_waits_for_a_peers_memory() {
 }
 
 #[test]
-fn a_thread_that_takes_what_has_come_does_not_wait_for_a_peers_memory() {
+fn taking_replies_does_not_wait_for_peer_memory() {
     let Some(page) = Unfilled::new() else { return };
     let (report, reports) = channel();
     let addr = page.addr();
@@ -111,7 +111,7 @@ fn a_thread_that_takes_what_has_come_does_not_wait_for_a_peers_memory() {
 }
 
 #[test]
-fn a_deadline_that_comes_while_a_poster_is_blocked_is_looked_at_again() {
+fn a_deadline_during_a_blocked_post_is_checked_again() {
     let (_process, _peer, qp) = known(slot(72));
     let device = crate::objects::device::default_device();
     let token = device.arm(qp.num, None);

@@ -73,7 +73,7 @@ fn long_messages_stay_where_the_peer_can_map_them() {
 }
 
 #[test]
-fn a_poll_in_vain_makes_way_to_a_peer_that_polls_on_its_processor() {
+fn empty_polls_yield_to_a_peer_polling_on_their_processor() {
     let mut peer = Wild::of(slot(COPIES + 1), rustix::process::getpid());
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();

@@ -91,7 +91,7 @@ fn what_a_write_with_immediate_sends_is_not_copied_plainly() {
 }
 
 #[test]
-fn a_message_out_of_memory_that_peers_may_access_is_not_copied_plainly() {
+fn memory_open_to_peers_is_not_copied_plainly() {
     let (_peer, qp) = private(37);
     let send = ibv_wr_opcode::IBV_WR_SEND;
     // What is the device's while it is posted may be.
@@ -103,7 +103,7 @@ fn a_message_out_of_memory_that_peers_may_access_is_not_copied_plainly() {
 
 /// Another region of the same memory may be open to peers, and the program copies to it at any time.
 #[test]
-fn device_memory_is_not_copied_plainly_whatever_its_region_permits() {
+fn device_memory_is_never_copied_plainly() {
     use crate::objects::dm::{alloc_dm, reg_dm_mr};
     let (_peer, qp) = private(48);
     // SAFETY: the verbs are used as their manual pages say; nothing is taken down again.

@@ -40,7 +40,7 @@ fn an_entry_of_two_is_read_as_one_message_after_the_other() {
 }
 
 #[test]
-fn halves_that_no_process_of_this_version_writes_break_the_rules() {
+fn malformed_halves_of_a_request_are_refused() {
     let halves = halves();
     let wrong = [
         Request { what: What::Write, ..halves },

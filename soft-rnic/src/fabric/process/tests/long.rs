@@ -17,7 +17,7 @@ fn send(peer: &mut Wild, len: usize) {
 }
 
 #[test]
-fn a_poll_takes_up_to_the_first_long_message_and_others_take_all() {
+fn a_poll_stops_after_the_first_long_message() {
     let mut peer = Wild::of(slot(LONGS), rustix::process::getpid());
     let device = crate::objects::device::default_device();
     let lens = [8, LONG, 8, LONG - 1, LONG, LONG];

@@ -62,7 +62,7 @@ fn polls_make_way_for_a_peer_that_reads_a_message_where_it_lies() {
 /// A thread that finds another one at work waits for what that one takes, if it is one of the
 /// device's: one of the program's may hold on to its processor.
 #[test]
-fn polls_make_way_for_the_progress_thread_and_for_workers_that_take_what_has_come() {
+fn polls_yield_to_the_progress_thread_and_to_workers() {
     let peer = Wild::of(slot(96), rustix::process::getpid());
     let device = device_of(&peer);
     let peers = peers(&device);

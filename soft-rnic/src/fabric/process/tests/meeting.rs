@@ -67,7 +67,7 @@ fn completes(qp: &Arc<Qp>) {
 }
 
 #[test]
-fn a_thread_that_others_rely_on_leaves_a_meeting_to_one_that_may_wait() {
+fn a_serving_thread_leaves_a_meeting_to_another_one() {
     let device = new_device();
     let (qp, _silent) = (datagrams(&device), silent());
     // No process is met before it is let go.
@@ -104,7 +104,7 @@ fn without_a_thread_that_may_wait_messages_are_tried_again() {
 
 /// It may be the thread that holds the meeting: what it takes in lets messages go on.
 #[test]
-fn messages_that_come_to_a_meeting_wait_for_its_end_and_no_thread_does() {
+fn messages_posted_during_a_meeting_wait_for_its_end() {
     let device = new_device();
     let qps = [datagrams(&device), datagrams(&device)];
     assert!(peers(&device).participation.begin());
@@ -122,7 +122,7 @@ fn messages_that_come_to_a_meeting_wait_for_its_end_and_no_thread_does() {
 }
 
 #[test]
-fn an_attachment_waits_for_the_meeting_of_another_thread_or_takes_it_over() {
+fn an_attachment_waits_for_a_meeting_or_takes_it_over() {
     for has_met in [true, false] {
         let device = new_device();
         assert!(peers(&device).participation.begin());
@@ -143,7 +143,7 @@ fn an_attachment_waits_for_the_meeting_of_another_thread_or_takes_it_over() {
 }
 
 #[test]
-fn messages_begin_no_other_meeting_for_a_while_after_one_in_vain() {
+fn messages_begin_no_meeting_soon_after_a_failed_one() {
     let device = new_device();
     let participation = &peers(&device).participation;
     assert_eq!(participation.begin_for(1), Next::Begins);

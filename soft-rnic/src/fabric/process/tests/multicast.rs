@@ -137,7 +137,7 @@ fn a_message_that_waits_for_room_goes_to_each_process_once() {
 
 /// It reads one each time, so that it is never stopped.
 #[test]
-fn a_process_that_does_not_drain_its_ring_holds_messages_to_groups_up_once() {
+fn an_undrained_ring_delays_group_messages_only_once() {
     let gid = group(5);
     let mut sender = Sender::<1>::to(gid, MULTICAST + 7);
     sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
@@ -167,7 +167,7 @@ fn a_process_that_does_not_drain_its_ring_holds_messages_to_groups_up_once() {
 }
 
 #[test]
-fn an_old_deadline_does_not_take_back_that_a_process_was_given_up() {
+fn an_old_deadline_leaves_a_process_given_up() {
     let gid = group(7);
     let mut sender = Sender::<1>::to(gid, MULTICAST + 9);
     let other = Sender::<0>::to(gid, 0);
@@ -195,7 +195,7 @@ fn at_end<const PEERS: usize>(sender: &Sender<PEERS>) -> u32 {
 }
 
 #[test]
-fn messages_to_groups_wait_for_a_process_that_drains_its_ring_in_time() {
+fn group_messages_wait_for_a_process_that_reads_in_time() {
     let gid = group(6);
     let mut sender = Sender::<1>::to(gid, MULTICAST + 8);
     sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
@@ -278,7 +278,7 @@ fn a_message_of_a_peer_reaches_the_members_if_it_is_sound() {
 }
 
 #[test]
-fn the_filter_has_a_group_as_long_as_one_with_its_bit_has_members() {
+fn a_filter_bit_stays_while_any_group_with_it_has_members() {
     let device = crate::objects::device::default_device();
     let here = device.peers.as_ref().unwrap().here().unwrap();
     let bit = |n: u16| {

@@ -284,7 +284,7 @@ fn a_binding_that_ends_waits_for_no_other_queue_pair() {
 /// The slot of a window that goes can be a region's, which threads look at without a lock but that
 /// of their send queue. One that waits for another process's memory looks at nothing.
 #[test]
-fn a_window_that_goes_waits_for_look_ups_and_for_no_other_process() {
+fn deallocating_a_window_waits_for_look_ups_only() {
     let (mut bound, (report, reports)) = (Bound::new(), channel());
     let other = bound.object(1);
     let gone = std::thread::scope(|scope| {

@@ -112,7 +112,7 @@ fn a_request_that_waits_is_flushed() {
 
 /// An unreliable connection takes what any queue pair sends that is connected to it.
 #[test]
-fn over_an_unreliable_connection_all_that_send_are_waited_for_and_no_others() {
+fn ending_a_uc_window_waits_for_its_senders_only() {
     let (_process, other) = peer(64);
     let bound = Bound::with(UC, TYPE_2, None);
     meet(&bound.device, &other);
@@ -129,7 +129,7 @@ fn over_an_unreliable_connection_all_that_send_are_waited_for_and_no_others() {
 }
 
 #[test]
-fn of_a_window_of_type_1_all_that_reach_its_domain_are_waited_for_and_no_others() {
+fn ending_a_type_1_window_waits_for_senders_to_its_domain_only() {
     let (_process, other) = peer(65);
     let bound = Bound::with(RC, TYPE_1, None);
     meet(&bound.device, &other);
@@ -227,7 +227,7 @@ fn invalidate(qp: &Arc<Qp>, key: u32) {
 /// Work behind an invalidation may wait for memory of a process that never fills it. The threads
 /// that do are those of that process, as many as it may keep; other invalidations need none.
 #[test]
-fn work_that_waits_behind_an_invalidation_keeps_no_other_one_waiting() {
+fn work_behind_an_invalidation_delays_no_other_invalidation() {
     let Some(page) = Unfilled::new() else { return };
     let (report, reports) = std::sync::mpsc::channel();
     let addr = page.addr();

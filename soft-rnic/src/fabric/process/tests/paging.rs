@@ -148,7 +148,7 @@ fn other_processes_are_served_while_a_page_is_not_there() {
 }
 
 #[test]
-fn a_message_goes_on_when_its_pages_are_known_to_be_there_or_gone() {
+fn a_message_waits_until_its_pages_are_there_or_gone() {
     for (is_there, kind) in [true, false]
         .into_iter()
         .flat_map(|is| [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC].map(|kind| (is, kind)))
@@ -219,7 +219,7 @@ fn a_judged_operation_leaves_its_pages_to_another_thread() {
 
 /// Pages are brought first, and are still known to be there when the data are.
 #[test]
-fn a_message_that_is_fetched_into_on_demand_memory_waits_for_both() {
+fn a_fetch_into_on_demand_memory_waits_for_pages_and_data() {
     const LEN: usize = 1 << 16;
     let (mut peer, qp) = alone(85, ibv_qp_type::IBV_QPT_RC);
     let (addr, content) = (memory(LEN), vec![6_u8; LEN].leak());
@@ -303,7 +303,7 @@ fn replies_are_taken_while_a_poster_waits_for_a_page_of_its_own() {
 }
 
 #[test]
-fn a_thread_that_others_rely_on_leaves_a_request_that_waits_for_pages() {
+fn a_serving_thread_leaves_a_request_that_waits_for_pages() {
     let Some(page) = Unfilled::new() else { return };
     let (report, reports) = channel();
     let addr = page.addr();

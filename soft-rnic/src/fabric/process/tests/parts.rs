@@ -66,7 +66,7 @@ fn step(peer: &mut Wild) -> bool {
 }
 
 #[test]
-fn a_long_message_comes_in_parts_that_are_in_their_place_when_it_completes() {
+fn a_long_message_arrives_in_parts_and_completes_with_the_last() {
     let mut peer = Wild::of(slot(76), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(76)));
     forget_receives(&qp);
@@ -103,7 +103,7 @@ fn a_message_begins_anew_if_another_receive_request_is_there() {
 
 /// The request lies in memory of its sender.
 #[test]
-fn a_message_whose_length_changes_on_its_way_harms_nothing_but_itself() {
+fn a_length_changed_during_transfer_harms_only_its_message() {
     for len in [1_u64, PART as u64 + 1, LEN as u64 - 1] {
         let mut peer = Wild::of(slot(78), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(78)));

@@ -87,7 +87,7 @@ fn a_message_without_a_receive_request_is_not_fetched() {
 }
 
 #[test]
-fn an_unreliable_message_without_a_receive_request_is_not_fetched_but_dropped() {
+fn an_unreliable_message_without_a_receive_is_not_fetched() {
     let process = Sleeper::new();
     let mut peer = Wild::of(slot(23), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(23)));
@@ -98,7 +98,7 @@ fn an_unreliable_message_without_a_receive_request_is_not_fetched_but_dropped() 
 
 /// Its sender could have a great deal fetched, again and again.
 #[test]
-fn an_unreliable_message_that_is_too_long_is_not_fetched_but_dropped() {
+fn an_unreliable_message_that_is_too_long_is_not_fetched() {
     let process = Sleeper::new();
     let mut peer = Wild::of(slot(25), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(25)));
@@ -134,7 +134,7 @@ fn piece_of(peer: &Wild, bytes: &'static [u8]) -> ibv_sge {
 
 /// The receive requests have room for 64 KiB.
 #[test]
-fn a_message_that_is_longer_than_its_receive_request_is_refused_before_it_is_fetched() {
+fn a_message_longer_than_its_receive_is_refused_unfetched() {
     let (_process, mut peer, qp) = known(slot(38));
     let sge = piece_of(&peer, vec![7_u8; 1 << 20].leak());
     ask(&mut peer, &qp, &[sge], 1 << 20);
@@ -150,7 +150,7 @@ fn a_message_that_is_longer_than_its_receive_request_is_refused_before_it_is_fet
 
 /// It goes nowhere: no region here has this key.
 #[test]
-fn a_write_with_immediate_to_no_memory_is_refused_before_it_is_fetched() {
+fn a_write_with_immediate_to_an_unknown_key_is_not_fetched() {
     let (_process, mut peer, qp) = known(slot(39));
     let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
     ask_for(&mut peer, &qp, [What::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
@@ -213,7 +213,7 @@ fn memory_that_a_peer_reads_a_message_in_is_not_given_back() {
 /// Its sender may have given the region back while the fetch waited for a thread, and use the
 /// memory for something else.
 #[test]
-fn a_region_that_is_given_back_before_its_fetch_runs_is_not_read() {
+fn a_withdrawn_region_is_not_read_by_a_later_fetch() {
     for gives_back in [false, true] {
         let mut peer = Wild::of(slot(74), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(74)));
@@ -231,7 +231,7 @@ fn a_region_that_is_given_back_before_its_fetch_runs_is_not_read() {
 }
 
 #[test]
-fn processes_that_always_have_something_to_be_fetched_have_turns() {
+fn processes_with_constant_fetches_take_turns() {
     let bytes = vec![7_u8; 1 << 16].leak();
     let peers = [28, 29].map(|n| {
         let mut peer = Wild::of(slot(n), rustix::process::getpid());
@@ -260,7 +260,7 @@ fn processes_that_always_have_something_to_be_fetched_have_turns() {
 
 /// Each time it has a message fetched out of a page that it never fills.
 #[test]
-fn a_process_that_is_met_again_and_again_keeps_no_more_threads_waiting() {
+fn a_process_met_repeatedly_keeps_few_threads_waiting() {
     let Some(page) = unfilled::Unfilled::new() else { return };
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();

@@ -35,7 +35,7 @@ fn new() -> Wild {
 }
 
 #[test]
-fn a_process_that_has_no_room_for_replies_says_so_and_goes_on_when_there_is() {
+fn a_full_reply_ring_holds_requests_until_replies_are_read() {
     let mut wild = new();
     let wants = |wild: &Wild| wild.pair.outgoing.wants_reply_room.load(Ordering::Relaxed);
     // No reply is taken, and more requests come than a ring of replies is long.

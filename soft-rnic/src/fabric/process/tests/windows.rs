@@ -76,7 +76,7 @@ fn memory_of_a_peer_that_is_lost_is_given_back() {
 /// Each registration of a key replaces the mapping of the one before. A message of three pieces
 /// is gathered out of mappings that all stay until its last byte is copied.
 #[test]
-fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
+fn a_reregistered_key_unmaps_no_piece_of_a_message() {
     const PIECE: u32 = 16 << 10;
     const MESSAGES: u32 = 500;
     let mut peer = Wild::of(slot(33), rustix::process::getpid());
@@ -136,7 +136,7 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
 
 /// More than the kernel grants mappings (`vm.max_map_count`, 65,530).
 #[test]
-fn a_peer_with_more_regions_than_there_are_mappings_has_each_of_them_mapped_in_turn() {
+fn regions_beyond_the_mapping_limit_are_mapped_in_turn() {
     let peer = Wild::new();
     let file = memory(4096);
     let published = whole(&file);
@@ -168,7 +168,7 @@ fn the_least_recently_used_region_is_unmapped_first() {
 
 /// A queue pair that names a region again which was unmapped meanwhile has it mapped again.
 #[test]
-fn a_region_that_was_unmapped_in_favour_of_others_is_found_again() {
+fn an_unmapped_region_is_mapped_again_on_use() {
     let peer = Wild::new();
     let file = memory(4096);
     let mut regions = Regions::default();
@@ -187,7 +187,7 @@ fn a_region_that_was_unmapped_in_favour_of_others_is_found_again() {
 }
 
 #[test]
-fn regions_of_more_bytes_than_a_peer_may_have_mapped_are_unmapped_in_turn() {
+fn regions_beyond_the_byte_limit_are_unmapped_in_turn() {
     let peer = Wild::new();
     let file = memory(6 << 40);
     let windows: Vec<_> = (1..=4).map(|nth| mapped(&peer, key(nth), &file)).collect();
@@ -203,7 +203,7 @@ fn regions_of_more_bytes_than_a_peer_may_have_mapped_are_unmapped_in_turn() {
 
 /// However many regions it lies in, and however long it is.
 #[test]
-fn few_regions_and_some_memory_are_kept_from_one_message_to_the_next() {
+fn regions_and_memory_kept_between_messages_are_bounded() {
     let mut peer = Wild::of(slot(97), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(97)));
     peer.receive_from(&qp);

@@ -38,7 +38,7 @@ impl Rig {
 }
 
 #[test]
-fn a_packet_that_has_met_congestion_is_answered_with_a_notification() {
+fn a_congestion_mark_is_answered_with_a_notification() {
     let rig = Rig::new("127.44.1.1", "127.44.1.2");
     {
         let device = Arc::clone(&rig.device);
@@ -98,7 +98,7 @@ fn a_queue_pair_in_the_error_state_sends_no_notification() {
 }
 
 #[test]
-fn a_notification_of_the_peer_makes_the_window_smaller_and_no_other_does() {
+fn only_a_notification_of_the_peer_shrinks_the_window() {
     let rig = Rig::new("127.44.1.5", "127.44.1.6");
     let whole = rig.window();
     assert!(whole > 4);

@@ -83,7 +83,7 @@ impl Groups {
 
 /// Members have no request: each copy is counted, and none takes memory.
 #[test]
-fn one_look_makes_a_bounded_number_of_copies_and_leaves_the_rest() {
+fn one_look_at_a_group_makes_a_bounded_number_of_copies() {
     const RUN: usize = 64;
     let mut groups = Groups::new("127.0.0.230", "127.0.0.231");
     for members in [16, 17, 66, 200] {

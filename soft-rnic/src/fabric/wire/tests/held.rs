@@ -76,7 +76,7 @@ impl Busy {
 }
 
 #[test]
-fn the_last_run_of_a_connection_at_work_goes_with_the_second_poll() {
+fn a_held_run_of_a_busy_connection_goes_with_the_second_poll() {
     let mut busy = Busy::new("127.0.0.141", "127.0.0.142");
     busy.send(3);
     busy.expect(0);

@@ -169,7 +169,7 @@ impl Unreliable {
 }
 
 #[test]
-fn others_send_while_a_long_message_of_an_unreliable_connection_goes() {
+fn a_long_unreliable_message_does_not_hold_the_outbox() {
     let rig = Rig::new("127.0.0.130", "127.0.0.131");
     let wire = rig.device.wire().unwrap();
     let sender = Unreliable::new(&rig.device, rig.peer.local_addr().unwrap().ip());
@@ -216,7 +216,7 @@ fn without_segmentation_each_packet_goes_by_itself() {
 
 /// The receiving side may want the lock while the sender waits for room: `loopback=wire`.
 #[test]
-fn a_datagram_over_the_network_does_not_lock_the_queue_pair_that_it_goes_to() {
+fn a_wire_datagram_does_not_lock_its_target_queue_pair() {
     let device = without_thread("127.0.0.243,loopback=wire");
     let [from, to] = [(); 2].map(|()| queue_pair_of(&device, ibv_qp_type::IBV_QPT_UD));
     [from, to].iter().for_each(|qp| be_ready_for_datagrams(*qp));
