@@ -1,9 +1,10 @@
 //! RDMA tutorial, choice of queue pair types: unreliable datagrams (UD), order and loss repaired.
 //!
-//! `datagrams` shows what UD costs. Here software pays for it: messages of any length are cut into
-//! datagrams, which are numbered, acknowledged, and sent again if they are lost. The rules are
-//! those of `conn_core::datagram`, which knows no queue pair; this is the loop that drives it. On
-//! soft0 the network loses, repeats and reorders one datagram of twenty.
+//! The example `datagrams` shows what UD lacks. Here software adds it: messages of any length are
+//! cut into datagrams, which are numbered, acknowledged, and sent again if they are lost. The
+//! protocol is that of `conn_core::datagram`, which knows nothing of queue pairs; this is the loop
+//! that drives it. On soft0 the network loses one datagram of twenty, repeats one, and reorders
+//! one.
 //!
 //! `rdma-conn bench --op send --transport ud --reliable` measures the same.
 //!
@@ -26,7 +27,7 @@ use support::{Completions, Result};
 
 const MESSAGES: u8 = 50;
 const MESSAGE_BYTES: usize = 100_000;
-/// Fragments under way; as many receives are posted.
+/// The most fragments under way; each end posts as many receives.
 const WINDOW: u32 = 32;
 const QKEY: u32 = 0x1d5e_ed02;
 
@@ -44,8 +45,8 @@ pub(crate) fn main() -> Result {
     Ok(())
 }
 
-/// Sends all messages from one queue pair to another, both driven by this thread; how many
-/// datagrams were lost, or late, and sent again.
+/// Sends all messages from one queue pair to another, both driven by this thread, and returns the
+/// number of datagrams that were sent again: lost ones, and those not acknowledged in time.
 fn transfer(pd: &ProtectionDomain) -> Result<u64> {
     let bytes = pd.context().port(1)?.active_mtu.bytes() as usize;
     let (mut near, mut far) = (Node::new(pd, bytes)?, Node::new(pd, bytes)?);
@@ -58,7 +59,7 @@ fn transfer(pd: &ProtectionDomain) -> Result<u64> {
     let start = Instant::now();
     while inbox.messages < MESSAGES || !sender.is_idle() {
         let now_ns = start.elapsed().as_nanos() as u64;
-        // The next fragments, as far as there is room in the window.
+        // Cut the next fragments, as far as there is room in the window.
         while sent < MESSAGES
             && let Some(next) = sender.cut(&[sent; MESSAGE_BYTES], offset)
         {
@@ -141,14 +142,14 @@ impl Node {
         Ok(Node { send: pair.send, recv, completions: Completions::new(&cq), address })
     }
 
-    /// Makes `peer` one that datagrams can be sent to.
+    /// Creates an address handle for `peer`, so that datagrams can be sent to it.
     fn reach(&mut self, pd: &ProtectionDomain, peer: &Node) -> Result<PeerId> {
         let gid = pd.context().choose_gid(1, None)?;
         let address = pd.create_ah(&peer.address, AhAttr::new(gid.index as u8))?;
         Ok(self.send.add_peer(&address, peer.address.qp_num, QKEY)?)
     }
 
-    /// Sends the datagrams that `next` writes, until it has none, or the send queue is full.
+    /// Sends the datagrams that `next` writes, until it has no more, or the send queue is full.
     fn send(&mut self, to: PeerId, mut next: impl FnMut(&mut [u8]) -> Option<usize>) -> Result {
         while let Some(slot) = self.send.next_slot() {
             let Some(len) = next(slot) else { break };
@@ -158,7 +159,7 @@ impl Node {
         Ok(())
     }
 
-    /// Shows `each` what has arrived; whether anything has.
+    /// Calls `each` with every datagram that has arrived, and reports whether any has.
     fn receive(&mut self, mut each: impl FnMut(&[u8]) -> Result) -> Result<bool> {
         let mut any = false;
         self.completions.poll(|completion| {

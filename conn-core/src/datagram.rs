@@ -1,25 +1,27 @@
 //! Reliable messages over unreliable datagrams (UD): fragments, acknowledgements, repetition.
 //!
-//! A datagram has one MTU at most, and may be lost, repeated or overtaken without an error (RDMA
-//! Tutorial, the choice of queue pair types). Here the ends repair it: the sender cuts a message
-//! into fragments and numbers them, the receiver puts them together in order, and tells which ones
-//! it has (selective acknowledgements, as RFC 2018 has them).
+//! A datagram is at most one MTU long, and may be lost, repeated or overtaken without an error
+//! (RDMA Tutorial, the choice of queue pair types). Here the ends repair this: the sender cuts
+//! messages into fragments and numbers them; the receiver puts them together in order, and tells
+//! the sender which ones it has (selective acknowledgements, as in RFC 2018).
 //!
 //! All integers are little-endian:
 //!
 //! | bytes | fragment | acknowledgement |
 //! |---|---|---|
-//! | 1 | 1 | 2 |
+//! | 1 | kind: 1 | kind: 2 |
 //! | 3 | 0 | 0 |
-//! | 4 | its number, modulo 2³² | number of the first fragment that is missing |
-//! | 4 | bytes of its message | bit i: fragment (that number + 1 + i) is there |
+//! | 4 | its number, modulo 2³² | number of the first fragment that is missing or not yet taken |
+//! | 4 | bytes of its message | bit i: fragment (that number + 1 + i) has arrived |
 //! | 4 | offset in the message | …, 64 bits in all |
 //! | … | payload | |
 //!
-//! A fragment is repeated when one is acknowledged that was sent three transmissions later or more
-//! (RFC 9002, section 6.1.1), or when the oldest one is not acknowledged in time; that time follows
-//! from the measured round trip, and doubles until one is acknowledged that was sent once (RFC
-//! 6298). The window is fixed: there is no congestion control.
+//! A fragment counts as lost, and is repeated, when another one is acknowledged that was sent three
+//! transmissions later or more (RFC 9002, section 6.1.1). The oldest fragment is also repeated when
+//! it is not acknowledged within a timeout, which follows from the measured round trip, and doubles
+//! each time until a newer fragment is acknowledged (RFC 6298). An acknowledgement of a repeated
+//! fragment counts for neither rule: it does not tell which transmission arrived. The window is
+//! fixed: there is no congestion control.
 //!
 //! # The drive loop
 //!
@@ -28,15 +30,17 @@
 //! 1. [`cut`](FragmentSender::cut) the next fragments of a message, until the window is full.
 //! 2. While [`transmit`](FragmentSender::transmit) writes a datagram, send it.
 //! 3. Give each acknowledgement that comes to [`on_ack`](FragmentSender::on_ack).
-//! 4. Go to step 1 when something has come, or at [`wants_ns`](FragmentSender::wants_ns).
+//! 4. End the connection if [`check_peer`](FragmentSender::check_peer) reports that the peer is
+//!    silent.
+//! 5. Go to step 1 when an acknowledgement comes, or at [`wants_ns`](FragmentSender::wants_ns).
 //!
 //! The receiver:
 //!
 //! 1. Give each datagram to [`arrive`](FragmentReceiver::arrive), and copy the fragment that it
-//!    answers with into the message; then those that [`take`](FragmentReceiver::take) gives, which
-//!    came early.
-//! 2. When [`ack_is_due`](FragmentReceiver::ack_is_due), or nothing more has come and some are
-//!    [`unacked`](FragmentReceiver::unacked), send [`ack`](FragmentReceiver::ack).
+//!    returns into the message; then copy those that [`take`](FragmentReceiver::take) returns,
+//!    which came early.
+//! 2. When [`ack_is_due`](FragmentReceiver::ack_is_due), or no more datagrams wait and some
+//!    fragments are [`unacked`](FragmentReceiver::unacked), send [`ack`](FragmentReceiver::ack).
 //!
 //! ```
 //! use conn_core::datagram::{FragmentReceiver, FragmentSender, SenderConfig};
@@ -89,25 +93,26 @@ pub use sender::{FragmentSender, SenderConfig};
 pub const HEADER_LEN: usize = 16;
 /// Bytes of an acknowledgement.
 pub const ACK_LEN: usize = 16;
-/// The most fragments under way: an acknowledgement has a bit for each.
+/// The most fragments under way: an acknowledgement has a bit for each one behind the first.
 pub const MAX_WINDOW: u32 = 64;
 
 const FRAGMENT: u8 = 1;
 const ACK: u8 = 2;
 
-/// Sizes that no end can have.
+/// A size that an end cannot have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The window is not 1 to [`MAX_WINDOW`].
     Window(u32),
-    /// Datagrams of so few bytes have no payload, or ones of so many no length of 32 bits.
+    /// Datagrams of this many bytes have no room for a payload, or their length does not fit 32
+    /// bits.
     DatagramBytes(usize),
-    /// The storage has fewer bytes than the window's datagrams.
+    /// The storage has fewer bytes than a window of datagrams.
     Storage {
         /// Bytes that are needed.
         need: usize,
-        /// Bytes that there are.
+        /// Bytes that the storage has.
         given: usize,
     },
 }
@@ -134,22 +139,23 @@ impl core::error::Error for ConfigError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatagramError {
-    /// Not a fragment, or not an acknowledgement, where one is expected.
+    /// Not a valid fragment, or not an acknowledgement, where one is expected.
     Malformed,
     /// A message longer than the receiver takes.
     MessageTooLong {
         /// Bytes of the message.
         bytes: u32,
-        /// The most.
+        /// The most that the receiver takes.
         max: u32,
     },
-    /// A number beyond the window, or an acknowledgement of what was not sent.
+    /// A fragment beyond the receiver's window, or an acknowledgement of one that was not sent.
     BeyondWindow,
-    /// A fragment does not continue its message.
+    /// A fragment does not continue its message: its offset, or the message's length in its header,
+    /// differs.
     OutOfPlace {
-        /// Where it belongs, as it says.
+        /// Offset in the fragment's header.
         offset: u32,
-        /// Where the message goes on.
+        /// Offset at which the message continues.
         expected: u32,
     },
 }
@@ -173,7 +179,7 @@ impl fmt::Display for DatagramError {
 
 impl core::error::Error for DatagramError {}
 
-/// The peer has acknowledged nothing for [`SenderConfig::patience_ns`].
+/// The peer has acknowledged nothing new for longer than [`SenderConfig::patience_ns`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerSilent {
     /// Fragments that it has not acknowledged.
@@ -209,7 +215,7 @@ impl Header {
     }
 }
 
-/// Both kinds of datagrams begin with 16 bytes: the kind, a number, and 64 bits.
+/// Encodes the 16 bytes that both kinds of datagrams begin with: the kind, a number, and 64 bits.
 fn encode(kind: u8, number: u32, rest: u64) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[0] = kind;
@@ -224,7 +230,7 @@ fn decode(kind: u8, bytes: &[u8; HEADER_LEN]) -> Option<(u32, u64)> {
     (start == [kind, 0, 0, 0]).then_some((u32::from_le_bytes(*number), u64::from_le_bytes(*rest)))
 }
 
-/// Distance from `position` to the nearest one with these low bits.
+/// Distance from `position` to the nearest position with these low bits; negative if it is behind.
 fn ahead(position: u64, low: u32) -> i32 {
     low.wrapping_sub(position as u32) as i32
 }

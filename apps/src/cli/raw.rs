@@ -47,7 +47,7 @@ pub(crate) struct RawArgs {
     pub(crate) assume_in_order: bool,
 }
 
-/// What carries messages without a connection.
+/// Value of `--op`: a verb, or plain UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Means {
     Verb(Op),
@@ -95,7 +95,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// What `protocol` says in the JSON.
+    /// Value of `protocol` in the JSON.
     pub(crate) fn protocol(self) -> &'static str {
         match self {
             Op::Send => "raw-send",
@@ -137,7 +137,7 @@ impl RawTransport {
     }
 }
 
-/// What a network does, and the seed that it is drawn from.
+/// Faults of soft0's network, and the seed that they are drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Faults {
     pub(crate) network: NetworkFaults,

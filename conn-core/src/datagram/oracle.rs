@@ -1,5 +1,5 @@
-//! The operations of both ends, and naive models: of each end alone, where the other may lie, and
-//! of both together with a network that loses, repeats and reorders.
+//! Operations of both ends for the tests, and naive models to compare with: of each end alone,
+//! where the other may lie, and of both together with a network that loses, repeats and reorders.
 
 use std::{collections::BTreeMap, vec, vec::Vec};
 
@@ -13,35 +13,35 @@ const DATAGRAM_BYTES: usize = HEADER_LEN + PAYLOAD;
 const PAYLOAD: usize = 4;
 const MAX_MESSAGE: u32 = 14;
 
-/// Lengths of messages, in turn: around those of the payload.
+/// Lengths of messages, in turn: around multiples of the payload.
 const LENGTHS: [usize; 7] = [0, 1, PAYLOAD, PAYLOAD + 1, 2 * PAYLOAD, 2 * PAYLOAD + 1, 14];
 
 fn message(number: usize) -> Vec<u8> {
     (0..LENGTHS[number % LENGTHS.len()]).map(|at| (31 * number + at) as u8).collect()
 }
 
-/// What can happen to both ends and the network between them.
+/// Step of one of the ends, or of the network between them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
     /// The next fragment is cut.
     Cut,
     /// A datagram is sent.
     Transmit,
-    /// One of the datagrams under way arrives; which.
+    /// A datagram under way arrives: the one at this index, modulo their number.
     Arrive(u8),
-    /// It arrives, and stays under way.
+    /// A datagram under way arrives, and stays under way.
     ArriveTwice(u8),
-    /// It is lost.
+    /// A datagram under way is lost.
     Lose(u8),
     /// The receiver takes those that came early.
     Take,
     /// The receiver acknowledges.
     Ack,
-    /// One of the acknowledgements under way arrives; which.
+    /// An acknowledgement under way arrives.
     ArriveAck(u8),
-    /// It is lost.
+    /// An acknowledgement under way is lost.
     LoseAck(u8),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Wait(u8),
 }
 
@@ -50,7 +50,7 @@ pub enum Op {
 pub struct Joined {
     sender: FragmentSender<Vec<u8>>,
     receiver: FragmentReceiver<Vec<u8>>,
-    /// Messages cut before, and bytes of the next one that are.
+    /// Number of the message that is being cut, and how many of its bytes are.
     cut: (usize, usize),
     network: Vec<Vec<u8>>,
     acks: Vec<[u8; ACK_LEN]>,
@@ -112,7 +112,8 @@ impl Joined {
         self.sender.on_ack(ack, self.now_ns).expect("an honest receiver");
     }
 
-    /// The network loses nothing more: all that was cut arrives, and is acknowledged.
+    /// Checks that all messages that were begun arrive and are acknowledged, once the network loses
+    /// nothing more.
     pub fn finish(mut self) {
         for _ in 0..4 * MAX_WINDOW {
             if self.cut.1 > 0 {
@@ -194,11 +195,11 @@ impl Pair for Joined {
 /// A datagram from a sender that may lie.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Claim {
-    /// Its number, from the next one.
+    /// Its number, relative to the next one.
     pub ahead: i8,
-    /// Bytes of the message, and where in it the payload belongs.
+    /// Bytes of the message.
     pub message_bytes: u8,
-    /// See there.
+    /// Offset of the payload in the message.
     pub offset: u8,
     /// Bytes of the payload.
     pub len: u8,
@@ -210,7 +211,7 @@ pub struct Receiving {
     machine: FragmentReceiver<Vec<u8>>,
     early: BTreeMap<u64, Claim>,
     next: u64,
-    /// The message that has begun: its bytes, and how many have come.
+    /// Length of the message that has begun, and how many of its bytes were returned.
     begun: Option<(u8, u8)>,
 }
 
@@ -226,7 +227,7 @@ impl Receiving {
         Ok(Self { machine: machine.after(already), early, next: already, begun })
     }
 
-    /// Whether the claim continues the message; if so, it does.
+    /// Applies the claim if it continues the message, and reports whether it does.
     fn follow(&mut self, claim: Claim) -> bool {
         let (bytes, filled) = self.begun.unwrap_or((claim.message_bytes, 0));
         if (claim.message_bytes, claim.offset) != (bytes, filled) {
@@ -282,7 +283,7 @@ impl Pair for Receiving {
 }
 
 impl Receiving {
-    /// What came early follows, as far as it continues its message.
+    /// Takes what came early, as far as it continues its message, and compares it with the model.
     fn take(&mut self) {
         while let Some(claim) = self.early.get(&self.next).copied() {
             let number = self.next;
@@ -301,11 +302,11 @@ impl Receiving {
 /// An acknowledgement from a receiver that may lie.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Said {
-    /// The missing fragment, from the oldest one that is not acknowledged.
+    /// The missing fragment, relative to the oldest one that is not acknowledged.
     pub ahead: i8,
-    /// Those behind it that are there.
+    /// A bit for each fragment behind it that has arrived.
     pub there: u64,
-    /// Fragments that are cut and sent before.
+    /// Fragments, modulo 8, that are cut and sent before it arrives.
     pub sent: u8,
 }
 
@@ -330,7 +331,8 @@ impl Sending {
 }
 
 impl Sending {
-    /// All before `missing`, and those behind it with a bit, are said to be there.
+    /// Checks the outcome of an acknowledgement of all fragments before `missing`, and of those
+    /// behind it that have a bit in `there`.
     fn check_named(
         &mut self,
         before: &FragmentSender<Vec<u8>>,

@@ -8,20 +8,21 @@ use super::{ahead, check, encode};
 pub struct Fragment<'a> {
     /// Bytes of the whole message.
     pub message_bytes: u32,
-    /// The place of [`bytes`](Self::bytes) in it, in bytes.
+    /// Offset of [`bytes`](Self::bytes) in the message.
     pub offset: u32,
-    /// The part.
+    /// Bytes of the part.
     pub bytes: &'a [u8],
 }
 
 impl Fragment<'_> {
-    /// Whether the message is complete with it.
+    /// Reports whether the fragment completes its message.
     pub fn is_last(&self) -> bool {
         self.offset as usize + self.bytes.len() == self.message_bytes as usize
     }
 }
 
-/// Puts fragments in order, each once. See the [module](super) for its drive loop.
+/// Puts fragments in order, and drops those that come again. See the [module](super) for its drive
+/// loop.
 // Invariant: bit i of `early` is set if and only if fragment next + i has come, and lies in its
 // place; `filled < message_bytes` of a message that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub struct FragmentReceiver<S> {
     early: u64,
     /// Lengths of the datagrams that came early, by place.
     lens: [u32; MAX_WINDOW as usize],
-    /// The message that has begun: its bytes, and how many have come.
+    /// Length of the message that has begun, and how many of its bytes were returned.
     begun: Option<(u32, u32)>,
     unacked: u32,
     is_urgent: bool,
@@ -71,7 +72,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
     }
 
     /// Takes a datagram, and returns its fragment if it is the next one. One that comes early is
-    /// kept for [`take`](Self::take), one that was there before is dropped.
+    /// kept for [`take`](Self::take); one that has come before is dropped.
     ///
     /// # Errors
     /// [`DatagramError`].
@@ -85,7 +86,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
             return Err(DatagramError::BeyondWindow);
         }
         if ahead < 0 || self.early >> ahead & 1 == 1 {
-            // The acknowledgement may be what was lost.
+            // Perhaps its acknowledgement was lost: another one is urgent.
             self.repeated += 1;
             self.is_urgent = true;
             return Ok(None);
@@ -105,7 +106,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         Ok(None)
     }
 
-    /// The next fragment, if it came early.
+    /// Returns the next fragment, if it came early; `None` if it has not come.
     ///
     /// # Errors
     /// [`DatagramError::OutOfPlace`].
@@ -124,8 +125,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         Ok(Some(Fragment { message_bytes, offset, bytes }))
     }
 
-    /// Whether to acknowledge at once: a fragment is missing or was repeated, or more than a quarter
-    /// of the window has come.
+    /// Reports whether to acknowledge at once: since the last acknowledgement, a fragment came
+    /// early or again, or more than a quarter of the window has come.
     pub fn ack_is_due(&self) -> bool {
         self.is_urgent || self.unacked > self.window / 4
     }
@@ -135,10 +136,11 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         self.unacked
     }
 
-    /// The acknowledgement of all that has come.
+    /// Returns the acknowledgement of all that has come.
     pub fn ack(&mut self) -> [u8; ACK_LEN] {
         (self.unacked, self.is_urgent) = (0, false);
-        // One that can be taken is not there yet: the sender's window begins with it.
+        // `next` counts as missing even if it waits to be taken: the sender's window must not move
+        // past it, as `storage` still holds it.
         encode(ACK, self.next as u32, self.early >> 1)
     }
 
@@ -166,7 +168,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         self.advance_by(fragment.message_bytes, fragment.offset, fragment.bytes.len() as u32)
     }
 
-    /// The next fragment is taken: it has to continue its message.
+    /// Moves past the next fragment, which has to continue its message.
     fn advance_by(&mut self, bytes: u32, offset: u32, len: u32) -> Result<(), DatagramError> {
         let (message_bytes, expected) = self.begun.unwrap_or((bytes, 0));
         if (bytes, offset) != (message_bytes, expected) {

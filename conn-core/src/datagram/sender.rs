@@ -3,38 +3,40 @@
 use super::{ACK, ConfigError, DatagramError, HEADER_LEN, Header, MAX_WINDOW, PeerSilent};
 use super::{ahead, check, decode};
 
-/// A fragment counts as lost when one is acknowledged that was sent so many transmissions later
-/// (RFC 9002, section 6.1.1).
+/// A fragment counts as lost when one is acknowledged that was sent this many transmissions later,
+/// or more (RFC 9002, section 6.1.1).
 const REORDERING: u64 = 3;
-/// The timeout before a round trip is measured.
+/// The timeout until the first round trip is measured.
 const FIRST_TIMEOUT_NS: u64 = 10_000_000;
 
-/// How the sender waits.
+/// Window and timeouts of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// The most fragments under way, 1 to [`MAX_WINDOW`]; the receiver has the same.
+    /// The most fragments under way, 1 to [`MAX_WINDOW`]; the receiver's must not be smaller.
     pub window: u32,
-    /// The least time before a fragment is repeated that nothing else shows to be lost: longer than
-    /// a receiver may be without a processor, if repetitions shall be few.
+    /// The least timeout: time before a fragment is repeated although no acknowledgement shows that
+    /// it is lost. It should be longer than a receiver may have to wait for a processor: otherwise
+    /// fragments are repeated that did arrive.
     pub min_timeout_ns: u64,
-    /// How long nothing may be acknowledged before the peer counts as gone.
+    /// Time without a new acknowledgement after which the peer counts as gone; no timeout is
+    /// longer.
     pub patience_ns: u64,
 }
 
 impl Default for SenderConfig {
-    /// 64 fragments; 1 ms before a repetition; 8 s until the peer is gone.
+    /// A window of 64 fragments; a timeout of 1 ms at least; 8 s until the peer counts as gone.
     fn default() -> Self {
         Self { window: MAX_WINDOW, min_timeout_ns: 1_000_000, patience_ns: 8_000_000_000 }
     }
 }
 
-/// A fragment under way.
+/// A fragment in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     len: u32,
     /// Time of the last transmission.
     sent_ns: u64,
-    /// Count of transmissions at the last one; 0 before the first.
+    /// Number of its last transmission, among those of all fragments; 0 before the first.
     order: u64,
     is_repeated: bool,
     is_acked: bool,
@@ -53,20 +55,21 @@ pub struct FragmentSender<S> {
     pub(super) cut: u64,
     slots: [Slot; MAX_WINDOW as usize],
     transmissions: u64,
-    /// The latest transmission that is acknowledged, by its order.
+    /// The latest transmission that is known to be acknowledged, by its order.
     newest_acked: u64,
     repeated: u64,
     round_trip: RoundTrip,
-    /// Timeouts since a fragment was acknowledged that was sent once.
+    /// Timeouts since `newest_acked` last changed.
     timeouts: u32,
-    /// Time of the last progress, or since when something is under way.
+    /// Time of the last new acknowledgement, or since which something is under way, if that is
+    /// later.
     progress_ns: u64,
     storage: S,
 }
 
 impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
-    /// A sender of datagrams of at most `datagram_bytes` bytes, its header included; `storage`
-    /// keeps a window of them.
+    /// A sender of datagrams of at most `datagram_bytes` bytes, header included; `storage` keeps a
+    /// window of them.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -93,12 +96,13 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         })
     }
 
-    /// Cuts the fragment of `message` that begins at `offset`, and returns where the next one
-    /// begins: at the message's length, the message is cut. `None` while the window is full.
-    /// A message of no bytes is one fragment.
+    /// Cuts the fragment of `message` that begins at `offset`, and returns the offset of the next
+    /// one: once that is the message's length, the whole message is cut. `None` while the window
+    /// is full. An empty message is one fragment.
     ///
     /// # Panics
-    /// If the message has more than `u32::MAX` bytes, or none at `offset`, unless it has none at all.
+    /// If the message has more than `u32::MAX` bytes, or if `offset` is not less than its length,
+    /// unless both are 0.
     pub fn cut(&mut self, message: &[u8], offset: usize) -> Option<usize> {
         assert!(offset < message.len() || (message.is_empty() && offset == 0), "nothing is left");
         if self.cut - self.acked == u64::from(self.config.window) {
@@ -117,8 +121,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         Some(offset + payload.len())
     }
 
-    /// Writes the next datagram to send into `out`, and returns its length: first those that are
-    /// lost. `None` if there is none now.
+    /// Writes the next datagram to send into `out`, and returns its length; lost ones come first.
+    /// `None` if there is nothing to send now.
     ///
     /// # Panics
     /// If `out` is shorter than the datagram.
@@ -143,7 +147,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
     /// acknowledge.
     ///
     /// # Errors
-    /// [`DatagramError`]: it is none, or of what was not sent.
+    /// [`DatagramError`]: the datagram is no acknowledgement, or is one of a fragment that was not
+    /// sent.
     pub fn on_ack(&mut self, datagram: &[u8], now_ns: u64) -> Result<u32, DatagramError> {
         let ack = datagram.try_into().ok().and_then(|ack| decode(ACK, ack));
         let (missing, there) = ack.ok_or(DatagramError::Malformed)?;
@@ -176,14 +181,14 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         Ok(newly)
     }
 
-    /// Whether it was not acknowledged before.
+    /// Marks fragment `number` as acknowledged, and reports whether it was not before.
     fn acknowledge(&mut self, number: u64, now_ns: u64) -> bool {
         let at = self.place(number);
         let slot = &mut self.slots[at];
         if core::mem::replace(&mut slot.is_acked, true) {
             return false;
         }
-        // Which transmission of a repeated one has come, nobody can tell (Karn's algorithm).
+        // Of a repeated one, it is not known which transmission arrived (Karn's algorithm).
         if !slot.is_repeated {
             self.newest_acked = self.newest_acked.max(slot.order);
             self.round_trip.measured(now_ns.saturating_sub(slot.sent_ns));
@@ -191,7 +196,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         true
     }
 
-    /// The oldest fragment that is to be repeated now.
+    /// Returns the oldest fragment that is to be repeated now, and counts a timeout if that is the
+    /// reason.
     fn lost(&mut self, now_ns: u64) -> Option<u64> {
         let overtaken = |number: &u64| {
             let slot = &self.slots[self.place(*number)];
@@ -205,8 +211,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         Some(self.acked)
     }
 
-    /// When the oldest fragment is repeated if nothing comes: [`transmit`](Self::transmit) is to
-    /// be called then. `None` while nothing is under way.
+    /// Time at which the oldest fragment is repeated if no acknowledgement comes before: call
+    /// [`transmit`](Self::transmit) then. `None` while nothing is under way.
     pub fn wants_ns(&self) -> Option<u64> {
         let oldest = &self.slots[self.place(self.acked)];
         let timeout = self.round_trip.timeout_ns().max(self.config.min_timeout_ns);
@@ -215,7 +221,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
             .then(|| oldest.sent_ns.saturating_add(timeout.min(self.config.patience_ns).max(1)))
     }
 
-    /// Looks whether the peer is still there.
+    /// Checks that the peer still acknowledges what is under way.
     ///
     /// # Errors
     /// [`PeerSilent`].
@@ -228,7 +234,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         Ok(())
     }
 
-    /// Whether all that was cut is acknowledged.
+    /// Reports whether all fragments that were cut are acknowledged.
     pub fn is_idle(&self) -> bool {
         self.acked == self.cut
     }

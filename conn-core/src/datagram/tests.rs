@@ -6,7 +6,7 @@ use super::oracle::*;
 use super::*;
 use crate::exhaustive::{Pair, every_history};
 
-/// Before the first fragment, and where the numbers of the wire begin again.
+/// Numbers of the first fragment of a test: 0, and just before the numbers on the wire wrap.
 const EDGES: [u64; 3] = [0, (1 << 32) - 2, (1 << 40) - 1];
 
 #[test]
@@ -81,7 +81,7 @@ proptest! {
     }
 }
 
-/// More steps that bring messages on than those that hold them up.
+/// Any step; steps that advance messages are more likely than those that hold them up.
 fn any_op() -> impl Strategy<Value = Op> {
     use Op::*;
     prop_oneof![
@@ -105,7 +105,7 @@ fn sender(window: u32) -> FragmentSender<Vec<u8>> {
     FragmentSender::new(config, BYTES, vec![0; window as usize * BYTES]).unwrap()
 }
 
-/// The numbers of all that is to be sent now.
+/// Transmits all fragments that are due now, and returns their numbers.
 fn transmitted(sender: &mut FragmentSender<Vec<u8>>, now_ns: u64) -> Vec<u32> {
     let mut out = [0; BYTES];
     let mut numbers = Vec::new();
@@ -129,7 +129,7 @@ fn a_gap_of_three_repeats_a_fragment_and_two_do_not() {
     assert_eq!(transmitted(&mut sender, 1), []);
     assert_eq!(sender.on_ack(&encode(ACK, 0, 0b111), 2), Ok(1));
     assert_eq!(transmitted(&mut sender, 2), [0]);
-    // Once: what was sent before the repetition says nothing of it.
+    // Only once: fragments sent before the repetition do not show that it is lost.
     assert_eq!(sender.on_ack(&encode(ACK, 0, 0b111_1111), 3), Ok(4));
     assert_eq!(transmitted(&mut sender, 3), []);
     assert_eq!(sender.repeated(), 1);
@@ -152,11 +152,11 @@ fn timeouts_double_until_the_peer_is_gone() {
     }
     assert_eq!(gaps, [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]);
     assert_eq!(sender.check_peer(now_ns), Err(PeerSilent { unacked: 2 }));
-    // An answer after all; which transmission it is of is not known, and the time stays as it is.
+    // An answer after all. It does not tell which transmission arrived: the timeout stays.
     assert_eq!(sender.on_ack(&encode(ACK, 1, 0), now_ns), Ok(1));
     assert_eq!(sender.check_peer(now_ns), Ok(()));
     assert_eq!(sender.wants_ns(), Some(8_000_000_000), "that of fragment 1, which is overdue");
-    // Of what was sent once, it is: the doubling begins again.
+    // Fragment 1 was sent once: its answer tells a round trip, and the doubling starts again.
     assert_eq!(sender.on_ack(&encode(ACK, 2, 0), now_ns), Ok(1));
     cut_all(&mut sender);
     assert_eq!(transmitted(&mut sender, now_ns), [2, 3]);

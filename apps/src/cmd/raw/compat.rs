@@ -150,7 +150,8 @@ fn destination(end: &RawEnd) -> Destination {
     Destination { lid, qp_num, psn, gid }
 }
 
-/// Where the peer is; a program that was given no GID index tells none.
+/// Returns the address that the peer has told, or an error if that has neither a GID nor a LID: its
+/// program was started without a GID index.
 fn endpoint(peer: &Destination) -> Result<Endpoint> {
     ensure!(
         peer.gid != [0; 16] || peer.lid != 0,

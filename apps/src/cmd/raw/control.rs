@@ -1,5 +1,5 @@
-//! What the ends say to each other beside the queue pairs: the handshakes, and control messages
-//! before the end. A thread that waits checks here whether the other end has gone.
+//! Messages between the ends beside the queue pairs: the handshakes, and control messages when a
+//! measurement ends. A thread that waits checks here whether the other end has gone.
 
 use std::time::Duration;
 
@@ -15,20 +15,19 @@ use crate::session::{ChannelOf, LastWords};
 /// The byte stream to the other end.
 pub(super) type RawChannel = ChannelOf<RawControl>;
 
-/// What an end says when it has finished, or cannot go on.
+/// Control message of an end that has finished.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) enum RawControl {
     /// The leader has sent all.
     Done(Totals),
-    /// What the follower has received, with so many requests of its own; its
-    /// device has counted so many that came from another process and found no receive.
+    /// The follower's counts: messages that it has received, requests that it has posted, and
+    /// messages from another process for which its device found no posted receive.
     Received { received: Received, operations: u64, missed: Option<u64> },
-    /// What has come of it, for the follower to print, and the signal that has ended the leader
-    /// early.
+    /// Results for the follower to print, and the signal that has ended the leader early.
     Results(Vec<Line>, #[serde(default)] Option<String>),
 }
 
-/// What has arrived.
+/// Counts of the messages that have arrived.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Received {
     /// Messages, each counted once.
@@ -37,7 +36,7 @@ pub(super) struct Received {
     pub(super) repeated: u64,
 }
 
-/// What the leader has sent.
+/// Counts of the messages that the leader has sent.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 pub(super) struct Totals {
     /// Messages, by queue pair.
@@ -52,17 +51,17 @@ impl Totals {
     }
 }
 
-/// What is said of a queue pair that has failed, for whatever reason.
+/// Context of the error of a queue pair that has failed, for whatever reason.
 pub(super) const LOST: &str = "the peer was lost";
 pub(super) const UNRECEIVED: &str = "a receive failed";
 
-/// Whether what an end says is only a symptom of a failure at the other end.
+/// Reports whether the error that an end tells is only a symptom of a failure at the other end.
 fn is_symptom(why: &str) -> bool {
     ["the other end: ", LOST, UNRECEIVED].iter().any(|symptom| why.starts_with(symptom))
 }
 
 const ENDED: &str = "the other end has gone: look why it has ended, and start both again";
-/// How long an end that has failed looks for the cause at the other.
+/// Longest time that an end that has failed waits for the other end to tell the cause.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Tells the other end of a failure, and asks there for its cause: an end that has gone, or

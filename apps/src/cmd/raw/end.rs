@@ -18,12 +18,12 @@ use super::queues::{Inbox, Outbox, Route};
 use crate::cli::{Op, RawTransport};
 use crate::frame::Hurried;
 
-/// What this end has for itself, whatever the plan is.
+/// Device and settings of this end alone, which are no part of the plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Local<'a> {
     pub(super) device: &'a Device,
     pub(super) gid_index: Option<u32>,
-    /// Whether to poll without giving way.
+    /// True if the end's thread polls without giving way to others.
     pub(super) spin: bool,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Local<'a> {
 pub(super) struct End {
     pub(super) outbox: Outbox,
     pub(super) inbox: Option<Inbox>,
-    /// What the peer reaches.
+    /// Memory of this end that the peer writes or reads.
     pub(super) memory: Option<SharedRegion>,
-    /// What we reach of the peer's.
+    /// Memory of the peer that this end writes or reads.
     pub(super) remote: Option<Remote>,
     /// By rank, what a message of that rank says that it is of: the queue pair that it
     /// came to, or, a datagram, the one that it came from.
@@ -55,7 +55,7 @@ impl Remote {
         Ok(Remote { base, places: Places::new(plan) })
     }
 
-    /// Where message `number` of a queue pair has its place.
+    /// Returns the place of message `number` of a queue pair.
     #[inline]
     pub(super) fn place(&self, rank: usize, number: u64) -> RemoteSpan {
         let addr = self.base.addr + self.places.at(rank, number) as u64;
@@ -190,7 +190,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What the peer does to our memory.
+/// Returns the access to this end's memory that the peer needs.
 fn access(op: Op) -> RemoteAccess {
     match op {
         Op::Send => RemoteAccess::NONE,
@@ -243,7 +243,7 @@ pub(super) fn join(
     draft.finish(&[RawPeer { endpoint, memory, recv_slots, recv_slot_bytes, id, user }])
 }
 
-/// Why a measurement was not followed to its end.
+/// Failure of the following end: with one peer only, or of the whole session.
 pub(super) enum Refused {
     /// The peer was refused: the next one may be served.
     Stranger(anyhow::Error),
@@ -259,8 +259,8 @@ impl From<Refused> for anyhow::Error {
     }
 }
 
-/// How long the queue pairs behind the first one may take to be joined, all of them: no other
-/// peer is served meanwhile.
+/// Longest time for joining all queue pairs after the first one: no other peer is served
+/// meanwhile.
 const REST_LIMIT: Duration = Duration::from_secs(20);
 
 /// The accepting end. `judge` may refuse the plan that the peer tells; `prepare` sees

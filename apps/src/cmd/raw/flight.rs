@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::plan::NUMBER_BITS;
 
-/// When each message in flight left, by its number modulo a power of two that the window
-/// fits into: a division would take time of every message.
+/// Messages in flight: the time at which each was sent, by its number modulo a power of two that
+/// the window fits into. A division by another number would take time for every message.
 ///
 /// Invariant: `settled <= sent <= settled + window`; below `settled` every message was
 /// answered or given up, and one at `settled` is awaited, if any is.
@@ -21,7 +21,7 @@ pub(super) struct Flight {
     faults: Faults,
 }
 
-/// What a transport that promises nothing has done.
+/// Counts of what an unreliable transport has done to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Faults {
     /// Messages without an answer in time.
@@ -67,13 +67,13 @@ impl Flight {
         self.settled
     }
 
-    /// Whether an answer is awaited.
+    /// Reports whether an answer is awaited.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.settled < self.sent
     }
 
-    /// Whether one more message may leave.
+    /// Reports whether one more message may be sent.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.sent - self.settled < self.window
@@ -155,12 +155,12 @@ impl Flight {
     }
 }
 
-/// Which messages of a one-way stream have come: the newest, and those before it.
+/// Messages of a one-way stream that have arrived: the newest, and recent ones before it.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// One more than the newest number.
     next: u64,
-    /// Of the numbers before `next`, a bit for each.
+    /// A bit for each of the last `SPAN` numbers before `next`: set if the message has arrived.
     recent: Box<[u64]>,
     /// Messages that came once at least.
     pub(super) unique: u64,
@@ -169,7 +169,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// How far back a message is told from its repetition.
+    /// Numbers that `recent` covers: a message from further back counts as repeated.
     const SPAN: u64 = 4096;
 
     pub(super) fn new() -> Seen {

@@ -14,7 +14,7 @@ use crate::measure::Payload;
 use crate::scratch::scratch;
 use crate::session;
 
-/// What is expected over one queue pair.
+/// Account of the messages of one queue pair.
 struct Lane {
     size: u32,
     answered: u64,
@@ -24,7 +24,7 @@ struct Lane {
     expected: Payload,
 }
 
-/// How many messages may be lost in a row where only the payload tells the number.
+/// Numbers that are tried, from the next one on, for a message that only its payload identifies.
 const MOST_AHEAD: u64 = 256;
 
 impl Lane {
@@ -92,7 +92,7 @@ pub(super) fn follow(
     Ok(lanes.iter().map(|lane| lane.answered).sum())
 }
 
-/// What the leader has sent, if that is what it says.
+/// Returns the leader's totals if `note` has them; any other message is an error.
 pub(super) fn done(note: RawControl) -> Result<Totals> {
     match note {
         RawControl::Done(totals) => Ok(totals),

@@ -17,7 +17,7 @@ use crate::cli::{Op, RawTransport};
 use crate::measure::{MEASURES, Payload};
 use crate::signals;
 
-/// How many messages: first those of the warm-up, which are not measured, then those that count.
+/// Messages to send: first those of the warm-up, which are not measured, then the measured ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trips {
     pub(super) warm_up: u64,
@@ -30,13 +30,13 @@ impl Trips {
     }
 }
 
-/// What the leading end has sent, and measured.
+/// Counts and times of the leading end.
 #[derive(Debug)]
 pub(super) struct Led {
-    /// Of each class of a ping-pong: nanoseconds of half a round trip, or of the whole operation
-    /// (read).
+    /// Latencies of each class of a ping-pong, in nanoseconds: of half a round trip, or of the
+    /// whole operation (read).
     pub(super) classes: Vec<Histogram<u64>>,
-    /// How long the measured messages took together.
+    /// Time that the measured messages took together.
     pub(super) elapsed: Duration,
     /// Messages sent over each queue pair.
     pub(super) sent: Vec<u64>,
@@ -55,7 +55,7 @@ impl Led {
 
 /// After so many messages in a row without an answer the other end counts as gone.
 const MOST_LOST: u64 = 100;
-/// How far back a message is looked for that tells its number by its payload only.
+/// Numbers before the awaited one that are tried for an answer that only its payload identifies.
 const MOST_LATE: u64 = 16;
 
 /// The leader's account of its messages.
@@ -70,7 +70,7 @@ struct Leader<'a> {
     settled: u64,
     /// Messages given up since the last answer.
     unanswered: u64,
-    /// How many of a round trip's parts are measured: two, or the whole.
+    /// Divisor of a measured time: 2 for half a round trip, 1 for a whole READ.
     parts: u64,
     classes: Vec<Histogram<u64>>,
     /// Those that are not recorded yet.
@@ -131,7 +131,7 @@ impl<'a> Leader<'a> {
         })
     }
 
-    /// How many messages to send in all: after a signal, those that were sent.
+    /// Returns the number of messages to send in all: after a signal, only those that were sent.
     #[inline]
     fn total(&self) -> u64 {
         let Trips { warm_up, .. } = self.trips;

@@ -131,13 +131,13 @@ pub(super) fn delivered_line(
     line
 }
 
-/// Whether each message is answered by another one.
+/// Reports whether each message is answered by another one.
 fn answered(plan: &Plan) -> bool {
     plan.task == Task::Pingpong && plan.op != Op::Read
 }
 
 impl Led {
-    /// Whether a signal has left nothing of it.
+    /// Reports whether a ping-pong has measured nothing, because a signal ended it early.
     fn is_nothing(&self) -> bool {
         !self.classes.is_empty() && self.classes.iter().all(|h| h.is_empty())
     }
@@ -156,7 +156,7 @@ impl Led {
         line.faults = self.counted(plan, received);
     }
 
-    /// What the transport did, as far as it is known.
+    /// Returns the counts of what the transport did to messages, as far as they are known.
     fn counted(&self, plan: &Plan, received: &Received) -> Counted {
         let sent: u64 = self.sent.iter().sum();
         let numbered = plan.op == Op::Send;

@@ -28,7 +28,7 @@ impl Places {
         Places { each: plan.places().into(), stride: plan.stride() }
     }
 
-    /// Where message `number` of a queue pair lies.
+    /// Returns the offset in the region of message `number` of a queue pair.
     #[inline]
     pub(super) fn at(&self, rank: usize, number: u64) -> usize {
         // To divide by one takes as long as by any other number.
@@ -36,14 +36,14 @@ impl Places {
         ((rank as u64 * self.each + place) * self.stride) as usize
     }
 
-    /// How many bytes each has.
+    /// Bytes of each place.
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
         self.stride
     }
 }
 
-/// What lies between the marks.
+/// Returns the bytes of a message between its marks.
 pub(super) fn body(message: &[u8]) -> &[u8] {
     match message {
         [_, body @ .., _] => body,

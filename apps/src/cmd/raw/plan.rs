@@ -1,4 +1,4 @@
-//! What is to be done, as both ends have to know it.
+//! The plan of a measurement, which both ends have to know.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::settings::flags::{
 };
 use crate::settings::{self, Flag, Setting, field, shown, switch};
 
-/// Which command's loop runs over the queue pairs.
+/// Command that measures: its loop runs over the queue pairs.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Task {
@@ -61,22 +61,23 @@ pub(super) struct Plan {
     /// Queue pairs of the leading end; of the other one, too, unless they are datagrams':
     /// there one serves all.
     pub(super) qps: u32,
-    /// Whether all queue pairs of an end (of a class) share a receive queue.
+    /// True if all queue pairs of an end (of a class) share a receive queue.
     pub(super) srq: bool,
     pub(super) verify: bool,
-    /// Whether memory is polled on a device that does not promise what that takes.
+    /// True if memory is polled on a device that does not promise to deliver the bytes of a write
+    /// in order.
     pub(super) assumed_in_order: bool,
     /// Bytes of a datagram, where messages are cut into those and losses are repaired.
     pub(super) datagram: Option<u32>,
     /// Milliseconds after which a message without an answer is lost.
     pub(super) answer_timeout: u32,
-    /// Which of how many measurements of the session this is.
+    /// Index of this measurement among the `of` measurements of the session.
     pub(super) at: u32,
     pub(super) of: u32,
     /// Rounds of each size, each of which is a measurement.
     #[serde(rename = "r")]
     pub(super) rounds: u32,
-    /// Where the process that tells it runs.
+    /// Origin of the process that tells the plan.
     #[serde(rename = "o")]
     pub(super) origin: Origin,
 }
@@ -96,7 +97,7 @@ pub(super) const QUEUES: &[Setting<Plan>] = &[
 const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
 /// Entries that take no more than this are not worth a longest message its place.
 const FEW_ENTRIES_BYTES: u64 = 16 << 20;
-/// What more than one message may take so that it stays in a cache of the processor.
+/// Bytes that several messages may take together, so that a cache of the processor holds them.
 const CACHED_BYTES: u32 = 64 << 10;
 /// The longest message that is handed over inline unless more is asked for: beyond it
 /// the copy into the work request costs more than the device's read.
@@ -104,8 +105,9 @@ const AUTO_INLINE: u32 = 256;
 /// Perftest's depths: what a comparison is most often made with.
 const BENCH_UNACKED: u32 = 128;
 const BENCH_RECV_DEPTH: u32 = 512;
-/// What the messages under way of one queue pair may take beside more than two of them; receives may take
-/// twice that. With more, memory is measured that no cache of the processor holds.
+/// Bytes that the messages under way of one queue pair may take, if they are more than two;
+/// receives may take twice as many. With more, memory is measured that no cache of the processor
+/// holds.
 const UNACKED_BYTES: u64 = 1 << 20;
 /// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
 const ALL_UNACKED: u32 = 4096;
@@ -113,8 +115,8 @@ const LEAST_UNACKED: u32 = 8;
 /// The MTUs of InfiniBand, in bytes.
 const MIN_MTU: u32 = 256;
 const MAX_MTU: u32 = 4096;
-/// Receives for acknowledgements: one comes for each quarter of a window, and for each datagram that
-/// comes early or again. Later ones say all that a lost one said.
+/// Receives for acknowledgements: one comes for each quarter of a window, and for each datagram
+/// that comes early or again. Later ones say all that a lost one said.
 const ACKS: u32 = 64;
 /// Slots begin at multiples of this: no two messages share a cache line.
 pub(super) const SLOT_ALIGN: u64 = 64;
@@ -182,7 +184,7 @@ impl Plan {
         plan
     }
 
-    /// What cannot be, whatever the numbers are.
+    /// Refuses combinations of options that are impossible, whatever the numbers are.
     fn check_transport(&self) -> Result<()> {
         let (transport, op) = (self.transport.name(), self.op_name());
         if let Some(bytes) = self.datagram {
@@ -329,12 +331,12 @@ impl Plan {
         self.datagram.map_or(whole, |bytes| whole.saturating_add(HEADER_LEN as u32).min(bytes))
     }
 
-    /// Whether messages complete receives.
+    /// Reports whether messages complete receives.
     pub(super) fn receives(&self) -> bool {
         matches!(self.op, Op::Send | Op::WriteImm)
     }
 
-    /// Whether the end that `leads` has anything to receive.
+    /// Reports whether the end that `leads` has anything to receive.
     pub(super) fn receives_at(&self, leads: bool) -> bool {
         let one_way = self.task == Task::Bench && self.datagram.is_none();
         self.receives() && !(leads && one_way)
@@ -349,7 +351,7 @@ impl Plan {
         }
     }
 
-    /// Whether the end that `leads` has anything to send.
+    /// Reports whether the end that `leads` has anything to send.
     pub(super) fn sends_at(&self, leads: bool) -> bool {
         leads || self.datagram.is_some() || (self.task == Task::Pingpong && self.op != Op::Read)
     }
@@ -358,8 +360,8 @@ impl Plan {
         self.transport == RawTransport::Rc || self.datagram.is_some()
     }
 
-    /// Whether the immediate says which queue pair a message is from, and which message
-    /// it is.
+    /// Reports whether the immediate says which queue pair a message is from, and which message it
+    /// is.
     pub(super) fn numbered(&self) -> bool {
         self.op == Op::Send && (self.srq || !self.is_reliable())
     }
@@ -369,8 +371,8 @@ impl Plan {
         if self.is_reliable() && !self.srq { MAX_QPS } else { MAX_NUMBERED_QPS }
     }
 
-    /// Whether payloads can be checked: not those of one-way WRITEs over an unreliable transport,
-    /// which may overwrite messages that were not checked yet.
+    /// Reports whether payloads can be checked: not those of one-way WRITEs over an unreliable
+    /// transport, which may overwrite messages that were not checked yet.
     pub(super) fn can_verify(&self) -> bool {
         self.is_reliable() || self.op == Op::Send || self.task == Task::Pingpong
     }
@@ -380,7 +382,7 @@ impl Plan {
         if self.transport == RawTransport::Ud && !leads { 1 } else { self.qps }
     }
 
-    /// How long an answer may take.
+    /// Longest time that an answer may take.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(self.answer_timeout.into())
     }
@@ -449,7 +451,7 @@ impl Plan {
         u64::from(self.slot_bytes()).next_multiple_of(SLOT_ALIGN).max(SLOT_ALIGN)
     }
 
-    /// Whether the end that `leads` has memory for its peer.
+    /// Reports whether the end that `leads` has memory for its peer.
     pub(super) fn has_memory(&self, leads: bool) -> bool {
         match self.op {
             Op::Send => false,

@@ -13,7 +13,7 @@ use crate::outcome::Failure;
 /// No living peer takes longer for one answer, and no device for one completion.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which of several queues a completion is of: their numbers lie close together.
+/// Table of the positions of queues, by their numbers, which lie close together.
 #[derive(Debug)]
 struct Index {
     first: u32,
@@ -53,7 +53,7 @@ impl Watch {
     const POLLS_PER_YIELD: u32 = 64;
     /// Empty polls between two looks at the clock.
     const POLLS_PER_CLOCK: u32 = 1024;
-    /// What [`looks`](Self::looks) returns for a thread that does not yield.
+    /// Value of [`looks`](Self::looks) for a thread that does not yield.
     const LOOKS: u32 = 16;
     /// Looks at the wire cost a system call.
     pub(super) const LOOK: Duration = Duration::from_millis(10);
@@ -152,7 +152,7 @@ pub(super) struct Outbox {
     is_polled: bool,
 }
 
-/// How messages get to a queue pair of the peer's.
+/// Send queue and destination of the messages to one of the peer's queue pairs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route {
     /// The position of the send queue.
@@ -166,7 +166,7 @@ struct Sending {
     queue: SendQueue,
     /// Requests since the last one that was signalled.
     unsignalled: u32,
-    /// Whether it is among those that there is room on.
+    /// True if the queue is in `Outbox::ready`, or in the list that a caller has taken from there.
     is_ready: bool,
 }
 
@@ -207,7 +207,7 @@ impl Outbox {
         &self.queues[self.routes[rank].queue]
     }
 
-    /// Whether each rank has a queue of its own, of the same number.
+    /// Reports whether each rank has a queue of its own, at the position of the same number.
     pub(super) fn is_one_to_one(&self) -> bool {
         self.routes.iter().enumerate().all(|(rank, route)| route.queue == rank)
     }
@@ -263,7 +263,7 @@ impl Outbox {
         self.queues.iter().map(of).sum()
     }
 
-    /// Whether messages of `bytes` bytes are handed over inline.
+    /// Reports whether messages of `bytes` bytes are handed over inline.
     pub(super) fn is_inline(&self, bytes: u32) -> bool {
         bytes > 0 && self.queues.iter().all(|s| s.queue.max_inline() >= bytes)
     }
@@ -461,7 +461,7 @@ fn unreceived(error: TakeError) -> Failure {
     error.context(UNRECEIVED)
 }
 
-/// What has arrived.
+/// A message that has arrived.
 #[derive(Debug)]
 pub(super) struct Arrival<'a> {
     /// The position of the receive queue that it took a buffer of.

@@ -24,10 +24,10 @@ struct Pump<'a> {
     lanes: Vec<Lane>,
     /// Messages of each queue pair.
     limit: u64,
-    /// Whether time is up.
+    /// True if time is up.
     over: bool,
-    /// Whether each queue pair has a send queue of its own: then those are looked at that
-    /// there may be room on.
+    /// True if each queue pair has a send queue of its own: then only the queues that may have room
+    /// are looked at.
     one_to_one: bool,
 }
 
@@ -37,7 +37,7 @@ struct Lane {
     sent: u64,
     done: bool,
     out: Payload,
-    /// What READs bring.
+    /// Payload that READs are expected to bring.
     back: Payload,
 }
 
@@ -172,7 +172,7 @@ pub(super) fn send(
     Ok(Led { sent, ..Led::one_way(elapsed) })
 }
 
-/// Where messages may be lost: how long nothing may come, after the last was sent.
+/// Silence that ends a measurement once the sender has finished, where messages may be lost.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Receives until all that was sent has arrived. Where messages may be lost: or until the sender
@@ -226,7 +226,7 @@ pub(super) fn receive(
 struct Receiver<'a> {
     plan: &'a Plan,
     lanes: Vec<Stream>,
-    /// Of all streams together.
+    /// Messages of all streams together.
     messages: u64,
     places: Places,
     scratch: Vec<u8>,

@@ -1,7 +1,8 @@
-//! `--transport ud --reliable`: messages of any length over datagrams, each once and in order.
+//! `--transport ud --reliable`: messages of any length over datagrams, each delivered once and in
+//! order.
 //!
-//! The rules are those of [`datagram`](rdma_conn::conn_core::datagram): the leader cuts messages
-//! into datagrams and repeats the lost ones, the follower puts them together and acknowledges.
+//! The protocol is that of [`datagram`](rdma_conn::conn_core::datagram): the leader cuts messages
+//! into datagrams and repeats the lost ones; the follower puts them together and acknowledges them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,7 +28,7 @@ struct Lane {
     fragments: FragmentSender<Vec<u8>>,
     out: Payload,
     message: Vec<u8>,
-    /// Bytes of it that are cut; `None` before the first message and between two.
+    /// Bytes of `message` that are cut; `None` before the first message and between two.
     cut: Option<usize>,
     sent: u64,
     is_done: bool,
@@ -52,8 +53,8 @@ impl Lane {
         })
     }
 
-    /// Cuts messages until the window is full, or there were `limit`. If time is `over`, the one
-    /// that has begun is the last.
+    /// Cuts messages until the window is full, or `limit` messages are cut. If time is `over`, the
+    /// one that has begun is the last.
     fn cut(&mut self, verify: bool, limit: u64, over: bool) {
         while !self.is_done {
             let offset = match self.cut {
@@ -76,7 +77,8 @@ impl Lane {
         }
     }
 
-    /// Posts the datagrams that are to be sent now, as far as there is room; how many.
+    /// Posts the datagrams that are due now, as far as the send queue has room, and returns their
+    /// number.
     fn post(&mut self, rank: usize, batch: u32, now_ns: u64, outbox: &mut Outbox) -> Result<u64> {
         let (fragments, mut posted) = (&mut self.fragments, 0);
         while outbox.room(rank) > 0
@@ -97,7 +99,7 @@ impl Lane {
     }
 }
 
-/// Sends until `until` to each peer, and waits until all is acknowledged.
+/// Sends messages to each peer until `until`, and waits until all are acknowledged.
 pub(super) fn send(
     plan: &Plan,
     end: &mut End,
@@ -117,14 +119,14 @@ pub(super) fn send(
     let elapsed = loop {
         let over = host::time::since(start) >= time || signals::is_interrupted();
         lanes.iter_mut().for_each(|lane| lane.cut(plan.verify, limit, over));
-        // Cutting takes time that is not the round trip's.
+        // Read the time after cutting, which takes long and is no part of a round trip.
         let (elapsed, mut progress) = (host::time::since(start), 0);
         let now_ns = elapsed.as_nanos() as u64;
         for (rank, lane) in lanes.iter_mut().enumerate() {
             progress += lane.post(rank, plan.batch, now_ns, outbox)?;
         }
         progress += inbox.poll(|arrival| {
-            // Anybody who knows the Q_Key may send a datagram.
+            // Any queue pair that knows the Q_Key may send here: datagrams of others are ignored.
             let is_peer = sources.get(arrival.queue) == Some(&arrival.qp_num);
             match lanes.get_mut(arrival.queue).filter(|_| is_peer) {
                 Some(lane) => {
@@ -153,15 +155,15 @@ pub(super) fn send(
     })
 }
 
-/// The messages of one peer.
+/// The messages from one peer.
 struct Stream {
     fragments: FragmentReceiver<Vec<u8>>,
     expected: Payload,
     message: Vec<u8>,
     messages: u64,
-    /// Something has come that is to be acknowledged.
+    /// Something has come that is still to be acknowledged.
     is_touched: bool,
-    /// Something has come since it was looked at.
+    /// Something has come since the loop last looked whether to acknowledge.
     is_busy: bool,
 }
 
@@ -207,7 +209,7 @@ impl Stream {
     }
 }
 
-/// Receives until all that was sent has arrived.
+/// Receives until all messages that were sent have arrived.
 pub(super) fn receive(
     plan: &Plan,
     end: &mut End,
@@ -223,7 +225,7 @@ pub(super) fn receive(
     loop {
         wire.end_at_signal()?;
         let count = inbox.poll(|arrival| {
-            // Anybody who knows the Q_Key may send a datagram.
+            // Any queue pair that knows the Q_Key may send here: datagrams of others are ignored.
             let Some(&rank) = ranks.get(&arrival.qp_num) else { return Ok(()) };
             let stream = &mut streams[rank];
             if !std::mem::replace(&mut stream.is_touched, true) {
@@ -236,7 +238,8 @@ pub(super) fn receive(
         let mut acknowledged = Ok(());
         touched.retain(|&rank| {
             let stream = &mut streams[rank];
-            // Nothing more has come: all that there is to say is said.
+            // While datagrams come, it waits for more that share an acknowledgement, unless one is
+            // due.
             let is_busy = std::mem::replace(&mut stream.is_busy, false);
             let waits = is_busy && !stream.fragments.ack_is_due();
             if !waits && acknowledged.is_ok() {

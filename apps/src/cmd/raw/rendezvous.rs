@@ -1,5 +1,5 @@
-//! Where connections wait until they have said what they want: all at once, so that a silent
-//! one delays no other.
+//! Waiting room of connections, until they have said what they want: all wait at once, so that a
+//! silent one delays no other.
 //!
 //! Bytes are only peeked at here: the session that serves a connection reads all of them.
 
@@ -24,12 +24,12 @@ const PLACES: usize = 64;
 const RECOVERY: Duration = Duration::from_millis(200);
 const RECOVERIES: u32 = 50;
 
-/// How a connecting end begins.
+/// First message of a connecting end.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Language {
-    /// With a Hello.
+    /// A Hello.
     Handshake,
-    /// With a destination, as `ibv_rc_pingpong` does.
+    /// A destination, as `ibv_rc_pingpong` sends it.
     RcPingpong,
 }
 
@@ -52,7 +52,7 @@ struct Pending {
 }
 
 impl Language {
-    /// Whether these bytes are a whole beginning, or cannot become one.
+    /// Reports whether these bytes are a whole first message, or cannot become one.
     fn is_told(self, bytes: &[u8]) -> bool {
         match self {
             Language::Handshake => !matches!(decode(bytes), Err(DecodeError::Incomplete { .. })),
@@ -194,7 +194,8 @@ impl Rendezvous {
 }
 
 impl Pending {
-    /// Whether it has said enough, or has gone.
+    /// Reports whether the client has sent a whole first message, or what cannot become one, or has
+    /// gone.
     fn has_told(&self, language: Language) -> bool {
         let mut bytes = [0; MAX_FRAME];
         match self.stream.peek(&mut bytes) {

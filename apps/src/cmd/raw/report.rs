@@ -21,7 +21,7 @@ pub(super) struct Line {
     pub(super) unacked: u32,
     pub(super) batch: u32,
     pub(super) signal_every: u32,
-    /// Whether messages were handed over inline.
+    /// True if messages were handed over inline.
     pub(super) inline: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) recv_depth: Option<u32>,
@@ -37,7 +37,7 @@ pub(super) struct Line {
     /// Queue pairs that the one of the receiving end serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peers: Option<u32>,
-    /// What an unreliable transport did; absent where that is not counted.
+    /// Counts of what an unreliable transport did; absent where nothing counts it.
     #[serde(flatten)]
     pub(super) faults: Counted,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(super) struct Line {
     pub(super) machine: Machine,
 }
 
-/// What an unreliable transport did to messages.
+/// Counts of what an unreliable transport did to messages.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Counted {
     /// Messages (pingpong: or answers) that did not come, or not in time.
@@ -121,7 +121,7 @@ impl Counted {
     }
 }
 
-/// How long messages took, in nanoseconds.
+/// Times that messages took, in nanoseconds.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) struct Latency {
     /// `half round trip`, or `operation`.
@@ -131,7 +131,7 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// Of halves of round trips.
+    /// Returns the latency of halves of round trips.
     pub(super) fn of_half(h: &Histogram<u64>) -> Latency {
         Latency::new(Op::Send, h)
     }
@@ -145,7 +145,7 @@ impl Latency {
 }
 
 impl Counted {
-    /// What both have counted.
+    /// Returns the sums of the counts that both have.
     fn and(self, other: Counted) -> Counted {
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         Counted {
@@ -160,7 +160,7 @@ impl Counted {
 }
 
 impl Line {
-    /// What several rounds have come to: counts are of all of them together.
+    /// Merges several rounds; counts are of all of them together.
     ///
     /// # Errors
     /// There was none.
@@ -186,8 +186,8 @@ impl Line {
 }
 
 impl Line {
-    /// Of plain UDP from an address: so many packets under way, and to a call. The figures are nothing
-    /// yet.
+    /// Returns the line of plain UDP from an address, with `unacked` packets under way, and up to
+    /// `batch` of them to a call; it has no figures yet.
     pub(super) fn of_udp(ip: &str, size_bytes: u32, unacked: u32, batch: u32) -> Line {
         Line {
             protocol: UDP.into(),
@@ -216,7 +216,7 @@ impl Line {
         }
     }
 
-    /// What the plan says; the figures are nothing yet.
+    /// Returns the line of one class of a plan; it has no figures yet.
     pub(super) fn new(plan: &Plan, class: usize, device: &str, inline: bool) -> Line {
         Line {
             protocol: plan.op.protocol().into(),
@@ -251,7 +251,7 @@ impl Line {
     }
 }
 
-/// What is said of a measurement without verbs.
+/// Protocol and transport of a measurement without verbs.
 const UDP: &str = "udp";
 
 /// Gathers results, and prints them.

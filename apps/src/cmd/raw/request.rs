@@ -1,4 +1,4 @@
-//! What the command line asks for, and what cannot be of it.
+//! The request of a command line, the plans that it makes, and the refusal of what is impossible.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::outcome::{Failure, Outcome, as_usage, usage};
 use crate::settings::{Flag, FlagSpec, number, switch};
 use crate::{session, settings};
 
-/// What the command line asks for.
+/// Measurements that the command line asks for.
 pub(super) struct Request<'a> {
     pub(super) task: Task,
     pub(super) op: Op,
@@ -23,9 +23,9 @@ pub(super) struct Request<'a> {
     pub(super) raw: &'a RawArgs,
     pub(super) connection: &'a ConnectionArgs,
     pub(super) ends: &'a Ends,
-    /// What was asked for; nothing, where that is up to us.
+    /// Sizes that were asked for; empty if the command chooses them.
     pub(super) sizes: &'a [u32],
-    /// What it is then, as far as the device has it in one message.
+    /// Sizes that the command chooses then: over datagrams, those of them that fit into the MTU.
     pub(super) usual_sizes: &'static [u32],
     pub(super) srq: bool,
     pub(super) verify: bool,
@@ -35,7 +35,7 @@ pub(super) struct Request<'a> {
     pub(super) rounds: u32,
 }
 
-/// When the leader has sent enough.
+/// Condition on which the leader is done.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     /// Round trips, besides those before the measured ones.
@@ -44,7 +44,7 @@ pub(super) enum Until {
 }
 
 impl Until {
-    /// What of it is in a round.
+    /// Returns the share of one round.
     pub(super) fn of_round(self, round: u32, rounds: u32) -> Until {
         match self {
             Until::Trips(trips) => Until::Trips(rounds::share(trips, round, rounds)),
@@ -53,8 +53,8 @@ impl Until {
     }
 }
 
-/// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues either,
-/// and is most like SEND.
+/// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues
+/// either, and is most like SEND.
 fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> {
     match means {
         Means::Verb(op) => {
@@ -209,8 +209,9 @@ impl Request<'_> {
         }
     }
 
-    /// Whether memory is to be polled on a device that does not promise to deliver in
-    /// order; that has to be wanted.
+    /// Reports whether memory is to be polled on a device that does not promise to deliver the
+    /// bytes of a write in order. Without `--assume-in-order` this is an error, except for a
+    /// listener.
     fn in_order_assumed(&self, device: &Device) -> Result<bool> {
         let polls = self.op == Op::Write && self.task == Task::Pingpong;
         if !polls || delivers_in_order(device)? {
@@ -226,7 +227,7 @@ impl Request<'_> {
         Ok(true)
     }
 
-    /// What to do when the end at `address` did not let us join it.
+    /// Adds advice to the error of the end at `address`, if that did not let this end join it.
     pub(super) fn explain(&self, error: Failure, address: SocketAddr) -> Failure {
         match error.downcast() {
             Ok(error) => {
@@ -263,7 +264,7 @@ impl Request<'_> {
         }
     }
 
-    /// What was asked for at this end, and is the connecting end's to choose.
+    /// Returns the settings that were asked for here, although the connecting end chooses them.
     fn asked(&self, at: u32) -> Vec<Flag> {
         let (raw, connection) = (self.raw, self.connection);
         let size = match self.sizes {
@@ -287,7 +288,7 @@ impl Request<'_> {
     }
 }
 
-/// Whether the device promises it; a queue pair is asked.
+/// Asks a queue pair whether the device promises to deliver the bytes of a write in order.
 fn delivers_in_order(device: &Device) -> Result<bool> {
     let cq = device.context().create_cq(CqConfig::new(2))?;
     let config =

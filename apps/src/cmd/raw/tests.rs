@@ -12,7 +12,7 @@ use super::report::Counted;
 use super::*;
 use crate::cli::{Args, Command, Op};
 
-/// What `rdma-conn` with these arguments would print.
+/// Returns the lines that `rdma-conn` with these arguments would print.
 fn try_lines(args: &str) -> Result<Vec<Line>> {
     let one_round = ["--rounds", "1"];
     let args = ["rdma-conn"].into_iter().chain(args.split(' ')).chain(one_round);
@@ -163,7 +163,7 @@ fn network(faults: NetworkFaults) -> MutexGuard<'static, ()> {
     alone
 }
 
-/// What unreliable transports can be asked for.
+/// Arguments that unreliable transports take.
 const UNRELIABLE: [&str; 6] = [
     "--op send --transport uc",
     "--op send --transport uc --qps 3 --unacked 8 --batch 2",
@@ -366,7 +366,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
     });
 }
 
-/// What a peer hears whose plan is this one, while its queue pair is an ordinary one.
+/// Returns the error of a peer that tells this plan, but joins an ordinary queue pair.
 fn try_with_unchecked(local: Local<'_>, plan: &Plan, stream: TcpStream) -> anyhow::Error {
     let ordinary = Plan { qps: 1, ..plan.clone() };
     end::connect_with(local, &ordinary, plan, &mut RawChannel::new(stream).unwrap()).unwrap_err()

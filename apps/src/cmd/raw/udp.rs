@@ -183,7 +183,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether the other end measures what this one does.
+    /// Checks that the other end measures the same command, and that its plan is possible.
     fn judge_udp(&self, plan: &Plan) -> Result<()> {
         if plan.task != self.task {
             let (here, there) = (self.task.name(), plan.task.name());
@@ -242,7 +242,7 @@ fn follow(
     }
 }
 
-/// What the measurement has come to.
+/// Returns the results of the measurement.
 fn line(plan: &Plan, (socket, window): (&Socket, u32), led: &Led, received: u64) -> Line {
     let unacked = if plan.task == Task::Pingpong { 1 } else { window };
     let run = if plan.task == Task::Pingpong { 1 } else { socket.run(plan.datagram()) as u32 };

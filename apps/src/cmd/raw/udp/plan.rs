@@ -1,4 +1,4 @@
-//! What the ends of the baseline agree on.
+//! The plan of the baseline, and the notes by which its ends agree on it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MOST_UNACKED: u32 = 1 << 16;
 /// The byte stream to the other end.
 pub(super) type Control = ChannelOf<Note>;
 
-/// What the ends say to each other by it.
+/// Message of one end to the other on that stream.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) enum Note {
     /// The measurement, and the UDP port of the connecting end.
@@ -32,7 +32,7 @@ pub(super) enum Note {
     Done(u64),
     /// So many have come.
     Received(u64),
-    /// What has come of it, and the signal that has ended it early.
+    /// Results of the measurement, and the signal that has ended it early.
     Results(Box<Line>, Option<String>),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     pub(super) size: u32,
     /// Bytes of a path MTU of RoCE v2, which a datagram has besides 16 bytes.
     pub(super) mtu: u32,
-    /// Which of how many measurements this is.
+    /// Index of this measurement among the `of` measurements.
     pub(super) at: u32,
     pub(super) of: u32,
     pub(super) rounds: u32,
@@ -90,7 +90,7 @@ impl Plan {
 /// The longest message.
 const MOST_BYTES: u32 = 1 << 30;
 
-/// What a measurement was, at the leading end.
+/// Counts and times of a measurement at the leading end.
 pub(super) struct Led {
     pub(super) elapsed: Duration,
     /// Datagrams that were sent (pingpong: and answered).
@@ -98,7 +98,7 @@ pub(super) struct Led {
     pub(super) latencies: Option<Histogram<u64>>,
 }
 
-/// Whether the connecting end has sent all; a signal ends the wait for it.
+/// Reports whether the connecting end has sent all; a signal is an error, which ends the wait.
 pub(super) fn has_ended(control: &mut Control) -> Result<bool> {
     control.end_at_signal()?;
     match control.heard()? {

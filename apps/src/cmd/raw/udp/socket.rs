@@ -94,7 +94,8 @@ impl Socket {
     }
 }
 
-/// Whether something went or came; an error that an earlier datagram has met is nothing.
+/// Reports whether something was sent or received; if the call only reports the error of an earlier
+/// datagram, or was interrupted, nothing was.
 pub(super) fn came(result: std::io::Result<()>) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),

@@ -9,9 +9,9 @@ use super::plan::{Control, Led, Plan, has_ended};
 use super::socket::{Socket, give_way};
 use crate::measure::EndOfLoad;
 
-/// How long what is under way may take until it counts as lost.
+/// Time without an answer after which all that is under way counts as lost.
 const LOST: Duration = Duration::from_millis(100);
-/// How long nothing comes until the other end may have said that there will be nothing.
+/// Silence after which this end looks whether the other one has said that it has sent all.
 const QUIET: Duration = Duration::from_millis(1);
 
 /// Sends, under a window of datagrams.

@@ -9,9 +9,9 @@ use hdrhistogram::Histogram;
 use super::plan::{Control, Led, Plan, has_ended};
 use super::socket::{Socket, came, give_way};
 
-/// How long an answer may take until it counts as lost.
+/// Time without an answer after which a datagram counts as lost.
 const LOST: Duration = Duration::from_millis(100);
-/// How long nothing comes until the other end may have said that there will be nothing.
+/// Silence after which this end looks whether the other one has said that it has sent all.
 const QUIET: Duration = Duration::from_millis(1);
 /// Round trips before the measured ones: a tenth of them, and at most so many.
 const WARM_UP: u64 = 1_000;
