@@ -77,8 +77,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use core::fmt;
-
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 mod receiver;
@@ -100,15 +98,18 @@ const FRAGMENT: u8 = 1;
 const ACK: u8 = 2;
 
 /// A size that an end cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The window is not 1 to [`MAX_WINDOW`].
+    #[error("a window of {0} fragments; it may be 1 to {MAX_WINDOW}")]
     Window(u32),
     /// Datagrams of this many bytes have no room for a payload, or their length does not fit 32
     /// bits.
+    #[error("datagrams of {0} bytes; they may have {} to {}", HEADER_LEN + 1, u32::MAX)]
     DatagramBytes(usize),
     /// The storage has fewer bytes than a window of datagrams.
+    #[error("storage of {given} bytes where the window takes {need}")]
     Storage {
         /// Bytes that are needed.
         need: usize,
@@ -117,31 +118,15 @@ pub enum ConfigError {
     },
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Window(window) => {
-                write!(f, "a window of {window} fragments; it may be 1 to {MAX_WINDOW}")
-            }
-            Self::DatagramBytes(bytes) => {
-                write!(f, "datagrams of {bytes} bytes; more than {HEADER_LEN} are needed")
-            }
-            Self::Storage { need, given } => {
-                write!(f, "storage of {given} bytes where the window takes {need}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
 /// A datagram that no correct peer sends: close the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatagramError {
     /// Not a valid fragment, or not an acknowledgement, where one is expected.
+    #[error("a datagram that is no fragment or acknowledgement")]
     Malformed,
     /// A message longer than the receiver takes.
+    #[error("a message of {bytes} bytes; at most {max} are taken")]
     MessageTooLong {
         /// Bytes of the message.
         bytes: u32,
@@ -149,9 +134,11 @@ pub enum DatagramError {
         max: u32,
     },
     /// A fragment beyond the receiver's window, or an acknowledgement of one that was not sent.
+    #[error("a number beyond the window, or of what was not sent")]
     BeyondWindow,
     /// A fragment does not continue its message: its offset, or the message's length in its header,
     /// differs.
+    #[error("a fragment for byte {offset} does not continue its message, which is at byte {expected}")]
     OutOfPlace {
         /// Offset in the fragment's header.
         offset: u32,
@@ -160,39 +147,13 @@ pub enum DatagramError {
     },
 }
 
-impl fmt::Display for DatagramError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed => f.write_str("a datagram that is no fragment or acknowledgement"),
-            Self::MessageTooLong { bytes, max } => {
-                write!(f, "a message of {bytes} bytes; at most {max} are taken")
-            }
-            Self::BeyondWindow => {
-                f.write_str("a number beyond the window, or of what was not sent")
-            }
-            Self::OutOfPlace { offset, expected } => {
-                write!(f, "a fragment for byte {offset} of a message where {expected} is next")
-            }
-        }
-    }
-}
-
-impl core::error::Error for DatagramError {}
-
 /// The peer has acknowledged nothing new for longer than [`SenderConfig::patience_ns`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer does not acknowledge: {unacked} fragments are unanswered")]
 pub struct PeerSilent {
     /// Fragments that it has not acknowledged.
     pub unacked: u32,
 }
-
-impl fmt::Display for PeerSilent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the peer does not acknowledge: {} fragments are unanswered", self.unacked)
-    }
-}
-
-impl core::error::Error for PeerSilent {}
 
 /// The header of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
