@@ -138,7 +138,9 @@ pub enum DatagramError {
     BeyondWindow,
     /// A fragment does not continue its message: its offset, or the message's length in its header,
     /// differs.
-    #[error("a fragment for byte {offset} does not continue its message, which is at byte {expected}")]
+    #[error(
+        "a fragment for byte {offset} does not continue its message, which is at byte {expected}"
+    )]
     OutOfPlace {
         /// Offset in the fragment's header.
         offset: u32,
