@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use verbs_safe::{
-    Errno, PostRecvError, PostRecvReason, PostSendError, RecvQueue, Recycle, SendQueue,
+    Errno, PostInlineError, PostRecvError, PostRecvReason, PostSendError, RecvQueue, Recycle,
+    SendOp, SendQueue,
 };
 
 use crate::wait::Deadline;
@@ -17,11 +18,11 @@ const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A backpressure timeout for a device that has no room; it begins with the first look.
 #[derive(Debug, Default)]
-pub(crate) struct BackpressureTimeout(Option<Deadline>);
+struct BackpressureTimeout(Option<Deadline>);
 
 impl BackpressureTimeout {
     #[cold]
-    pub(crate) fn is_over(&mut self) -> bool {
+    fn is_over(&mut self) -> bool {
         let limit = self.0.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT));
         limit.has_passed(host::time::now())
     }
@@ -33,27 +34,60 @@ impl BackpressureTimeout {
 /// The device refuses for another reason, or for too long.
 #[inline]
 pub(crate) fn ring(queue: &mut SendQueue) -> Result<(), PostSendError> {
-    if queue.staged() == 0 {
-        return Ok(());
-    }
     match queue.post() {
-        Ok(_) if queue.staged() == 0 => Ok(()),
-        Err(e) if !e.retry => Err(e),
-        _ => ring_again(queue),
+        Ok(_) => Ok(()),
+        Err(e) if e.retry => ring_again(queue),
+        Err(e) => Err(e),
     }
 }
 
 #[cold]
 fn ring_again(queue: &mut SendQueue) -> Result<(), PostSendError> {
     let mut timeout = BackpressureTimeout::default();
-    while queue.staged() > 0 {
+    loop {
         match queue.post() {
-            Ok(_) => {}
+            Ok(_) => return Ok(()),
             Err(e) if e.retry && !timeout.is_over() => host::thread::yield_now(),
             Err(e) => return Err(e),
         }
     }
-    Ok(())
+}
+
+/// Posts a request at once whose bytes the device reads during the call, in two parts.
+///
+/// # Errors
+/// As [`SendQueue::post_inline_parts`]; the device refuses for another reason, or for too long.
+// Always inlined: an operation that is moved about is read before it is written, as the processor
+// sees it, and that waits for all bytes of the message before.
+#[inline(always)]
+pub(crate) fn post_inline(
+    queue: &mut SendQueue,
+    parts: [&[u8]; 2],
+    op: SendOp,
+    signalled: bool,
+) -> Result<(), PostInlineError> {
+    match queue.post_inline_parts(parts, op, signalled) {
+        Err(PostInlineError::Post(e)) if e.retry => post_inline_again(queue, parts, op, signalled),
+        posted => posted,
+    }
+}
+
+#[cold]
+fn post_inline_again(
+    queue: &mut SendQueue,
+    parts: [&[u8]; 2],
+    op: SendOp,
+    signalled: bool,
+) -> Result<(), PostInlineError> {
+    let mut timeout = BackpressureTimeout::default();
+    loop {
+        match queue.post_inline_parts(parts, op, signalled) {
+            Err(PostInlineError::Post(e)) if e.retry && !timeout.is_over() => {
+                host::thread::yield_now();
+            }
+            posted => return posted,
+        }
+    }
 }
 
 /// Posts receives into these slots.

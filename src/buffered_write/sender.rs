@@ -302,6 +302,7 @@ impl Sender {
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         if self.watch.has_ticked() {
             self.look_after_peer()?;
+            self.check_alive()?;
             if let Ok(grant) = self.core.reserve(len)
                 && self.has_push_room()
             {

@@ -121,7 +121,7 @@ impl SendHalf for Sender<Buffer> {
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
         self.check_alive()?;
-        self.post_all()
+        self.post()
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
@@ -148,7 +148,7 @@ impl driven::Sender for Sender<Buffer> {
         let before = std::mem::replace(&mut self.gathers, on);
         if !on && self.ended.is_none() {
             // What fails ends the half, and is reported by the next call.
-            let _ = self.post_all();
+            let _ = self.post();
         }
         before
     }

@@ -395,7 +395,7 @@ impl<B: Offer> Sender<B> {
             Err(e) => return Err(self.fail(CloseReason::Device(e.to_string())).into()),
         };
         self.stage(SendOp::Send { len }, WrClass::Data, false)?;
-        if self.gathers { Ok(()) } else { self.post_all() }
+        if self.gathers { Ok(()) } else { self.post() }
     }
 }
 

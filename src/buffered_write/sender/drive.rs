@@ -9,6 +9,7 @@ use verbs_safe::{SendFlags, SendOp, StageError};
 
 use super::{Reach, Sender};
 use crate::checked;
+use crate::doorbell;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::ring::memory::remote;
 use crate::wire::PROBE;
@@ -214,31 +215,7 @@ impl Sender {
     /// Rings the doorbell for everything staged.
     #[inline]
     pub(super) fn post(&mut self) -> Result<(), SendError> {
-        match self.queue.post() {
-            Ok(_) => Ok(()),
-            Err(e) if e.retry => self.post_again(),
-            Err(e) => Err(self.fail_device(&e)),
-        }
-    }
-
-    /// A full send queue is backpressure: completions make room. Our own accounting keeps
-    /// below the depth, so this is rare.
-    #[cold]
-    fn post_again(&mut self) -> Result<(), SendError> {
-        let mut timeout = crate::doorbell::BackpressureTimeout::default();
-        while self.queue.staged() > 0 {
-            match self.queue.post() {
-                Ok(_) => {}
-                Err(e) if e.retry && !timeout.is_over() => {
-                    if self.progress()? == 0 {
-                        host::thread::yield_now();
-                    }
-                    self.check_alive()?;
-                }
-                Err(e) => return Err(self.fail_device(&e)),
-            }
-        }
-        Ok(())
+        doorbell::ring(&mut self.queue).map_err(|e| self.fail_device(&e))
     }
 
     /// Asks the peer's device whether it is there: a write of no bytes needs no credit, and

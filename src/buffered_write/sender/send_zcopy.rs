@@ -8,11 +8,11 @@
 use conn_core::buffered_write::{Piece, Push};
 use conn_core::ring::{Grant, Header};
 use conn_core::wr::WrClass;
-use verbs_safe::{PostInlineError, RemoteSpan, SendOp, StageError};
+use verbs_safe::{RemoteSpan, SendOp};
 
 use super::drive::PUSH_REQUESTS;
 use super::{Sender, Ticket, write_padded};
-use crate::doorbell::BackpressureTimeout;
+use crate::doorbell;
 use crate::error::SendError;
 use crate::ring::memory::remote;
 
@@ -103,41 +103,8 @@ impl Sender {
     ) -> Result<(), SendError> {
         let signalled = self.plan(end, false).map_err(|e| self.fail_device(&e))?;
         let op = SendOp::Write { len: to.len as u32, remote: to };
-        match self.queue.post_inline_parts(parts, op, signalled) {
-            Ok(()) => Ok(()),
-            Err(e) => self.post_write_again(e, parts, op, signalled),
-        }
-    }
-
-    #[cold]
-    fn post_write_again(
-        &mut self,
-        mut error: PostInlineError,
-        parts: [&[u8]; 2],
-        op: SendOp,
-        signalled: bool,
-    ) -> Result<(), SendError> {
-        let mut timeout = BackpressureTimeout::default();
-        loop {
-            match error {
-                // As in `post_again`.
-                PostInlineError::Post(e) if e.retry && !timeout.is_over() => {
-                    if self.progress()? == 0 {
-                        host::thread::yield_now();
-                    }
-                    self.check_alive()?;
-                }
-                PostInlineError::Stage(StageError::QueueFull) if !timeout.is_over() => {
-                    self.progress()?;
-                    self.check_alive()?;
-                }
-                e => return Err(self.fail_device(&e)),
-            }
-            match self.queue.post_inline_parts(parts, op, signalled) {
-                Ok(()) => return Ok(()),
-                Err(e) => error = e,
-            }
-        }
+        doorbell::post_inline(&mut self.queue, parts, op, signalled)
+            .map_err(|e| self.fail_device(&e))
     }
 }
 

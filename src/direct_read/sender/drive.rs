@@ -10,7 +10,7 @@ use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendFlags, SendOp};
 use super::{OnOffer, Sender};
 use crate::checked;
 
-use crate::doorbell::{self, BackpressureTimeout};
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason, internal_error};
 use crate::zero_copy::{Offer, Sent};
 
@@ -41,27 +41,10 @@ impl<B: Offer> Sender<B> {
         }
     }
 
-    pub(super) fn post(&mut self) -> Result<(), SendError> {
+    /// Posts all that is staged.
+    pub(in crate::direct_read) fn post(&mut self) -> Result<(), SendError> {
         doorbell::ring(&mut self.queue)
             .map_err(|e| self.fail(CloseReason::Device(e.to_string())).into())
-    }
-
-    /// Posts all that is staged: what was accepted goes without another call. A device that
-    /// has less room than it said is backpressure, which completions end.
-    pub(in crate::direct_read) fn post_all(&mut self) -> Result<(), SendError> {
-        self.post()?;
-        let mut timeout = BackpressureTimeout::default();
-        while self.queue.staged() > 0 {
-            if timeout.is_over() {
-                let why = "the send queue has no room, and nothing completes";
-                return Err(self.fail(CloseReason::Device(why.into())).into());
-            }
-            if self.progress(false)? == 0 {
-                host::thread::yield_now();
-            }
-            self.check_alive()?;
-        }
-        Ok(())
     }
 
     /// Ends the half; every waiter gets the first reason. The queue pair is moved to ERR, so

@@ -152,10 +152,10 @@ impl<B: Offer> Sender<B> {
         let channel = self.channel.clone();
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(device(&e)))?;
-        self.post_all()?;
+        self.post()?;
         if channel.is_some() {
             self.request_wakeup()?;
-            self.post_all()?;
+            self.post()?;
             let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
             self.arming.note(armed);
         }

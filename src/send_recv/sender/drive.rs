@@ -7,7 +7,7 @@ use conn_core::wr::WrId;
 use verbs_safe::{Completion, RecvQueue, SendQueue};
 
 use super::{Sender, SenderStats};
-use crate::doorbell::{self, BackpressureTimeout};
+use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
 use crate::wire::Tracker;
 
@@ -16,20 +16,7 @@ impl Sender {
     /// Rings the doorbell for everything staged.
     pub(super) fn post(&mut self) -> Result<(), SendError> {
         self.book();
-        let mut timeout = BackpressureTimeout::default();
-        while self.queue.staged() > 0 {
-            match self.queue.post() {
-                Ok(_) => {}
-                // A full send queue is backpressure: completions make room. Our
-                // own accounting keeps below the depth, so this is rare.
-                Err(e) if e.retry && !timeout.is_over() => {
-                    if self.progress()? == 0 {
-                        host::thread::yield_now();
-                    }
-                }
-                Err(e) => return Err(self.fail_device(&e)),
-            }
-        }
+        doorbell::ring(&mut self.queue).map_err(|e| self.fail_device(&e))?;
         self.open_run();
         Ok(())
     }
