@@ -33,7 +33,12 @@ const QKEY: u32 = 0x1d5e_ed02;
 
 pub(crate) fn main() -> Result {
     let device = device::of_environment()?;
-    let faults = NetworkFaults { loss: 0.05, reordering: 0.05, duplication: 0.05 };
+    let faults = NetworkFaults {
+        loss: 0.05,
+        reordering: 0.05,
+        duplication: 0.05,
+        ..NetworkFaults::default()
+    };
     set_network_faults(7, faults);
     let repeated = transfer(device.pd());
     set_network_faults(0, NetworkFaults::default());

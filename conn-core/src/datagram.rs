@@ -106,7 +106,7 @@ pub enum ConfigError {
     Window(u32),
     /// Datagrams of this many bytes have no room for a payload, or their length does not fit 32
     /// bits.
-    #[error("datagrams of {0} bytes; they may have {} to {}", HEADER_LEN + 1, u32::MAX)]
+    #[error("datagrams of {0} bytes; they may have {least} to {most}", least = HEADER_LEN + 1, most = u32::MAX)]
     DatagramBytes(usize),
     /// The storage has fewer bytes than a window of datagrams.
     #[error("storage of {given} bytes where the window takes {need}")]

@@ -198,7 +198,12 @@ fn without_faults_nothing_is_lost() {
 
 #[test]
 fn losses_of_datagrams_are_repaired() {
-    let faults = NetworkFaults { loss: 0.05, reordering: 0.05, duplication: 0.05 };
+    let faults = NetworkFaults {
+        loss: 0.05,
+        reordering: 0.05,
+        duplication: 0.05,
+        ..NetworkFaults::default()
+    };
     let _alone = network(faults);
     let sizes = "--size 0,1,4080,4081,100000";
     for mode in [
