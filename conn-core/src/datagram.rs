@@ -50,7 +50,7 @@
 //! let mut sender = FragmentSender::new(config, DATAGRAM_BYTES, [0; 4 * DATAGRAM_BYTES])?;
 //! let mut receiver = FragmentReceiver::new(4, DATAGRAM_BYTES, 100, [0; 4 * DATAGRAM_BYTES])?;
 //!
-//! let (message, mut received) = ([7; 100], Vec::new());
+//! let (message, mut received) = ([7; 100], Vec::<u8>::new());
 //! let (mut offset, mut datagram) = (0, [0; DATAGRAM_BYTES]);
 //! let (mut now_ns, mut sent) = (0, 0);
 //! while received.len() < message.len() {

@@ -121,6 +121,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         let bytes = range.start + HEADER_LEN..range.end;
         let len = bytes.len() as u32;
         self.advance_by(message_bytes, offset, len)?;
+        self.unacked = self.unacked.max(1);
         let bytes = &self.storage.as_ref()[bytes];
         Ok(Some(Fragment { message_bytes, offset, bytes }))
     }

@@ -44,8 +44,9 @@ struct Slot {
 
 /// Cuts messages into fragments, and repeats those that are lost. See the [module](super) for its
 /// drive loop.
-// Invariant: acked <= next <= cut <= acked + window; the slots of acked..cut hold datagrams, those
-// of acked..next were transmitted, and that of `acked` is not acknowledged.
+// Invariant: acked <= next <= cut <= acked + window; the slots of acked..cut hold datagrams, and
+// those of acked..next were transmitted. All before `acked` are taken by the receiver, some of those
+// behind it may have come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentSender<S> {
     config: SenderConfig,
@@ -169,10 +170,9 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
                 newly += u32::from(self.acknowledge(number, now_ns));
             }
         }
-        while self.acked < self.next && self.slots[self.place(self.acked)].is_acked {
-            self.acked += 1;
-        }
-        if newly > 0 {
+        // The receiver keeps those behind the missing one, and may not have room for more.
+        let before = core::mem::replace(&mut self.acked, missing);
+        if newly > 0 || missing > before {
             self.progress_ns = now_ns;
         }
         if self.newest_acked > measured {

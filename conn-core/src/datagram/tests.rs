@@ -212,7 +212,7 @@ fn the_timeout_follows_the_round_trip() {
     assert_eq!(sender.on_ack(&encode(ACK, 51, 0), 10 * timeout), Ok(1));
     cut_all(&mut sender);
     assert_eq!(transmitted(&mut sender, 0).len(), 1);
-    assert_eq!(sender.wants_ns(), Some(timeout));
+    assert_eq!(sender.wants_ns(), Some(2 * timeout), "still doubled, and of the same round trip");
 }
 
 #[test]

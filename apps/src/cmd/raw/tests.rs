@@ -208,14 +208,13 @@ fn losses_of_datagrams_are_repaired() {
     let sizes = "--size 0,1,4080,4081,100000";
     for mode in [
         "",
-        "--peers 3",
-        "--unacked 1",
-        "--unacked 7 --recv-depth 2",
-        "--batch 8 --inline 0",
-        "--recv-depth 512 --repost-batch 65",
+        " --peers 3",
+        " --unacked 1",
+        " --unacked 7 --recv-depth 2",
+        " --batch 8 --inline 0",
+        " --recv-depth 512 --repost-batch 65",
     ] {
-        let args = format!("bench --op send --transport ud --reliable {sizes} {mode}");
-        let args = format!("{args} --messages 60");
+        let args = format!("bench --op send --transport ud --reliable {sizes} --messages 60{mode}");
         let lines = lines(&args);
         for line in &lines {
             assert_eq!((line.rates.messages, line.verified), (60 * u64::from(line.senders), true));
