@@ -65,3 +65,22 @@ impl Common {
         self.transport.validate()
     }
 }
+
+/// Makes the `common` of a configuration reachable by `AsRef` and `AsMut`.
+macro_rules! has_common {
+    ($config:ty) => {
+        impl AsRef<$crate::common::Common> for $config {
+            fn as_ref(&self) -> &$crate::common::Common {
+                &self.common
+            }
+        }
+
+        impl AsMut<$crate::common::Common> for $config {
+            fn as_mut(&mut self) -> &mut $crate::common::Common {
+                &mut self.common
+            }
+        }
+    };
+}
+
+pub(crate) use has_common;

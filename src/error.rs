@@ -336,10 +336,10 @@ pub struct ConfigError {
     pub rule: &'static str,
 }
 
-/// As an error if it is not `ok`.
+/// Refuses the value of a field if it is not `ok`, with the rule.
 pub(crate) fn check(
     field: &'static str,
-    value: u32,
+    value: impl Into<u64>,
     ok: bool,
     rule: &'static str,
 ) -> Result<(), ConfigError> {

@@ -61,7 +61,7 @@
 //! of the transport, or by `suspect_after` in a group, and ends every wait with the reason.
 //!
 //! The exception: a call that posts (also `try_send`) spins while the device refuses a request that
-//! has room by the library's own count, for up to 60 s (`BACKPRESSURE_LIMIT` in `src/wire.rs`),
+//! has room by the library's own count, for up to 60 s (`BACKPRESSURE_LIMIT` in `src/doorbell.rs`),
 //! and then fails.
 //!
 //! The protocols themselves are the state machines of [`conn_core`], which know nothing of memory,
@@ -97,6 +97,7 @@ mod keepalive;
 pub mod listener;
 pub mod messages;
 pub mod multicast;
+mod new_pair;
 pub mod peer;
 mod posting;
 pub mod protocol;

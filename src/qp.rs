@@ -45,17 +45,13 @@ impl Transport {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check(
-            "transport.timeout",
-            self.timeout.into(),
-            (1..32).contains(&self.timeout),
-            "1 to 31",
-        )?;
-        check("transport.retry_count", self.retry_count.into(), self.retry_count < 8, "0 to 7")?;
-        check("transport.rnr_retry", self.rnr_retry.into(), self.rnr_retry < 7, "0 to 6")?;
+        let timeout = (1..32).contains(&self.timeout);
+        check("transport.timeout", self.timeout, timeout, "1 to 31")?;
+        check("transport.retry_count", self.retry_count, self.retry_count < 8, "0 to 7")?;
+        check("transport.rnr_retry", self.rnr_retry, self.rnr_retry < 7, "0 to 6")?;
         let timer = (1..32).contains(&self.min_rnr_timer);
-        check("transport.min_rnr_timer", self.min_rnr_timer.into(), timer, "1 to 31")?;
-        check("transport.port", self.port.into(), self.port > 0, "from 1")
+        check("transport.min_rnr_timer", self.min_rnr_timer, timer, "1 to 31")?;
+        check("transport.port", self.port, self.port > 0, "from 1")
     }
 }
 

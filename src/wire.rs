@@ -81,10 +81,15 @@ pub(crate) fn check_reach(is_local: bool, own: &Gid, peer: &[u8; 16]) -> Result<
 /// Entries of a completion queue for `max_peers` links that may have `each` completions
 /// outstanding: once more for links that have just been dropped.
 pub(crate) fn entries_for(each: u32, max_peers: u32) -> Result<u32, ConfigError> {
-    let entries = each.checked_mul(max_peers).and_then(|all| all.checked_add(each));
+    entries(each.checked_mul(max_peers).and_then(|all| all.checked_add(each)), max_peers)
+}
+
+/// Entries of a completion queue for `total` completions of `max_peers` links; `None` is more than
+/// can be counted.
+pub(crate) fn entries(total: Option<u32>, max_peers: u32) -> Result<u32, ConfigError> {
     let rule = "at least 1, and few enough for one completion queue";
     let unfit = || ConfigError { field: "max_peers", value: max_peers.into(), rule };
-    entries.filter(|n| max_peers > 0 && *n <= i32::MAX as u32).ok_or_else(unfit)
+    total.filter(|n| max_peers > 0 && *n <= i32::MAX as u32).ok_or_else(unfit)
 }
 
 /// A completion queue, with a channel when its user may sleep.

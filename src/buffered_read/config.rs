@@ -7,8 +7,8 @@ use conn_core::ring::Geometry;
 use conn_core::ring::fetch::{FetchConfig, MAX_READS};
 use verbs_safe::Pages;
 
-use crate::common::Common;
-use crate::error::ConfigError;
+use crate::common::{Common, has_common};
+use crate::error::{ConfigError, check};
 use crate::ring::RingShape;
 
 /// Policies of one end of a Buffered Read connection. The ends need not agree on them: a
@@ -65,17 +65,7 @@ pub struct Config {
     pub max_sleep: Duration,
 }
 
-impl AsRef<Common> for Config {
-    fn as_ref(&self) -> &Common {
-        &self.common
-    }
-}
-
-impl AsMut<Common> for Config {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-}
+has_common!(Config);
 
 impl Default for Config {
     /// A mirrored ring of 2 MiB, READs of at most 512 KiB, up to 4 of them at once. With 1 MiB,
@@ -108,10 +98,6 @@ impl Config {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = |field, value: u64, ok, rule| match ok {
-            true => Ok(()),
-            false => Err(ConfigError { field, value, rule }),
-        };
         self.ring.geometry()?;
         let huge = 2 << 20;
         let pages = self.pages == Pages::Normal || self.ring.ring_bytes >= huge;
@@ -120,12 +106,12 @@ impl Config {
         let peer = (least..=most).contains(&self.peer_ring_bytes);
         check("peer_ring_bytes", self.peer_ring_bytes, peer, "4096 to 2^32")?;
         let read = self.max_read_bytes >= 8;
-        check("max_read_bytes", self.max_read_bytes.into(), read, "at least 8")?;
+        check("max_read_bytes", self.max_read_bytes, read, "at least 8")?;
         let reads = (1..=MAX_READS as u32).contains(&self.reads);
-        check("reads", self.reads.into(), reads, "1 to 16")?;
+        check("reads", self.reads, reads, "1 to 16")?;
         let max_held = self.max_held == 0
             || self.max_held.is_power_of_two() && self.max_held <= Self::MAX_HELD;
-        check("max_held", self.max_held.into(), max_held, "0, or a power of two up to 2^20")?;
+        check("max_held", self.max_held, max_held, "0, or a power of two up to 2^20")?;
         self.common.validate()
     }
 

@@ -36,7 +36,6 @@ mod config;
 mod landing;
 mod link;
 mod message;
-mod protocol;
 mod receiver;
 mod sender;
 mod setup;

@@ -1,27 +1,29 @@
-//! Making the halves of a connection.
+//! Buffered Read, as a [`Protocol`]: making the halves of a connection.
 
 use conn_core::buffered_read::{MAX_WORDS, Reader, Source};
 use conn_core::checksum::CHECKED_BYTES;
-use conn_core::handshake::Endpoint;
+use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use verbs_safe::{
     CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, ProtectionDomain,
-    QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
-    SharedRegionConfig, SourceRing,
+    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig, SharedRegionConfig,
+    SourceRing,
 };
 
 use super::link::{Link, LinkParts, WORDS_BYTES};
 use super::sender::{Sender, SenderParts};
-use super::{Config, Receiver};
+use super::{BufferedRead, Config, Receiver};
 use crate::device::Device;
-use crate::error::ConnectError;
+use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
+use crate::new_pair::NewPair;
 use crate::peer::Peer;
+use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
-use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
 use crate::wire::{Wire, completion_queue};
 
@@ -32,20 +34,35 @@ const WAKE_UPS: u32 = 1;
 /// Questions after the peer, and wake-ups, that may be on their way.
 pub(super) const SENDER_DEPTH: u32 = 4;
 
-/// A sending half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender {
-    pair: QueuePair<()>,
-    cq: CompletionQueue,
-    ring: SourceRing,
-    block: ControlBlock,
-    geometry: Geometry,
-    config: Config,
-    psn: u32,
+impl Served for BufferedRead {
+    const ID: ProtocolId = ProtocolId::BUFFERED_READ;
+    const NAME: &'static str = "Buffered Read";
+    type Terms = HalfOffer;
 }
 
-impl NewSender {
-    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+impl Protocol for BufferedRead {
+    type Config = Config;
+    type Pool = NoPool;
+    type Sender = Sender;
+    type Receiver = Receiver;
+    type NewSender = NewSender;
+    type NewLink = NewLink;
+
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn receiver(
+        _: &Device,
+        config: &Config,
+        max_peers: u32,
+        _: Option<&NoPool>,
+    ) -> Result<Receiver, ConnectError> {
+        check("max_peers", max_peers, max_peers > 0, "at least 1")?;
+        Ok(Receiver::new(config, max_peers))
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (pd, wanted) = (device.new_domain()?, config.ring.geometry()?);
         let make = |geometry: &Geometry| pd.source_ring(ring_config(geometry, config));
         let (ring, geometry) = mirrored_or_plain(wanted, config.ring, make)
@@ -61,11 +78,48 @@ impl NewSender {
             send_slots: 0,
             ..queue_pair(&cq, config)
         };
-        let pair = pd.create_qp(&shape, ());
-        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        let psn = verbs_safe::random_psn();
-        Ok(NewSender { pair, cq, ring, block, geometry, config: *config, psn })
+        let pair = NewPair::create(device, &pd, &shape, ())?;
+        Ok(NewSender { pair, cq, ring, block, geometry, config: *config })
     }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        receiver.check_vacancy()?;
+        let pd = device.new_domain()?;
+        // The receiver's way of waiting, whatever the link's configuration: where it sleeps, a
+        // link without a channel would not wake it.
+        let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
+        let shape = QueuePairConfig {
+            // The peer may probe us with writes of no bytes; no memory is registered for writes.
+            access: RemoteAccess { read: false, write: true, atomic: false },
+            max_send_wr: RECEIVER_DEPTH,
+            send_slots: MAX_WORDS as u32,
+            recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
+            ..queue_pair(&cq, config)
+        };
+        let pair = NewPair::create(device, &pd, &shape, ())?;
+        Ok(NewLink { pair, cq, channel, pd, config: *config })
+    }
+
+    fn agreement(device: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
+        let rd_atomic = crate::raw::rd_atomic(device, MAX_READS as u8)?;
+        Ok(Agreement { rd_atomic, ..Agreement::default() })
+    }
+}
+
+/// A sending half whose queue pair waits for its peer.
+#[derive(Debug)]
+pub struct NewSender {
+    pair: NewPair,
+    cq: CompletionQueue,
+    ring: SourceRing,
+    block: ControlBlock,
+    geometry: Geometry,
+    config: Config,
 }
 
 impl NewHalf for NewSender {
@@ -73,7 +127,7 @@ impl NewHalf for NewSender {
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
-        endpoint(&self.pair, self.psn, self.geometry.max_payload())
+        self.pair.endpoint(0, self.geometry.max_payload())
     }
 
     fn terms(&self) -> HalfOffer {
@@ -86,11 +140,10 @@ impl NewHalf for NewSender {
 
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let QueuePair { control, send, .. } = self.pair;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
         Ok(Sender::new(SenderParts {
             control,
-            queue: send,
+            queue,
             cq: self.cq,
             ring: self.ring,
             block: self.block,
@@ -107,39 +160,14 @@ impl setup::NewSender for NewSender {
 /// A receiving half whose queue pair waits for its peer.
 #[derive(Debug)]
 pub struct NewLink {
-    pair: QueuePair<()>,
+    pair: NewPair,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     pd: ProtectionDomain,
     config: Config,
-    psn: u32,
 }
 
 impl NewLink {
-    pub(super) fn create(
-        device: &Device,
-        config: &Config,
-        receiver: &Receiver,
-    ) -> Result<NewLink, ConnectError> {
-        receiver.check_vacancy()?;
-        let pd = device.new_domain()?;
-        // The receiver's way of waiting, whatever the link's configuration: where it sleeps, a
-        // link without a channel would not wake it.
-        let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
-        let shape = QueuePairConfig {
-            // The peer may probe us with writes of no bytes; no memory is registered for writes.
-            access: RemoteAccess { read: false, write: true, atomic: false },
-            max_send_wr: RECEIVER_DEPTH,
-            send_slots: MAX_WORDS as u32,
-            recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
-            ..queue_pair(&cq, config)
-        };
-        let pair = pd.create_qp(&shape, ());
-        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        let psn = verbs_safe::random_psn();
-        Ok(NewLink { pair, cq, channel, pd, config: *config, psn })
-    }
-
     /// The ring is as large as its sender has chosen it, within our limits.
     fn check(&self, geometry: &Geometry) -> Result<(), ConnectError> {
         let (bytes, most) = (geometry.capacity(), self.config.peer_ring_bytes);
@@ -158,7 +186,7 @@ impl NewHalf for NewLink {
     type Done = Box<Link>;
 
     fn endpoint(&self) -> Endpoint {
-        endpoint(&self.pair, self.psn, self.config.ring.message_bytes)
+        self.pair.endpoint(0, self.config.ring.message_bytes)
     }
 
     fn terms(&self) -> HalfOffer {
@@ -170,7 +198,7 @@ impl setup::NewLink for NewLink {
     type Receiver = Receiver;
 
     fn connect(
-        self,
+        mut self,
         peer: &PeerHalf<HalfOffer>,
         wire: &Wire<'_>,
         _receiver: &mut Receiver,
@@ -180,9 +208,6 @@ impl setup::NewLink for NewLink {
             (peer.terms.ring.ok_or_else(missing)?, peer.terms.control.ok_or_else(missing)?);
         self.check(&offer.geometry)?;
         let (device, config) = (wire.device, &self.config);
-        let QueuePair { control, send: mut queue, recv } = self.pair;
-        let wake_ups =
-            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
         let shape = ring_config(&offer.geometry, config);
         let ring = self.pd.landing_ring(shape, config.max_held_for(&offer.geometry));
         let mut ring = ring.map_err(|e| match e {
@@ -192,14 +217,16 @@ impl setup::NewLink for NewLink {
             )),
             e => device.error("make a ring", &e).into(),
         })?;
-        ring.attach(&mut queue).map_err(|e| device.error("use a ring", &e))?;
+        ring.attach(&mut self.pair.queues.send).map_err(|e| device.error("use a ring", &e))?;
         let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
         let mapping = Mapping::new(CHECKED_BYTES as usize).map_err(|e| failed(&e))?;
         let tail = self.pd.register_shared(mapping, SharedRegionConfig::default());
         let tail = tail.map_err(|e| failed(&e))?;
-        let tail_id = queue.attach(&tail).map_err(|e| failed(&e))?;
+        let tail_id = self.pair.queues.send.attach(&tail).map_err(|e| failed(&e))?;
         let reader = Reader::new(offer.geometry, config.reader(&offer.geometry)).map_err(unfit)?;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
+        let wake_ups =
+            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
         let (cq, channel) = (self.cq, self.channel);
         let source = (offer.place, offer.bytes());
         Ok(Box::new(Link::new(LinkParts {
@@ -279,10 +306,6 @@ fn queue_pair<'a>(cq: &'a CompletionQueue, config: &Config) -> QueuePairConfig<'
         max_inline: WORDS_BYTES,
         ..QueuePairConfig::new(cq, cq)
     }
-}
-
-fn endpoint(pair: &QueuePair<()>, psn: u32, max_message: u32) -> Endpoint {
-    Endpoint { qp_num: pair.control.qp_num(), psn, recv_depth: 0, max_message }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use conn_core::buffered_write::MAX_CAPACITY;
 
-use crate::common::Common;
-use crate::error::ConfigError;
+use crate::common::{Common, has_common};
+use crate::error::{ConfigError, check};
 use crate::qp::Inline;
 use crate::ring::RingShape;
 use crate::wait::WaitStrategy;
@@ -63,17 +63,7 @@ pub struct Config {
     pub poll_batch: u32,
 }
 
-impl AsRef<Common> for Config {
-    fn as_ref(&self) -> &Common {
-        &self.common
-    }
-}
-
-impl AsMut<Common> for Config {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-}
+has_common!(Config);
 
 impl Default for Config {
     /// Immediates, so that receivers may sleep; a ring of 1 MiB; every message is pushed at
@@ -120,16 +110,16 @@ impl Config {
         check("ring_bytes", bytes, bytes <= MAX_CAPACITY, "at most 1073741824")?;
         if let Tail::Immediate { window } = self.tail {
             let fits = (1..=Self::MAX_SEND_QUEUE).contains(&window);
-            check("tail.window", window.into(), fits, "1 to 16384")?;
+            check("tail.window", window, fits, "1 to 16384")?;
         }
         let queue = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE).contains(&self.send_queue);
-        check("send_queue", self.send_queue.into(), queue, "4 to 16384")?;
+        check("send_queue", self.send_queue, queue, "4 to 16384")?;
         let signal = self.signal_every <= self.send_queue;
-        check("signal_every", self.signal_every.into(), signal, "0 (choose) to send_queue")?;
+        check("signal_every", self.signal_every, signal, "0 (choose) to send_queue")?;
         let threshold = self.head_threshold <= bytes;
         check("head_threshold", self.head_threshold, threshold, "0 (choose) to ring_bytes")?;
         let poll = (1..=1024).contains(&self.poll_batch);
-        check("poll_batch", self.poll_batch.into(), poll, "1 to 1024")?;
+        check("poll_batch", self.poll_batch, poll, "1 to 1024")?;
         self.common.validate()
     }
 
@@ -156,10 +146,6 @@ impl Config {
             Tail::Written => 0,
         }
     }
-}
-
-fn check(field: &'static str, value: u64, ok: bool, rule: &'static str) -> Result<(), ConfigError> {
-    if ok { Ok(()) } else { Err(ConfigError { field, value, rule }) }
 }
 
 #[cfg(test)]

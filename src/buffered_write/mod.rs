@@ -50,7 +50,6 @@
 
 mod config;
 mod link;
-mod protocol;
 mod receiver;
 mod sender;
 mod setup;

@@ -2,7 +2,7 @@
 
 use conn_core::direct_read::{AckMode, HEADER_LEN, MAX_WINDOW, SignalAt};
 
-use crate::common::Common;
+use crate::common::{Common, has_common};
 use crate::error::{ConfigError, check};
 
 /// Policies of either end. The sender's `ack` and `signal_at` hold, `app_bytes` and
@@ -40,17 +40,7 @@ pub struct Config {
     pub too_early: bool,
 }
 
-impl AsRef<Common> for Config {
-    fn as_ref(&self) -> &Common {
-        &self.common
-    }
-}
-
-impl AsMut<Common> for Config {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-}
+has_common!(Config);
 
 impl Default for Config {
     /// Windows of 32, acknowledged by a WRITE when the READ has completed, signals apart
@@ -85,7 +75,7 @@ impl Config {
         check("message_bytes", self.message_bytes, self.message_bytes > 0, "at least 1")?;
         let app = self.app_bytes <= Self::MAX_APP_BYTES;
         check("app_bytes", self.app_bytes, app, "0 to 8192")?;
-        check("reads", self.reads.into(), self.reads > 0, "1 to 255")?;
+        check("reads", self.reads, self.reads > 0, "1 to 255")?;
         let gather = self.gather <= self.window;
         check("gather", self.gather, gather, "0 (choose) to window")?;
         self.common.validate()

@@ -67,7 +67,6 @@ mod landing;
 mod link;
 mod message;
 mod messages;
-mod protocol;
 mod receiver;
 mod request;
 mod room;
@@ -92,10 +91,10 @@ pub use crate::zero_copy::{
 };
 pub use config::Config;
 pub use message::{FileReading, Message, Reading};
-pub use protocol::DirectRead;
 pub use receiver::{Receiver, ReceiverStats};
 pub use request::{NotReadIntoFile, Request};
 pub use sender::{Sender, SenderStats};
+pub use setup::DirectRead;
 
 use crate::acceptor::{dial, dial_timeout, within_process};
 use crate::device::Device;

@@ -1,6 +1,5 @@
-//! Making both ends of a connection, and joining them.
-//!
-//! In front of the application data of Hello and Accept there are the [`Terms`] of each direction.
+//! Direct Read, as a [`Protocol`]: making the halves of a connection. In front of the application
+//! data of Hello and Accept there are the [`Terms`] of each direction.
 
 use std::marker::PhantomData;
 
@@ -8,10 +7,10 @@ use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     AckMode, Offers, Place, Reads, ReadsConfig, SignalAt, Slot, TERMS_LEN, Terms,
 };
-use conn_core::handshake::Endpoint;
+use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig,
-    RecvSide, RemoteAccess, SharedRegion, SharedRegionConfig,
+    Buffer, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairConfig, RecvSide,
+    RemoteAccess, SharedRegion,
 };
 
 use super::link::LinkParts;
@@ -21,31 +20,89 @@ use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
+use crate::new_pair::NewPair;
 use crate::peer::Peer;
+use crate::protocol::{NoPool, Protocol, Served};
+use crate::ring::memory::{peer_memory, place};
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
-use crate::wire::{Port, Wire, completion_queue, tracker};
+use crate::wire::{Port, Wire, completion_queue, entries, tracker};
 
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
 /// a goodbye.
 const CONTROL: u32 = 4;
 
-/// Memory of `bytes` bytes that the peer reaches as `access` says.
-fn shared_memory(
-    device: &Device,
-    bytes: usize,
-    access: RemoteAccess,
-) -> Result<SharedRegion, ConnectError> {
-    let mapping = Mapping::new(bytes).map_err(|e| device.error("map memory", &e))?;
-    let config = SharedRegionConfig { access, on_demand: false };
-    let region = device.pd().register_shared(mapping, config);
-    Ok(region.map_err(|e| device.error("register memory", &e))?)
+/// The Direct Read connection.
+#[derive(Debug)]
+pub enum DirectRead {}
+
+impl Served for DirectRead {
+    const ID: ProtocolId = ProtocolId::DIRECT_READ;
+    const NAME: &'static str = "Direct Read";
+    type Terms = Terms;
 }
 
-fn place(region: &SharedRegion) -> Option<Place> {
-    region
-        .remote(0, CHECKED_BYTES as usize)
-        .ok()
-        .map(|span| Place { addr: span.addr, rkey: span.rkey })
+impl Protocol for DirectRead {
+    type Config = Config;
+    type Pool = NoPool;
+    type Sender = Sender<Buffer>;
+    type Receiver = Receiver;
+    type NewSender = NewSender<Buffer>;
+    type NewLink = NewLink;
+
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn receiver(
+        device: &Device,
+        config: &Config,
+        max_peers: u32,
+        _: Option<&NoPool>,
+    ) -> Result<Receiver, ConnectError> {
+        receiver(device, config, max_peers, None)
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender<Buffer>, ConnectError> {
+        NewSender::create(device, config)
+    }
+
+    /// Each half has the READs that both devices permit.
+    fn new_link(
+        device: &Device,
+        _: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        let config = receiver.config;
+        receiver.sweep();
+        if receiver.links.len() as u32 >= receiver.max_peers {
+            return Err(ConnectError::TooManyPeers(receiver.max_peers));
+        }
+        let recv = recv_side(receiver)?;
+        let (_, reads) = read_limits(device, config.reads)?;
+        let depth = link_depth(&config) + CONTROL;
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: RemoteAccess { read: true, write: true, atomic: false },
+            max_send_wr: depth,
+            send_slots: depth,
+            send_slot_bytes: CHECKED_BYTES as usize,
+            max_inline: CHECKED_BYTES as u32,
+            recv,
+            ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
+        };
+        let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
+        pair.post_receives(device, receiver.share)?;
+        let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
+        let memory = peer_memory(device, device.pd(), CHECKED_BYTES, read)?;
+        Ok(NewLink { config, pair, memory, reads })
+    }
+}
+
+/// The place of the count at the front of a region, for the peer.
+fn count_in(region: &SharedRegion) -> Place {
+    let begin = place(region);
+    Place { addr: begin.addr, rkey: begin.rkey }
 }
 
 /// READs in flight that the device permits: answered, begun.
@@ -77,11 +134,10 @@ pub struct NewSender<B> {
     config: Config,
     buffers: PhantomData<fn() -> B>,
     pd: ProtectionDomain,
-    pair: QueuePair<()>,
+    pair: NewPair,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     memory: SharedRegion,
-    psn: u32,
     reads: u8,
 }
 
@@ -92,28 +148,21 @@ impl<B: Offer> NewSender<B> {
         let (cq, channel) = completion_queue(device, depth + notices, config.common.wait)?;
         let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
         let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
-        let memory = shared_memory(device, bytes, write)?;
-        let pair = device.pd().create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: RemoteAccess { read: true, write: true, atomic: false },
-                max_send_wr: depth,
-                send_slots: depth,
-                send_slot_bytes: config.request_bytes() as usize,
-                max_inline: config.request_bytes(),
-                recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
-                ..QueuePairConfig::new(&cq, &cq)
-            },
-            (),
-        );
-        let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        if let Some(queue) = &mut pair.recv {
-            let all: Vec<u32> = (0..notices).collect();
-            doorbell::post_receives(queue, &all)
-                .map_err(|e| device.error("post receive buffers", &e))?;
-        }
-        let (config, pd, psn) = (*config, device.pd().clone(), verbs_safe::random_psn());
-        Ok(NewSender { config, buffers: PhantomData, pd, pair, cq, channel, memory, psn, reads })
+        let memory = peer_memory(device, device.pd(), bytes as u64, write)?;
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: RemoteAccess { read: true, write: true, atomic: false },
+            max_send_wr: depth,
+            send_slots: depth,
+            send_slot_bytes: config.request_bytes() as usize,
+            max_inline: config.request_bytes(),
+            recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
+            ..QueuePairConfig::new(&cq, &cq)
+        };
+        let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
+        pair.post_receives(device, notices)?;
+        let (config, pd) = (*config, device.pd().clone());
+        Ok(NewSender { config, buffers: PhantomData, pd, pair, cq, channel, memory, reads })
     }
 }
 
@@ -122,12 +171,12 @@ impl<B: Offer> NewHalf for NewSender<B> {
     type Done = Sender<B>;
 
     fn endpoint(&self) -> Endpoint {
-        endpoint(&self.pair, self.psn, &self.config)
+        self.pair.endpoint(self.config.window, self.config.request_bytes())
     }
 
     fn terms(&self) -> Terms {
         let Config { ack, signal_at: signal, message_bytes: max_message, .. } = self.config;
-        let counts = place(&self.memory).filter(|_| ack == AckMode::Cumulative);
+        let counts = (ack == AckMode::Cumulative).then(|| count_in(&self.memory));
         Terms { ack, signal, reads: self.reads, counts, max_message }
     }
 }
@@ -142,15 +191,14 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
         let app_limit = request_bytes
             .checked_sub(conn_core::direct_read::HEADER_LEN)
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
-        let QueuePair { control, send, recv } = self.pair;
+        let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
+        let (control, queue, recv) = self.pair.connect(end, &wire)?;
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
-        let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
-        let control = wire.connect(control, self.psn, end)?;
         let window = config.window.min(end.recv_depth);
         Ok(Sender::new(SenderParts {
             control,
-            queue: send,
+            queue,
             notices,
             cq: self.cq,
             channel: self.channel,
@@ -170,17 +218,13 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
     }
 }
 
-fn endpoint(pair: &QueuePair<()>, psn: u32, config: &Config) -> Endpoint {
-    let (recv_depth, max_message) = (config.window, config.request_bytes());
-    Endpoint { qp_num: pair.control.qp_num(), psn, recv_depth, max_message }
-}
-
 /// READs and acknowledgements of one link.
 fn link_depth(config: &Config) -> u32 {
     u32::from(config.reads) + config.window
 }
 
-/// An empty receiver.
+/// An empty receiver for up to `max_peers` senders, of a configuration that it checks; with shared
+/// `request_buffers`, if there are to be any.
 pub(super) fn receiver(
     device: &Device,
     config: &Config,
@@ -190,13 +234,9 @@ pub(super) fn receiver(
     config.validate()?;
     let share = config.window + CONTROL;
     let each = link_depth(config) + CONTROL + if request_buffers.is_none() { share } else { 0 };
-    let entries = each.checked_mul(max_peers);
-    let entries = entries.and_then(|n| n.checked_add(request_buffers.unwrap_or(0)));
-    let entries = entries.filter(|n| max_peers > 0 && *n <= i32::MAX as u32);
-    let rule = "at least 1, and few enough for one completion queue";
-    let (field, value) = ("max_peers", max_peers.into());
-    let entries = entries.ok_or(ConfigError { field, value, rule })?;
-    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+    let buffers = request_buffers.unwrap_or(0);
+    let total = each.checked_mul(max_peers).and_then(|own| own.checked_add(buffers));
+    let (cq, channel) = completion_queue(device, entries(total, max_peers)?, config.common.wait)?;
     let shared = request_buffers.map(|buffers| {
         let made = device.pd().create_shared_pool(buffers, config.request_bytes() as usize, ());
         let (mut poster, _) =
@@ -215,49 +255,10 @@ pub(super) fn receiver(
 #[derive(Debug)]
 pub struct NewLink {
     config: Config,
-    pair: QueuePair<()>,
+    pair: NewPair,
     /// The count that a sender may read, if it pulls.
     memory: SharedRegion,
-    psn: u32,
     reads: u8,
-}
-
-impl NewLink {
-    pub(super) fn create(
-        device: &Device,
-        receiver: &mut Receiver,
-    ) -> Result<NewLink, ConnectError> {
-        let config = receiver.config;
-        receiver.sweep();
-        if receiver.links.len() as u32 >= receiver.max_peers {
-            return Err(ConnectError::TooManyPeers(receiver.max_peers));
-        }
-        let recv = recv_side(receiver)?;
-        let (_, reads) = read_limits(device, config.reads)?;
-        let depth = link_depth(&config) + CONTROL;
-        let pair = device.pd().create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: RemoteAccess { read: true, write: true, atomic: false },
-                max_send_wr: depth,
-                send_slots: depth,
-                send_slot_bytes: CHECKED_BYTES as usize,
-                max_inline: CHECKED_BYTES as u32,
-                recv,
-                ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
-            },
-            (),
-        );
-        let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        if let Some(queue) = &mut pair.recv {
-            let all: Vec<u32> = (0..receiver.share).collect();
-            doorbell::post_receives(queue, &all)
-                .map_err(|e| device.error("post receive buffers", &e))?;
-        }
-        let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
-        let memory = shared_memory(device, CHECKED_BYTES as usize, read)?;
-        Ok(NewLink { config, pair, memory, psn: verbs_safe::random_psn(), reads })
-    }
 }
 
 impl NewHalf for NewLink {
@@ -265,12 +266,12 @@ impl NewHalf for NewLink {
     type Done = LinkParts;
 
     fn endpoint(&self) -> Endpoint {
-        endpoint(&self.pair, self.psn, &self.config)
+        self.pair.endpoint(self.config.window, self.config.request_bytes())
     }
 
     fn terms(&self) -> Terms {
         let Config { ack, message_bytes: max_message, .. } = self.config;
-        let (signal, counts) = (SignalAt::Separate, place(&self.memory));
+        let (signal, counts) = (SignalAt::Separate, Some(count_in(&self.memory)));
         Terms { ack, signal, reads: self.reads, counts, max_message }
     }
 }
@@ -288,16 +289,15 @@ impl setup::NewLink for NewLink {
         if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
             return Err(unfit("the sender has no count to be written"));
         }
-        let QueuePair { control, send, recv } = self.pair;
         let rd_atomic = self.reads.min(terms.reads);
         let wire = Wire { rd_atomic, ..*wire };
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, queue, recv) = self.pair.connect(&peer.endpoint, &wire)?;
         let depth = link_depth(config);
         let reads = reads_config(peer, config, wire.port, rd_atomic);
         let slots = vec![Slot::default(); reads.window as usize].into_boxed_slice();
         Ok(LinkParts {
             control,
-            queue: send,
+            queue,
             recv,
             tracker: tracker(depth, CONTROL, (depth / 4).max(1)),
             reads: Reads::new(reads, slots).map_err(unfit)?,

@@ -2,7 +2,7 @@
 
 use conn_core::direct_write::{Layout, MAX_BUFFERS, MAX_MESSAGE};
 
-use crate::common::Common;
+use crate::common::{Common, has_common};
 use crate::error::{ConfigError, check};
 use crate::qp::Inline;
 use crate::wait::WaitStrategy;
@@ -55,17 +55,7 @@ pub struct Config {
     pub inline: Inline,
 }
 
-impl AsRef<Common> for Config {
-    fn as_ref(&self) -> &Common {
-        &self.common
-    }
-}
-
-impl AsMut<Common> for Config {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-}
+has_common!(Config);
 
 impl Default for Config {
     /// Immediates, so that receivers may sleep; 128 buffers for messages of up to 8 KiB.

@@ -35,7 +35,6 @@
 mod config;
 mod in_place;
 mod link;
-mod protocol;
 mod receiver;
 mod sender;
 mod setup;

@@ -1,27 +1,27 @@
-//! Making the halves of a connection. In front of the application data of Hello and Accept there
-//! are the [`Terms`] of each direction.
+//! Direct Write, as a [`Protocol`]: making the halves of a connection. In front of the application
+//! data of Hello and Accept there are the [`Terms`] of each direction.
 
 use conn_core::direct_write::terms::{TERMS_LEN, Terms};
 use conn_core::direct_write::{
     BufferReceiver, BufferSender, Detection as Found, SLOT_BYTES, TRAILER_BYTES, padded,
     slots_bytes,
 };
-use conn_core::handshake::Endpoint;
+use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
-    SharedRegion,
+    CompletionChannel, CompletionQueue, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion,
 };
 
 use super::in_place::Buffers;
 use super::link::{Lending, Link, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderParts};
-use super::{Config, Detection, Receiver};
+use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
-use crate::doorbell;
-use crate::error::{ConfigError, ConnectError};
+use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
+use crate::new_pair::NewPair;
 use crate::peer::Peer;
 use crate::posting::Posting;
+use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Sending;
@@ -34,6 +34,86 @@ const CONTROL: u32 = 2;
 const LINK_QUEUE: u32 = 16;
 /// Access rights of a peer: both the buffers and the slots are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+impl Served for DirectWrite {
+    const ID: ProtocolId = ProtocolId::DIRECT_WRITE;
+    const NAME: &'static str = "Direct Write";
+    type Terms = Terms;
+}
+
+impl Protocol for DirectWrite {
+    type Config = Config;
+    type Pool = NoPool;
+    type Sender = Sender;
+    type Receiver = Receiver;
+    type NewSender = NewSender;
+    type NewLink = NewLink;
+
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn receiver(
+        device: &Device,
+        config: &Config,
+        max_peers: u32,
+        _: Option<&NoPool>,
+    ) -> Result<Receiver, ConnectError> {
+        let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
+        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let receiving = Receiving::new(Lending::default(), cq, channel, max_peers, config.common);
+        Ok(Receiver { receiving, receives: config.receives() })
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let pd = device.new_domain()?;
+        let depth = config.send_queue + CONTROL;
+        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: WRITES,
+            max_send_wr: depth,
+            send_slots: depth,
+            send_slot_bytes: (padded(config.message_bytes) + TRAILER_BYTES) as usize,
+            max_inline: config.inline.asked_bytes(),
+            ..QueuePairConfig::new(&cq, &cq)
+        };
+        let pair = NewPair::create(device, &pd, &shape, ())?;
+        let slots = peer_memory(device, &pd, slots_bytes(config.max_peer_buffers), WRITES)?;
+        Ok(NewSender { pair, cq, channel, slots, config: *config })
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        receiver.receiving.make_place()?;
+        let receives = config.receives();
+        let rule = "at most those of the configuration which the receiver was made with";
+        check("buffers", config.buffers, receives <= receiver.receives, rule)?;
+        let (pd, layout) = (device.new_domain()?, config.layout()?);
+        let recv = match receives {
+            0 => RecvSide::None,
+            slots => RecvSide::Own { slots, slot_bytes: 0 },
+        };
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: WRITES,
+            max_send_wr: LINK_QUEUE,
+            send_slots: LINK_QUEUE,
+            send_slot_bytes: (u64::from(SLOTS_PER_WRITE) * SLOT_BYTES) as usize,
+            max_inline: config.inline.asked_bytes(),
+            recv,
+            ..QueuePairConfig::new(receiver.receiving.cq(), receiver.receiving.cq())
+        };
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
+        pair.post_receives(device, receives)?;
+        let buffers = peer_memory(device, &pd, layout.bytes(), WRITES)?;
+        Ok(NewLink { pair, buffers, config: *config })
+    }
+}
 
 impl FixedTerms for Terms {
     const BYTES: usize = TERMS_LEN;
@@ -52,35 +132,11 @@ impl FixedTerms for Terms {
 /// A sending half: its queue pair waits for the peer's.
 #[derive(Debug)]
 pub struct NewSender {
-    pair: QueuePair<()>,
+    pair: NewPair,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     slots: SharedRegion,
     config: Config,
-    psn: u32,
-}
-
-impl NewSender {
-    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
-        let depth = config.send_queue + CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
-        let pair = pd.create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: WRITES,
-                max_send_wr: depth,
-                send_slots: depth,
-                send_slot_bytes: (padded(config.message_bytes) + TRAILER_BYTES) as usize,
-                max_inline: config.inline.asked_bytes(),
-                ..QueuePairConfig::new(&cq, &cq)
-            },
-            (),
-        );
-        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        let slots = peer_memory(device, &pd, slots_bytes(config.max_peer_buffers), WRITES)?;
-        Ok(NewSender { pair, cq, channel, slots, config: *config, psn: verbs_safe::random_psn() })
-    }
 }
 
 impl NewHalf for NewSender {
@@ -88,8 +144,7 @@ impl NewHalf for NewSender {
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
-        let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
-        Endpoint { qp_num, psn, recv_depth: 0, max_message: 0 }
+        self.pair.endpoint(0, 0)
     }
 
     fn terms(&self) -> Terms {
@@ -106,8 +161,7 @@ impl setup::NewSender for NewSender {
         let too_many =
             || unfit(format!("it has {} buffers, here are {slot_count} allowed", layout.buffers()));
         let core = BufferSender::new(layout, slot_count).ok_or_else(too_many)?;
-        let QueuePair { control, send, .. } = self.pair;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
         let posting = Posting::new(control, send, tracker);
@@ -130,56 +184,16 @@ impl setup::NewSender for NewSender {
 /// A receiver's side of a queue pair that waits for its peer.
 #[derive(Debug)]
 pub struct NewLink {
-    pair: QueuePair<()>,
+    pair: NewPair,
     buffers: SharedRegion,
     config: Config,
-    psn: u32,
 }
 
 impl NewLink {
-    pub(super) fn create(
-        device: &Device,
-        config: &Config,
-        receiver: &mut Receiver,
-    ) -> Result<NewLink, ConnectError> {
-        receiver.receiving.make_place()?;
-        let receives = config.receives();
-        if receives > receiver.receives {
-            let rule = "at most those of the configuration which the receiver was made with";
-            let value = config.buffers.into();
-            return Err(ConfigError { field: "buffers", value, rule }.into());
-        }
-        let (pd, layout) = (device.new_domain()?, config.layout()?);
-        let recv = match receives {
-            0 => RecvSide::None,
-            slots => RecvSide::Own { slots, slot_bytes: 0 },
-        };
-        let pair = pd.create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: WRITES,
-                max_send_wr: LINK_QUEUE,
-                send_slots: LINK_QUEUE,
-                send_slot_bytes: (u64::from(SLOTS_PER_WRITE) * SLOT_BYTES) as usize,
-                max_inline: config.inline.asked_bytes(),
-                recv,
-                ..QueuePairConfig::new(receiver.receiving.cq(), receiver.receiving.cq())
-            },
-            (),
-        );
-        let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        if let Some(queue) = &mut pair.recv {
-            let all: Vec<u32> = (0..receives).collect();
-            doorbell::post_receives(queue, &all).map_err(|e| device.error("post receives", &e))?;
-        }
-        let buffers = peer_memory(device, &pd, layout.bytes(), WRITES)?;
-        Ok(NewLink { pair, buffers, config: *config, psn: verbs_safe::random_psn() })
-    }
-
     fn found(&self) -> Found {
         match self.config.detection {
             Detection::Immediate => Found::Immediate,
-            Detection::Polled if self.pair.control.data_in_order() => Found::Trailer,
+            Detection::Polled if self.pair.queues.control.data_in_order() => Found::Trailer,
             Detection::Polled => Found::ApartTrailer,
         }
     }
@@ -190,12 +204,7 @@ impl NewHalf for NewLink {
     type Done = Link;
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            qp_num: self.pair.control.qp_num(),
-            psn: self.psn,
-            recv_depth: self.config.receives(),
-            max_message: self.config.message_bytes,
-        }
+        self.pair.endpoint(self.config.receives(), self.config.message_bytes)
     }
 
     fn terms(&self) -> Terms {
@@ -220,8 +229,7 @@ impl setup::NewLink for NewLink {
         let storage = vec![0; layout.buffers() as usize].into_boxed_slice();
         let too_few = || unfit(format!("it has {slots} slots for {} buffers", layout.buffers()));
         let core = BufferReceiver::new(layout, slots, found, storage).ok_or_else(too_few)?;
-        let QueuePair { control, send, recv } = self.pair;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, send, recv) = self.pair.connect(&peer.endpoint, wire)?;
         let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
         Ok(Link {
             posting: Posting::new(control, send, tracker),
@@ -248,17 +256,4 @@ impl setup::NewLink for NewLink {
     fn abandon(link: Link, _receiver: &mut Receiver) {
         drop(link);
     }
-}
-
-/// An empty receiver for up to `max_peers` senders.
-pub(super) fn receiver(
-    device: &Device,
-    config: &Config,
-    max_peers: u32,
-) -> Result<Receiver, ConnectError> {
-    config.validate()?;
-    let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
-    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-    let receiving = Receiving::new(Lending::default(), cq, channel, max_peers, config.common);
-    Ok(Receiver { receiving, receives: config.receives() })
 }

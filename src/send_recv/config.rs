@@ -1,7 +1,7 @@
 //! Policies of a Send/Receive connection, and the settings of them with which it was
 //! evaluated.
 
-use crate::common::Common;
+use crate::common::{Common, has_common};
 use crate::error::{ConfigError, check};
 use crate::qp::Inline;
 
@@ -94,17 +94,7 @@ pub struct Config {
     pub inline: Inline,
 }
 
-impl AsRef<Common> for Config {
-    fn as_ref(&self) -> &Common {
-        &self.common
-    }
-}
-
-impl AsMut<Common> for Config {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-}
+has_common!(Config);
 
 impl Default for Config {
     /// Up to 256 unacknowledged messages of up to 4 KiB, one to a doorbell: a message that is

@@ -57,7 +57,6 @@ mod config;
 mod link;
 mod links;
 mod message;
-mod protocol;
 mod receiver;
 mod returns;
 mod sender;

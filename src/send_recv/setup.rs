@@ -1,7 +1,8 @@
-//! Making the two halves of a connection, and joining them to the peer's.
+//! Send/Receive, as a [`Protocol`]: making the two halves of a connection, and joining them to the
+//! peer's.
 
 use conn_core::credit::{CreditGrantor, CreditWindow};
-use conn_core::handshake::{Endpoint, Options};
+use conn_core::handshake::{Endpoint, Options, ProtocolId};
 use conn_core::loan::{Borrower, MAX_IN_FLIGHT};
 use conn_core::pack::Packer;
 use conn_core::pool::{PoolConfig, PoolCounts};
@@ -10,7 +11,6 @@ use verbs_safe::{
     CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
 };
 
-use super::Config;
 use super::link::{Link, LinkParts, OwnBuffers, Source};
 use super::receiver::{Policy, Receiver};
 use super::returns::Returns;
@@ -18,13 +18,15 @@ use super::sender::{Sender, SenderParts};
 use super::shared::SlotReturn;
 use super::shared::{Address, Member, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
+use super::{Config, SendRecv};
 use crate::device::Device;
-use crate::doorbell;
-use crate::error::{ConfigError, ConnectError};
+use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
+use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::setup::{self, NewHalf, PeerHalf, unfit};
-use crate::wire::{Wire, completion_queue, tracker};
+use crate::protocol::{Protocol, Served};
+use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
+use crate::wire::{Wire, completion_queue, entries, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
 /// queue. The receiver chooses its threshold so that they suffice.
@@ -37,6 +39,117 @@ const SENDER_CONTROL: u32 = 4;
 /// a protection domain in which no memory is registered for peers.
 const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
+impl Served for SendRecv {
+    const ID: ProtocolId = ProtocolId::SEND_RECV;
+    const NAME: &'static str = "Send/Receive";
+    type Terms = ();
+}
+
+impl Protocol for SendRecv {
+    type Config = Config;
+    type Pool = SharedPool;
+    type Sender = Sender;
+    type Receiver = Receiver;
+    type NewSender = NewSender;
+    type NewLink = NewLink;
+
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn receiver(
+        device: &Device,
+        config: &Config,
+        max_peers: u32,
+        pool: Option<&SharedPool>,
+    ) -> Result<Receiver, ConnectError> {
+        let entries = entries(completions(config, max_peers, pool), max_peers)?;
+        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let returns = Returns::new(max_peers, config.recv_depth + 1)
+            .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
+        let policy = Policy {
+            wait: config.common.wait,
+            keepalive: config.common.keepalive,
+            linger: config.common.linger,
+            poll_batch: config.poll_batch,
+            max_peers,
+        };
+        Ok(Receiver::new(cq, channel, returns, policy))
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let config = &planted(*config);
+        let depth = config.unacked + SENDER_CONTROL;
+        let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.common.wait)?;
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: PROBES,
+            max_send_wr: depth,
+            send_slots: config.unacked,
+            send_slot_bytes: config.message_bytes as usize,
+            max_inline: config.inline.asked_bytes().min(config.message_bytes),
+            recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
+            ..QueuePairConfig::new(&cq, &cq)
+        };
+        let mut pair = NewPair::create(device, device.messages_pd(), &shape, ())?;
+        pair.post_receives(device, CONTROL_SLOTS)?;
+        Ok(NewSender { config: *config, pair, cq, channel })
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        pool: Option<&SharedPool>,
+    ) -> Result<NewLink, ConnectError> {
+        let window = config.recv_depth;
+        let fits = pool.is_some() || window < receiver.returns.slots();
+        let rule = "at most that of the configuration which the receiver was made with";
+        check("recv_depth", window, fits, rule)?;
+        let place = receiver.make_place()?;
+        let address = Address { returns: receiver.returns.clone(), place };
+        let loan = config.credits.then_some(window);
+        let join = |pool| receiver.join_pool(pool, &address, loan);
+        let member = pool.map(join).transpose()?;
+        if let Some(pool) = pool {
+            receiver.add_pool(pool.clock());
+        }
+        let own = RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize };
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: PROBES,
+            max_send_wr: CONTROL_SLOTS,
+            send_slots: 0,
+            recv: pool.map_or(own, |pool| RecvSide::Shared(pool.queue())),
+            ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
+        };
+        let recycler = SlotReturn::Receiver { returns: receiver.returns.clone(), link: place };
+        let pair = NewPair::create(device, device.messages_pd(), &shape, recycler)?;
+        let pool_bytes = pool.map(|pool| pool.config().buffer_bytes);
+        Ok(NewLink { config: *config, pool_bytes, pair, member, window, place })
+    }
+
+    fn agreement(_: &Device, config: &Config, shares: bool) -> Result<Agreement, ConnectError> {
+        let packed = if config.pack_bytes > 0 { Options::PACKED } else { Options::NONE };
+        let credits = match (config.credits, shares) {
+            (false, _) => Options::NO_CREDITS,
+            (true, false) => Options::NONE,
+            (true, true) => Options::LOANS,
+        };
+        Ok(Agreement { options: packed.with(credits), ..Agreement::default() })
+    }
+
+    fn check_options(ours: Options, theirs: Options) -> Result<(), ConnectError> {
+        if let Some(unknown) = theirs.unknown() {
+            return Err(unfit(format!("it wants options that are unknown here ({unknown:#x})")));
+        }
+        if ours.contains(Options::NO_CREDITS) != theirs.contains(Options::NO_CREDITS) {
+            return Err(unfit("one end uses credits and the other does not: both or none"));
+        }
+        Ok(())
+    }
+}
+
 /// The configuration, but where a test plants a fault.
 fn planted(config: Config) -> Config {
     let unacked =
@@ -45,43 +158,23 @@ fn planted(config: Config) -> Config {
     Config { batch, unacked, ..config }
 }
 
+/// Returns the number of completions that a receiver's queue may have to hold: those of all its
+/// buffers, and of control of ours.
+fn completions(config: &Config, max_peers: u32, pool: Option<&SharedPool>) -> Option<u32> {
+    let own = || (config.recv_depth + 1).checked_mul(max_peers);
+    let buffers = pool.map_or_else(own, |pool| Some(pool.config().buffers));
+    let stale = pool.map_or(0, |_| MAX_STALE_LINKS);
+    let control = max_peers.checked_add(stale)?.checked_mul(CONTROL_SLOTS)?;
+    buffers?.checked_add(control)
+}
+
 /// A sending half whose queue pair waits for its peer.
 #[derive(Debug)]
 pub struct NewSender {
     config: Config,
-    pair: QueuePair<()>,
+    pair: NewPair,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
-    psn: u32,
-}
-
-impl NewSender {
-    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let config = &planted(*config);
-        let depth = config.unacked + SENDER_CONTROL;
-        let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.common.wait)?;
-        let pair = device.messages_pd().create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: PROBES,
-                max_send_wr: depth,
-                send_slots: config.unacked,
-                send_slot_bytes: config.message_bytes as usize,
-                max_inline: config.inline.asked_bytes().min(config.message_bytes),
-                recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
-                ..QueuePairConfig::new(&cq, &cq)
-            },
-            (),
-        );
-        let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        if let Some(queue) = &mut pair.recv {
-            let all: Vec<u32> = (0..CONTROL_SLOTS).collect();
-            doorbell::post_receives(queue, &all)
-                .map_err(|e| device.error("post receive buffers", &e))?;
-        }
-        let psn = verbs_safe::random_psn();
-        Ok(NewSender { config: *config, pair, cq, channel, psn })
-    }
 }
 
 impl NewHalf for NewSender {
@@ -89,12 +182,7 @@ impl NewHalf for NewSender {
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            qp_num: self.pair.control.qp_num(),
-            psn: self.psn,
-            recv_depth: CONTROL_SLOTS,
-            max_message: self.config.message_bytes,
-        }
+        self.pair.endpoint(CONTROL_SLOTS, self.config.message_bytes)
     }
 
     fn terms(&self) {}
@@ -102,8 +190,7 @@ impl NewHalf for NewSender {
 
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let QueuePair { control, send, recv } = self.pair;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
         // Its credits may be loans.
         let lends = peer.options.contains(Options::LOANS);
         let (config, peer) = (&self.config, &peer.endpoint);
@@ -123,7 +210,7 @@ impl setup::NewSender for NewSender {
         .map_err(unfit)?;
         Ok(Sender::new(SenderParts {
             control,
-            queue: send,
+            queue,
             credits,
             cq: self.cq,
             channel: self.channel,
@@ -146,50 +233,10 @@ pub struct NewLink {
     config: Config,
     /// Bytes of a buffer of the pool that the link is a member of.
     pool_bytes: Option<u32>,
-    pair: QueuePair<SlotReturn>,
+    pair: NewPair<SlotReturn>,
     member: Option<Member>,
-    psn: u32,
     window: u32,
     place: u32,
-}
-
-impl NewLink {
-    pub(super) fn create(
-        device: &Device,
-        config: &Config,
-        receiver: &mut Receiver,
-        shared: Option<&SharedPool>,
-    ) -> Result<NewLink, ConnectError> {
-        let window = config.recv_depth;
-        if shared.is_none() && window + 1 > receiver.returns.slots() {
-            let rule = "at most that of the configuration which the receiver was made with";
-            let (field, value) = ("recv_depth", window.into());
-            return Err(ConfigError { field, value, rule }.into());
-        }
-        let place = receiver.make_place()?;
-        let address = Address { returns: receiver.returns.clone(), place };
-        let loan = config.credits.then_some(window);
-        let join = |pool| receiver.join_pool(pool, &address, loan);
-        let member = shared.map(join).transpose()?;
-        if let Some(pool) = shared {
-            receiver.add_pool(pool.clock());
-        }
-        let own = RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize };
-        let pair = device.messages_pd().create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: PROBES,
-                max_send_wr: CONTROL_SLOTS,
-                send_slots: 0,
-                recv: shared.map_or(own, |pool| RecvSide::Shared(pool.queue())),
-                ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
-            },
-            SlotReturn::Receiver { returns: receiver.returns.clone(), link: place },
-        );
-        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        let (psn, pool_bytes) = (verbs_safe::random_psn(), shared.map(|p| p.config().buffer_bytes));
-        Ok(NewLink { config: *config, pool_bytes, pair, member, psn, window, place })
-    }
 }
 
 impl NewHalf for NewLink {
@@ -197,16 +244,12 @@ impl NewHalf for NewLink {
     type Done = Link;
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            qp_num: self.pair.control.qp_num(),
-            psn: self.psn,
-            recv_depth: match self.pool_bytes {
-                // The sender's share, and a loan.
-                Some(_) if self.config.credits => self.window + 1,
-                _ => self.window,
-            },
-            max_message: self.pool_bytes.unwrap_or(self.config.message_bytes),
-        }
+        let recv_depth = match self.pool_bytes {
+            // The sender's share, and a loan.
+            Some(_) if self.config.credits => self.window + 1,
+            _ => self.window,
+        };
+        self.pair.endpoint(recv_depth, self.pool_bytes.unwrap_or(self.config.message_bytes))
     }
 
     fn terms(&self) {}
@@ -222,7 +265,7 @@ impl setup::NewLink for NewLink {
         receiver: &mut Receiver,
     ) -> Result<Link, ConnectError> {
         let (config, end, device) = (self.config, &peer.endpoint, wire.device);
-        let QueuePair { control, send, recv } = self.pair;
+        let NewPair { queues: QueuePair { control, send, recv }, psn } = self.pair;
         let grantor = match self.member {
             Some(_) if end.recv_depth < MAX_IN_FLIGHT => return Err(no_control_buffers()),
             Some(_) => None,
@@ -245,7 +288,7 @@ impl setup::NewLink for NewLink {
             place: self.place,
         });
         // Last: from here on, messages of the peer take buffers, which may be a pool's.
-        match wire.join(&control, self.psn, end) {
+        match wire.join(&control, psn, end) {
             Ok(()) => Ok(link),
             Err(e) => {
                 NewLink::abandon(link, receiver);
@@ -301,56 +344,4 @@ fn grantor(
     let threshold = (chosen..=window).find(fits);
     let threshold = threshold.ok_or_else(no_control_buffers)?;
     Ok(Some(CreditGrantor::new(window, threshold).map_err(unfit)?))
-}
-
-/// Returns what the ends have to agree on; `shares` where the receive buffers are a pool's.
-pub(super) fn options(config: &Config, shares: bool) -> Options {
-    let packed = if config.pack_bytes > 0 { Options::PACKED } else { Options::NONE };
-    let credits = match (config.credits, shares) {
-        (false, _) => Options::NO_CREDITS,
-        (true, false) => Options::NONE,
-        (true, true) => Options::LOANS,
-    };
-    packed.with(credits)
-}
-
-/// Returns the number of completions that a receiver's queue may have to hold: those of all its
-/// buffers, and of control of ours.
-fn entries(
-    config: &Config,
-    max_peers: u32,
-    shared: Option<&SharedPool>,
-) -> Result<u32, ConnectError> {
-    let own = || (config.recv_depth + 1).checked_mul(max_peers);
-    let buffers = shared.map_or_else(own, |pool| Some(pool.config().buffers));
-    let stale = shared.map_or(0, |_| MAX_STALE_LINKS);
-    let control = max_peers.checked_add(stale).and_then(|n| n.checked_mul(CONTROL_SLOTS));
-    let entries = buffers.zip(control).and_then(|(buffers, control)| buffers.checked_add(control));
-    // No completion queue is that long; and 0 is none at all.
-    let entries = entries.filter(|n| max_peers > 0 && *n <= i32::MAX as u32);
-    let rule = "at least 1, and few enough for one completion queue";
-    let field = "max_peers";
-    entries.ok_or_else(|| ConfigError { field, value: max_peers.into(), rule }.into())
-}
-
-/// An empty receiver for up to `max_peers` senders.
-pub(super) fn receiver(
-    device: &Device,
-    config: &Config,
-    max_peers: u32,
-    shared: Option<&SharedPool>,
-) -> Result<Receiver, ConnectError> {
-    config.validate()?;
-    let entries = entries(config, max_peers, shared)?;
-    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-    let returns = Returns::new(max_peers, config.recv_depth + 1)
-        .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
-    let policy = Policy {
-        wait: config.common.wait,
-        keepalive: config.common.keepalive,
-        linger: config.common.linger,
-        poll_batch: config.poll_batch,
-        max_peers,
-    };
-    Ok(Receiver::new(cq, channel, returns, policy))
 }

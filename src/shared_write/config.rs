@@ -2,7 +2,7 @@
 
 use conn_core::shared_write::{Layout, MAX_EXTENT_BYTES, MAX_EXTENTS, MAX_LINKS, extent_bytes_for};
 
-use crate::common::Common;
+use crate::common::{Common, has_common};
 use crate::error::{ConfigError, check};
 use crate::qp::Inline;
 use crate::wait::WaitStrategy;
@@ -42,17 +42,7 @@ pub struct Config {
     pub inline: Inline,
 }
 
-impl AsRef<Common> for Config {
-    fn as_ref(&self) -> &Common {
-        &self.common
-    }
-}
-
-impl AsMut<Common> for Config {
-    fn as_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-}
+has_common!(Config);
 
 impl Default for Config {
     /// 256 extents, for messages of up to 8 KiB: 8 MiB for up to 128 peers.

@@ -32,7 +32,6 @@
 
 mod config;
 mod link;
-mod protocol;
 mod receiver;
 mod ring;
 mod sender;

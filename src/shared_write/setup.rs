@@ -1,35 +1,124 @@
-//! Making the halves of a connection. In front of the application data of Hello and Accept there
-//! are the [`Terms`] of each direction.
+//! Shared Write, as a [`Protocol`]: making the halves of a connection. In front of the application
+//! data of Hello and Accept there are the [`Terms`] of each direction.
 
-use conn_core::handshake::Endpoint;
+use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::shared_write::terms::{TERMS_LEN, Terms};
 use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
 use verbs_safe::{
-    Atomics, CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide,
-    RemoteAccess, SharedRegion,
+    Atomics, CompletionChannel, CompletionQueue, QueuePairConfig, RecvSide, RemoteAccess,
+    SharedRegion,
 };
 
 use super::link::Link;
 use super::ring::Ring;
 use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender, SenderParts};
-use super::{Config, Receiver};
+use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
-use crate::error::ConnectError;
+use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
+use crate::new_pair::NewPair;
 use crate::peer::Peer;
 use crate::posting::Posting;
+use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Sending;
-use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::setup::{self, Agreement, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
 
 /// Send-queue slots of a receiver: a probe, and the stop.
 const LINK_QUEUE: u32 = 4;
 /// READs and atomics in flight.
-pub(super) const RD_ATOMIC: u8 = 4;
+const RD_ATOMIC: u8 = 4;
 /// Access rights of a receiver in a sender's memory.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+impl Served for SharedWrite {
+    const ID: ProtocolId = ProtocolId::SHARED_WRITE;
+    const NAME: &'static str = "Shared Write";
+    type Terms = Terms;
+}
+
+impl Protocol for SharedWrite {
+    type Config = Config;
+    type Pool = NoPool;
+    type Sender = Sender;
+    type Receiver = Receiver;
+    type NewSender = NewSender;
+    type NewLink = NewLink;
+
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn receiver(
+        device: &Device,
+        config: &Config,
+        max_peers: u32,
+        _: Option<&NoPool>,
+    ) -> Result<Receiver, ConnectError> {
+        let attr = device.context().attr().map_err(|e| device.error("query the device", &e))?;
+        if attr.atomics == Atomics::None {
+            return Err(device.error("serve Shared Write", &"it has no atomics").into());
+        }
+        let layout = config.layout(max_peers)?;
+        let entries = entries_for(LINK_QUEUE, max_peers)?;
+        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let ring = Ring::new(device, layout)?;
+        Ok(Receiver { receiving: Receiving::new(ring, cq, channel, max_peers, config.common) })
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let pd = device.new_domain()?;
+        let depth = config.send_queue + CONTROL;
+        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: WRITES,
+            max_send_wr: depth,
+            send_slots: depth,
+            send_slot_bytes: record_bytes(config.message_bytes) as usize,
+            max_inline: config.inline.asked_bytes(),
+            ..QueuePairConfig::new(&cq, &cq)
+        };
+        let pair = NewPair::create(device, &pd, &shape, ())?;
+        let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
+        Ok(NewSender { pair, cq, channel, memory, config: *config })
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        let receiving = &mut receiver.receiving;
+        receiving.make_place()?;
+        let ring = &receiving.shared;
+        ring.check().map_err(|e| unfit(format!("the receiver's ring is unusable: {e}")))?;
+        let layout = *ring.layout();
+        let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
+        let shape = QueuePairConfig {
+            port: config.common.transport.port,
+            access: RemoteAccess::ALL,
+            max_send_wr: LINK_QUEUE,
+            send_slots: LINK_QUEUE,
+            send_slot_bytes: STOP_BYTES as usize,
+            max_inline: config.inline.asked_bytes(),
+            recv: RecvSide::None,
+            ..QueuePairConfig::new(receiving.cq(), receiving.cq())
+        };
+        let pair = NewPair::create(device, &ring.pd, &shape, ())?;
+        ring.clear_link(number);
+        let (place, apart) = (place(&ring.region), !pair.queues.control.data_in_order());
+        let terms = Terms::Receiver { place, layout, link: number, apart };
+        Ok(NewLink { pair, terms, number })
+    }
+
+    fn agreement(_: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
+        Ok(Agreement { rd_atomic: RD_ATOMIC, ..Agreement::default() })
+    }
+}
 
 impl FixedTerms for Terms {
     const BYTES: usize = TERMS_LEN;
@@ -48,35 +137,11 @@ impl FixedTerms for Terms {
 /// A sending half: its queue pair waits for the peer's.
 #[derive(Debug)]
 pub struct NewSender {
-    pair: QueuePair<()>,
+    pair: NewPair,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     memory: SharedRegion,
     config: Config,
-    psn: u32,
-}
-
-impl NewSender {
-    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
-        let depth = config.send_queue + CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
-        let pair = pd.create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: WRITES,
-                max_send_wr: depth,
-                send_slots: depth,
-                send_slot_bytes: record_bytes(config.message_bytes) as usize,
-                max_inline: config.inline.asked_bytes(),
-                ..QueuePairConfig::new(&cq, &cq)
-            },
-            (),
-        );
-        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
-        Ok(NewSender { pair, cq, channel, memory, config: *config, psn: verbs_safe::random_psn() })
-    }
 }
 
 impl NewHalf for NewSender {
@@ -84,8 +149,7 @@ impl NewHalf for NewSender {
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
-        let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
-        Endpoint { qp_num, psn, recv_depth: 0, max_message: 0 }
+        self.pair.endpoint(0, 0)
     }
 
     /// No more than the stop is the receiver's to write, as far as it knows.
@@ -95,14 +159,13 @@ impl NewHalf for NewSender {
 }
 
 impl setup::NewSender for NewSender {
-    fn connect(self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
+    fn connect(mut self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
         let Terms::Receiver { place, layout, link, apart } = peer.terms else {
             return Err(unfit("it has no ring to write to"));
         };
-        let QueuePair { control, mut send, .. } = self.pair;
-        let landing = send.attach(&self.memory);
+        let landing = self.pair.queues.send.attach(&self.memory);
         let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
         let posting = Posting::new(control, send, tracker);
@@ -124,43 +187,9 @@ impl setup::NewSender for NewSender {
 /// A receiver's side of a queue pair that waits for its peer.
 #[derive(Debug)]
 pub struct NewLink {
-    pair: QueuePair<()>,
+    pair: NewPair,
     terms: Terms,
     number: u32,
-    psn: u32,
-}
-
-impl NewLink {
-    pub(super) fn create(
-        device: &Device,
-        config: &Config,
-        receiver: &mut Receiver,
-    ) -> Result<NewLink, ConnectError> {
-        let receiving = &mut receiver.receiving;
-        receiving.make_place()?;
-        let ring = &receiving.shared;
-        ring.check().map_err(|e| unfit(format!("the receiver's ring is unusable: {e}")))?;
-        let layout = *ring.layout();
-        let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
-        let pair = ring.pd.create_qp(
-            &QueuePairConfig {
-                port: config.common.transport.port,
-                access: RemoteAccess::ALL,
-                max_send_wr: LINK_QUEUE,
-                send_slots: LINK_QUEUE,
-                send_slot_bytes: STOP_BYTES as usize,
-                max_inline: config.inline.asked_bytes(),
-                recv: RecvSide::None,
-                ..QueuePairConfig::new(receiving.cq(), receiving.cq())
-            },
-            (),
-        );
-        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        ring.clear_link(number);
-        let (place, apart) = (place(&ring.region), !pair.control.data_in_order());
-        let terms = Terms::Receiver { place, layout, link: number, apart };
-        Ok(NewLink { pair, terms, number, psn: verbs_safe::random_psn() })
-    }
 }
 
 impl NewHalf for NewLink {
@@ -168,12 +197,11 @@ impl NewHalf for NewLink {
     type Done = Link;
 
     fn endpoint(&self) -> Endpoint {
-        let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
         let max_message = match self.terms {
             Terms::Receiver { layout, .. } => layout.max_message(),
             Terms::Sender { .. } => 0,
         };
-        Endpoint { qp_num, psn, recv_depth: 0, max_message }
+        self.pair.endpoint(0, max_message)
     }
 
     fn terms(&self) -> Terms {
@@ -193,8 +221,7 @@ impl setup::NewLink for NewLink {
         let Terms::Sender { place } = peer.terms else {
             return Err(unfit("it has no memory for our stop"));
         };
-        let QueuePair { control, send, .. } = self.pair;
-        let control = wire.connect(control, self.psn, &peer.endpoint)?;
+        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         // From here on it may take tickets.
         receiver.receiving.shared.core.open(self.number);
         let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
@@ -218,22 +245,4 @@ impl setup::NewLink for NewLink {
         drop(link);
         receiver.receiving.shared.close(number);
     }
-}
-
-/// An empty receiver for up to `max_peers` senders.
-pub(super) fn receiver(
-    device: &Device,
-    config: &Config,
-    max_peers: u32,
-) -> Result<Receiver, ConnectError> {
-    config.validate()?;
-    let attr = device.context().attr().map_err(|e| device.error("query the device", &e))?;
-    if attr.atomics == Atomics::None {
-        return Err(device.error("serve Shared Write", &"it has no atomics").into());
-    }
-    let layout = config.layout(max_peers)?;
-    let entries = entries_for(LINK_QUEUE, max_peers)?;
-    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-    let ring = Ring::new(device, layout)?;
-    Ok(Receiver { receiving: Receiving::new(ring, cq, channel, max_peers, config.common) })
 }
