@@ -1,7 +1,9 @@
 //! Doorbells: what a device refuses for want of memory is posted again.
 //!
-//! `ENOMEM` is no fault: a device says it if a queue has less room than it granted, and a system if it is short
-//! of memory for a moment. So no connection ends by it, unless it lasts.
+//! `ENOMEM` is no fault: a system says it if it is short of memory for a moment. So no connection
+//! ends by it, unless it lasts. No completions are taken meanwhile: a queue has room for what our own
+//! accounting lets through, unless its device grants more than it has. Such a device ends the
+//! connection.
 
 use std::time::Duration;
 
@@ -12,11 +14,10 @@ use verbs_safe::{
 
 use crate::wait::Deadline;
 
-/// The longest time that a device may have no room for what our own accounting has room for. Whatever
-/// is on its way has failed by then.
+/// The longest time that a device may refuse what our own accounting has room for.
 const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
 
-/// A backpressure timeout for a device that has no room; it begins with the first look.
+/// A timeout for a device that refuses for want of memory; it begins with the first look.
 #[derive(Debug, Default)]
 struct BackpressureTimeout(Option<Deadline>);
 

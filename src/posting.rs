@@ -152,8 +152,7 @@ impl Posting {
         }
     }
 
-    /// Rings the doorbell for everything staged. A device that has less room than it granted is
-    /// backpressure, which ends soon.
+    /// Rings the doorbell for everything staged.
     ///
     /// # Errors
     /// It ends by this.
