@@ -11,6 +11,7 @@
 //! The order of the device's locks is in the crate's documentation.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -53,7 +54,7 @@ impl<T> Lock<T> {
         if self.held.swap(true, Ordering::Acquire) {
             self.wait();
         }
-        Guard { lock: self }
+        Guard::new(self)
     }
 
     /// Takes the lock if it is free.
@@ -64,7 +65,7 @@ impl<T> Lock<T> {
             return None;
         }
         // Acquire: as in `lock`.
-        (!self.held.swap(true, Ordering::Acquire)).then(|| Guard { lock: self })
+        (!self.held.swap(true, Ordering::Acquire)).then(|| Guard::new(self))
     }
 
     /// Goes on with a lock whose guard was forgotten, so that it stayed held across calls of the
@@ -75,7 +76,7 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) unsafe fn resume(&self) -> Option<Guard<'_, T>> {
         // Relaxed: if the caller took it, it has seen what the previous holder wrote.
-        self.held.load(Ordering::Relaxed).then_some(Guard { lock: self })
+        self.held.load(Ordering::Relaxed).then_some(Guard::new(self))
     }
 
     /// Waits for the lock and takes it, unless its holder is known to keep it for long.
@@ -128,9 +129,16 @@ fn pause(spins: &mut u32) {
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
+    /// The guard is shared and sent as `&mut T` is, and not as `&Lock<T>`.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> Guard<'a, T> {
+    /// The guard of a lock that is held for it.
+    const fn new(lock: &'a Lock<T>) -> Guard<'a, T> {
+        Guard { lock, value: PhantomData }
+    }
+
     /// Lets a thread have the lock that waits for it, if there is one, and takes it again: one that
     /// only releases it takes it before a waiter has looked.
     pub(crate) fn give_way(self) -> Guard<'a, T> {

@@ -78,11 +78,13 @@ pub(crate) fn fill(qp: &mut ibv_qp_ex) {
 /// The queue pair and its batch, which the calling thread has started.
 ///
 /// # Safety
-/// `qp` is NULL or a live queue pair of ours.
+/// `qp` is NULL or a live queue pair of ours. If its batch is started, the calling thread has
+/// started it, and has no guard of it.
 unsafe fn started<'a>(qp: *mut ibv_qp_ex) -> Option<(InArc<'a, Qp>, Guard<'a, Batch>)> {
     // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     let qp = unsafe { Qp::from_abi(qp.cast()) }.ok()?;
-    // SAFETY: as the manual page asks, only the thread that started calls what ends up here.
+    // SAFETY: the calling thread has started the batch, and `change` drops no guard of it (see #
+    // Safety).
     let batch = unsafe { qp.object().batch.as_ref()?.resume() }?;
     Some((qp, batch))
 }
@@ -235,7 +237,8 @@ unsafe extern "C" fn wr_set_inline_data_list(
     let set = |qp: &Qp, batch: &mut Batch| {
         // SAFETY: the caller's list has `n` entries, whose buffers can be read.
         match unsafe { slice(list, n, u32::MAX) } {
-            // SAFETY: `ibv_wr_set_inline_data_list` asks for buffers that can be read.
+            // SAFETY: `ibv_wr_set_inline_data_list` asks for buffers that can be read; that others
+            // access them atomically is what this device asks of all memory (`copy`).
             Some(list) => unsafe { batch.set_inline(list, qp.cap.max_inline_data) },
             None => batch.fail(errno::EINVAL),
         }

@@ -114,7 +114,8 @@ impl Batch {
     /// The data of the last request, at most `most` bytes in all, which are copied.
     ///
     /// # Safety
-    /// The buffers are the program's, and can be read.
+    /// The buffers are the program's, and can be read; other threads and devices access them with
+    /// atomic operations only.
     pub(crate) unsafe fn set_inline(&mut self, list: &[ibv_data_buf], most: u32) {
         let (first, sge) = (self.inline.len(), self.sges.len());
         let len = list.iter().fold(0_usize, |sum, buf| sum.saturating_add(buf.length));
@@ -132,9 +133,13 @@ impl Batch {
         built.wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         self.sges.push(ibv_sge { addr: 0, length: len as u32, lkey: 0 });
         for buf in list.iter().filter(|buf| buf.length > 0) {
-            // SAFETY: the buffers of `list` are the program's, and can be read (see # Safety).
-            let bytes = unsafe { core::slice::from_raw_parts(buf.addr.cast::<u8>(), buf.length) };
-            self.inline.extend_from_slice(bytes);
+            let at = self.inline.len();
+            // Bounded: by `most`, and reserved above.
+            self.inline.resize(at + buf.length, 0);
+            let to = self.inline[at..].as_mut_ptr();
+            // SAFETY: the buffers of `list` can be read, and others access them atomically only
+            // (see # Safety); `to` has `buf.length` bytes, which are ours.
+            unsafe { crate::copy::in_order(to, buf.addr.cast(), buf.length) };
         }
     }
 

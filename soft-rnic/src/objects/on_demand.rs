@@ -106,7 +106,8 @@ impl Spans<'_> {
     /// that may have gone. From now on it lies in memory of ours.
     pub(crate) fn stage(&mut self) -> Result<(), Errno> {
         let len = self.as_slice().iter().map(|span| span.len()).sum();
-        let to = self.staging(len);
+        // SAFETY: a list is staged once: afterwards its one piece is that room.
+        let to = unsafe { self.staging(len) };
         // SAFETY: the pieces were checked; the room is ours.
         unsafe { copy(&[to], self.as_slice().iter().copied()) }?;
         self.clear();

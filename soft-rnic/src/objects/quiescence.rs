@@ -8,6 +8,7 @@
 //! | a request of this process | the lock of its send queue |
 //! | a request of another process that is executed here | the lock of the progress engine |
 //! | a request from the network | the lock of its receiver (below: beside the progress engine) |
+//! | an answer to a READ that is sent later | that lock, or that of the send queue that sends it |
 //! | either of them, if the key is a memory window's | the lock of the receiving side, too |
 //! | a checker that looks at a buffer, `ibv_advise_mr` | what [`look`] returns |
 //! | another process that uses our memory | a word of its directory (`fabric::process::outside`) |

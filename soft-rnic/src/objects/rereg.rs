@@ -42,8 +42,8 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: `ibv_rereg_mr` asks for a live `mr` that no other call names meanwhile, and for a
-    // live `pd`, if it is to change.
+    // SAFETY: `ibv_rereg_mr` asks for a live `mr`, and for a live `pd`, if it is to change. That no
+    // other call names `mr` meanwhile is asked by us: docs/soft-device.md says so.
     let (code, error) = match unsafe { rereg(mr, flags as u32, pd, (addr, length), access as u32) }
     {
         Ok(()) => return 0,

@@ -114,6 +114,10 @@ pub(crate) struct Hold<'m>(PhantomData<&'m ()>);
 /// place, because to move it would cost more than a short message does.
 pub(crate) struct SpanBuf(Room<'static>);
 
+// SAFETY: a piece is read only through the `Spans` that wrote it, which begins without any: what lies
+// here between two loans is not looked at.
+unsafe impl Send for SpanBuf {}
+
 #[repr(C)]
 struct Room<'m> {
     pieces: [MaybeUninit<Span<'m>>; MAX_SGE as usize],
@@ -177,13 +181,16 @@ impl<'m> Spans<'m> {
         unsafe { core::slice::from_raw_parts(self.room.pieces.as_ptr().cast(), self.n) }
     }
 
-    /// Room for so many bytes, [`STAGED`] at most, in place of which the pieces will be sent. It is
-    /// there until the next call.
-    pub(crate) fn staging(&mut self, len: usize) -> Span<'m> {
+    /// Room for so many bytes, [`STAGED`] at most, in place of which the pieces will be sent.
+    ///
+    /// # Safety
+    /// No span of an earlier call is used any more.
+    pub(crate) unsafe fn staging(&mut self, len: usize) -> Span<'m> {
         let staged = &mut self.room.staged;
         // Bounded: by `STAGED`.
         staged.resize(len, 0);
-        // SAFETY: the room is borrowed for `'m`, and nothing else refers to these bytes.
+        // SAFETY: the room is borrowed for `'m`, and no other span of these bytes is used (see #
+        // Safety).
         unsafe { Span::private(staged.as_mut_ptr(), len) }
     }
 

@@ -97,8 +97,8 @@ pub(crate) struct Device {
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
 }
 
-// SAFETY: the ABI's struct is written before the device is shared and then only
-// read; everything else is Sync by itself.
+// SAFETY: the ABI's struct is written before the device is shared and then only read; everything
+// else may be sent.
 unsafe impl Send for Device {}
 
 // SAFETY: the ABI's struct is only read once the device is shared; everything else is Sync.
@@ -580,12 +580,13 @@ pub(crate) struct Target {
     pub(crate) handles: Mutex<Vec<Arc<Qp>>>,
 }
 
-// SAFETY: the ABI's struct is written before it is shared, its `state` later only under the send
-// queue's lock (`set_state`, `query`, `show_state`); everything else is guarded or Sync.
+// SAFETY: the ABI's struct is written before the program has it, then of it `state` under the send
+// queue's lock (`set_state`, `query`, `show_state`), and `wr_id` and `wr_flags` by the program
+// between calls of one batch, in which they are read; everything else may be sent.
 unsafe impl Send for Qp {}
 
-// SAFETY: the ABI's struct is written before it is shared, its `state` later only under the send
-// queue's lock; everything else is guarded or Sync.
+// SAFETY: the ABI's struct is written as said above, each field by one holder at a time; everything
+// else is guarded or Sync.
 unsafe impl Sync for Qp {}
 
 /// The send queue of a queue pair, under its lock.

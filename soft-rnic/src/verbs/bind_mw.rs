@@ -25,7 +25,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
 }
 
 /// # Safety
-/// The pointers are NULL or live objects of ours, and of the caller.
+/// The pointers, and the region that `bind` names, are NULL or live objects of ours, and of the
+/// caller.
 unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Result<(), Errno> {
     // SAFETY: `mw` and `bind` are NULL, or live and the caller's (see # Safety).
     let (object, bind) = unsafe { (Mw::from_abi(mw)?, bind.as_ref().ok_or(errno::EINVAL)?) };

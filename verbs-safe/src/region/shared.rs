@@ -98,9 +98,11 @@ pub struct SharedRegion {
     len: usize,
 }
 
-// SAFETY: `registration` is `Send`, and keeps the memory, which is reached by atomics only.
+// SAFETY: `registration` is `Send`, and keeps the memory, which is reached by atomics, and in bulk
+// by the processor's own accesses (`words`).
 unsafe impl Send for SharedRegion {}
-// SAFETY: `registration` is `Sync`, and keeps the memory, which is reached by atomics only.
+// SAFETY: `registration` is `Sync`, and keeps the memory, which is reached by atomics, and in bulk
+// by the processor's own accesses (`words`).
 unsafe impl Sync for SharedRegion {}
 
 impl ProtectionDomain {

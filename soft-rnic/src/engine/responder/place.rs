@@ -39,7 +39,7 @@ pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &W
 /// The word that an atomic write stores: the requester's data, or what its request has of them.
 ///
 /// # Safety
-/// `local` is empty, or may be accessed.
+/// `local` is empty, or may be accessed; programs access it atomically only.
 unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
     let mut word = wqe.compare_add;
     if !local.is_empty() {

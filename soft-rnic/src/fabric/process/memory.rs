@@ -21,7 +21,8 @@ const LAST: usize = 8;
 /// Moves the bytes of `here` to or from `there .. there + len` in another process.
 ///
 /// # Safety
-/// The pieces are valid memory, `len` bytes together or more; the program accesses them
+/// The pieces were checked, `len` bytes together or more; those of on-demand memory may have gone.
+/// If `pid` is this process, what lies `there` was checked, too. Programs access all of it
 /// atomically only.
 pub(crate) unsafe fn attach(
     pid: i32,
@@ -44,8 +45,8 @@ pub(crate) unsafe fn attach(
             iov_base: core::ptr::without_provenance_mut((there as usize).wrapping_add(done)),
             iov_len: len - done,
         };
-        // SAFETY: the kernel checks the other side, and `local` holds pieces of `here`, which is
-        // valid memory: this function's contract (see # Safety).
+        // SAFETY: the kernel fails for what is not mapped, at both sides; the pieces of `here` in
+        // `local`, and what lies `there` in this process, were checked (see # Safety).
         let moved = unsafe {
             match way {
                 Way::Into => {

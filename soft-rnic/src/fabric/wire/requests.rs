@@ -52,7 +52,8 @@ pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
 /// CRC-32 behind it.
 ///
 /// # Safety
-/// The list was checked, and the lock of the send queue is held since.
+/// The list was checked, and the lock of the send queue is held since; programs access it
+/// atomically only.
 pub(super) unsafe fn copy_payload(
     local: &Spans<'_>,
     packet: &Outgoing,
@@ -61,7 +62,8 @@ pub(super) unsafe fn copy_payload(
     let from = behind(local.as_slice(), packet.offset as usize);
     if local.on_demand {
         // SAFETY: `local` was checked, and the lock of the send queue is held since: this
-        // function's contract (see # Safety). `to` is borrowed.
+        // function's contract (see # Safety), as that programs access it atomically only. `to` is
+        // borrowed.
         unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
             .map_err(|_gone| Reason::LocalGone)?;
         return Ok(sum(to, crc));

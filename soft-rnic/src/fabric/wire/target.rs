@@ -350,7 +350,7 @@ impl Target for Here<'_, '_> {
         if may_be_gone {
             judge(self.paging.look(&[to], true))?;
         }
-        // SAFETY: it was just checked, under the lock that deregistration waits for; programs
+        // SAFETY: `find` has just checked it, under `Wire::rx`, for which `quiesce` waits; programs
         // access it atomically only.
         Ok(unsafe { copy(may_be_gone, to, span_of(payload)) }?)
     }
@@ -364,7 +364,9 @@ impl Target for Here<'_, '_> {
             if may_be_gone {
                 judge(self.paging.look(&[from], false))?;
             }
-            // SAFETY: as in `write`.
+            // SAFETY: `find` has just checked it, under `Wire::rx`, or under the send queue's lock
+            // where an answer is sent later: `quiesce` waits for both. Programs access it
+            // atomically only.
             Ok(unsafe { copy(may_be_gone, Span::of(&mut payload), from) }?)
         });
         // A READ that is new was checked when it came: this is one that is asked for again.

@@ -13,8 +13,8 @@ const BULK: usize = 128;
 /// Copies shared words into `to`, whose length is a multiple of 8.
 ///
 /// # Safety
-/// As many bytes at `from` can be read, which is aligned to 8; concurrent writes to them
-/// are atomic, in words.
+/// As many bytes at `from` are mapped to be read and written, which is aligned to 8; concurrent
+/// writes to them are atomic, in words.
 #[inline]
 pub(crate) unsafe fn load(to: &mut [u8], from: *const u8) {
     let first = to_alignment(from, to.len());
@@ -107,7 +107,6 @@ macro_rules! blocks_of_64 {
     };
 }
 
-/// From how many bytes on the source is prefetched: lines that another processor has
 /// Bytes from which on the source is prefetched: lines that another processor has written take long
 /// to come, and no processor prefetches beyond a page by itself.
 const LONG: usize = 4096;

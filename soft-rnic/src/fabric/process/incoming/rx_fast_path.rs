@@ -45,7 +45,8 @@ impl Side {
         while run.left() > 0 && request.number == responder.number {
             // SAFETY: some are left.
             let Some((wr_id, at)) = (unsafe { run.begin(request.len) }) else { break };
-            // SAFETY: the buffer was checked, and is the device's while it is posted.
+            // SAFETY: the buffer was checked, and is the device's while it is posted; `is_short` has
+            // seen that the request has at most a body.
             unsafe { lay(at, &request.body, request.len as usize) };
             run.finish(wr_id, request.len, request.flags & SOLICITED != 0);
             *left -= 1;

@@ -178,8 +178,8 @@ impl TxFastPath<'_> {
         // `plain` has returned.
         let from = unsafe { region.of(qp, request, sge) }?;
         let sent = Sent { len, solicited: wqe.solicited };
-        // SAFETY: the piece was checked, or is the caller's inline data; the body is ours, and
-        // as long at least.
+        // SAFETY: the piece was checked, or is the caller's inline data, and the device's until it
+        // completes; the body is ours, and as long at least.
         unsafe { copy_piece(Span::of_words(body), from, len as usize, Copying::Owned) };
         // SAFETY: inline data are no longer than they may be.
         unsafe { self.pending.push_one(wqe, sge) };
