@@ -49,12 +49,4 @@ pub(crate) fn slow(device: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::slow;
-
-    #[test]
-    fn a_device_that_stands_for_a_card_says_how_much_slower_it_is() {
-        assert_eq!(slow("soft0@card=connectx5,slow=8"), Some(8.0));
-        assert_eq!([slow("soft0@card=connectx5"), slow("soft0@card=x,slow=y")], [None, None]);
-    }
-}
+mod tests;

@@ -1,0 +1,19 @@
+
+use super::*;
+
+#[test]
+fn names_and_numbers_are_each_ones_own() {
+    for (at, one) in Protocol::ALL.iter().enumerate() {
+        assert_eq!(Protocol::named(one.name()), Some(*one));
+        let others = &Protocol::ALL[at + 1..];
+        assert!(others.iter().all(|other| other.number() != one.number()), "{one:?}");
+    }
+    assert_eq!(Protocol::named("telepathy"), None);
+}
+
+#[test]
+fn a_flag_of_another_connection_is_refused_with_that_ones_name() {
+    Protocol::SendRecv.check_flags(&["--unacked", "--srq"]).unwrap();
+    let says = Protocol::SendRecv.check_flags(&["--telepathy"]).unwrap_err().to_string();
+    assert_eq!(says, "--telepathy means nothing to send-recv: leave it out");
+}

@@ -1,0 +1,29 @@
+
+use super::*;
+
+#[test]
+fn a_change_of_what_was_looked_at_is_news_until_the_next_look() {
+    let mut watch = Watch::default();
+    watch.add(64);
+    watch.notify(56, 8);
+    watch.notify(65, 100);
+    assert!(!watch.is_signalled());
+    watch.notify(60, 5);
+    assert!(watch.is_signalled());
+    watch.clear();
+    watch.notify(60, 5);
+    assert!(!watch.is_signalled());
+}
+
+#[test]
+fn a_thread_that_watches_nothing_or_too_much_is_not_told_of_all() {
+    let mut watch = Watch::default();
+    assert!(!watch.is_complete());
+    (0..MOST).for_each(|n| watch.add(n));
+    (0..MOST).for_each(|n| watch.add(n));
+    assert!(watch.is_complete());
+    watch.add(MOST);
+    assert!(!watch.is_complete());
+    watch.clear();
+    assert!(!watch.is_complete());
+}
