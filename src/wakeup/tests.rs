@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn is_readable(wakeup: &Wakeup) -> bool {

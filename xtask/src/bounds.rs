@@ -64,7 +64,8 @@ fn named(cell: &str) -> Vec<(&str, &str)> {
 }
 
 fn is_there(files: &[PathBuf], file: &str, test: &str) -> Result<bool> {
-    for path in files.iter().filter(|path| path.ends_with(format!("{file}.rs"))) {
+    let its_own = [format!("{file}.rs"), format!("{file}/tests.rs")];
+    for path in files.iter().filter(|path| its_own.iter().any(|name| path.ends_with(name))) {
         let text = fs::read_to_string(path)?;
         if [format!("fn {test}("), format!("fn {test}<")].iter().any(|begin| text.contains(begin)) {
             return Ok(true);

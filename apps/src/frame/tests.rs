@@ -1,4 +1,3 @@
-
 use rdma_conn::raw::Incoming;
 use std::os::unix::net::UnixStream;
 

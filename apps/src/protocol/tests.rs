@@ -1,4 +1,3 @@
-
 use rdma_conn::conn_core::handshake::ProtocolId;
 
 use super::*;

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::headers::DEFAULT_PKEY;
 use crate::{codec, lengths};

@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// As rdma-core's `ibv_modify_qp(3)` lists them, in milliseconds.

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::testing::queue_pair;
 use verbs_sys::ibv_event_type;

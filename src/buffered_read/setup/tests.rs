@@ -1,4 +1,3 @@
-
 use verbs_safe::{Errno, MapError};
 
 use super::*;

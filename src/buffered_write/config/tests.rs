@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::qp::Transport;
 use crate::ring::Layout;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn found(own: &str, here: &str, there: &str, gid: &str) -> Option<bool> {

@@ -1,4 +1,3 @@
-
 use super::PROBE;
 use crate::direct_read::Config;
 use crate::half::SendHalf;

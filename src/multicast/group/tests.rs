@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::multicast::{Buffer, Config, in_process};
 

@@ -1,4 +1,3 @@
-
 use conn_core::multicast::Policy;
 
 use super::super::{Config, in_process};

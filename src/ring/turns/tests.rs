@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn round(turns: &mut Turns) -> Vec<u32> {

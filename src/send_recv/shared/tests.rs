@@ -1,4 +1,3 @@
-
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::returns::Returns;

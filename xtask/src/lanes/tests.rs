@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// In the guest, rxe has the port of devices over UDP: tests of such would fail there, late.

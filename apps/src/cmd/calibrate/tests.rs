@@ -1,4 +1,3 @@
-
 use host::world::{self, Limits, Nature};
 
 use super::*;

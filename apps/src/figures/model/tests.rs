@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::figures::builtin;
 use crate::figures::sample;

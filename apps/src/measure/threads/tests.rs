@@ -1,4 +1,3 @@
-
 use host::sync::BrokenBarrier;
 
 use super::*;

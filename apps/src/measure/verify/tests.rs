@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn filled(bytes: usize, count: u64) -> Vec<Vec<u8>> {

@@ -1,4 +1,3 @@
-
 use super::*;
 
 const SIZE: usize = 4096;

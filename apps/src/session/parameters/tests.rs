@@ -1,4 +1,3 @@
-
 use rdma_conn::send_recv::SendRecv;
 
 use rdma_conn::send_recv::Config;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn said(theirs: ProtocolId, ours: ProtocolId) -> String {

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn asked(sleep: &mut Sleep) -> Option<u64> {

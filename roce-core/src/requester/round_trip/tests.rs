@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// Round trips of these times, one after the other.

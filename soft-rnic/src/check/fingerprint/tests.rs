@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn of(pieces: &[&[u8]], len: usize) -> Fingerprint {

@@ -1,4 +1,3 @@
-
 use super::*;
 
 const REMEMBERED: u32 = 128;

@@ -1,4 +1,3 @@
-
 use std::sync::mpsc::{TryRecvError, channel};
 
 use super::*;

@@ -1,4 +1,3 @@
-
 use super::*;
 use host::random::Random;
 

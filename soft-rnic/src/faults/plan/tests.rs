@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn refused(text: &str, says: &str) {

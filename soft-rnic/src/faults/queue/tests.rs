@@ -1,4 +1,3 @@
-
 use super::*;
 
 const SEND: Exposure = Exposure { is_sent: true, is_reliable: true, takes_receive: true };

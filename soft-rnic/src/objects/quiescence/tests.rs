@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::objects::state::Kind;
 use core::ffi::c_int;

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::objects::device::default_device;
 use crate::objects::state::PeerProcesses;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 use core::ptr::null_mut;

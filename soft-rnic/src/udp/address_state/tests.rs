@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn on(name: &str, ip: &str, flags: libc::c_int) -> Listed {

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn packet<'p>(addrs: [&str; 2], bytes: &'p [u8]) -> Captured<'p> {

@@ -1,4 +1,3 @@
-
 use super::super::inbox::Inbox;
 use super::super::outbox::{Marks, Outbox};
 use super::*;

@@ -1,4 +1,3 @@
-
 use super::super::port::Port;
 use super::*;
 

@@ -1,4 +1,3 @@
-
 use super::super::outbox::Outbox;
 use super::*;
 

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn header(len: u32, message: u16) -> [u8; HEADER] {

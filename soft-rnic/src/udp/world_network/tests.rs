@@ -1,4 +1,3 @@
-
 use host::world::{Limits, Nature, run};
 
 use super::super::inbox::Inbox;

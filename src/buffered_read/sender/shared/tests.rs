@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::common::Common;
 use crate::error::{CloseReason, RecvError};

@@ -1,4 +1,3 @@
-
 use std::time::Duration;
 
 use conn_core::buffered_read::wake::Waker;

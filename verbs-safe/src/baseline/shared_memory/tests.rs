@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// The file of another one, as another process gets it.

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn port(link_layer: LinkLayer, grh_required: bool) -> PortAttr {

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::descriptor::{deadline, wait_readable};
 use std::time::Duration;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn entry(index: u32, gid: &str, kind: GidKind) -> GidEntry {

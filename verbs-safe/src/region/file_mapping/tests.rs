@@ -1,4 +1,3 @@
-
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::*;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// The errno of an advice about a region: a device advises about on-demand regions only.

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn words(line: &str, device: Device) -> String {

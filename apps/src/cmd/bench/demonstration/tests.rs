@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn sample(messages: u64, line_ns: [f64; 2]) -> Sample {

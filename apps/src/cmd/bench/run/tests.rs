@@ -1,4 +1,3 @@
-
 use rdma_conn::send_recv::SendError;
 
 use super::*;

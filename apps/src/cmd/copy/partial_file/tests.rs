@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::cmd::copy::place::Root;
 

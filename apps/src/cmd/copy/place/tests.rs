@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// A directory of its own, removed in the end.

@@ -1,4 +1,3 @@
-
 use std::os::fd::AsRawFd;
 
 use super::*;

@@ -1,4 +1,3 @@
-
 use rdma_conn::multicast::Policy;
 
 use super::*;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 const TICK: Duration = Duration::from_millis(1);

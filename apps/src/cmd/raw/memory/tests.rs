@@ -1,4 +1,3 @@
-
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, SharedRegionConfig};
 
 use super::*;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn rendezvous(language: Language) -> (Rendezvous, SocketAddr) {

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn checked(program: &str, findings: &[&str], notes: &[&str]) -> Checked {

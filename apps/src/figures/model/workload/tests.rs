@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn parsed(line: &str) -> Option<Workload> {

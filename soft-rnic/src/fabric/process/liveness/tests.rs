@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// A word in memory that a child of fork shares.

@@ -1,4 +1,3 @@
-
 use super::*;
 use core::sync::atomic::AtomicU64;
 

@@ -1,4 +1,3 @@
-
 use super::super::directory::SLOTS;
 use super::*;
 

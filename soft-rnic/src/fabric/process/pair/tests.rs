@@ -1,4 +1,3 @@
-
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
 

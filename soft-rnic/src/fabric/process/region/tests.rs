@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// A descriptor of this process as a peer would name it.

@@ -1,4 +1,3 @@
-
 use super::*;
 use core::time::Duration;
 use std::sync::mpsc::{Receiver, Sender, channel};

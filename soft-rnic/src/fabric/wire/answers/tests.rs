@@ -1,4 +1,3 @@
-
 use super::*;
 
 const A: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1));

@@ -1,4 +1,3 @@
-
 use super::super::device::Roce;
 use super::super::packets::renumber;
 use super::super::state::PacketFaults;

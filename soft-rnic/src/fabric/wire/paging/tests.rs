@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// A page of this process that was never written to.

@@ -1,4 +1,3 @@
-
 use super::*;
 
 use ibv_event_type as E;

@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// The numbers of the thesis' table, in nanoseconds.

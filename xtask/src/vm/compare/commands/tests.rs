@@ -1,4 +1,3 @@
-
 use super::super::cases::{SIZES, chosen};
 use super::*;
 

@@ -1,4 +1,3 @@
-
 use std::net::TcpListener;
 
 use super::*;

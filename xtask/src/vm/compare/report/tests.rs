@@ -1,4 +1,3 @@
-
 use super::super::cases::chosen;
 use super::*;
 

@@ -1,4 +1,3 @@
-
 use super::*;
 
 /// Its index is that part of its key.
