@@ -14,9 +14,10 @@ use verbs_sys::*;
 #[derive(Clone, Copy)]
 struct Lent<T>(T);
 
-// SAFETY: verbs may be called from any thread.
+// SAFETY: the tests lend objects of verbs alone, which live until their scope ends, and which any
+// thread may use.
 unsafe impl<T> Send for Lent<T> {}
-// SAFETY: what the tests lend is of verbs, which may be called from any thread.
+// SAFETY: as said above, several threads may use these objects at once.
 unsafe impl<T> Sync for Lent<T> {}
 
 impl<T: Copy> Lent<T> {

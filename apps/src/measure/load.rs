@@ -151,6 +151,14 @@ impl EndOfLoad {
         options.messages.map(EndOfLoad::Messages).or(options.seconds.map(EndOfLoad::After))
     }
 
+    /// Returns the most messages, and the longest time.
+    pub(crate) fn limits(self) -> (u64, Duration) {
+        match self {
+            EndOfLoad::Messages(messages) => (messages, Duration::MAX),
+            EndOfLoad::After(time) => (u64::MAX, time),
+        }
+    }
+
     /// Returns the number of rounds: `asked`, or fewer where there are fewer messages.
     pub(crate) fn rounds(self, asked: u32) -> u32 {
         match self {

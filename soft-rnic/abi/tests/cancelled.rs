@@ -317,11 +317,11 @@ fn a_thread_that_disables_cancellation_stays() {
     let rig = Rig::new();
     let body = || {
         let mut before = 0;
-        // SAFETY: a state that exists, and places for the previous one.
+        // SAFETY: `DISABLE` is a state that exists, and `before` lives during the call.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         _ = rig.v.dealloc_pd(rig.v.alloc_pd(rig.context));
         let mut then = 0;
-        // SAFETY: a state that exists, and a place for the previous one.
+        // SAFETY: `DISABLE` is a state that exists, and `then` lives during the call.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut then) };
         assert_eq!((before, then), (0, DISABLE));
     };

@@ -134,14 +134,14 @@ fn a_copy_declares_the_registers_that_it_changes() {
         "vmovdqu64 [{p}], zmm17"
     );
     if std::is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has the instructions.
+        // SAFETY: `is_x86_feature_detected` has checked that the processor has AVX.
         unsafe {
             upper();
             low();
         }
     }
     if std::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor has AVX-512F.
+        // SAFETY: `is_x86_feature_detected` has checked that the processor has AVX-512F.
         unsafe { high() }
     }
 }

@@ -45,7 +45,8 @@ pub(crate) struct Allocators {
 // SAFETY: the program's functions and its pointer, which they are called with from any thread that
 // makes or destroys an object.
 unsafe impl Send for Allocators {}
-// SAFETY: the program's functions may be called with its pointer from any thread.
+// SAFETY: `alloc` and `free` may be called with `pd_context` from several threads at once, as
+// `ibv_alloc_parent_domain` asks of the program.
 unsafe impl Sync for Allocators {}
 
 /// A parent domain's allocators, and the kind of queue that they are asked for.

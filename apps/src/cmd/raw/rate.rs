@@ -137,10 +137,7 @@ pub(super) fn send(
     until: EndOfLoad,
     spin: bool,
 ) -> Result<Led> {
-    let (limit, time) = match until {
-        EndOfLoad::Messages(messages) => (messages, Duration::MAX),
-        EndOfLoad::After(time) => (u64::MAX, time),
-    };
+    let (limit, time) = until.limits();
     let End { outbox, remote, .. } = end;
     let mut pump = Pump::new(plan, limit, outbox.is_one_to_one());
     let mut watch = Watch::new(spin);

@@ -5,7 +5,6 @@
 //! into datagrams and repeats the lost ones; the follower puts them together and acknowledges them.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rdma_conn::conn_core::datagram::{
@@ -107,10 +106,7 @@ pub(super) fn send(
     until: EndOfLoad,
     spin: bool,
 ) -> Result<Led> {
-    let (limit, time) = match until {
-        EndOfLoad::Messages(messages) => (messages, Duration::MAX),
-        EndOfLoad::After(time) => (u64::MAX, time),
-    };
+    let (limit, time) = until.limits();
     let lanes = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank));
     let mut lanes = lanes.collect::<Result<Vec<_>>>()?;
     let End { outbox, inbox, sources, .. } = end;
