@@ -91,7 +91,8 @@ impl End {
         Ok(())
     }
 
-    /// Posts so many messages of `bytes` bytes, each of which completes: how long the post takes.
+    /// Posts `count` messages of `bytes` bytes, each of them signalled; returns the duration of the
+    /// post.
     pub(super) fn send(&mut self, count: u32, bytes: u32) -> Result<f64> {
         let Some((_, send)) = self.pairs.first_mut() else { return Ok(0.0) };
         for _ in 0..count {
@@ -128,7 +129,7 @@ impl End {
         Ok(nanoseconds(start))
     }
 
-    /// Posts so many receives on each receive queue: how long that takes.
+    /// Posts `count` receives on each receive queue; returns the duration of the post.
     pub(super) fn receive(&mut self, count: u32) -> Result<f64> {
         let slots: Vec<u32> = (0..count).collect();
         let start = host::time::now();
@@ -165,7 +166,7 @@ impl End {
         Ok((polled, time))
     }
 
-    /// Polls until so many completions have been taken.
+    /// Polls until `count` completions have been taken.
     pub(super) fn await_all(&mut self, count: u32) -> Result<()> {
         let mut left = count;
         while left > 0 {

@@ -74,7 +74,7 @@ pub(super) fn listen(
             };
             if options.once {
                 let served = serve(common, options, device, config, &root, (incoming, &hand));
-                // A signal that comes now finds a copy at its end, which the process ends with.
+                // A signal that arrives now finds a copy at its end, which the process ends with.
                 std::mem::forget(hand);
                 return served;
             }
@@ -98,8 +98,8 @@ pub(super) fn listen(
     })
 }
 
-/// Has a signal end the process, with what has come so far and a word of what ends with it: that is
-/// no failure where nothing does, unless one copy was `wanted`.
+/// Has a signal end the process: it reports what has arrived so far, and what is interrupted. That
+/// is no failure where no copy is interrupted, unless one copy was `wanted`.
 fn end_at_a_signal(
     underway: &Underway,
     common: &Common,
@@ -126,7 +126,7 @@ fn end_at_a_signal(
     })
 }
 
-/// Says what has come of a copy that is interrupted.
+/// Reports what has arrived of an interrupted copy.
 fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
     let counts = Counts { tally, how: None };

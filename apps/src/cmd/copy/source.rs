@@ -51,7 +51,7 @@ impl Stamp {
 
 impl Entry {
     /// Returns the reason for which a file that was read as far as it was found is not kept: it is
-    /// another one by now, or goes on. Receivers may read it at different times: all of them get
+    /// another one by now, or has grown. Receivers may read it at different times: all of them get
     /// the same, or none.
     pub(super) fn fault(&self, file: &File) -> std::io::Result<Option<&'static str>> {
         if Stamp::of(&file.metadata()?) != self.stamp {

@@ -169,8 +169,8 @@ fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)>
     followed.map(|messages| (messages, work))
 }
 
-/// Tells the other end what this one has done, and returns what has come of it.
-/// Also, the signal that has ended the other end early, if one has.
+/// Tells the other end what this one has done, and returns the latency that the other end reports.
+/// Also returns the signal that has ended the other end early, if one has.
 fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Option<String>)> {
     let mut ended = None;
     loop {
@@ -185,7 +185,7 @@ fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Opt
     }
 }
 
-/// Checks that the connecting end goes on with the session that has begun, or may begin one.
+/// Checks that the connecting end continues the session that has begun, or may begin one.
 fn judge<K: Kind>(
     options: &Pingpong,
     new: &Session,

@@ -173,7 +173,7 @@ pub(super) fn send(
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Receives until all that was sent has arrived. Where messages may be lost: or until the sender
-/// has finished, and nothing has come for [`QUIET`].
+/// has finished, and nothing has arrived for [`QUIET`].
 pub(super) fn receive(
     plan: &Plan,
     end: &mut End,
