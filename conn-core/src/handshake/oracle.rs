@@ -140,8 +140,8 @@ pub fn check_bytes(bytes: &[u8]) {
     check_parts(bytes, whole);
 }
 
-/// A reader that gets the bytes one by one comes to the same end, and never earlier
-/// says that all is lost.
+/// A reader that gets the bytes one by one reaches the same result: a shorter input is
+/// incomplete, or has that result already.
 fn check_parts(bytes: &[u8], whole: Result<Decoded<'_>, DecodeError>) {
     let mut asked = 0;
     for len in 0..bytes.len().min(MAX_FRAME) {

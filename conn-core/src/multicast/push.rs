@@ -51,7 +51,7 @@ impl Member {
         }
     }
 
-    /// Returns the time at which the machine is to be driven again even if nothing has come in: the
+    /// Returns the time at which the machine is to be driven again even if nothing has arrived: the
     /// nearest deadline, in nanoseconds.
     pub fn wants_ns(&self) -> u64 {
         let health = self.pushing.health_ns.saturating_add(self.config.health_ns);
