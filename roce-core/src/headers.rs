@@ -105,7 +105,7 @@ pub enum Syndrome {
         /// After how long.
         timer: RnrTimer,
     },
-    /// The request with this number failed, or one before it did not come.
+    /// The request with this number failed, or one before it did not arrive.
     Nak(NakCode),
 }
 
@@ -113,7 +113,7 @@ pub enum Syndrome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A request before this one did not come.
+    /// A request before this one did not arrive.
     PsnSequenceError = 0,
     /// The request is one that the responder does not support, or is malformed.
     InvalidRequest = 1,

@@ -44,7 +44,7 @@
 //! | cause | counts as a retry | halves the window |
 //! |---|---|---|
 //! | NAK: sequence error | yes | yes |
-//! | no response of a READ or atomic, though a later answer comes (implied NAK) | yes | yes |
+//! | no response of a READ or atomic, though a later answer arrives (implied NAK) | yes | yes |
 //! | no answer within the timeout | yes | yes |
 //! | RNR NAK, after its time | as an RNR retry | no |
 //! | no answer within two round trips: a probe, the packet at `unacked` alone | no | no |

@@ -59,7 +59,7 @@ impl Window {
         if step == 0 { 1 } else { step }
     }
 
-    /// So many packets were acknowledged.
+    /// `packets` packets were acknowledged.
     #[inline]
     pub(super) fn on_ack(&mut self, packets: u32, round_trip: &RoundTrip) {
         if self.size < self.max {

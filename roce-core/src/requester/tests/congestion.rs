@@ -85,7 +85,7 @@ fn however_many_notifications_come_one_packet_may_go() {
     assert!((1..=20).contains(&requester.window()), "{}", requester.window());
     let end = (requester.sent - u64::from(FIRST)) as u32;
     acknowledge(&mut requester, end);
-    assert!(requester.sent > u64::from(FIRST + end), "it goes on");
+    assert!(requester.sent > u64::from(FIRST + end), "it keeps sending");
 }
 
 #[test]
