@@ -45,7 +45,7 @@ pub trait HalfTerms: Copy {
         from_initiator: bool,
     ) -> Result<ByDirection<Option<Self>>, ConnectError>;
 
-    /// The user's data of a Hello that has so many `directions`. Nothing of it was checked.
+    /// The user's data of a Hello that has this number of `directions`. Nothing of it was checked.
     fn user_data(said: &[u8], directions: usize) -> &[u8];
 }
 

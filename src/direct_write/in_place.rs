@@ -147,7 +147,7 @@ impl Received for InPlace {
 }
 
 impl Lent {
-    /// A call that copies comes after one that lends: what was taken for that one is copied now.
+    /// Copies a message that a call that lends took: the next call is one that copies.
     #[cold]
     fn copied(self) -> Message {
         let mut bytes = vec![0; self.len as usize];

@@ -13,7 +13,7 @@ use crate::raw::{Link, RawEnd};
 
 /// Requests that can be under way to one peer.
 pub(super) const DEPTH: u32 = 256;
-/// One of so many requests completes visibly.
+/// One in this number of requests is signalled.
 const SIGNAL_EVERY: u64 = 32;
 /// Bytes of a slot for words of the row; as much is asked for inline.
 const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;

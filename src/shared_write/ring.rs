@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::ConnectError;
 use crate::ring::memory::peer_memory;
 
-/// The ring of a receiver, and who has which part of it.
+/// The ring of a receiver, and the owner of each part of it.
 #[derive(Debug)]
 pub(crate) struct Ring {
     /// The domain of all links: the senders share the memory.
