@@ -173,7 +173,7 @@ impl Case {
         if self.receiver_closes { receiver.close() } else { drop(receiver) }
     }
 
-    /// The sender ends while its receiver goes on: that one has all, and then the end.
+    /// The sender ends while its receiver still polls: that one has all, and then the end.
     fn sender_first(&self, device: &Device, sender: impl Sends, mut receiver: impl Receives) {
         let case = *self;
         let ending = std::thread::spawn(move || case.end_sender(sender));

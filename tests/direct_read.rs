@@ -189,7 +189,7 @@ fn a_refused_message_is_learnt_by_its_sender_in_order() {
 
 /// Requests that a receiver posts at most to acknowledge `messages`, besides the READs.
 ///
-/// Each message is acknowledged by itself, or several by one count; a sender that pulls
+/// Each message is acknowledged separately, or several by one count; a sender that pulls
 /// gets no acknowledgement. If acknowledgements wake no thread, a sender that sleeps asks
 /// for a wakeup, one at a time, for the message that it waits for: on a slow device, for
 /// each of them.

@@ -216,7 +216,7 @@ impl Liar {
         self.post();
     }
 
-    /// Posts, and waits until all has completed. Wake-ups that come meanwhile are dropped.
+    /// Posts, and waits until all has completed. Wake-ups that arrive meanwhile are dropped.
     fn post(&mut self) {
         self.pair.send.post().unwrap();
         let mut batch = CompletionBatch::new(16);
