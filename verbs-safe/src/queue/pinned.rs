@@ -165,7 +165,7 @@ impl<T> Directory<T> {
 fn next_serials() -> Range<u64> {
     const BLOCK: u64 = 1 << 16;
     static LAST: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only the count itself matters. It does not come round in a lifetime.
+    // Relaxed: only the count itself matters. It does not wrap around in a lifetime.
     let first = LAST.fetch_add(BLOCK, Ordering::Relaxed);
     first..first + BLOCK
 }

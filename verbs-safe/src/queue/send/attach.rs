@@ -164,7 +164,7 @@ impl SendQueue {
     }
 
     /// Stages a one-sided request whose bytes are at `offset` of `region`, and not in a
-    /// slot: WRITE sends what is there when the device looks, READ and atomics land
+    /// slot: WRITE sends the bytes that the device finds there, READ and atomics land
     /// there. It is never handed over inline.
     ///
     /// # Errors
