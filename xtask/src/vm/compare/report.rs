@@ -57,7 +57,7 @@ struct Line<'a> {
     perftest_command: &'a str,
 }
 
-/// A comparison that came to nothing.
+/// A comparison that gave no result.
 #[derive(Serialize, Debug)]
 struct FailedLine<'a> {
     case: &'a str,

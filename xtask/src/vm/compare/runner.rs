@@ -78,7 +78,7 @@ impl Runner<'_> {
         let output = pair::run(&comparison.perftest(&self.setting, port), port);
         let output = output?;
         if comparison.case.inline && perftest::inline_bytes(&output) < Some(comparison.size) {
-            *note = Some("perftest does not send inline on this device, asked as it is".to_owned());
+            *note = Some("perftest does not send inline on this device as invoked here".to_owned());
         }
         positive(perftest::figure(comparison, &output)?)
     }
