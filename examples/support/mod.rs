@@ -48,7 +48,7 @@ pub(crate) fn wait_until(mut ready: impl FnMut() -> Result<bool>) -> Result {
     let start = Instant::now();
     while !ready()? {
         if start.elapsed() > PATIENCE {
-            return Err("nothing has come".into());
+            return Err("nothing has arrived".into());
         }
         // Both ends may share a processor.
         std::thread::yield_now();
