@@ -148,7 +148,7 @@ impl Here {
         }
     }
 
-    /// The calling thread has found nothing: others come first.
+    /// The calling thread has found nothing: others run first.
     pub(crate) fn spin(&self, what: &'static str, until: Option<Instant>) {
         let until = until.map(|at| nanoseconds(at.saturating_duration_since(self.world.epoch)));
         let mut state = self.world.state.lock();
