@@ -155,7 +155,7 @@ impl Qp {
         }
     }
 
-    /// The deadline that `token` names has come: lets its message arrive, if that is
+    /// The deadline that `token` names has passed: lets its message arrive, if that is
     /// still under way.
     pub(crate) fn late_expired(
         self: &Arc<Qp>,

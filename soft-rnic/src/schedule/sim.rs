@@ -8,7 +8,7 @@
 //!
 //! Polling a completion queue runs a few steps first, and waiting for an event
 //! runs as many as it takes, so that the polling loops of a program make progress
-//! by themselves, in one thread, and the same way for the same seed.
+//! without further calls, in one thread, and the same way for the same seed.
 
 pub(crate) mod state;
 
@@ -78,8 +78,8 @@ impl Simulation {
         &self.name
     }
 
-    /// Lets one thing happen: a work request is tried, or a deadline comes. False
-    /// if nothing can happen until something is posted.
+    /// Lets one event happen: a work request is tried, or a deadline passes. False if nothing can
+    /// happen until something is posted.
     pub fn step(&self) -> bool {
         step(&self.device)
     }
@@ -143,9 +143,9 @@ pub(crate) fn steps_before_poll(device: &Arc<Device>) {
 }
 
 /// Before an event is taken. On a simulated device a descriptor that blocks makes
-/// steps until the event is there, or fails with `EAGAIN` when it cannot come,
-/// because nothing is left to happen; one that does not block makes as many as a
-/// poll. On other devices the kernel waits.
+/// steps until the event is there, or fails with `EAGAIN` when it cannot happen, because nothing is
+/// left to happen; one that does not block makes as many as a poll. On other devices the kernel
+/// waits.
 pub(crate) fn steps_before_event<T>(
     device: &Arc<Device>,
     events: &EventQueue<T>,

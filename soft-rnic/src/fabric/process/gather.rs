@@ -14,7 +14,7 @@ use super::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
 pub(super) const KEPT_SOURCES: usize = 4;
 
 /// Bytes that are kept for the next message that has to be fetched: of all processes together,
-/// and enough for those that come often.
+/// and enough for those that are frequent.
 pub(super) const SPARE: usize = 4 << 20;
 
 /// The data of a message, or the reason that they are not at hand.
@@ -22,7 +22,7 @@ pub(super) enum Gathered<'g> {
     There(Spans<'g>),
     /// They have to be fetched first.
     Later,
-    /// They have to be fetched, and are so many that they come in parts, of so many pieces.
+    /// They have to be fetched, in parts, because there are many: with this number of pieces.
     InParts(usize),
     Never,
 }

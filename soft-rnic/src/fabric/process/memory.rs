@@ -15,7 +15,7 @@ pub(crate) enum Way {
     From,
 }
 
-/// Bytes at the end of a message that go by themselves: when they are there, all is.
+/// Bytes at the end of a message that are copied last, on their own: when they are there, all is.
 const LAST: usize = 8;
 
 /// Moves the bytes of `here` to or from `there .. there + len` in another process.

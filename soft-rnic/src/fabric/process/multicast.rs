@@ -48,7 +48,7 @@ impl Qp {
         self.pd.context.device.peers.as_ref().is_some_and(|peers| peers.is_foreign(self.num))
     }
 
-    /// Sends a message to a group's members in other processes, from where it has come.
+    /// Sends a message to a group's members in other processes, out of the memory that it lies in.
     pub(crate) fn send_to_processes(
         &self,
         requester: &mut Requester,

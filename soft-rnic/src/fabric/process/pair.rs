@@ -334,7 +334,7 @@ impl Pair {
 const SEEN_NS: u64 = 50_000;
 
 /// Reports whether the process behind a descriptor has ended, or has closed one of the connections
-/// to it: by itself, or by running another program.
+/// to it: with `close`, or by running another program.
 pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
     let hangs_up = PollFlags::empty();
     let mut fds = [

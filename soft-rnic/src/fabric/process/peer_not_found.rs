@@ -14,7 +14,7 @@ static NOT_FOUND: Mutex<Option<(u32, Why)>> = Mutex::new(None);
 /// Slots whose owners were looked for in the last [`AGAIN`], and when.
 pub(crate) type Looked = Mutex<Vec<(u32, Instant)>>;
 
-/// Time in which a slot is not looked up again: a process may have come by then.
+/// Time in which a slot is not looked up again: a process may have been started by then.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The reason that a slot's process is not there.

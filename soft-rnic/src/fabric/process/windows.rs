@@ -1,8 +1,8 @@
 //! The regions of other processes that are mapped here: how many, and which of them are kept.
 //!
 //! A process of the same user can register as many regions as it likes and name them all. What
-//! it has mapped here is bounded for itself and for all together; beyond that the least recently
-//! used go, and are mapped again when they are named again. What finds no slot because all
+//! it has mapped here is bounded for each process and for all together; beyond that the least
+//! recently used go, and are mapped again when they are named again. What finds no slot because all
 //! that is mapped is in use is attached to instead.
 
 use std::collections::{BTreeMap, HashMap};

@@ -76,8 +76,8 @@ fn of_verb(error: Errno) -> Errno {
     if error == Errno::NOBUFS { errno::ENOMEM } else { error }
 }
 
-/// Returns the key of a socket among those that are ready: its descriptor, which it keeps as long
-/// as it is one of them.
+/// Returns the key of a socket among those that are ready: its descriptor, which stays the same
+/// while it is one of them.
 fn key(port: &Port) -> EventData {
     EventData::new_u64(port.as_fd().as_raw_fd().cast_unsigned().into())
 }
@@ -236,8 +236,8 @@ impl Qp {
 /// The inbox that takes packets, and the faults that the network adds to them.
 pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
 
-/// Takes what has come to groups, up to a number of [copies](COPIES); whether there may be more.
-/// `before` is called if there is anything: copies take time.
+/// Takes packets received for groups, up to a number of [copies](COPIES); returns true if there may
+/// be more. `before` is called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
     wire: &Wire,
@@ -292,7 +292,7 @@ fn take_batch(
     copies
 }
 
-/// A group that packets have come to.
+/// A group that packets have arrived for.
 struct Group<'g> {
     members: &'g [Arc<Qp>],
     gid: Gid,

@@ -47,7 +47,7 @@ fn each_socket_that_has_joined_gets_a_copy() {
     send(&apart, b"apart");
     assert_eq!(come(&one, 1), [(b"one".to_vec(), marks)]);
     assert_eq!(come(&apart, 1), [(b"apart".to_vec(), marks)]);
-    // What is sent comes to all sockets before the call returns.
+    // A packet reaches all sockets before the call that sends it returns.
     assert_eq!(two.wait(None, Duration::ZERO), Ok(false), "it has left");
 }
 

@@ -1,4 +1,4 @@
-//! Taking what has come: by one thread at a time, for all processes.
+//! Taking received messages: by one thread at a time, for all processes.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Device {
     pub(crate) fn progress_from_poll(self: &Arc<Device>) {
         let Some(peers) = &self.peers else { return };
         peers.saw_poll();
-        // Threads that wait rely on those that poll for all that comes.
+        // Threads that wait rely on those that poll for all messages.
         let until = if peers.is_waited() { Until::Empty } else { Until::LongMessage };
         self.progress_until(peers, until);
     }
@@ -98,7 +98,7 @@ impl Device {
         mut progress: Guard<'_, ProgressEngine>,
         mut until: Until,
     ) -> bool {
-        // What comes may map memory, or end sessions: descriptors are closed.
+        // A request may map memory, or end sessions: descriptors are closed.
         let _uncancelled = Uncancelled::new();
         let mut deferred = DeferredWork::default();
         if peers.look_again.load(Ordering::Relaxed) {

@@ -40,7 +40,7 @@ pub(crate) struct Meeting {
 /// The next step for a message to a group that was not sent because others have to be met first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It goes on: they have been met, or were tried to.
+    /// It proceeds: they have been met, or were tried to.
     GoesOn,
     /// It waits for the end of the meeting.
     Waits,

@@ -71,7 +71,7 @@ impl<const PEERS: usize> Sender<PEERS> {
         deferred.run();
     }
 
-    /// The deadline of a full ring comes.
+    /// Expires the deadline of a full ring.
     fn expire(&self) {
         backpressure::expire(&self.qp);
     }
