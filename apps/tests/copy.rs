@@ -306,7 +306,7 @@ fn an_interrupted_sender_leaves_no_half_file_and_can_resume() {
     let sent = sending.ended();
     receiving.resume();
     assert_eq!(sent.status.code(), Some(143), "{sent:?}");
-    let says = |line: &String| line.contains("interrupted by SIGTERM: the same command goes on");
+    let says = |line: &String| line.contains("interrupted by SIGTERM: the same command resumes");
     assert!(sent.err.iter().any(says), "{sent:?}");
     let line: serde_json::Value = serde_json::from_str(&sent.out[0]).unwrap();
     assert!(line["bytes"].as_u64() >= Some(16 << 20), "what was received so far: {line}");

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Both ends start with `limit = granted = window`: the receiver has posted that many
+//! buffers before the set-up ends. A buffer is granted again when it has been
 //! *posted* again, not when it has been freed: a message that arrived in between would
-//! *posted* again, not when it has been freed: a message that came in between would
 //! find no buffer (RNR).
 //!
 //! Why it cannot stall: a sender without credit has sent `granted` messages; once

@@ -282,7 +282,7 @@ fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Op
             let at = posted.location(&bytes);
             format!(
                 "the buffer of {operation} wr_id {wr_id:#x} on {queue} is not mapped, or protected, while \
-                 it is posted: {at}: leave it as it is until its completion was polled"
+                 it is posted: {at}: keep it mapped and readable until its completion was polled"
             )
         });
         None

@@ -230,7 +230,7 @@ impl Shared {
         let path = self.path.display();
         let why = match (waiting.failed, waiting.dropped) {
             (_, 0) => return,
-            (None, _) => "they came faster than the disk takes them".to_owned(),
+            (None, _) => "they arrived faster than the disk takes them".to_owned(),
             (Some(kind), _) => format!("the file takes no more: {kind}"),
         };
         // There may be no standard error.

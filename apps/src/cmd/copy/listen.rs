@@ -116,8 +116,8 @@ fn end_at_a_signal(
                     let status = if wanted { why.exit_status() } else { 0 };
                     outcome::exit(status, format_args!("rdma-conn: {why}: no copy was under way"));
                 }
-                1 => "a copy: start it again, and its sender goes on".to_owned(),
-                n => format!("{n} copies: start it again, and their senders go on"),
+                1 => "a copy: start it again, and its sender resumes".to_owned(),
+                n => format!("{n} copies: start it again, and their senders resume"),
             };
             let where_from = "from there with the same command";
             let line = format_args!("rdma-conn: {why} in the middle of {which} {where_from}");
@@ -174,7 +174,7 @@ fn serve(
     match (error, line.ok) {
         (Some(e), _) => Err(e.context(format!("the copy from {peer}"))),
         (None, false) => {
-            Err(anyhow::anyhow!("the copy from {peer}: not everything has arrived as it is there"))
+            Err(anyhow::anyhow!("the copy from {peer}: something is missing or differs here"))
         }
         (None, true) => Ok(()),
     }

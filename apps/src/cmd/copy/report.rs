@@ -137,7 +137,7 @@ impl Noted {
 }
 
 /// Advice after an interruption.
-pub(super) const GOES_ON: &str = "the same command goes on from there";
+pub(super) const GOES_ON: &str = "the same command resumes the copy";
 
 /// Names the failed entries, and counts those whose names were not kept (`forgotten`), which `-v`
 /// prints when they fail. Failures inside of a directory that has failed are only counted.

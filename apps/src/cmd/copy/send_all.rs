@@ -63,7 +63,7 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
         (0, n) => Err(anyhow::anyhow!("left out: {n}; all else is there")),
         (n, _) => {
             let all = counted_as(options.to.len() as u64, "receiver", "receivers");
-            Err(anyhow::anyhow!("something is missing, or not as it is here, at {n} of {all}"))
+            Err(anyhow::anyhow!("something is missing or differs at {n} of {all}"))
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::outcome::usage;
 
 /// The reason for which a file is not copied that is not what it was.
 pub(super) const CHANGED: &str =
-    "it has changed while it was copied: the same command copies it as it is then";
+    "it has changed while it was copied: repeat the command to copy it";
 
 /// The reason for which a file is not copied that ends elsewhere.
 pub(super) const OTHER_LENGTH: &str = "it has not the length that its metadata tell, as a file of the kernel: write it to \

@@ -126,7 +126,7 @@ impl Side {
         let len = request.len as usize;
         match core::mem::take(&mut self.fetch) {
             FetchState::Over(index, _, None) if index == self.requests => Gathered::Never,
-            // Another part is not it: that of one which came in parts before, or was shorter.
+            // Another part is not it: that of one which arrived in parts before, or was shorter.
             FetchState::Over(index, part, Some(bytes))
                 if (index, part) == (self.requests, (0, len)) =>
             {

@@ -29,7 +29,7 @@ fn exchanged(here: &str, lens: &[usize], cuts: bool) -> (Vec<(Vec<u8>, Marks)>, 
         assert_eq!(
             b.wait(None, std::time::Duration::from_secs(10)),
             Ok(true),
-            "{} came",
+            "{} arrived",
             came.len()
         );
         while inbox.receive(&b).unwrap() {

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(10);
 fn come(port: &Port, n: usize) -> Vec<(Vec<u8>, Marks)> {
     let (mut inbox, mut all) = (Inbox::default(), Vec::new());
     while all.len() < n {
-        assert_eq!(port.wait(None, LONG), Ok(true), "{} came", all.len());
+        assert_eq!(port.wait(None, LONG), Ok(true), "{} arrived", all.len());
         inbox.receive(port).unwrap();
         all.extend(inbox.datagrams().map(|datagram| {
             assert_eq!(datagram.from.ip(), LOCAL.parse::<IpAddr>().unwrap());
