@@ -151,7 +151,7 @@ pub(crate) const SILENT_DEVICE: Duration = Duration::from_secs(1);
 pub(crate) enum Step {
     /// Look again.
     Again,
-    /// Sleep on the channel, for so long at most.
+    /// Sleep on the channel, for at most this time.
     Sleep(Duration),
     /// Nothing has happened for a keepalive interval: ask whether the peer lives.
     Probe,
@@ -292,7 +292,7 @@ impl Yield {
     }
 
     /// Polls before the next yield, where there were `polls` before this one. `ends` is
-    /// whether it ended the wait.
+    /// true if it ended the wait.
     fn next_polls(self, polls: u32, ends: bool) -> u32 {
         match self {
             Yield::Alone => (2 * polls).min(Idle::POLLS_PER_LOOK),

@@ -67,7 +67,7 @@ where
     assert_eq!(sender.close_and_take().unwrap().len(), tickets.len());
 }
 
-/// Receives until the end, four at a time: how many messages there were.
+/// Receives until the end, four at a time; returns the number of messages.
 fn receive_all<R: ZeroCopyRecv>(device: &Device, receiver: &mut R, bytes: usize) -> u64 {
     let (mut readings, mut received) = (std::collections::VecDeque::new(), 0);
     let mut take = |receiver: &mut R, reading| {

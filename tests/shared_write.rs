@@ -60,7 +60,7 @@ fn many(config: &Config, peers: u32, senders: usize) -> (Receiver, Vec<Sender>) 
     (receiver, senders)
 }
 
-/// Sends as many messages as there is room for; how many.
+/// Sends as many messages as there is room for; returns their number.
 fn fill(sender: &mut Sender) -> u64 {
     let mut sent = 0;
     // On a device with a way of its own, a ticket takes some calls.

@@ -349,7 +349,7 @@ pub(crate) trait Sending: Send {
     fn send_with(&mut self, bytes: usize, fill: impl FnMut(&mut [u8])) -> Result<()>;
 
     /// Sends what `fill` writes into room for as many bytes as `scratch` has, unless it
-    /// writes nothing; how many bytes. The room may be `scratch`.
+    /// writes nothing; returns the number of bytes. The room may be `scratch`.
     fn send_up_to(
         &mut self,
         scratch: &mut [u8],

@@ -185,7 +185,7 @@ impl RnrTimer {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The shortest timer that is no shorter than so long, if there is one.
+    /// The shortest timer that is not shorter than this time, if there is one.
     pub fn at_least_ns(ns: u64) -> Option<Self> {
         (1..32).chain([0]).map(Self).find(|timer| timer.ns() >= ns)
     }

@@ -156,7 +156,7 @@ pub enum Received {
     },
 }
 
-/// Counts of what was mended so far.
+/// Counts of losses that were repaired so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// RNR NAKs after which a request was sent again.
@@ -282,7 +282,7 @@ impl<S> Requester<S> {
         Ok(())
     }
 
-    /// Returns the counts of what was mended so far.
+    /// Returns the counts of losses that were repaired so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }

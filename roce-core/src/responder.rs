@@ -167,8 +167,8 @@ pub struct ReceiveDone {
 
 /// State that a responder acts on: memory, its keys, and receive requests.
 pub trait Target {
-    /// Takes the oldest receive request: how many bytes it has room for. The request remains taken
-    /// until it is completed or has failed.
+    /// Takes the oldest receive request; returns how many bytes it has room for. The request
+    /// remains taken until it is completed or has failed.
     fn take_receive(&mut self) -> Option<u32>;
 
     /// The receive request that was taken has room for `room` bytes, and its message has more:

@@ -128,7 +128,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// One round: how much was done, and what the first failure was.
+/// Plays one round; returns how much was done, and the first failure.
 fn round(random: &mut u64) -> (u64, &'static str) {
     let mut other = Other::start("the_other_process", "busy");
     let end = End::new(RC);

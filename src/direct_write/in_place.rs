@@ -69,7 +69,7 @@ impl Buffers {
         InPlace(Storage::Lent(Lent { from: Arc::clone(self), buffer, at, len, peer }))
     }
 
-    /// Takes buffers that were given back, as many as `buffers` holds; how many there were.
+    /// Takes buffers that were given back, as many as `buffers` holds; returns their number.
     pub(super) fn take_back(&self, buffers: &mut [u32]) -> usize {
         self.given_back.drain(buffers)
     }

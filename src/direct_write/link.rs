@@ -135,7 +135,7 @@ impl Link {
         self.posting.fail(CloseReason::Protocol(ProtocolError::Arrival(error)));
     }
 
-    /// Writes slots: whether they are on their way, and there may be more to tell.
+    /// Writes slots; returns true if they are on their way, and there may be more to tell.
     fn tell(&mut self, run: SlotRun) -> bool {
         if let Some(recv) = &mut self.recv
             && let Err(e) = doorbell::post_gathered(recv)

@@ -189,7 +189,7 @@ impl Peer {
         self.end.queues.send.stage_at(self.repair, at, SendOp::Write { len, remote }, flags)
     }
 
-    /// Posts what is staged; whether the peer can still be written to.
+    /// Posts what is staged; returns false if the peer cannot be written to any more.
     #[inline]
     pub(super) fn post(&mut self) -> bool {
         if self.is_broken {
@@ -201,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// A request has completed; whether well.
+    /// A request has completed; returns true if it succeeded.
     #[inline]
     pub(super) fn retire(&mut self, completion: &verbs_safe::Completion<'_>) -> bool {
         self.end.queues.send.retire(completion).is_ok() && completion.is_success()

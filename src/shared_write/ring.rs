@@ -116,7 +116,7 @@ impl Ring {
         self.core.trailer_at(link)
     }
 
-    /// Looks for a goodbye; whether it has been said.
+    /// Looks for a goodbye; returns true if it has been said.
     pub(super) fn hear_goodbye(&mut self, link: u32, is_last: bool) -> Result<bool, ExtentError> {
         let at = self.at(link, GOODBYE_AT);
         let look = || checked::observe(&self.region, at);

@@ -288,8 +288,8 @@ impl Sender {
         Ok(self.sending.ticket())
     }
 
-    /// Ends the extent in use, if the message lies in the next one; whether the message ends with
-    /// that.
+    /// Ends the extent in use, if the message lies in the next one; `ends` is true if the message
+    /// ends with that.
     #[inline]
     fn stage_end(&mut self, spot: &Spot, ends: bool) -> Result<(), SendError> {
         let Some((at, words)) = spot.end else { return Ok(()) };

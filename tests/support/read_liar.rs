@@ -188,7 +188,7 @@ impl Liar {
         self.write(HEAD_AT, &[head, landed, checksum_of(&[head, landed])]);
     }
 
-    /// Asks the sender for a wake-up; whether the request is whole.
+    /// Asks the sender for a wake-up, with a valid checksum if `is_whole`.
     pub fn ask_for_wake_up(&mut self, request: u64, is_whole: bool) {
         let checksum = if is_whole { checksum_of(&[request]) } else { !checksum_of(&[request]) };
         self.write(WAKE_AT, &[request, checksum]);

@@ -234,7 +234,7 @@ pub(crate) enum Command {
         (the receiver is not ready; tried again up to rnr_retry times), retry=P (lost, of RC and XRC; \
         tried again up to retry_cnt times), loss=P (lost, of UC and UD), flush=P (the queue pair goes to \
         the error state), delay=P:TIME or delay=TIME (held back), each P a probability. event=NAME@TIME \
-        raises an event so long after a context was opened: device_fatal, port_active, port_err, \
+        raises an event that time after a context was opened: device_fatal, port_active, port_err, \
         lid_change, pkey_change, sm_change, client_reregister, gid_change. A seed that is not given is \
         drawn and printed.\n\n\
         Examples:\n  \

@@ -99,8 +99,8 @@ impl Ends {
         Ends::new(near, far, Queues { pairs, depth: STREAM / pairs, bytes: SHORT, is_shared })
     }
 
-    /// Sends a message, and looks for it at the other end: how long after the post began it was
-    /// found, and how long the poll took that found it.
+    /// Sends a message, and looks for it at the other end: returns the time from the post to the
+    /// poll that found it, and the duration of that poll.
     fn send_one(&mut self, bytes: u32) -> Result<(f64, f64)> {
         let start = host::time::now();
         self.here.send(1, bytes)?;

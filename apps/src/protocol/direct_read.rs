@@ -227,7 +227,7 @@ impl Taking {
         Taking { receiver, device, config, free: vec![], buffers: 0, most, readings }
     }
 
-    /// Begins to read all that is asked for, as long as there are buffers; whether all
+    /// Begins to read all that is asked for, as long as there are buffers; returns true if all
     /// senders have closed.
     fn begin_all(&mut self) -> Result<bool> {
         while self.free.len() + ((self.most - self.buffers) as usize) > 0 {

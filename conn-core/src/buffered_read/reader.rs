@@ -291,8 +291,8 @@ impl Reader {
     }
 
     /// There is nothing to hand out, and the receiver wants to sleep until something completes.
-    /// Whether all that this takes has completed; if not, post what is due, and try again after
-    /// completions. Whatever is on its way completes, too.
+    /// Returns true if all that this takes has completed; if not, post what is due, and try again
+    /// after completions. Whatever is on its way completes, too.
     pub fn prepare_sleep(&mut self) -> bool {
         self.tell_all();
         if self.state != State::Open || self.fetch.on_their_way() > 0 {

@@ -359,7 +359,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         Some(Part { number, offset, len: len as u32, is_last, signalled })
     }
 
-    /// The oldest READ in flight has completed: how many messages are finished now.
+    /// The oldest READ in flight has completed; returns how many messages are finished now.
     ///
     /// # Errors
     /// [`ReadDoneError`]; nothing has changed.

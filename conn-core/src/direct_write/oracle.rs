@@ -32,7 +32,7 @@ pub enum Op {
     Close,
     /// The receiver stops.
     Stop,
-    /// The sender writes a trailer with a number so far from the next one, and this length.
+    /// The sender writes a trailer whose number differs from the next one by this, and this length.
     LieTrailer(i8, u32),
     /// An arbitrary immediate arrives.
     LieImmediate(u32),

@@ -191,8 +191,8 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         may_be && self.total.is_none()
     }
 
-    /// Takes the words of the goodbye; whether it has been said. The messages that it counts are
-    /// all there: look for them once more.
+    /// Takes the words of the goodbye; returns true if it has been said. The messages that it
+    /// counts are all there: look for them once more.
     ///
     /// # Errors
     /// [`ArrivalError::Goodbye`], and [`ArrivalError::Missing`] where it was announced.

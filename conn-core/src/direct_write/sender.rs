@@ -108,7 +108,7 @@ impl BufferSender {
         self.sent
     }
 
-    /// Takes the words of the stop: how many messages the receiver has taken, if it has
+    /// Takes the words of the stop; returns how many messages the receiver has taken, if it has
     /// stopped.
     ///
     /// # Errors

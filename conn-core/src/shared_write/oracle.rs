@@ -34,7 +34,7 @@ pub enum Op {
     LieTrailer(u8, u8, u32),
     /// The words of a sender's link are these.
     LieLink(u8, u8, u8, u8),
-    /// The tail is so far from where it is.
+    /// The tail differs from the true one by this.
     LieTail(i8),
     /// The receiver's words for a ticket are these.
     LieEntry(u8, u16, u8),

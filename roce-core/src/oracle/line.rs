@@ -251,7 +251,7 @@ impl End {
         }
     }
 
-    /// The receiver takes a packet from `now_ns` on; how long that takes.
+    /// The receiver takes a packet from `now_ns` on; returns the time that this takes.
     fn receive(&mut self, packet: &Waiting, now_ns: u64, line: &Line, report: &mut Report) -> u64 {
         let payload = &PAYLOAD[..packet.length as usize];
         let outcome = self.responder.on_request(&packet.headers, payload, &mut Sink);
@@ -281,7 +281,7 @@ impl End {
         }
     }
 
-    /// Takes what is complete, and posts as much; how many.
+    /// Takes what is complete, and posts as much; returns the number of requests.
     fn complete(&mut self, now_ns: u64) -> u64 {
         let done = core::iter::from_fn(|| self.requester.next_completion()).count();
         let message = Request::new(Kind::Send, MESSAGE, 0, 0);

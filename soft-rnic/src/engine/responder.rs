@@ -83,9 +83,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Puts a part of a SEND, which begins so far from its start, into the receive request at the
-    /// front of the peer's own queue, and leaves that there. Which one it is, or what to reply if
-    /// the message is refused.
+    /// Puts a part of a SEND, which begins at this offset of it, into the receive request at the
+    /// front of the peer's own queue, and leaves that there. Returns which one it is, or the reply
+    /// if the message is refused.
     #[cold]
     pub(crate) fn place_part(
         &mut self,

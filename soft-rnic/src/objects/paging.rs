@@ -38,7 +38,7 @@ impl Needed {
         Needed { pieces: pieces.collect(), is_written }
     }
 
-    /// Brings the pages, as long as they matter; whether all are there.
+    /// Brings the pages, as long as they matter; returns true if all are there.
     pub(crate) fn bring(&self, matter: impl Fn() -> bool) -> bool {
         self.pieces.iter().all(|(addr, len)| {
             (0..*len).step_by(BROUGHT_AT_ONCE).all(|at| {

@@ -195,7 +195,7 @@ impl Qp {
         self.trace_progress(sq);
     }
 
-    /// Executes the oldest message of an unreliable transport, if it has arrived; whether
+    /// Executes the oldest message of an unreliable transport, if it has arrived; returns true if
     /// there was one.
     fn drop_off(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
         let before = sq.pending.len();
@@ -206,7 +206,7 @@ impl Qp {
         sq.pending.len() < before
     }
 
-    /// Completes what is answered, and in an error state all; whether that was anything.
+    /// Completes what is answered, and in an error state all; returns true if there was anything.
     fn answer(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
         let Sq { requester, pending, counters, scratch, transit_times, .. } = sq;
         let times = transit_times.get_or_insert_default();
@@ -233,7 +233,7 @@ impl Qp {
         done > 0
     }
 
-    /// Executes what has arrived, in order; whether that was anything.
+    /// Executes what has arrived, in order; returns true if there was anything.
     fn take_arrived(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
         let mut done = false;
         while let Some((n, at)) = self.next_arrival(sq)

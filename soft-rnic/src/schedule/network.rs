@@ -182,7 +182,7 @@ impl Qp {
         }
     }
 
-    /// Delivers a late message. Whether a queue pair received it, or another process's
+    /// Delivers a late message. Returns true if a queue pair received it, or another process's
     /// ring took it.
     fn arrive(&self, sq: &mut Sq, late: &mut Late, deferred: &mut DeferredWork) -> bool {
         let mtu_shift = sq.requester.mtu_shift;

@@ -217,8 +217,8 @@ impl Qp {
         self.run_pending(&mut sq, deferred, true);
     }
 
-    /// Executes the request that may overtake the READs at the head; whether there was
-    /// such a one, and it went well. Where it did not, it will be tried in its turn.
+    /// Executes the request that may overtake the READs at the head; returns true if there was
+    /// such a request, and it succeeded. Where it did not, it will be tried in its turn.
     fn overtake(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) -> bool {
         let reads = u32::from(sq.requester.max_rd_atomic);
         let Some(n) = overtaker(&sq.pending, reads) else { return false };

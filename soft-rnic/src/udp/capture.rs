@@ -165,7 +165,7 @@ impl Waiting {
         self.bytes.len() >= CAPTURE / 2
     }
 
-    /// Appends a packet; whether there was room.
+    /// Appends a packet; returns true if there was room.
     fn take(&mut self, packet: &Captured<'_>) -> bool {
         let Some((header, len)) = headers(packet) else { return false };
         let total = len + packet.bytes.len();

@@ -179,7 +179,7 @@ impl Inbox {
         self.is_full
     }
 
-    /// Takes up to `N`; how many.
+    /// Takes up to `N` datagrams or runs; returns their number.
     fn take<const N: usize>(&mut self, port: &Port) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {

@@ -202,7 +202,7 @@ impl Port {
         wait_for(&mut events[..used], timeout)
     }
 
-    /// Waits until there is room to send, or for so long; whether that is so.
+    /// Waits until there is room to send, for at most `timeout`; returns false if it timed out.
     ///
     /// # Errors
     /// What the system says.

@@ -161,7 +161,7 @@ impl WorldNetwork {
         Ok(WorldNetwork(Arc::new(Running(shared))))
     }
 
-    /// Loses all packets between two addresses for so long.
+    /// Loses all packets between two addresses for this time.
     pub fn partition(&self, a: IpAddr, b: IpAddr, time: Duration) {
         let until = monotonic_ns().saturating_add(time.as_nanos() as u64);
         note(|| format!("the network: {a} and {b} do not reach each other until {until}"));

@@ -282,7 +282,7 @@ impl<K: Kind> Party<K> {
     }
 
     /// Compares what has arrived with what was sent, and tells all of it.
-    /// Also, whether a signal has ended one of the connecting ends.
+    /// Also returns the signal that has ended one of the connecting ends, if any.
     pub(super) fn settle(&mut self, measured: Measured) -> Result<(Measured, Option<String>)> {
         let (mut sent, mut work, mut ended) = (0, measured.work, None);
         for wire in self.wires() {

@@ -368,7 +368,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Rounds over several receivers without any message, until others get a turn.
 const VAIN_ROUNDS: u32 = 64;
 
-/// Takes what there is from each receiver, and drops those that are closed; whether there
+/// Takes what there is from each receiver, and drops those that are closed; returns true if there
 /// was anything.
 fn round<R: Receiving>(
     open: &mut Vec<Taker<R>>,

@@ -117,7 +117,7 @@ impl End {
         Ok(())
     }
 
-    /// READs a byte of the peer's memory: how long that takes, the post and the poll included.
+    /// READs a byte of the peer's memory; returns the duration, the post and the poll included.
     pub(super) fn read(&mut self, peer: &End) -> Result<f64> {
         let remote = peer.memory.remote(0, 1)?;
         let (_, send) = self.pairs.first_mut().context("no queue pair")?;
@@ -145,7 +145,7 @@ impl End {
         self.receive(all / self.receives.len() as u32).map(drop)
     }
 
-    /// Takes completions, as many as there are: how many, and how long the poll takes.
+    /// Takes completions, as many as there are; returns their number, and the duration of the poll.
     pub(super) fn poll(&mut self) -> Result<(u32, f64)> {
         // A world in which all threads seem to poll in vain lets more time pass than a call takes.
         host::progress();

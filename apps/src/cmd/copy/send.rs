@@ -147,7 +147,7 @@ impl Lines {
     }
 }
 
-/// Reads what there is, behind what is kept; how much.
+/// Reads available bytes, behind those that are kept; returns their number.
 fn read_more(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut bytes = [0; 4096];
     loop {

@@ -100,7 +100,7 @@ impl Prober {
         }
     }
 
-    /// Sends one echo; its reply, and how long it took.
+    /// Sends one echo; returns its reply, and the time that it took.
     fn echo(&mut self, len: usize) -> Result<Option<(Came, Duration)>> {
         let start = host::time::now();
         let (sequence, mut found) = (self.send(ProbeKind::Echo, len)?, None);

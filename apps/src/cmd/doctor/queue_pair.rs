@@ -61,7 +61,7 @@ impl Pairs {
         Ok(Pairs { cq, connection, datagrams, until: host::time::now() + LIMIT })
     }
 
-    /// Polls for so long, or until `take` has what it waits for.
+    /// Polls for this time, or until `take` has what it waits for.
     fn poll(
         &mut self,
         time: Duration,
@@ -171,7 +171,7 @@ fn join(pairs: &mut Pairs, peer: SocketAddr) -> Result<Endpoint> {
     })
 }
 
-/// Sends one message: how long until it was acknowledged.
+/// Sends one message; returns the time until it was acknowledged.
 fn send(pairs: &mut Pairs, len: u32) -> Result<Duration> {
     let start = host::time::now();
     let queue = &mut pairs.connection.queues.send;

@@ -102,7 +102,7 @@ impl Run {
         Ok(Run { members, delivered, loads, yields: false })
     }
 
-    /// One pass of all members; how many messages they delivered.
+    /// Makes one pass of all members; returns how many messages they delivered.
     fn pass(&mut self) -> usize {
         let mut count = 0;
         for (member, delivered) in self.members.iter_mut().zip(&mut self.delivered) {

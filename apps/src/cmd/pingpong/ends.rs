@@ -159,7 +159,7 @@ fn serve<K: Kind>(
     }
 }
 
-/// Answers one size; how many messages, and what work it took.
+/// Answers one size; returns the number of messages, and the work that it took.
 fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)> {
     pinning::pin_thread(0);
     let until = || signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()));

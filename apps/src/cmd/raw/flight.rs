@@ -132,7 +132,7 @@ impl Flight {
         left
     }
 
-    /// Gives up those that have waited for longer than `patience`; how many.
+    /// Gives up those that have waited for longer than `patience`; returns their number.
     pub(super) fn give_up(&mut self, now: Instant, patience: Duration) -> u64 {
         let mut lost = 0;
         for number in self.settled..self.sent {

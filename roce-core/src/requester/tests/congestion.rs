@@ -22,7 +22,7 @@ fn acknowledge(requester: &mut Machine, next: u32) {
     requester.assert_invariants();
 }
 
-/// Acknowledges all that is under way in steps of a quarter; how many packets that were.
+/// Acknowledges all that is under way in steps of a quarter; returns the number of packets.
 fn round_trip(requester: &mut Machine, from: u32) -> u32 {
     let end = (requester.sent - u64::from(FIRST)) as u32;
     let mut at = from;

@@ -98,7 +98,7 @@ impl Side {
         Some(to)
     }
 
-    /// Finds the region that the piece at an index of a list lies in; whether it is mapped.
+    /// Finds the region that the piece at an index of a list lies in; returns true if it is mapped.
     fn find_source(&mut self, nth: usize, sge: &ibv_sge) -> bool {
         let Some(published) = self.pair.theirs.find(sge.lkey) else { return false };
         let Some(offset) = published.offset(sge.addr, sge.length.into()) else { return false };

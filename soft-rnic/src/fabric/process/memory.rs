@@ -69,7 +69,7 @@ pub(crate) unsafe fn attach(
     Ok(())
 }
 
-/// The pieces of `here` from `skip` up to `len`; how many.
+/// Writes the pieces of `here` from `skip` up to `len`; returns their number.
 fn pieces(to: &mut [libc::iovec], here: &[Span<'_>], skip: usize, len: usize) -> usize {
     let (mut at, mut n) = (0, 0);
     for span in here {

@@ -66,7 +66,7 @@ impl Qp {
         if fan_out.is_received { Outcome::Done } else { Outcome::Dropped }
     }
 
-    /// Puts a late message into the rings that have room; whether that was any.
+    /// Puts a late message into the rings that have room; returns true if there were any.
     pub(crate) fn post_to_processes(&self, message: &Message<'_>) -> bool {
         let mut fan_out = FanOut::default();
         self.put_to_processes(&mut fan_out, message, |_full| None);

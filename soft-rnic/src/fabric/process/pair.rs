@@ -126,7 +126,8 @@ impl Pair {
     }
 
     /// It has ended, or does not keep the rules. The shutdown of the connections notifies it,
-    /// if it lives, and the progress thread, which buries it. Whether this call was the first.
+    /// if it lives, and the progress thread, which buries it. Returns true if this call was the
+    /// first.
     pub(crate) fn declare_dead(&self) -> bool {
         let is_news = !self.dead.swap(true, Ordering::AcqRel);
         // A child of fork that thinks so does not speak for its parent.
@@ -356,7 +357,7 @@ pub(crate) fn ring(doorbell: &impl AsFd) {
     }
 }
 
-/// Answers a doorbell of our own; whether it has rung.
+/// Answers a doorbell of our own; returns true if it has rung.
 pub(crate) fn answer(doorbell: &OwnedFd) -> bool {
     rustix::io::read(doorbell, &mut [0; 8]).is_ok()
 }

@@ -132,7 +132,7 @@ impl Windows {
         self.sweep_at = (SWEEP_WINDOWS.max(2 * self.by_key.len()), SWEEP_BYTES.max(2 * self.bytes));
     }
 
-    /// Unmaps the least recently used one that is not in use; whether there was one.
+    /// Unmaps the least recently used one that is not in use; returns true if there was one.
     fn evict(&mut self) -> bool {
         let is_idle = |key: &&u32| Arc::strong_count(&self.by_key[key].window) == 1;
         let oldest = self.by_use.values().find(is_idle).copied();
@@ -145,7 +145,7 @@ impl Windows {
 }
 
 /// Makes room: the process that has most mapped loses its least recently used region, so that
-/// none takes the slots of all others. Whether one was unmapped.
+/// none takes the slots of all others. Returns true if one was unmapped.
 #[cold]
 fn make_room() -> bool {
     let mut all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();

@@ -131,7 +131,7 @@ impl Wire {
     }
 
     /// Sends what is in the outbox until that is enough; where the socket is full, this thread
-    /// waits for it, unless one has waited before in vain. Whether it is enough.
+    /// waits for it, unless one has waited before without success. Returns true if it is enough.
     pub(super) fn flush_until(&self, is_enough: impl Fn(&Outbox) -> bool) -> bool {
         let mut waits = 0..WAITS;
         loop {

@@ -26,7 +26,7 @@ impl Moderation {
 
 impl Cq {
     /// From now on events are held back; one that is held back already fires. Nothing changes if
-    /// the device cannot hold them back for so long.
+    /// the device cannot hold them back for that time.
     pub(crate) fn moderate(self: &Arc<Cq>, count: u16, period_us: u16) -> Result<(), Errno> {
         if count > limits::MAX_CQ_COUNT || period_us > limits::MAX_CQ_PERIOD_US {
             return Err(errno::EINVAL);

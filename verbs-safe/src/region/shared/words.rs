@@ -114,7 +114,7 @@ const LONG: usize = 4096;
 /// end is prefetched, because another thread may be writing there.
 const AHEAD: usize = 1024;
 
-/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; how many
+/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; returns how many
 /// bytes it has moved.
 ///
 /// # Safety

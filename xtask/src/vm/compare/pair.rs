@@ -112,7 +112,7 @@ impl End {
         Ok(std::mem::take(&mut self.printed[Stream::Out as usize]))
     }
 
-    /// Takes what it has printed; whether that is all.
+    /// Takes what it has printed; returns true if that is all.
     fn gather_until(&mut self, deadline: Instant) -> bool {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -15,7 +15,7 @@ use super::{pair, perftest};
 /// may not be free at once.
 const FIRST_PORT: u16 = 20_000;
 
-/// Runs them all; whether none failed.
+/// Runs them all; returns true if none failed.
 pub(super) fn run(
     comparisons: &[Comparison],
     rounds: u32,

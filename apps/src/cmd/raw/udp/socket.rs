@@ -59,7 +59,7 @@ impl Socket {
         (RUN / datagram).clamp(1, self.state.max_gso_segments().max(1))
     }
 
-    /// Sends datagrams of equal length; whether there was room.
+    /// Sends datagrams of equal length; returns true if there was room.
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], datagram: usize) -> Result<bool> {
         let transmit = Transmit {
             destination: to,

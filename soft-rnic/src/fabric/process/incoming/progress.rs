@@ -45,7 +45,7 @@ impl Device {
         peers.says_that_it_works(false);
     }
 
-    /// Takes what others have sent; whether there was anything.
+    /// Takes what others have sent; returns true if there was anything.
     pub(crate) fn progress(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
         self.progress_until(peers, Until::Empty)
@@ -73,8 +73,8 @@ impl Device {
         }
     }
 
-    /// Takes what others have sent, or lets the thread that is at it look once more; whether
-    /// there was anything, as far as we know.
+    /// Takes what others have sent, or lets the thread that is at it look once more; returns true
+    /// if there was anything, as far as we know.
     pub(in crate::fabric::process) fn progress_or_ask_again(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
         if let Some(progress) = peers.progress.try_lock() {

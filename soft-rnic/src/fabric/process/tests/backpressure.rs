@@ -42,7 +42,7 @@ impl Datagrams {
         }
     }
 
-    /// Posts until nothing completes any more; how many were sent.
+    /// Posts until nothing completes any more; returns how many were sent.
     fn fill(&self) -> u32 {
         let mut sent = 0;
         while sent <= REQUESTS && self.post() {
