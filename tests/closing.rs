@@ -277,8 +277,8 @@ fn buffered_write_configs() -> impl Iterator<Item = buffered_write::Config> {
 }
 
 /// A receiver tells the sender what has landed, and so acknowledges it, before a sleep and after
-/// some looks in vain. This receiver does neither, so that what it has not taken is missing,
-/// however long its READs take.
+/// some looks that find nothing. This receiver does neither, so that what it has not taken is
+/// missing, however long its READs take.
 fn buffered_read_config() -> buffered_read::Config {
     buffered_read::Config {
         ring: ring(Layout::Plain),

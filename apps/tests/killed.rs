@@ -17,7 +17,7 @@ use support::processes::{Running, connects_processes, is_of_the_kernel};
 /// Error of an end about a peer that has gone without a word.
 const LOST: &[&str] = &[" was lost: it does not answer"];
 
-/// Log messages of an end that has received something, and of one that waits in vain.
+/// Log messages of an end that has received something, and of one that waits without result.
 const UNDER_WAY: &str = "the first message has arrived";
 const WAITS: &str = "nothing has happened for a while";
 

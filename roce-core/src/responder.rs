@@ -339,8 +339,8 @@ impl<S> Responder<S> {
         self.slots.has_pending() || self.due != Due::Nothing
     }
 
-    /// Reports whether the next response reports a gap: the requester sends in vain until it has
-    /// it.
+    /// Reports whether the next response reports a gap: the requester's packets are dropped until
+    /// it has it.
     pub fn reports_gap(&self) -> bool {
         self.due == Due::SequenceNak && !self.slots.has_pending()
     }

@@ -147,7 +147,7 @@ pub struct Reader {
     sleep: Sleep,
     /// The READ of the tail on its way was posted behind a request to be woken.
     is_tail_behind_request: bool,
-    /// Looks at the tail in vain, one after the other.
+    /// Consecutive looks at the tail that found nothing new.
     vain: u32,
     told_landed: u64,
     state: State,
@@ -236,7 +236,7 @@ impl Reader {
     /// Data are about to be read: the tail is read with them, if the first look after the last
     /// ones found something new. If it did not, the messages are one at a time, and that look is
     /// spared, which the sender's device would answer while the program answers the message. It
-    /// counts as one in vain, so that the next message is not left to gather.
+    /// counts as one that found nothing, so that the next message is not left to gather.
     fn bring_tail(&mut self) {
         self.is_first_look = true;
         self.is_tail_wanted = self.goes_along;
@@ -366,7 +366,7 @@ impl Reader {
                     // One that is being written is new.
                     self.goes_along = word.is_none_or(|word| word & !LAST != known);
                 }
-                // One that was being written is no look in vain.
+                // A look at a tail that was being written does not count.
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }
@@ -431,7 +431,7 @@ impl Reader {
         self.is_gathering
     }
 
-    /// Looks at the tail in vain, one after the other.
+    /// Consecutive looks at the tail that found nothing new.
     #[inline]
     pub fn vain_looks(&self) -> u32 {
         self.vain

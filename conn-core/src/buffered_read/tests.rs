@@ -213,7 +213,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     reader.on_completion(|| Some(24)).unwrap();
     for sent in 2..5 {
         look(&mut reader, Some(24 * sent));
-        assert!(!read(&mut reader), "the look after the last message was in vain");
+        assert!(!read(&mut reader), "the look after the last message found nothing");
         look(&mut reader, Some(24 * sent));
     }
     look(&mut reader, Some(120));
@@ -257,7 +257,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     assert_eq!(reads(&mut reader), 0, "there is something to hand out");
     reader.look_again();
     assert_eq!(reads(&mut reader), 1);
-    reader.polled(); // in vain
+    reader.polled(); // nothing found
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| Some(192)).unwrap();
     reader.polled();

@@ -28,7 +28,7 @@ orderings! {
     ask = SeqCst, "wake-ask-fence" => AcqRel;
 }
 
-/// Looks at the tail behind a request that have to be in vain before a receiver sleeps.
+/// Looks at the tail after a request that must find nothing new before a receiver sleeps.
 pub const LOOKS: u32 = 2;
 /// Wake-ups in a row without anything new, after which a receiver asks for no more until there
 /// is something new.

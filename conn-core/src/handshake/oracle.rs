@@ -122,8 +122,8 @@ pub fn check_sample(sample: &Sample) {
 }
 
 /// Decodes arbitrary bytes. Panics when they are taken for a frame whose encoding they
-/// are not, when an error would have been mended by more bytes, or when a part of a
-/// frame is refused.
+/// are not, when an error would have been repaired by more bytes, or when a part of a frame is
+/// refused.
 pub fn check_bytes(bytes: &[u8]) {
     let whole = decode(bytes);
     match whole {

@@ -16,7 +16,7 @@ use super::cache::Cache;
 /// Set up by the guest before the command starts, see there.
 const SCRIPT: &str = include_str!("guest.sh");
 
-/// Shares the host's files once more, for the guest to mount as it likes.
+/// Shares the host's files once more, for the guest to mount with its own options.
 const HOST_FILES: &str =
     "-virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
 

@@ -147,7 +147,8 @@ impl End {
 
     /// Takes completions, as many as there are; returns their number, and the duration of the poll.
     pub(super) fn poll(&mut self) -> Result<(u32, f64)> {
-        // A world in which all threads seem to poll in vain lets more time pass than a call takes.
+        // A world in which all threads seem to poll without result lets more time pass than a call
+        // takes.
         host::progress();
         let start = host::time::now();
         let polled = self.cq.poll(&mut self.batch)? as u32;

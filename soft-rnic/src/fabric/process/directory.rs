@@ -64,7 +64,7 @@ pub(crate) struct Directory {
     pub(crate) version: AtomicU32,
     /// It executes the barriers of others, where it needs them (see `barrier`).
     pub(crate) has_barriers: AtomicU32,
-    /// The processor, counted from 1, on which a thread of it has polled in vain.
+    /// The processor, counted from 1, on which a thread of it has polled without result.
     pub(crate) processor: AtomicU32,
     /// The number of its progress thread, or [`OWNER_DIED`](super::liveness::OWNER_DIED) if that
     /// has ended; 0 is unknown.

@@ -170,8 +170,8 @@ impl Pair {
         true
     }
 
-    /// Reports whether a thread of it has polled in vain on a processor, counted from 1, and not on
-    /// another one since.
+    /// Reports whether a thread of it has polled without result on a processor, counted from 1, and
+    /// not on another one since.
     pub(crate) fn polls_on(&self, processor: u32) -> bool {
         self.theirs.processor.load(Ordering::Relaxed) == processor
     }

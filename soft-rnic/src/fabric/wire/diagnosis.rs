@@ -167,7 +167,7 @@ impl fmt::Display for Unreached {
     }
 }
 
-/// The peer that a device on the network has reached last in vain (`RETRY_EXC`), with causes that
+/// The peer that a device on the network has last failed to reach (`RETRY_EXC`), with causes that
 /// this end's counts speak for.
 ///
 /// ```

@@ -50,8 +50,8 @@ pub(crate) struct Wire {
     pub(crate) has_ecn: bool,
     pub(crate) rx: Padded<Lock<Rx>>,
     pub(crate) tx: Padded<Lock<Outbox>>,
-    /// A thread has waited for room to send in vain, and nothing was sent since. It is written
-    /// under the lock of `tx`.
+    /// A thread has timed out while waiting for room to send, and nothing was sent since. It is
+    /// written under the lock of `tx`.
     pub(crate) is_stuck: AtomicBool,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,

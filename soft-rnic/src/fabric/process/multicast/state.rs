@@ -63,7 +63,7 @@ impl Participation {
     }
 
     /// Begins a meeting, which the caller holds then; false if the others have been met. It waits
-    /// while another thread holds one, and takes over where that was in vain.
+    /// while another thread holds one, and takes over where that one failed.
     pub(crate) fn begin(&self) -> bool {
         let mut meeting = self.meeting.lock();
         while meeting.is_running {
