@@ -4,7 +4,7 @@
 //! clients, where RC would take three. What it costs:
 //!
 //! - a message has one MTU at most;
-//! - each comes with 40 bytes in front of it, the global route header (GRH);
+//! - each arrives with 40 bytes in front of it, the global route header (GRH);
 //! - messages may be lost, or overtake each other, without an error: they are numbered,
 //!   and a client waits for a reply for a limited time, and sends the request again.
 //!

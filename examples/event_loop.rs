@@ -113,8 +113,8 @@ fn serve<P: Protocol>(listener: &Listener<P>, device: &Device) -> Result {
     Ok(())
 }
 
-/// Answers what has come, as far as there is room for replies; returns how long to wait, at most,
-/// or none if the client has closed.
+/// Answers received requests, as far as there is room for replies; returns how long to wait, at
+/// most, or none if the client has closed.
 fn go_on<P: Protocol>(served: &mut Served<P>, poll: &Poll) -> Result<Option<Duration>> {
     let Served { connection: Connection { sender, receiver }, reply, is_registered, answered } =
         served;

@@ -5,7 +5,7 @@
 //! cargo run --release --features tokio --example http [-- MEBIBYTES]
 //! ```
 //!
-//! It prints the median of the time of a small request, and how fast a body of so many MiB (1024)
+//! It prints the median of the time of a small request, and how fast a body of MEBIBYTES MiB (1024)
 //! is read.
 
 pub(crate) mod transports;

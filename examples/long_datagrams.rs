@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result {
     let repeated = transfer(device.pd());
     set_network_faults(0, NetworkFaults::default());
     println!(
-        "{}: {MESSAGES} messages of {MESSAGE_BYTES} bytes came in order; {} datagrams were sent again",
+        "{}: {MESSAGES} messages of {MESSAGE_BYTES} bytes in order; {} datagrams were sent again",
         device.name(),
         repeated?
     );
@@ -97,7 +97,7 @@ fn transfer(pd: &ProtectionDomain) -> Result<u64> {
     Ok(sender.repeated())
 }
 
-/// The messages that have come, each checked when it is complete.
+/// The messages that have arrived, each checked when it is complete.
 #[derive(Default)]
 struct Inbox {
     messages: u8,

@@ -24,7 +24,7 @@ const CONCURRENT: u32 = 64;
 /// Ways to reduce the cost of a message, as they are combined in one measurement.
 struct Technique {
     name: &'static str,
-    /// Every so many requests one is signalled: its completion is polled, and shows that all
+    /// One in this number of requests is signalled: its completion is polled, and shows that all
     /// requests before it have completed, too. Never more than the depth of the queue, or it
     /// fills up with requests whose completion is not reported.
     signal_every: u64,
@@ -32,7 +32,7 @@ struct Technique {
     /// memory. The length that fits is found by asking for it when the queue pair is made.
     inline: bool,
     /// Requests posted as one list: one doorbell, that is, one write to the device over
-    /// the bus. The device fetches the rest of the list by itself.
+    /// the bus. The device fetches the rest of the list.
     batch: u64,
 }
 

@@ -113,7 +113,7 @@ impl AsMut<Common> for Config {
 impl Served for StopAndWait {
     const ID: ProtocolId = ProtocolId::PRIVATE;
     const NAME: &'static str = "stop-and-wait";
-    /// The peer needs to know of no memory.
+    /// The peer needs no address of this end's memory.
     type Terms = ();
 }
 
@@ -442,7 +442,7 @@ impl Sender {
     ) -> Result<(), SendError> {
         let Common { wait, keepalive, .. } = self.common;
         let look = |sender: &mut Sender| {
-            // What was waited for may have come before the end did.
+            // The awaited event may have happened before the end did.
             let progress = sender.progress();
             if done(sender) { Ok(Some(())) } else { progress.map(|()| None) }
         };
@@ -719,7 +719,7 @@ impl RecvHalf for Receiver {
         let first = self.try_recv()?;
         each(first.peer, &first);
         let mut count = 1;
-        // What is there now, and not what comes meanwhile: the call ends. The next call reports how
+        // Messages that are there now, and not later ones: the call ends. The next call reports how
         // a peer ended.
         for _ in 0..self.next.len() {
             if !matches!(self.next.front(), Some(Ok(_))) {

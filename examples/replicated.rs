@@ -5,7 +5,7 @@
 //! to it, every member has received it, and the member acknowledges: no acknowledged value
 //! is lost, whichever member dies then.
 //!
-//! When a member is cut off, the survivors deliver what they have agreed on, and go on as a
+//! When a member is cut off, the survivors deliver what they have agreed on, and continue as a
 //! new group without it, which begins with the values that all of them have.
 //!
 //! ```text
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result {
     }
 }
 
-/// Three members in one process; one of them dies, the others go on.
+/// Three members in one process; one of them dies, the others continue.
 fn demonstration() -> Result {
     let device = device::of_environment()?;
     let mut stores = vec![Store::default(); 3];
@@ -100,7 +100,7 @@ fn demonstration() -> Result {
     let ticket = group[1].sender().try_send(b"key0 changed by two")?;
     drive(&mut group, &mut stores, |group| group[1].sender().is_delivered(ticket))?;
     drive(&mut group, &mut stores, |_| true)?;
-    println!("two go on: key0 is {:?}", stores[1].0["key0"]);
+    println!("two continue: key0 is {:?}", stores[1].0["key0"]);
     Ok(())
 }
 
@@ -134,7 +134,7 @@ struct Member {
 }
 
 impl Member {
-    /// Meets the others: as the leader of so many, or not.
+    /// Joins the group: as the leader of `members` members, or as one of them.
     fn meet(address: SocketAddr, members: Option<u8>) -> Result<Member> {
         let device = device::of_environment()?;
         let group = Some(meet(&device, address, members)?);
@@ -212,7 +212,7 @@ impl Member {
         let Some(error) = group.error() else { return Err("the others have ended".into()) };
         let (all, cut_off, rank) = (group.config().all(), group.cut_off(), group.rank());
         let survivors = all.minus(cut_off);
-        println!("{error}; {} go on", survivors.len());
+        println!("{error}; {} continue", survivors.len());
         let _ = group.finish(PATIENCE, |message| self.store.apply(message));
         self.asked.iter_mut().for_each(|(_, ticket)| *ticket = None);
         self.address.set_port(self.address.port() + 1);
@@ -253,7 +253,7 @@ fn meet(device: &Device, address: SocketAddr, members: Option<u8>) -> Result<Gro
     }
 }
 
-/// The lines of standard input, as they come.
+/// The lines of standard input, as they are typed.
 fn lines() -> Receiver<String> {
     let (tell, told) = channel();
     std::thread::spawn(move || {

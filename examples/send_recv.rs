@@ -38,7 +38,7 @@ pub(crate) fn main() -> Result {
     // Step 2: a protection domain. What belongs to different ones cannot meet.
     let pd = context.alloc_pd()?;
 
-    // Step 3, memory regions, is part of step 5: a queue pair of verbs-safe comes with a
+    // Step 3, memory regions, is part of step 5: a queue pair of verbs-safe has a
     // registered ring that it sends from, and a registered pool that it receives into.
 
     // Step 4: completion queues, one at each end. They must have room for all that may
@@ -63,8 +63,8 @@ pub(crate) fn main() -> Result {
     let port = context.port(1)?;
     let gid = context.choose_gid(1, None)?;
 
-    // Step 7: connect. What an end has to know of its peer is exchanged outside of RDMA,
-    // over a socket mostly (`rdma_conn::raw` does it so); here main knows both.
+    // Step 7: connect. The endpoints are exchanged outside of RDMA, over a socket mostly
+    // (`rdma_conn::raw` does it so); here main knows both.
     let (server_psn, client_psn) = (random_psn(), random_psn());
     let server_end = server.control.endpoint(1, gid, server_psn)?;
     let client_end = client.control.endpoint(1, gid, client_psn)?;
@@ -73,7 +73,7 @@ pub(crate) fn main() -> Result {
     server.control.connect(&client_end, &attr(server_psn))?;
     client.control.connect(&server_end, &attr(client_psn))?;
 
-    // Receives are posted before the first message can come.
+    // Receives are posted before the first message can arrive.
     let (mut server, mut client) = (End::new(server, server_cq)?, End::new(client, client_cq)?);
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ pub(crate) fn main() -> Result {
     })?;
     let per_s = MESSAGES as f64 / start.elapsed().as_secs_f64();
     println!(
-        "{}: {MESSAGES} messages of {MESSAGE_BYTES} B, {CONCURRENT} at a time, came back: {per_s:.0}/s",
+        "{}: {MESSAGES} messages of {MESSAGE_BYTES} B, {CONCURRENT} at a time, echoed: {per_s:.0}/s",
         device.name()
     );
     Ok(())
@@ -104,7 +104,7 @@ impl End {
         Ok(End { send: pair.send, recv, cq, batch: CompletionBatch::new(32) })
     }
 
-    /// The server: sends back whatever comes.
+    /// The server: echoes every message.
     fn echo(&mut self) -> Result {
         let mut echoed = 0;
         // Until the last answer has been acknowledged, not only posted.
@@ -117,7 +117,7 @@ impl End {
         Ok(())
     }
 
-    /// The client: keeps CONCURRENT messages on their way, and looks at what comes back.
+    /// The client: keeps CONCURRENT messages on their way, and checks the echoes.
     fn ask(&mut self) -> Result {
         let (mut sent, mut answered) = (0, 0);
         while answered < MESSAGES {
@@ -128,7 +128,7 @@ impl End {
             for message in self.take()? {
                 // RC delivers in order, so that it is known which one this must be.
                 if message != content(answered) {
-                    return Err(format!("message {answered} came back changed").into());
+                    return Err(format!("message {answered} was changed by the echo").into());
                 }
                 answered += 1;
             }

@@ -1,11 +1,11 @@
 //! A server that loses a request now and then, and a simulated world that finds it.
 //!
 //! One thread of the server takes requests, and another one answers them. The first version answers
-//! what has come, and then empties the list: a request that has come since then is lost. That takes
-//! a client whose next request is there before the server's thread goes on, which is rare, and no
-//! test that runs once shows it. In a world, a seed decides which thread runs at each point: some
-//! seeds lose a request, and each of them does so again. The three seconds that the client then
-//! waits for a reply are virtual, and take no time.
+//! the requests in a list, and then empties it: a request that has arrived since then is lost. That
+//! takes a client whose next request arrives before the server's thread continues, which is rare,
+//! and no test that runs once shows it. In a world, a seed decides which thread runs at each point:
+//! some seeds lose a request, and each of them does so again. The three seconds that the client
+//! then waits for a reply are virtual, and take no time.
 //!
 //! ```text
 //! cargo run --features simulation --example simulated_world
@@ -82,7 +82,7 @@ fn ask(mut connection: Connection<SendRecv>) -> Result {
     Ok(connection.sender.close()?)
 }
 
-/// Requests that have come.
+/// Requests that have arrived.
 #[derive(Default)]
 struct Inbox {
     state: Mutex<State>,
@@ -106,7 +106,7 @@ fn serve(connection: Connection<SendRecv>, version: Version) -> Result {
         match receiver.recv() {
             Ok(request) => {
                 let request = u64::from_le_bytes((*request).try_into()?);
-                simulation::note(|| format!("request {request} has come"));
+                simulation::note(|| format!("request {request} has arrived"));
                 inbox.state.lock().requests.push(request);
             }
             Err(e) => break e,

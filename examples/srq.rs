@@ -2,7 +2,7 @@
 //!
 //! A server with a queue pair for each of its clients would need receive buffers for each
 //! of them, of which few are in use at a time. A shared receive queue (SRQ) lends buffers
-//! to whichever queue pair a message comes to: here 4 queue pairs share 8 buffers.
+//! to whichever queue pair receives a message: here 4 queue pairs share 8 buffers.
 //!
 //! A buffer then does not show which client filled it. The client sends its rank as the
 //! immediate, 4 bytes that are delivered with the message.
@@ -80,7 +80,7 @@ pub(crate) fn main() -> Result {
     Ok(())
 }
 
-/// Answers each message over the queue pair that it came from.
+/// Answers each message over the queue pair that received it.
 fn serve(
     mut sends: Vec<SendQueue>,
     mut buffers: RecvPoster<()>,

@@ -5,7 +5,7 @@
 //! message by looking at its memory: all messages are `AA…A`, and one has arrived when its
 //! *first and its last* byte are `A`. After that the place is reset, for the next one.
 //!
-//! That the last byte comes last is a promise of some devices only
+//! That the last byte is written last is a promise of some devices only
 //! (`ibv_query_qp_data_in_order`); with the others, use write-with-immediate.
 //!
 //! ```text
@@ -26,7 +26,7 @@ const MESSAGE_BYTES: usize = 64;
 const MESSAGES: u64 = 1000;
 /// Requests in a send queue.
 const DEPTH: u32 = 16;
-/// Every so many sends one is signalled: completions of sends are of no interest here,
+/// One in this number of sends is signalled: completions of sends are of no interest here,
 /// but one has to be taken now and then, or the send queue is full for ever.
 const SIGNAL_EVERY: u64 = 8;
 
@@ -84,7 +84,7 @@ pub(crate) fn main() -> Result {
         }
         serving.join().unwrap_or_else(|_| Err("the server panicked".into()))
     })?;
-    println!("{}: {MESSAGES} messages of {MESSAGE_BYTES} B came back", device.name());
+    println!("{}: {MESSAGES} messages of {MESSAGE_BYTES} B echoed", device.name());
     Ok(())
 }
 
@@ -129,7 +129,7 @@ impl End {
         if message != [b'A'; MESSAGE_BYTES] {
             return Err("a message with other bytes than were sent".into());
         }
-        // Before the answer: the peer's next message may come as soon as it is there.
+        // Before the answer: the peer's next message may arrive as soon as it is sent.
         Ok(self.memory.fill(0, MESSAGE_BYTES, 0)?)
     }
 

@@ -56,7 +56,7 @@ impl Acceptor {
         }
     }
 
-    /// As [`next`](Acceptor::next), until `deadline`; `None` when no initiator came.
+    /// As [`next`](Acceptor::next), until `deadline`; `None` when no initiator connected.
     pub(crate) fn next_until(
         &self,
         deadline: Deadline,

@@ -17,7 +17,7 @@ use crate::wait::POLL_SLEEP;
 #[derive(Debug)]
 #[must_use = "it says what to wait for"]
 pub enum Arm<'a> {
-    /// Call the half again now: something has come, or may have.
+    /// Call the half again now: something has arrived, or may have.
     Ready,
     /// Poll this descriptor for readability, and never read from it. Each half always returns the
     /// same one. It also becomes readable within `keepalive`, so that a silent peer is probed. Arm
@@ -35,7 +35,7 @@ pub(crate) struct Arming {
     set: Option<Set>,
     /// The channel that the set has: another one is added to it.
     watched: Option<CompletionChannel>,
-    /// Since when nothing has come, as far as was looked.
+    /// Since when nothing has arrived, as far as was looked.
     quiet_since: Option<Instant>,
 }
 
@@ -67,8 +67,8 @@ impl Arming {
         self.armed.push(armed);
     }
 
-    /// Reports whether nothing has come for a keepalive interval, once in each interval; `events`
-    /// events have come since the last call.
+    /// Reports whether nothing has arrived for a keepalive interval, once in each interval;
+    /// `events` events have arrived since the last call.
     pub(crate) fn is_silent(&mut self, events: usize, keepalive: Duration) -> bool {
         let (now, keepalive) = (host::time::now(), keepalive.max(SHORTEST_KEEPALIVE));
         let since = self.quiet_since.filter(|_| events == 0);
@@ -131,7 +131,7 @@ impl Set {
 
     /// Sees to it that the timer runs out `within` a time, which may be earlier: to set it is a
     /// system call, so it runs on while it is due before that. When it has run out, it is due a
-    /// whole time after the last call that left it alone, since when nothing has come, maybe.
+    /// whole time after the last call that left it alone, after which nothing may have arrived.
     fn start(&mut self, within: Duration) -> io::Result<()> {
         let (now, within) = (host::time::now(), within.clamp(Self::SHORTEST, Self::DAY));
         let runs_until = self.due.filter(|due| *due > now);

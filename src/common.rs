@@ -30,10 +30,10 @@ pub struct Common {
     /// Buffered Write end, a Direct Write sender without a buffer and a receiver that polls, a
     /// Shared Write sender without an extent and each of its receivers.
     pub wait: WaitStrategy,
-    /// A wait in which nothing happens for so long (at least a millisecond) asks whether the peer's
-    /// device still answers. Waits that time out before count together. A receiver also probes each
-    /// peer from which nothing has come for so long while others sent, or while the caller only
-    /// polled. (A Buffered Read receiver needs none: its READs ask.)
+    /// A wait in which nothing happens for this time (at least a millisecond) asks whether the
+    /// peer's device still answers. Waits that time out before count together. A receiver also
+    /// probes each peer from which nothing has arrived for that time while others sent, or while
+    /// the caller only polled. (A Buffered Read receiver needs none: its READs ask.)
     pub keepalive: Duration,
     /// Longest wait when an end is dropped: a sender waits until what was accepted, and its
     /// goodbye, are delivered; a receiver waits until its senders know that it stops. Also the time

@@ -127,7 +127,7 @@ pub fn pair<P: Protocol>(
 }
 
 /// A receiver without senders yet, for up to `max_peers` of them: the single-receiver mode.
-/// Senders come by [`join`], or by [`Incoming::accept_into`].
+/// Senders are added by [`join`], or by [`Incoming::accept_into`].
 ///
 /// # Errors
 /// [`ConnectError::Device`], [`ConnectError::Config`].

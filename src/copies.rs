@@ -12,7 +12,7 @@ use crate::peer::Peer;
 /// A received message: derefs to its bytes.
 ///
 /// The bytes are an immutable copy: the place that they arrived in is the sender's again. Small
-/// messages that came together lie in one copy, which is freed when the last of them is
+/// messages that arrived together lie in one copy, which is freed when the last of them is
 /// dropped, by any thread and in any order. A message may outlive its receiver.
 #[derive(Debug, Clone)]
 pub struct Message {
@@ -135,7 +135,7 @@ impl Copies {
         Copies { all: Vec::new(), open: 0, bytes: 0 }
     }
 
-    /// Every copy is to hold so many bytes, and [`BULK`] at least.
+    /// Every later copy has room for `bytes` bytes, and for at least [`BULK`].
     pub(crate) fn hold(&mut self, bytes: u64) {
         let bytes = bytes.max(BULK) as usize;
         if bytes > self.bytes {

@@ -340,7 +340,7 @@ pub fn is_roce_without_address(name: &str) -> bool {
 }
 
 /// The name of the device on this address that a name [without one](is_roce_without_address) asks
-/// for; any other name as it is.
+/// for; any other name unchanged.
 ///
 /// ```
 /// use rdma_conn::device::on_address;
@@ -368,7 +368,7 @@ fn without_address(name: &str) -> DeviceError {
 
 /// The name of a device in full: that of a card's device (`soft0@card=connectx5`) says how many
 /// times slower than the card it is, the least whole number with which no call takes longer here
-/// (it is measured); any other as it is. A program that has its clock go as slowly
+/// (it is measured); any other is unchanged. A program that has its clock go as slowly
 /// (`host::time::slow_down`) before it opens the device is in the card's time.
 ///
 /// ```

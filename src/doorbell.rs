@@ -107,7 +107,7 @@ pub(crate) fn post_receives<R: Recycle>(
     Ok(())
 }
 
-/// Posts the receives that have gathered; how many.
+/// Posts the receives that have gathered; returns their number.
 ///
 /// # Errors
 /// As [`post_receives`]: what the device did not take stays gathered.

@@ -193,7 +193,7 @@ pub enum BadRequest {
     /// Decoding failed.
     #[error(transparent)]
     Malformed(DecodeError),
-    /// It comes at the wrong time.
+    /// It arrives at the wrong time.
     #[error(transparent)]
     Untimely(conn_core::direct_read::RequestError),
     /// The signal field does not match the acknowledgement mode: it is missing in a mode with
@@ -317,7 +317,7 @@ impl Losses {
         RecvError::Peer { peer, reason }
     }
 
-    /// The receiver has no peer any more, and has had so many.
+    /// The receiver has no peer any more; `peers` is the number that it had.
     pub(crate) fn end(&self, peers: u32) -> RecvError {
         let only = self.0.clone().filter(|_| peers == 1);
         only.map_or(RecvError::Closed, RecvError::Ended)

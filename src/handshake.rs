@@ -31,8 +31,8 @@ pub trait Stream: Read + Write {
     /// What the operating system says.
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
 
-    /// Waits for input where a read does not wait by itself, as in a simulated world, for `time` at
-    /// most.
+    /// Waits for input where a read does not block, as in a simulated world, for at most
+    /// `time`.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`].
@@ -163,7 +163,7 @@ impl<S: Stream> Stream for Within<S> {
 impl<S: Stream> Read for Within<S> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.arm()?;
-        // In a world, a read does not wait by itself.
+        // In a world, a read does not block.
         self.await_input(self.step.get())?;
         self.stream.read(bytes)
     }
@@ -199,7 +199,7 @@ pub enum HandshakeError {
     /// The received bytes are no frame of this protocol.
     #[error("the peer does not speak this protocol: {0}")]
     Malformed(DecodeError),
-    /// A frame came where another one belongs.
+    /// A frame arrived in place of another one.
     #[error("expected {expected}, the peer sent something else")]
     OutOfOrder {
         /// Name of the frame that belonged there.
@@ -349,7 +349,7 @@ impl<'s, S: Stream> Exchange<'s, S> {
         Exchange { stream, end: host::time::now() + limit, limit, arriving: Arriving::default() }
     }
 
-    /// The peer has so much time from here on.
+    /// Gives the peer `limit` time from here on.
     pub(crate) fn limit(&mut self, limit: Duration) {
         (self.end, self.limit) = (host::time::now() + limit, limit);
     }

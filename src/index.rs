@@ -7,7 +7,7 @@ pub(crate) struct QpIndex {
     /// Number and link; the table's length is a power of two, or 0.
     slots: Vec<Option<(u32, u32)>>,
     used: usize,
-    /// Entry that was found last: messages come in runs.
+    /// Entry that was found last: messages arrive in runs.
     last: Option<(u32, u32)>,
 }
 
@@ -45,7 +45,7 @@ impl QpIndex {
         }
     }
 
-    /// Takes a queue pair out: its number may come again, with another link.
+    /// Takes a queue pair out: its number may be used again, with another link.
     pub(crate) fn remove(&mut self, qp_num: u32) {
         self.last = None;
         let mask = self.slots.len().wrapping_sub(1);

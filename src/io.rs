@@ -81,7 +81,7 @@ impl<P: Protocol> ByteStream<P> {
         (self.reader, self.writer)
     }
 
-    /// As [`ByteWriter::close`]: the peer reads to the end, and may go on writing.
+    /// As [`ByteWriter::close`]: the peer reads to the end, and may still write.
     ///
     /// # Errors
     /// As [`ByteWriter::close`].
@@ -113,7 +113,7 @@ impl<R: RecvHalf + 'static> ByteReader<R> {
         Ok(!self.is_over)
     }
 
-    /// So many bytes were read.
+    /// Marks `bytes` bytes as read.
     fn advance(&mut self, bytes: usize) {
         self.read += bytes;
         if self.rest().is_empty() {
@@ -121,7 +121,7 @@ impl<R: RecvHalf + 'static> ByteReader<R> {
         }
     }
 
-    /// Copies what is there.
+    /// Copies the available bytes.
     fn copy_out(&mut self, into: &mut [u8]) -> usize {
         let rest = self.rest();
         let bytes = rest.len().min(into.len());
@@ -208,7 +208,7 @@ fn length(all: &[IoSlice<'_>], limit: usize) -> usize {
     all.iter().fold(0, |sum: usize, slice| sum.saturating_add(slice.len())).min(limit)
 }
 
-/// Sends so many bytes of the slices as one message.
+/// Sends `bytes` bytes of the slices as one message.
 fn fill(mut room: impl Room, all: &[IoSlice<'_>], bytes: usize) -> Result<(), SendError> {
     let mut at = 0;
     for slice in all {

@@ -8,9 +8,9 @@ pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 /// Logged with a probe.
 pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
 
-/// Ticks of the system's coarse clock ([`host::time::tick`]), which come 1 to 10 ms apart.
+/// Ticks of the system's coarse clock ([`host::time::tick`]), which are 1 to 10 ms apart.
 ///
-/// Reading it takes a few nanoseconds, a tenth of what the fastest connection needs for a message. So of calls that come
+/// Reading it takes a few nanoseconds, a tenth of what the fastest connection needs for a message. So of calls
 /// within one tick three of four do not look, and a program that makes few calls looks in each of them: it is late by
 /// three calls at most, the first ones after it was busy.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Ticks {
 
 /// Rounds of probes, for a half that serves several peers or is only polled: none of its waits ends with the silence
 /// of one peer. A round is due half of `keepalive` after the one before, and probes the peers from which nothing has
-/// come since. So each is probed within `keepalive` after its last word, if the half sleeps no longer than
+/// arrived since. So each is probed within `keepalive` after its last message, if the half sleeps no longer than
 /// [`left`](Self::left).
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(Option<Instant>);

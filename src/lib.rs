@@ -47,7 +47,7 @@
 //! | [`ZeroCopyRecv`]: `wait`; [`direct_read::Receiver`]: `wait_file` | until the READs of the message complete, or fail because the sender's device does not answer |
 //! | [`multicast`]: `send`, `wait`, `Running::finish` | as long as all members live and one of them does not deliver, or does not end its stream |
 //! | `connect` | as long as the system tries to reach the address (Linux: about two minutes), and then at most [`handshake::TIME_LIMIT`] for the whole handshake |
-//! | [`multicast::join`](multicast::join()), [`multicast::Leader`]: `gather` | connecting apart, at most [`multicast::GATHERING`] until all members have come, and then at most [`multicast::SET_UP`] for the set-up |
+//! | [`multicast::join`](multicast::join()), [`multicast::Leader`]: `gather` | connecting apart, at most [`multicast::GATHERING`] until all members have connected, and then at most [`multicast::SET_UP`] for the set-up |
 //! | `Listener::next` | until there is an initiator |
 //! | `accept` | at most [`handshake::READY_LIMIT`] for the initiator, after at most [`handshake::TIME_LIMIT`] for the answer |
 //! | dropping a half | at most the `linger` of its configuration |

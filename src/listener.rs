@@ -80,7 +80,7 @@ impl<P: Served> Listener<P> {
         Ok(Incoming::new(self.acceptor.next()?))
     }
 
-    /// As [`next`](Listener::next), for at most `timeout`; `None` when no initiator came.
+    /// As [`next`](Listener::next), for at most `timeout`; `None` when no initiator connected.
     ///
     /// # Errors
     /// As [`next`](Listener::next).
@@ -119,7 +119,7 @@ impl<P: Served, S: Stream> Incoming<P, S> {
         Incoming::new(ConnectRequest { stream: Within::new(stream, timeout), from, hello })
     }
 
-    /// Returns the address that it comes from, when that is known.
+    /// Returns the source address, when that is known.
     #[must_use]
     pub fn from(&self) -> Option<SocketAddr> {
         self.request.from

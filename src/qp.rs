@@ -64,7 +64,7 @@ pub enum Inline {
     Auto,
     /// Never.
     Never,
-    /// Up to so many bytes, if the device grants them.
+    /// Up to this number of bytes, if the device grants them.
     UpTo(
         /// Bytes.
         u32,

@@ -26,7 +26,7 @@ pub use crate::wire::{ConnectedQp, Wire};
 /// Terms that an end states for its memory, for one direction, in front of the user's data: in a
 /// form that depends on both directions. Most protocols have [`FixedTerms`] instead.
 pub trait HalfTerms: Copy {
-    /// Writes the terms of both directions and the user's data: how many bytes.
+    /// Writes the terms of both directions and the user's data; returns the number of bytes.
     ///
     /// # Errors
     /// [`unfit`] when there is no room for the user's data.
@@ -45,7 +45,7 @@ pub trait HalfTerms: Copy {
         from_initiator: bool,
     ) -> Result<ByDirection<Option<Self>>, ConnectError>;
 
-    /// The user's data of a Hello that has so many `directions`. Nothing of it was checked.
+    /// The user's data of a Hello that has this number of `directions`. Nothing of it was checked.
     fn user_data(said: &[u8], directions: usize) -> &[u8];
 }
 

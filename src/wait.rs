@@ -91,8 +91,8 @@ impl Deadline {
 /// Waits for what only looking at it shows: calls `look` until it returns a result or fails, and
 /// `probe` after each `keepalive` without a result. Between two looks the thread does what
 /// `strategy` says, and sleeps for 200 µs at most. `None` once the deadline has passed. `look` and
-/// `probe` get `of`. A wait that times out leaves in `silence` how long nothing has come, and the
-/// next one goes on with it: a program that repeats short waits probes as well.
+/// `probe` get `of`. A wait that times out leaves in `silence` how long nothing has arrived, and
+/// the next one continues from it: a program that repeats short waits probes as well.
 ///
 /// ```
 /// use std::time::Duration;
@@ -151,7 +151,7 @@ pub(crate) const SILENT_DEVICE: Duration = Duration::from_secs(1);
 pub(crate) enum Step {
     /// Look again.
     Again,
-    /// Sleep on the channel, for so long at most.
+    /// Sleep on the channel, for at most this time.
     Sleep(Duration),
     /// Nothing has happened for a keepalive interval: ask whether the peer lives.
     Probe,
@@ -292,7 +292,7 @@ impl Yield {
     }
 
     /// Polls before the next yield, where there were `polls` before this one. `ends` is
-    /// whether it ended the wait.
+    /// true if it ended the wait.
     fn next_polls(self, polls: u32, ends: bool) -> u32 {
         match self {
             Yield::Alone => (2 * polls).min(Idle::POLLS_PER_LOOK),
@@ -371,8 +371,8 @@ impl Idle {
     }
 
     /// Returns the time to sleep for a word of memory, no longer than `most`: the longer nothing
-    /// has come, the longer, since the word is late by no more than a quarter of the wait. Of many
-    /// threads that wait, few are awake at a time.
+    /// has arrived, the longer, since the word is late by no more than a quarter of the wait. Of
+    /// many threads that wait, few are awake at a time.
     pub(crate) fn word_sleep(&self, most: Duration) -> Duration {
         let waited =
             self.since.zip(self.until).map_or(Duration::ZERO, |(since, until)| until - since);
@@ -384,7 +384,7 @@ impl Idle {
         Silence(self.probe)
     }
 
-    /// A look has found so many events, none of which ends the wait.
+    /// Accounts for a look that has found `events` events, none of which ends the wait.
     pub(crate) fn after(&mut self, events: usize) -> Step {
         if events == 0 {
             return self.step();
@@ -454,7 +454,7 @@ impl Idle {
         // A keepalive that the clock cannot hold is none.
         let next = Deadline(now.checked_add(self.keepalive));
         let probe = *self.probe.get_or_insert(next);
-        // A probe comes before the deadline: waits that are over at once have to come to it, too.
+        // A probe precedes the deadline: waits that time out at once have to probe, too.
         // One that has probed ends: a thread that looks more rarely than it probes has no other
         // time to end.
         let is_late = self.deadline.has_passed(now) && !is_planted(Plant::IgnoredDeadline);

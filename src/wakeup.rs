@@ -31,7 +31,7 @@ impl Wakeup {
 
     /// Says that this thread is about to sleep. Look at the work once more after
     /// it, and sleep only when there is none. An earlier announcement that still stands, as of
-    /// an event loop that goes on with a call that waits, is taken back first.
+    /// an event loop that continues with a call that waits, is taken back first.
     pub(crate) fn announce(&self) {
         self.retract();
         self.announced.store(true, Ordering::Relaxed);

@@ -81,7 +81,7 @@ fn many_messages_go_both_ways_between_tasks<P: Protocol>() {
     }
 }
 
-/// Polls a future so many times, each when it is woken; `None` if it is still pending then.
+/// Polls a future `times` times, each when it is woken; `None` if it is still pending then.
 async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     std::future::poll_fn(|cx| match future.as_mut().poll(cx) {

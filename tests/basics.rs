@@ -185,7 +185,7 @@ fn credits_used_up_come_back_with_the_messages_freed() {
         for (number, message) in (0..).zip(&held) {
             assert_content(message, 0, number, 32);
         }
-        // Nothing is free: nothing comes back, however often the receiver looks.
+        // Nothing is free: no credit is returned, however often the receiver looks.
         assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
         assert_eq!(sender.try_send(b"more").unwrap_err(), SendError::Full(Full::Credits));
         drop(held);

@@ -34,8 +34,8 @@ fn ends(config: &Config, reposting: Option<Reposting>) -> (Vec<Sender>, Receiver
     (senders, inbox)
 }
 
-/// Sends when there is room: buffers come back while the receiver is asked for messages.
-/// Returns how many came meanwhile.
+/// Sends when there is room: buffers are reposted while the receiver is asked for messages.
+/// Returns how many arrived meanwhile.
 fn send(
     sender: &mut Sender,
     inbox: &mut Receiver,
@@ -54,7 +54,7 @@ fn send(
     received
 }
 
-/// Until `wanted` messages have come.
+/// Receives until `wanted` messages have arrived.
 fn receive(inbox: &mut Receiver, wanted: usize, mut each: impl FnMut(Peer, &[u8])) {
     let mut received = 0;
     while received < wanted {
@@ -67,7 +67,7 @@ fn receive(inbox: &mut Receiver, wanted: usize, mut each: impl FnMut(Peer, &[u8]
     assert_eq!(received, wanted);
 }
 
-/// Far more messages than there are buffers, so that each has to come back.
+/// Far more messages than there are buffers, so that each has to be reposted.
 #[test]
 fn every_message_is_shown_once_with_its_sender_and_freed() {
     let ways = [None, Some(Reposting::Lock), Some(Reposting::Thread), Some(Reposting::Combining)];

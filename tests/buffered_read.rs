@@ -192,7 +192,7 @@ fn frees_anywhere(layout: Layout) {
                 match take.try_recv() {
                     Ok(given) => held.push(given),
                     Err(TryRecvError::Disconnected) => break,
-                    // What is held keeps others from coming: one of them goes.
+                    // Held messages keep others from arriving: one of them is dropped.
                     Err(TryRecvError::Empty) if !held.is_empty() => {
                         let at = random.below(held.len() as u64) as usize;
                         let (number, message) = held.swap_remove(at);

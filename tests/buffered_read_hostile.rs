@@ -1,5 +1,5 @@
 //! Buffered Read with peers that lie, and with peers that die: each ends with its reason,
-//! and the others go on.
+//! and the others stay connected.
 //!
 //! Shows: hostile peers.
 

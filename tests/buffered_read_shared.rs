@@ -56,7 +56,7 @@ fn number_of(message: &[u8]) -> u64 {
     number
 }
 
-/// Sends so many, and says goodbye.
+/// Sends this number of messages, and says goodbye.
 fn spawn_sender<'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut sender: Sender,
@@ -77,7 +77,7 @@ fn assert_all(received: Vec<Vec<u64>>, count: u64) {
     }
     let mut all = received.concat();
     all.sort_unstable();
-    assert!(all.into_iter().eq(0..count), "a message is missing, or came twice");
+    assert!(all.into_iter().eq(0..count), "a message is missing, or arrived twice");
 }
 
 /// Receives until the end, and holds some, which are freed in any order.

@@ -19,7 +19,7 @@ use support::read::connected;
 use support::read_liar::{CAPACITY, Liar};
 use support::{NEVER, bounded, device};
 
-/// A receiver sleeps at once, and does not wake by itself.
+/// Settings of a receiver that sleeps at once, and wakes for an event only.
 fn sleepy() -> Config {
     Config {
         common: Common { wait: WaitStrategy::Block, keepalive: NEVER, ..support::common() },

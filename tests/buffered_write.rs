@@ -1,5 +1,5 @@
 //! Buffered Write: every message arrives, whatever its size, in whatever way its tail is
-//! told; and ends come to their end.
+//! advertised; and both ends close.
 //!
 //! Shows: one protocol.
 
@@ -139,7 +139,8 @@ fn messages_are_received_in_place_and_by_copy() {
     }
 }
 
-/// Messages that came together with another one are there after a panic, though nothing more comes.
+/// Messages that arrived together with another one are there after a panic, though nothing more
+/// arrives.
 #[test]
 fn a_panic_in_place_leaves_what_came_with_the_message() {
     for tail in [WRITTEN, IMMEDIATE] {
@@ -160,7 +161,7 @@ fn a_panic_in_place_leaves_what_came_with_the_message() {
     }
 }
 
-/// Messages that are gathered go in one push; a batch is as long as it is made.
+/// Messages that are gathered go in one push; a batch has the length that the caller gives it.
 #[test]
 fn what_has_gathered_is_written_in_one_go() {
     let per_push = [(IMMEDIATE, 1), (WRITTEN, 2)];
@@ -542,7 +543,7 @@ fn a_backlog_keeps_no_other_sender_waiting() {
 }
 
 /// A sender that always has one message, inline beside its tail, does not delay senders whose
-/// tails come by immediates.
+/// tails are advertised by immediates.
 #[test]
 fn a_sender_whose_tails_are_written_keeps_no_other_one_waiting() {
     bounded(|| {

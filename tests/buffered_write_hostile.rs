@@ -99,7 +99,7 @@ fn a_tail_that_is_half_written_is_waited_for() {
         liar.put_record(0x1f8, 0x50, b"");
         liar.tell(0x1f8, false);
         assert_eq!(victim.recv().unwrap().len(), 0x1f0);
-        // From 0x1f8 to 0x250: the low byte has come, and the rest not yet.
+        // From 0x1f8 to 0x250: the low byte has arrived, and the rest not yet.
         for half in [[0x150, checksum_of(&[0x1f8])], [0x250, checksum_of(&[0x1f8])], [0x3f8, 0]] {
             liar.write_tail(half);
             liar.raw.drain();
@@ -113,7 +113,7 @@ fn a_tail_that_is_half_written_is_waited_for() {
 }
 
 /// A record that lies beside a tail is taken from there: its place in the ring is not looked at,
-/// and what came before it is in the ring.
+/// and what precedes it is in the ring.
 #[test]
 fn a_record_inline_with_its_tail_is_taken_from_there() {
     bounded(|| {
@@ -277,8 +277,8 @@ fn a_ring_that_changes_under_our_feet_changes_no_message() {
     }
 }
 
-/// One that writes as fast as it can, whatever it likes, where a receiver looks: whatever
-/// comes of it is a message within the bounds, or an error, and nothing worse.
+/// A peer that writes as fast as it can, anything at all, where a receiver looks: the
+/// result is a message within the bounds, or an error, and nothing worse.
 #[test]
 fn a_ring_that_is_scribbled_over_gives_messages_or_an_error() {
     for form in BOTH {

@@ -173,7 +173,7 @@ impl Case {
         if self.receiver_closes { receiver.close() } else { drop(receiver) }
     }
 
-    /// The sender ends while its receiver goes on: that one has all, and then the end.
+    /// The sender ends while its receiver still polls: that one has all, and then the end.
     fn sender_first(&self, device: &Device, sender: impl Sends, mut receiver: impl Receives) {
         let case = *self;
         let ending = std::thread::spawn(move || case.end_sender(sender));
@@ -277,8 +277,8 @@ fn buffered_write_configs() -> impl Iterator<Item = buffered_write::Config> {
 }
 
 /// A receiver tells the sender what has landed, and so acknowledges it, before a sleep and after
-/// some looks in vain. This receiver does neither, so that what it has not taken is missing,
-/// however long its READs take.
+/// some looks that find nothing. This receiver does neither, so that what it has not taken is
+/// missing, however long its READs take.
 fn buffered_read_config() -> buffered_read::Config {
     buffered_read::Config {
         ring: ring(Layout::Plain),

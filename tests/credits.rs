@@ -202,7 +202,7 @@ fn frees_in_any_order_from_other_threads_keep_it_ready() {
                         let mut random = Random::new(seed ^ thread << 32);
                         scope.spawn(move || {
                             let mut held = Vec::new();
-                            // At most 3 of the 16 buffers stay here until the next one comes.
+                            // At most 3 of the 16 buffers are held until the next message arrives.
                             for message in take {
                                 held.push(message);
                                 while held.len() > random.below(4) as usize {
@@ -232,7 +232,8 @@ fn credits_cost_few_work_requests() {
         });
         let stats = receiver.stats();
         assert_eq!((stats.messages, stats.bytes), (6400, 6400 * 16));
-        // One for half a window, but for those that say at once that a sender may go on.
+        // One for half a window, in addition to those sent at once so that a stalled sender can
+        // continue.
         assert!((1..6400).contains(&stats.credits_sent), "{stats:?}");
         assert!(stats.work_requests >= stats.credits_sent, "{stats:?}");
     });

@@ -67,7 +67,7 @@ where
     assert_eq!(sender.close_and_take().unwrap().len(), tickets.len());
 }
 
-/// Receives until the end, four at a time: how many messages there were.
+/// Receives until the end, four at a time; returns the number of messages.
 fn receive_all<R: ZeroCopyRecv>(device: &Device, receiver: &mut R, bytes: usize) -> u64 {
     let (mut readings, mut received) = (std::collections::VecDeque::new(), 0);
     let mut take = |receiver: &mut R, reading| {
@@ -189,7 +189,7 @@ fn a_refused_message_is_learnt_by_its_sender_in_order() {
 
 /// Requests that a receiver posts at most to acknowledge `messages`, besides the READs.
 ///
-/// Each message is acknowledged by itself, or several by one count; a sender that pulls
+/// Each message is acknowledged separately, or several by one count; a sender that pulls
 /// gets no acknowledgement. If acknowledgements wake no thread, a sender that sleeps asks
 /// for a wakeup, one at a time, for the message that it waits for: on a slow device, for
 /// each of them.

@@ -239,7 +239,7 @@ fn verdict(
         let mut end = receiver(&device, &config, 1).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, ack);
         lie(&device, &mut liar);
-        // What comes behind a goodbye is looked at together with it, or not at all.
+        // Requests after a goodbye are looked at together with it, or not at all.
         while !liar.is_settled() {
             std::thread::yield_now();
         }
@@ -527,7 +527,7 @@ fn a_dead_sender_is_detected_beside_a_busy_or_idle_one() {
     }
 }
 
-/// Sends messages through one buffer that is changed as soon as it comes back; the number
+/// Sends messages through one buffer that is changed as soon as it is returned; the number
 /// of those that arrived as something else.
 fn torn(seed: u64, config: &Config) -> usize {
     let simulation = Simulation::new(seed, Faults { late_read: 0.3, ..Faults::default() });

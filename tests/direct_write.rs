@@ -237,7 +237,7 @@ fn turns_are_bounded<P: Protocol>(config: &P::Config) {
         (1..left).for_each(|_| _ = a.sender.send(&message).unwrap());
         a.sender.send_acked(&message).unwrap();
         while left > 0 {
-            // On some devices, what has come shows in later calls.
+            // On some devices, what has arrived shows in later calls.
             match b.receiver.try_recv_each(|_, _| ()) {
                 Err(RecvError::Empty) => {}
                 taken => {
@@ -280,7 +280,7 @@ fn victim_receiver(device: &Device, config: &Config) -> (Receiver, Sender, RawSe
 }
 
 /// Returns the close reason that the liar gets, after one honest message of it, while the honest
-/// peer goes on.
+/// peer stays connected.
 fn verdict(detection: Detection, lie: impl Fn(&mut RawSender) + Send + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), inquisitive(detection));
@@ -426,7 +426,7 @@ fn a_sender_with_too_few_slots_is_refused() {
     });
 }
 
-/// A sender of the library, and a hand-made receiver with so many buffers of 100 bytes.
+/// A sender of the library, and a hand-made receiver with `buffers` buffers of 100 bytes.
 fn victim_sender(config: &Config, buffers: u32) -> Option<(Sender, RawReceiver)> {
     let (mut near, mut far) = UnixStream::pair().unwrap();
     let device = device();

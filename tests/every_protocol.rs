@@ -81,7 +81,7 @@ over_every_protocol! {
 
 /// A protocol, and its settings here.
 trait Case: Protocol {
-    /// A message that the program holds stalls what comes a ring later: "Non-blocking" in
+    /// A held message stalls the messages that are a ring's length behind it: "Non-blocking" in
     /// docs/protocols/README.md.
     const STALLS: bool = false;
 
@@ -176,7 +176,7 @@ fn messages_of_every_boundary_size_arrive_once<P: Case>() {
 fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
     let [one, other] = devices();
     for sent in [0, 1, 2, 3, 5, 17, 64] {
-        // The sender closes: all that it has sent comes before its end.
+        // The sender closes: all messages that it has sent arrive before its end.
         let (left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
         std::thread::scope(|scope| {
             let mut sender = left.sender;
@@ -265,7 +265,7 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let too_long = vec![0; left.sender.max_message_bytes() + 1];
     assert!(matches!(left.sender.try_send(&too_long), Err(SendError::TooLong { .. })));
-    // Until there is no room, and none comes: nothing is received.
+    // Until there is no room, and none becomes free: nothing is received.
     let mut accepted = 0_u64;
     let refused = loop {
         let message = content(0, accepted, BYTES);
@@ -275,7 +275,7 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
         }
     };
     assert!(matches!(refused, SendError::TimedOut { .. }), "{refused:?}");
-    // A send that waits goes on when the receiver frees messages.
+    // A send that waits continues when the receiver frees messages.
     let more = 2 * accepted;
     std::thread::scope(|scope| {
         let mut sender = left.sender;
@@ -285,7 +285,7 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
             }
             sender.close().unwrap();
         });
-        // What was accepted comes once and in order, and what was refused does not come.
+        // Accepted messages arrive once and in order, and refused ones never.
         let mut number = 0;
         loop {
             match right.receiver.recv_timeout(support::PATIENCE) {
@@ -302,7 +302,7 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
 /// Ten times what the receiver has memory for passes the message (twice, where that takes long), or
 /// the sender is out of room for good.
 fn a_message_that_is_held_stalls_no_others<P: Case>() {
-    /// Looks at both halves after which nothing more comes, where something would stall.
+    /// Looks at both halves after which nothing more arrives, where something would stall.
     const LOOKS: u32 = 10_000;
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
@@ -546,7 +546,7 @@ fn room_that_is_not_there_is_waited_for<P: Case>() {
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let soon = Duration::from_millis(20);
     let mut sent = 0;
-    // What has been told of a room's end is told again, unless the room came late.
+    // The end of a room is reported again, unless the room was found late.
     loop {
         match left.sender.reserve_timeout(BYTES, soon).map(|mut room| {
             room.write(0, &content(0, sent, BYTES)).unwrap();
@@ -616,7 +616,7 @@ fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: Case>() {
         let _acked = SetOnDrop(&is_acked);
         batch.wait_acked_timeout(ticket, support::PATIENCE).unwrap();
     });
-    // Flushing sends what has gathered; the batch goes on.
+    // Flushing sends what has gathered; the batch stays open.
     batch.send(b"flushed").unwrap();
     batch.flush_timeout(support::PATIENCE).unwrap();
     assert_eq!(&*right.receiver.recv().unwrap(), b"flushed");
@@ -657,7 +657,7 @@ fn a_batch_posts_what_it_has_when_there_is_no_room<P: Case>() {
     });
 }
 
-/// A receiver that waits because its program holds all its buffers goes on when another thread
+/// A receiver that waits because its program holds all its buffers continues when another thread
 /// frees one.
 fn a_message_that_another_thread_frees_makes_room<P: Case>() {
     const BYTES: usize = 1000;
@@ -896,7 +896,7 @@ fn what_comes_while_a_sender_joins_wakes_an_event_loop<P: Case>() {
         let mut sender = join::<P>(&mut all, &one, &other, &config).unwrap();
         assert_eq!(all.try_recv().map(drop), Err(RecvError::Empty));
         wait_for(match all.arm().unwrap() {
-            // Nothing has come: it is not waited for.
+            // Nothing has arrived: it is not waited for.
             Arm::Fd(_) => Arm::Ready,
             other => other,
         });

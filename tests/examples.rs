@@ -1,5 +1,5 @@
-//! Each example runs, on the device that everything runs on. They check by themselves
-//! that what arrives is what was sent.
+//! Each example runs, on the device that everything runs on. Each checks that what arrives is what
+//! was sent.
 //!
 //! Shows: examples.
 #![allow(clippy::duplicate_mod, reason = "each example has what the examples share")]

@@ -1,5 +1,5 @@
 //! Set-up with peers that speak something else, too little, too much, or do not fit:
-//! they are refused with a reason, and the listener goes on.
+//! they are refused with a reason, and the listener stays available.
 //!
 //! Shows: hostile peers.
 

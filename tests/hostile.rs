@@ -193,7 +193,7 @@ fn what_follows_a_goodbye_is_not_handed_out() {
     });
 }
 
-/// FIN is the last message of a sender, whatever comes behind it.
+/// FIN is the last message of a sender, whatever follows it.
 #[test]
 fn a_peer_that_goes_on_behind_its_goodbye_is_cut_off() {
     let give_back = Control::Return(LoanWire::of_position(1));

@@ -52,7 +52,7 @@ fn a_dropped_message_frees_its_buffer_in_any_order() {
             let mut held: Vec<_> = (0..4).map(|number| (number, take(&mut b.receiver))).collect();
             assert_eq!(b.receiver.try_recv_in_place().unwrap_err(), RecvError::Empty);
             assert_eq!(a.sender.try_send(b"5").unwrap_err(), SendError::Full(Full::Credits));
-            // A message that is held stays as it is; the one that is dropped makes room for one.
+            // A held message stays unchanged; the one that is dropped makes room for one.
             for (number, drops) in (4..40).zip([2, 0, 3, 1].into_iter().cycle()) {
                 for (number, message) in &held {
                     assert_content(&bytes(message), 0, *number, 10);

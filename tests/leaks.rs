@@ -262,7 +262,7 @@ fn descriptors() -> usize {
 fn every_end_gives_everything_back() {
     let device = device();
     for (name, end) in ENDS {
-        // Once for whatever is opened once; and then it has to come out even.
+        // Once for whatever is opened once; after that the count has to stay the same.
         let (first, again) = (device.clone(), device.clone());
         bounded(move || end(&first));
         let before = descriptors();

@@ -84,7 +84,7 @@ fn of_too_many_strangers_the_first_ones_have_to_go() {
     });
 }
 
-/// Reports whether a refusal has come, or comes soon if it is waited for.
+/// Reports whether a refusal has arrived, or arrives soon if it is waited for.
 fn is_refused(mut stream: &TcpStream, waits: bool) -> bool {
     stream.set_nonblocking(!waits).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -127,7 +127,7 @@ fn a_wait_for_the_next_ends_with_its_time() {
         assert!(listener.next_timeout(Duration::from_millis(1)).unwrap().is_none());
         let mut real = TcpStream::connect(address).unwrap();
         real.write_all(&hello(b"real")).unwrap();
-        let incoming = listener.next_timeout(PATIENCE).unwrap().expect("the one that came");
+        let incoming = listener.next_timeout(PATIENCE).unwrap().expect("the initiator");
         assert_eq!(incoming.application(), b"real");
     });
 }

@@ -62,7 +62,7 @@ fn take_a_loan(sender: &mut Sender, inbox: &mut Receiver) {
     }
 }
 
-/// Bytes of receive buffers of so many connections: with a queue for each, and of the pool for as
+/// Bytes of receive buffers of `peers` connections: with a queue for each, and of a pool for as
 /// many.
 fn registered(device: &Device, config: &Config, peers: u32) -> (u64, u64) {
     let mut inbox = receiver::<SendRecv>(device, config, peers).unwrap();
@@ -191,7 +191,7 @@ fn senders_that_take_a_loan_and_stop_leave_the_others_going() {
                     assert_eq!(inbox.try_recv().unwrap_err(), RecvError::Empty);
                 }
             });
-            // They can go on as well.
+            // They can continue as well.
             for (peer, sender) in (0..).zip(&mut stopped) {
                 send_one(sender, &mut inbox, b"here");
                 sender.flush().unwrap();
@@ -238,8 +238,8 @@ fn what_is_recalled_comes_back_with_the_next_call() {
                     Err(RecvError::Empty) => {}
                     Err(e) => panic!("{e}"),
                 }
-                // Nothing more comes without a call. (On a busy machine what comes may still be on
-                // its way, and there is no room for another: each wait is twice as long.)
+                // Nothing more arrives without a call. (On a busy machine messages may still be on
+                // their way, and there is no room for another: each wait is twice as long.)
                 if last_news.elapsed() > wait {
                     calls += u32::from(idle.try_send(b"now and then").is_ok());
                     (last_news, wait) = (Instant::now(), 2 * wait);
@@ -294,7 +294,7 @@ fn hostile(device: &Device, config: &Config, pool: &SharedPool, peers: u32) -> (
     (victim, raw)
 }
 
-/// The position that a LOAN or a credit tells, when it has come.
+/// The position in a LOAN or a credit, when it has arrived.
 fn answer(raw: &mut RawEnd, inbox: &mut Receiver) -> u32 {
     let (_, imm) = std::thread::scope(|scope| {
         let answered = scope.spawn(|| raw.receive());
@@ -320,7 +320,7 @@ fn borrow(raw: &mut RawEnd, inbox: &mut Receiver) {
 }
 
 /// Returns the close reason for a sender that breaks the rules in this way, after it has used its
-/// share and borrowed 4 credits. Another sender of the pool goes on.
+/// share and borrowed 4 credits. Another sender of the pool stays connected.
 fn cut_off(lie: impl Fn(&mut RawEnd, &mut Receiver) + Send + Copy + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), small(8));
@@ -330,7 +330,7 @@ fn cut_off(lie: impl Fn(&mut RawEnd, &mut Receiver) + Send + Copy + 'static) -> 
             join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap();
         borrow(&mut raw, &mut inbox);
         lie(&mut raw, &mut inbox);
-        // All has come before the receiver looks: an idle one grants the share again after each
+        // All has arrived before the receiver looks: an idle one grants the share again after each
         // message.
         raw.drain();
         let ended = loop {

@@ -1,5 +1,5 @@
 //! One receiver of many senders, and pools that many connections share: order for each
-//! sender, numbers that are not used again, shares that come back, and never a message
+//! sender, numbers that are not used again, shares that are returned, and never a message
 //! that finds no buffer.
 //!
 //! Shows: load.
@@ -63,7 +63,7 @@ fn send_all(mut sender: Sender, stream: u64, messages: u64) {
     sender.close().unwrap();
 }
 
-/// Messages that have come from each peer; a peer's stream has its number.
+/// Messages that have arrived from each peer; a peer's stream has its number.
 #[derive(Default)]
 struct Order(BTreeMap<u32, u64>);
 

@@ -12,8 +12,8 @@ use rdma_conn::multicast::{Config, Group, Policy, in_process, writes_per_multica
 use rdma_conn::raw::Link;
 use support::{PATIENCE, can_count, device, settled_counters};
 
-/// Messages of one sender, so many at a time; the writes that each took, as counted by the
-/// device, and as the members claim.
+/// Writes for each message of one sender, `at_a_time` at a time: as counted by the device, and as
+/// claimed by the members.
 fn writes_per_message(device: &Device, config: &Config, messages: u64, at_a_time: u64) -> [f64; 2] {
     let mut members = in_process(device, config).unwrap();
     let before = settled_counters(device);
@@ -34,7 +34,7 @@ fn writes_per_message(device: &Device, config: &Config, messages: u64, at_a_time
     [executed.unwrap(), claimed].map(|writes| writes as f64 / messages as f64)
 }
 
-/// Until all members have delivered so many messages more.
+/// Drives the group until all members have delivered `messages` messages more.
 fn drive(members: &mut [Group], messages: u64) {
     let deadline = Instant::now() + PATIENCE;
     let mut delivered = vec![0; members.len()];
@@ -70,7 +70,7 @@ fn the_device_counts_what_the_formula_says() {
         assert_eq!(shared, [formula / 25.0; 2], "{members} members, a push for 25");
         let [executed, claimed] =
             writes_per_message(&device, &config(Policy::Opportunistic), 5000, 250);
-        assert!(executed <= 1.1 * formula / 250.0, "{members} members, what has come: {executed}");
-        assert_eq!(executed, claimed, "{members} members, what has come");
+        assert!(executed <= 1.1 * formula / 250.0, "{members} members, executed: {executed}");
+        assert_eq!(executed, claimed, "{members} members, executed");
     }
 }

@@ -1,5 +1,5 @@
 //! A group with a member made by hand, which lies: it is cut off with the reason, and the
-//! others go on to the same end.
+//! others still reach the same end.
 //!
 //! Shows: hostile peers.
 
@@ -113,7 +113,7 @@ impl RawMember {
         self.write(to, self.contacts[to].slots, offset, words);
     }
 
-    /// The row as it is, with its checksums.
+    /// The current row, with its checksums.
     fn words(&self) -> Vec<u64> {
         let mut words = [0; ROW_WORDS];
         let count = self.row.store(MEMBERS, Words::whole(MEMBERS), &mut words);
@@ -286,7 +286,7 @@ fn a_row_that_is_half_written_is_waited_for() {
             }
             assert_eq!(members[0].error(), None, "{half:x?}");
         }
-        // It goes on: the next message of each is acknowledged and delivered.
+        // The group continues: the next message of each is acknowledged and delivered.
         for member in &members {
             member.sender().try_send(b"again").unwrap();
         }
@@ -303,7 +303,7 @@ fn a_row_that_is_half_written_is_waited_for() {
 }
 
 /// The liar lives, and shows the leader what `change` makes of its row, while the third member
-/// is gone: the leader comes to its end, by itself. Returns why it says that the group failed.
+/// is gone: the leader ends on its own. Returns its reason for the failure of the group.
 fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
     bounded(move || {
         // The liar lives; the other one is missed by its link.

@@ -22,7 +22,7 @@ mod replicated;
 const ARGUMENTS: &str = "REPLICATED_ARGUMENTS";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Not a test by itself: what the other ones start.
+/// Not a test, but the process that the other tests start.
 #[test]
 fn member() {
     if let Ok(arguments) = std::env::var(ARGUMENTS) {
@@ -114,7 +114,7 @@ fn address() -> String {
 const SETS: u64 = 300;
 
 /// Kills the member of rank `victim` in the middle of its own messages and the others', when
-/// it has acknowledged so many of them.
+/// it has acknowledged `moment` of them.
 fn nothing_acknowledged_is_lost(victim: usize, moment: u64) {
     let address = address();
     let mut members = vec![Member::start(&format!("lead {address} 3"))];

@@ -1,6 +1,6 @@
 //! Peers made by hand, which ask for more memory than an end allows, or than the system has: the
-//! end refuses with the reason, and goes on. One test, in a process of its own: the limit of
-//! addresses is the process's.
+//! end refuses with the reason, and stays available. One test, in a process of its own: the limit
+//! of addresses is the process's.
 
 mod support;
 
@@ -75,7 +75,7 @@ fn ask(asked: Asked, config: Config) -> (JoinError, Reason, String) {
     })
 }
 
-/// Runs `body` with room for so many more bytes of addresses.
+/// Runs `body` with `bytes` more bytes of address space.
 fn with_room_for<T>(bytes: u64, body: impl FnOnce() -> T) -> T {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();

@@ -51,7 +51,7 @@ fn ends(config: &Config) -> (Connection<SharedWrite>, Connection<SharedWrite>) {
     pair::<SharedWrite>(&device, &device, config).unwrap()
 }
 
-/// A receiver for so many senders, and these.
+/// A receiver for `peers` senders, and `senders` of them.
 fn many(config: &Config, peers: u32, senders: usize) -> (Receiver, Vec<Sender>) {
     let device = device();
     let mut receiver = receiver::<SharedWrite>(&device, config, peers).unwrap();
@@ -60,7 +60,7 @@ fn many(config: &Config, peers: u32, senders: usize) -> (Receiver, Vec<Sender>) 
     (receiver, senders)
 }
 
-/// Sends as many messages as there is room for; how many.
+/// Sends as many messages as there is room for; returns their number.
 fn fill(sender: &mut Sender) -> u64 {
     let mut sent = 0;
     // On a device with a way of its own, a ticket takes some calls.
@@ -73,7 +73,7 @@ fn fill(sender: &mut Sender) -> u64 {
     sent
 }
 
-/// As [`fill`], until there is room for so many: at a distance, a sender learns later what is free.
+/// As [`fill`], until `least` were sent: at a distance, a sender learns later what is free.
 fn fill_with(sender: &mut Sender, least: u64) -> u64 {
     let mut sent = fill(sender);
     while sent < least {
@@ -118,7 +118,7 @@ fn one_sender_can_use_the_whole_ring() {
     bounded(|| {
         let (mut a, mut b) = ends(&small());
         for round in 0..10 {
-            // The extent that is full is its own until it goes on in the next one.
+            // A full extent belongs to the sender until it continues in the next one.
             let own = u64::from(round > 0);
             let most = (EXTENTS - own) * PER_EXTENT;
             let sent = fill_with(&mut a.sender, most);
@@ -270,7 +270,7 @@ fn extents_of_senders_that_die_at_any_step_come_back() {
             honest.send_acked(&[1; 100]).unwrap();
             assert_eq!(victim.recv().unwrap().len(), 100);
         }
-        // Calls of both: on a device at a distance, requests go on in the calls of their owner.
+        // Calls of both: on a device at a distance, requests progress in the calls of their owner.
         for _ in 0..PER_EXTENT {
             honest.send_acked(&[1; 100]).unwrap();
             assert_eq!(victim.recv().unwrap().len(), 100);
@@ -294,7 +294,7 @@ fn a_sender_that_closes_takes_no_ticket() {
 }
 
 /// Returns the close reason that the liar gets, after one honest message of it, while the honest
-/// peer goes on.
+/// peer stays connected.
 fn verdict(lie: impl Fn(&mut RawSender, u64) + Send + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), inquisitive());
@@ -458,7 +458,7 @@ fn a_ticket_that_was_passed_over_is_taken_again() {
 
 #[test]
 fn words_that_cannot_be_end_the_sender() {
-    // A sender that goes on waiting is not waited for as long as one that has to end.
+    // A sender that keeps waiting is not waited for as long as one that has to end.
     let verdict_within = |tail: u64, word: u64, time: Duration| {
         bounded(move || {
             let (mut victim, liar) = victim_sender(&small(), tail);

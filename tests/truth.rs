@@ -2,7 +2,7 @@
 //! and what the receiver was not ready for.
 //!
 //! soft0 counts every work request. rxe counts packets: a request here fits into one, and
-//! has one that acknowledges it, which comes long before anything is repeated. (Its count
+//! has one that acknowledges it, which arrives long before anything is repeated. (Its count
 //! of SENDs leaves out some.) Other devices count neither.
 //!
 //! Alone on rxe0: counters of the device are compared, and no other test has packets under way.
@@ -151,7 +151,7 @@ fn packing_is_seen_by_the_device() {
         };
         let claimed = compare("packed", &config, 1, None);
         // 85 messages of 8 bytes and a length of 4 fill a pack; the receiver's credits
-        // come to a few more.
+        // take a few more.
         assert!(claimed < MESSAGES / 4, "{claimed} work requests for {MESSAGES} messages");
     });
 }

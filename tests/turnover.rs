@@ -74,7 +74,7 @@ fn add(to: &mut Receiver, pool: Option<&SharedPool>, device: &Device, config: &C
     }
 }
 
-/// Sends so many messages, all of which arrive, and says goodbye.
+/// Sends `messages` messages, all of which arrive, and says goodbye.
 fn exchange(mut sender: Sender, inbox: &mut Receiver, peer: Peer, messages: u64) {
     let stream = peer.0.into();
     std::thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn successive_senders_take_no_more_than_their_places() {
                 let pool = reposting.map(|how| pool(&device, 2, how));
                 let mut inbox =
                     receiver_shared::<SendRecv>(&device, &config, 2, pool.as_ref()).unwrap();
-                // One stays, all others come and go.
+                // One stays, all others join and leave.
                 let mut steady = add(&mut inbox, pool.as_ref(), &device, &config);
                 for number in 1..=SENDERS {
                     let guest = add(&mut inbox, pool.as_ref(), &device, &config);

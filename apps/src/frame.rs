@@ -20,7 +20,7 @@ pub(crate) const GONE: &str = "the other end has gone";
 /// The most bytes of its reason that an end sends when it gives up.
 const MOST_OF_WHY: usize = 1000;
 
-/// Tells another end, by `tell`, why this one does not go on; whether it hears it does not matter.
+/// Tells another end, by `tell`, why this one gives up; whether it is received does not matter.
 pub(crate) fn give_up(why: &Failure, tell: impl FnOnce(String) -> Result<()>) {
     let mut text = format!("{why:#}");
     text.truncate(text.floor_char_boundary(MOST_OF_WHY));
@@ -73,7 +73,7 @@ fn ended(error: std::io::Error, late: impl FnOnce() -> String) -> Failure {
     }
 }
 
-/// A step that has come to its limit would have blocked; one that has timed out is the end of a
+/// A step that reached its time limit would have blocked; one that timed out is the end of a
 /// stream to a host that does not answer.
 pub(crate) fn is_late(kind: ErrorKind) -> bool {
     kind == ErrorKind::WouldBlock
@@ -106,7 +106,7 @@ impl<'s, S: Stream> Hurried<'s, S> {
 impl<S: Stream> Read for Hurried<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let left = self.arm()?;
-        // In a world, a read does not wait by itself.
+        // In a world, a read does not block.
         self.stream.await_input(left)?;
         self.stream.read(buffer)
     }

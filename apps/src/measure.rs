@@ -1,4 +1,4 @@
-//! Parts of a measurement: loads, rounds, payloads, and the figures that come of them.
+//! Parts of a measurement: loads, rounds, payloads, and the resulting figures.
 
 pub(crate) mod crowd;
 pub(crate) mod figures;

@@ -16,7 +16,8 @@ macro_rules! remark {
 }
 
 /// Writes a line to standard error, for the macro of this name. Where that is closed, as a terminal
-/// may be whose program runs on, the line is lost; the work has to go on, and to end, all the same.
+/// may be whose program still runs, the line is lost; the work has to continue, and to end, all the
+/// same.
 pub(crate) fn remark(line: std::fmt::Arguments<'_>) {
     let mut stderr = std::io::stderr().lock();
     // Relaxed: the lock orders it.
@@ -50,7 +51,7 @@ pub(crate) fn say(line: std::fmt::Arguments<'_>) {
     say_all((lines.join("\n") + "\n").as_bytes());
 }
 
-/// Prints text of this program on standard output, as it is.
+/// Prints text of this program on standard output, unchanged.
 pub(crate) fn say_all(text: &[u8]) {
     let Err(e) = std::io::stdout().lock().write_all(text) else { return };
     if e.kind() == ErrorKind::BrokenPipe {
@@ -86,12 +87,12 @@ pub(crate) fn usage(text: impl Into<String>) -> Failure {
     Usage(text.into()).into()
 }
 
-/// Turns an error into a [`Usage`] failure: the value came from the command line.
+/// Turns an error into a [`Usage`] failure: the value is from the command line.
 pub(crate) fn as_usage(error: impl std::fmt::Display) -> Failure {
     usage(error.to_string())
 }
 
-/// A configuration that cannot be, by the flags that it comes from.
+/// An invalid configuration, by the flags that it is made of.
 pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
     let most = Config::MAX_MESSAGE_BYTES;
     match error.field {

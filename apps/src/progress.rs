@@ -65,8 +65,8 @@ pub(crate) fn bytes(bytes: u64, json: bool) -> ProgressBar {
     bar
 }
 
-/// A bar of `bytes`, with their rate, and of what they are bytes of: `count` says how far that has
-/// come, at each look, as many small files are few bytes.
+/// A bar of `bytes`, with their rate, and with `count` in words: how much of the work is done, as
+/// many small files are few bytes.
 pub(crate) fn counted(
     bytes: u64,
     json: bool,

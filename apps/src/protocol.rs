@@ -105,7 +105,7 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         config
     }
 
-    /// As [`suit`](Kind::suit), for a receiver with so many peers.
+    /// As [`suit`](Kind::suit), for a receiver with `peers` peers.
     fn suit_peers(config: Self::Settings, args: &ConnectionArgs, peers: u32) -> Self::Settings {
         let _ = (args, peers);
         config
@@ -117,7 +117,7 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     /// Refuses settings that cannot be for messages of `size` bytes, by flag.
     fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> Outcome;
 
-    /// Refuses settings that do not suffice for a receiver with so many peers, by flag.
+    /// Refuses settings that do not suffice for a receiver with `peers` peers, by flag.
     fn check_peers(config: &Self::Settings, peers: u32) -> Outcome {
         let _ = (config, peers);
         Ok(())
@@ -186,7 +186,7 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         Duplex { sender, receiver: Self::recv_end(made.receiver, device, settings, 1) }
     }
 
-    /// A receiver for so many peers, without any yet.
+    /// A receiver for `peers` peers, none of which has connected yet.
     fn new_receiver(
         device: &Device,
         settings: &Self::Settings,
@@ -349,7 +349,7 @@ pub(crate) trait Sending: Send {
     fn send_with(&mut self, bytes: usize, fill: impl FnMut(&mut [u8])) -> Result<()>;
 
     /// Sends what `fill` writes into room for as many bytes as `scratch` has, unless it
-    /// writes nothing; how many bytes. The room may be `scratch`.
+    /// writes nothing; returns the number of bytes. The room may be `scratch`.
     fn send_up_to(
         &mut self,
         scratch: &mut [u8],
@@ -374,7 +374,7 @@ pub(crate) trait Sending: Send {
     fn work(&self) -> Work;
 }
 
-/// Methods of [`Sending`] that a sending half of the library has by itself.
+/// Methods of [`Sending`] that a sending half of the library has already.
 macro_rules! by_half {
     ($($half:ident)?) => {
         #[inline]
@@ -402,9 +402,9 @@ use by_half;
 /// Result of looking for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// So many.
+    /// Number of messages.
     Some(u64),
-    /// None is there, or none came in time.
+    /// None is available, or none arrived in time.
     Nothing,
     /// All peers have closed.
     Closed,
@@ -415,7 +415,7 @@ pub(crate) const TURN: u64 = 64;
 
 /// The receiving half, for one peer or many.
 pub(crate) trait Receiving: Send {
-    /// Hands what is there to `each`, with its peer's number, up to about [`TURN`]
+    /// Hands the available messages to `each`, with the peer's number, up to about [`TURN`]
     /// messages. Waits for the first one for `time`, if that is given.
     fn take(
         &mut self,

@@ -35,7 +35,7 @@ pub(crate) enum Ran {
 pub(crate) fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
     // This build, also where another one has taken its place on disk.
     let mut command = Command::new("/proc/self/exe");
-    // In a process group of its own: a terminal's signal comes by this process, and once.
+    // In a process group of its own: it gets a terminal's signal from this process only, and once.
     command.args(words).arg("--json").stdin(Stdio::null()).process_group(0);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.context("cannot start a run")?;

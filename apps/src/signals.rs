@@ -16,19 +16,19 @@ use signal_hook::iterator::Signals;
 
 use crate::outcome;
 
-/// The longest time that interrupted work has to come to its end: on a busy machine a process may
-/// have no processor for several seconds.
+/// The longest time that interrupted work has to end: on a busy machine a process may have no
+/// processor for several seconds.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// The signal that has come; 0 while there is none.
+/// The signal that has arrived; 0 while there is none.
 static CAME: AtomicI32 = AtomicI32::new(0);
 
 /// Effect of a signal on a measurement.
 #[derive(Debug, PartialEq, Eq)]
 enum OnSignal {
-    /// The measurement ends by itself, within [`GRACE`].
+    /// The measurement ends within [`GRACE`].
     Settle,
-    /// The process prints these results and exits: nothing else would come of waiting.
+    /// The process prints these results and exits: waiting would give no others.
     Exit { results: String, until_first: bool },
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn first_message() {
     }
 }
 
-/// Has a measurement end by itself at a signal.
+/// Has a measurement end at a signal, with its results so far.
 pub(crate) fn settles() {
     *on_signal() = OnSignal::Settle;
 }
@@ -67,7 +67,7 @@ pub(crate) fn settles() {
 /// Waits for other processes, by a call that does not look for signals: a signal exits at once.
 ///
 /// # Errors
-/// A signal had come before.
+/// A signal had arrived before.
 pub(crate) fn wait_for_others<T>(wait: impl FnOnce() -> T) -> Result<T, Interrupted> {
     exits_with(String::new());
     let _settles = Settles;
@@ -89,7 +89,7 @@ impl Drop for Settles {
 /// The runs that this process waits for: they get the signals that only this process has got.
 static HANDED_ON_TO: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Hands signals on to this process, too, from now on, and at once one that has come. The caller
+/// Hands signals on to this process, too, from now on, and at once one that has arrived. The caller
 /// has not waited for the process yet: the number is its own.
 pub(crate) fn hand_on_to(process: Pid) {
     HANDED_ON_TO.lock().push(process);
@@ -104,8 +104,8 @@ pub(crate) fn stop_handing_on_to(process: Pid) {
     HANDED_ON_TO.lock().retain(|known| *known != process);
 }
 
-/// Hands on the signal that has come. The other process ignores what this one ignores, so that it
-/// hears the same signals.
+/// Hands on the signal that has arrived. The other process ignores what this one ignores, so that
+/// it hears the same signals.
 fn hand_on() {
     let came = ALL.iter().find(|(signal, _)| *signal == CAME.load(Ordering::Relaxed));
     let signal = came.and_then(|(signal, _)| Signal::from_named_raw(*signal));
@@ -162,7 +162,7 @@ pub(crate) fn end_early() -> Result<()> {
     let mut came = false;
     watch(move |signal| {
         let interrupted = Interrupted(number(signal));
-        // Under the lock: a wait either sees that a signal has come, or is ended here.
+        // Under the lock: a wait either sees that a signal has arrived, or is ended here.
         let now = on_signal();
         CAME.store(interrupted.0, Ordering::Relaxed);
         if let OnSignal::Exit { results, .. } = &*now {

@@ -103,7 +103,7 @@ pub(crate) fn titled(text: &str) -> String {
     wrapped(text, output_width().unwrap_or(TITLE).min(TITLE))
 }
 
-/// Text in lines of so many characters at most, unless a word is longer.
+/// Wraps text into lines of at most `width` characters, unless a word is longer.
 fn wrapped(text: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

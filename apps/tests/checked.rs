@@ -140,7 +140,7 @@ fn processes_that_open_the_device_are_counted() {
     );
 }
 
-/// The program ends as it wants to when the signal comes, which the command alone gets.
+/// The program ends as it wants to when the signal arrives, which the command alone gets.
 #[test]
 fn signals_are_passed_on() {
     // Not INT and HUP: where the tests run in the background these are ignored, and a shell that
@@ -148,7 +148,7 @@ fn signals_are_passed_on() {
     for (signal, name, status) in
         [(Signal::TERM, "TERM", 3), (Signal::USR2, "USR2", 4), (Signal::USR1, "USR1", 5)]
     {
-        // A shell waits for a background process until a signal comes.
+        // A shell waits for a background process until a signal arrives.
         let script = format!(
             "echo c 1 sh >>$RDMA_CONN_SOFT_CHECK_RECORD; \
              trap 'kill $!; exit {status}' {name}; sleep 1000 >/dev/null & echo ready; wait"

@@ -73,7 +73,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// Paths below `root`, with the modes and bytes of what is there.
+/// Paths below `root`, with the modes and bytes of their files.
 fn contents(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
@@ -267,7 +267,7 @@ fn wait_for_a_part(inside: &Path) {
         sizes.map(|m| m.len()).max().filter(|bytes| *bytes >= 16 << 20)
     };
     while has_part().is_none() {
-        assert!(begun.elapsed() < PATIENCE, "nothing has come");
+        assert!(begun.elapsed() < PATIENCE, "nothing has arrived");
         std::thread::yield_now();
     }
 }
@@ -306,10 +306,10 @@ fn an_interrupted_sender_leaves_no_half_file_and_can_resume() {
     let sent = sending.ended();
     receiving.resume();
     assert_eq!(sent.status.code(), Some(143), "{sent:?}");
-    let says = |line: &String| line.contains("interrupted by SIGTERM: the same command goes on");
+    let says = |line: &String| line.contains("interrupted by SIGTERM: the same command resumes");
     assert!(sent.err.iter().any(says), "{sent:?}");
     let line: serde_json::Value = serde_json::from_str(&sent.out[0]).unwrap();
-    assert!(line["bytes"].as_u64() >= Some(16 << 20), "what has come so far: {line}");
+    assert!(line["bytes"].as_u64() >= Some(16 << 20), "what was received so far: {line}");
     assert_eq!((&line["ok"], &line["error"]), (&false.into(), &"interrupted by SIGTERM".into()));
     receiving.wait_for("the sender has gone: interrupted by SIGTERM");
     assert!(!inside.join("large").exists(), "half a file under its final name");
@@ -341,7 +341,7 @@ fn a_killed_receiver_is_reported_and_can_resume() {
     assert!(sent.err.iter().any(|line| line.contains(&says)), "{sent:?}");
     let lines = sent.out.iter().map(|line| serde_json::from_str(line).unwrap());
     let [lost, got]: [serde_json::Value; 2] = lines.collect::<Vec<_>>().try_into().unwrap();
-    assert!(lost["bytes"].as_u64() >= Some(16 << 20), "so much has come: {lost}");
+    assert!(lost["bytes"].as_u64() >= Some(16 << 20), "what was received: {lost}");
     assert_eq!(lost["entries"], 1, "the directory: {lost}");
     assert!(lost["bytes_mapped"].is_null(), "the receiver has not reported it: {lost}");
     assert_eq!((&lost["ok"], &got["ok"]), (&false.into(), &true.into()));
@@ -374,7 +374,7 @@ fn a_receiver_that_is_interrupted_says_what_ends_with_it() {
     assert_eq!(ended.status.code(), Some(143), "{ended:?}");
     assert!(ended.err.last().unwrap().contains(says), "{ended:?}");
     let line: serde_json::Value = serde_json::from_str(&ended.out[0]).unwrap();
-    assert!(line["bytes"].as_u64() > Some(0), "what has come so far: {line}");
+    assert!(line["bytes"].as_u64() > Some(0), "what was received so far: {line}");
     assert_eq!((&line["ok"], &line["error"]), (&false.into(), &"interrupted by SIGTERM".into()));
     let sent = sending.ended();
     let says = "the receiver has given up: interrupted by SIGTERM";
@@ -616,5 +616,5 @@ fn a_command_line_that_cannot_be_is_refused() {
     refused(&["copy", "--listen", "127.0.0.1:0", "--into", "/proc"], 1, "choose another --into");
     let alone = Running::command(&["copy", "--to", "127.0.0.1:1", "src"]).ended();
     let says = "rdma-conn: nothing listens on 127.0.0.1:1: start the other end with --listen first";
-    assert_eq!(alone.err[0], says, "it is named once, and nothing goes on");
+    assert_eq!(alone.err[0], says, "it is named once, and nothing else is tried");
 }

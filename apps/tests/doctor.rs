@@ -56,8 +56,8 @@ fn report(running: Running) -> (Vec<Value>, Option<i32>) {
     (lines(&out), status.code())
 }
 
-/// Sends packets that come to `at` from the peer of `to`, and back, with its own address: as what
-/// translates addresses does. Packets that `drops` says of by number and length are lost.
+/// Forwards packets that arrive at `at` from the peer of `to`, and back, with its own address, as
+/// an address translator does. Packets for which `drops` is true, by number and length, are lost.
 fn translate(at: &'static str, to: &'static str, drops: fn(u32, usize) -> bool) {
     let socket = UdpSocket::bind((at, 4_791)).unwrap();
     std::thread::spawn(move || {

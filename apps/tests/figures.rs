@@ -196,7 +196,7 @@ fn what_cannot_be_is_refused_with_status_2() {
     assert_refused(&["figures", "--list"], 2, "--device: this opens no device");
 }
 
-/// An experiment of so many cases, each over these values.
+/// A file of an experiment with two cases, each over these values.
 fn experiment(folder: &Folder, name: &str, values: &str, at_least: &str) -> String {
     fs::create_dir_all(&folder.0).unwrap();
     let text = format!(
@@ -262,12 +262,12 @@ fn an_experiment_is_measured_and_a_report_goes_on() {
     assert_eq!(out.file("report.csv").lines().count(), 1 + 2 * 2 * 2);
     assert!(out.file("charts/first.svg").starts_with("<svg"));
 
-    // A folder with a report is not written over, and goes on only the same way.
+    // A folder with a report is not overwritten, and is continued only with the same command.
     let again = measure(&[&first, "--out", out.text()]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
     let other = measure(&[&first, "--out", out.text(), "--resume", "--quick"]);
     assert_eq!(other.status.code(), Some(2), "{other:?}");
-    // What is there stays, and what is missing is measured.
+    // What was measured stays, and what is missing is measured.
     let second = experiment(&files, "second", "1,64", "0.0001");
     let resumed = measure(&[&first, &second, "--out", out.text(), "--resume"]);
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));

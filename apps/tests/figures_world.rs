@@ -30,8 +30,8 @@ impl Drop for Folder {
     }
 }
 
-/// Measures figures of the command in a world, with a fault in the code; whether their expectations
-/// hold, what is said, and the folder of the report.
+/// Measures figures of the command in a world, with a fault in the code; returns whether their
+/// expectations hold, what is said, and the folder of the report.
 fn check(within: &Folder, figures: &[&str], plant: &str) -> (bool, String, PathBuf) {
     let folder = within.0.join(format!("{}-{plant}", figures.join("-")));
     let output = Command::new(env!("CARGO_BIN_EXE_rdma-conn"))

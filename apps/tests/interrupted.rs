@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use support::Scratch;
 use support::processes::{Ended, Running, connects_processes};
 
-/// Measurements that do not end by themselves, with what their first result has.
+/// Measurements that run until they are interrupted, with what their first result has.
 const ENDLESS: [&[&str]; 7] = [
     &["bench", "--size", "16", "--seconds", "86400"],
     &["bench", "--size", "16", "--protocol", "buffered-read", "--messages", "100000000000"],
@@ -81,8 +81,8 @@ fn under_way(command: &[&str]) -> &'static str {
     }
 }
 
-/// Log message at the first message that has come.
-const UNDER_WAY: &str = "the first message has come";
+/// Log message at the first received message.
+const UNDER_WAY: &str = "the first message has arrived";
 
 #[test]
 fn a_group_that_is_interrupted_prints_the_results_so_far() {

@@ -17,8 +17,8 @@ use support::processes::{Running, connects_processes, is_of_the_kernel};
 /// Error of an end about a peer that has gone without a word.
 const LOST: &[&str] = &[" was lost: it does not answer"];
 
-/// Log messages of an end that has received something, and of one that waits in vain.
-const UNDER_WAY: &str = "the first message has come";
+/// Log messages of an end that has received something, and of one that waits without result.
+const UNDER_WAY: &str = "the first message has arrived";
 const WAITS: &str = "nothing has happened for a while";
 
 /// Tests that take the modes in turn.
@@ -126,7 +126,7 @@ fn a_blocked_sender_notices_that_its_receiver_was_killed() {
     });
 }
 
-/// Without credits it goes on sending to a receiver that has nothing left to receive with.
+/// Without credits it keeps sending to a receiver that has nothing left to receive with.
 /// That takes a device which answers while its process stands still: soft0's is part of it.
 #[test]
 fn a_sender_without_credits_gives_up_on_a_stopped_receiver() {

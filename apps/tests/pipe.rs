@@ -1,4 +1,4 @@
-//! `pipe`: what goes in comes out, and whatever ends it early is a failure at both ends.
+//! `pipe`: the output is the input, and whatever ends it early is a failure at both ends.
 //!
 //! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
 //! Shows: the command.
@@ -18,8 +18,8 @@ use support::{Scratch, device};
 const PROTOCOLS: [&str; 6] =
     ["send-recv", "buffered-read", "buffered-write", "direct-read", "direct-write", "shared-write"];
 
-/// Log message at the first piece that has come.
-const UNDER_WAY: &str = "the first message has come";
+/// Log message at the first received piece.
+const UNDER_WAY: &str = "the first message has arrived";
 /// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";
 
@@ -43,7 +43,7 @@ fn connector(args: &[&str], address: SocketAddr, input: impl Into<Stdio>) -> Run
     Running::between(&mut command, input.into(), Stdio::piped())
 }
 
-/// Pipes a file of so many bytes; what both ends print as JSON.
+/// Pipes a file of `bytes` bytes; returns what both ends print as JSON.
 #[track_caller]
 fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
     let (source, copy) = (Scratch::new(name, bytes), Scratch::new(&format!("{name}.copy"), 1));
@@ -53,7 +53,7 @@ fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
     let listened = listener.ended();
     assert!(listened.status.success(), "{args:?}: {listened:#?}");
     let (sent, came) = (std::fs::read(&source.0).unwrap(), std::fs::read(&copy.0).unwrap());
-    assert!(sent == came, "{args:?}: {} bytes were sent, {} came", sent.len(), came.len());
+    assert!(sent == came, "{args:?}: {} bytes were sent, {} arrived", sent.len(), came.len());
     let checksum = format!("{:08x}", crc32fast::hash(&sent));
     let is_json = |line: &&String| line.starts_with('{');
     let said = listened.err.iter().find(is_json).unwrap_or_else(|| panic!("{listened:#?}"));
@@ -119,7 +119,8 @@ fn pieces_arrive_while_more_are_to_come() {
     }
 }
 
-/// A stream under way that does not end by itself: both ends, the way in, and the way out.
+/// A stream under way that does not end until it is interrupted: both ends, the way in, and the way
+/// out.
 #[track_caller]
 fn under_way(protocol: &str) -> (Running, Running, std::process::ChildStdin, std::io::PipeReader) {
     let args = ["--protocol", protocol];

@@ -69,7 +69,7 @@ fn a_checked_program_is_summed_up() {
 
 #[test]
 fn what_is_preloaded_already_stays_behind_the_library() {
-    // Of a file that is not there the dynamic linker says so, and goes on.
+    // If a file does not exist, the dynamic linker reports that, and continues.
     let words = ["sh", "-c", "echo $LD_PRELOAD"];
     let output = command(&["soft"]).env("LD_PRELOAD", "/other.so").args(words).output().unwrap();
     let expected = format!("{}:/other.so\n", library().display());

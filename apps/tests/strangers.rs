@@ -1,5 +1,5 @@
 //! Peers that speak something else, or want something else: refused by name in one line,
-//! and the listener goes on.
+//! and the listener stays available.
 //!
 //! Only on soft0: the handshake refuses over TCP.
 
@@ -102,7 +102,7 @@ fn a_connector_says_that_another_program_has_the_port() {
         for junk in JUNK.into_iter().chain([&b""[..]]) {
             let connector = connector(language, &address);
             let mut stream = other.accept().unwrap().0;
-            // What it says comes first: else it would be cut off.
+            // Its message is read first: else it would be cut off.
             let read = stream.read(&mut [0; 4096]).unwrap();
             assert!(read > 0, "{language:?}");
             stream.write_all(junk).unwrap();

@@ -95,9 +95,9 @@ impl Traced {
     }
 }
 
-/// Time that a test waits for what has to come.
+/// Longest wait of a test for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Looks at a trace after which what was not there will not come by itself.
+/// Number of looks at a trace after which a missing event is taken not to happen.
 const LOOKS: usize = 20;
 
 /// Reports whether Debian's program is there.

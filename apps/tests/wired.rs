@@ -90,7 +90,7 @@ fn names_without_an_address_are_refused_where_nothing_has_one() {
     }
 }
 
-/// The listening end's device loses all that comes.
+/// The listening end's device loses all received packets.
 #[test]
 fn an_unanswering_peer_is_named_with_the_next_command() {
     let (listener, address) = Running::listener(&["bench", "--device", "roce:127.31.0.3,loss=1"]);

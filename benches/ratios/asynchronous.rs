@@ -1,5 +1,5 @@
-//! Halves on tokio, against the same halves on threads that wait by themselves, and against a
-//! Unix socket in the same runtime.
+//! Halves on tokio, against the same halves on blocking threads, and against a Unix socket in the
+//! same runtime.
 
 use std::time::{Duration, Instant};
 

@@ -63,7 +63,7 @@ fn ends(device: &Device, config: &Config) -> (Sender, Receiver) {
     (near, far)
 }
 
-/// A way of receiving all that is there; how many there were.
+/// A way of receiving all available messages, which returns their number.
 type Drain = fn(&mut Receiver) -> u64;
 
 /// Sends until there is no room, receives until there is nothing.

@@ -111,7 +111,7 @@ fn typical_round(left: impl FnMut() -> f64, right: impl FnMut() -> f64) -> (f64,
     typical_of(ROUNDS, left, right)
 }
 
-/// [`typical_round`] of so many.
+/// [`typical_round`] of `count` rounds.
 fn typical_of(
     count: usize,
     mut left: impl FnMut() -> f64,

@@ -37,8 +37,8 @@ fn main() -> Outcome {
     }
 }
 
-/// The credit is taken and the request planned; every 32nd completes, and a credit
-/// comes every 32 messages.
+/// The credit is taken and the request planned; every 32nd completes, and a credit arrives every 32
+/// messages.
 #[inline(never)]
 fn send(messages: u64) -> Outcome {
     let config = SendTrackerConfig { depth: WINDOW, control_slots: 8, signal_every: BATCH };

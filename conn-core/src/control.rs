@@ -6,7 +6,7 @@
 //! ```text
 //!   0 ccc cccc cccc cccc cccc cccc cccc cccc   credit: low 31 bits of the position
 //!   1 000 0000 0000 0000 0000 0000 0000 0001   FIN:    the sender has sent its last message
-//!   1 1tt tttt tttt tttt tttt tttt tttt tttt   STOP:   the receiver has taken so many messages
+//!   1 1tt tttt tttt tttt tttt tttt tttt tttt   STOP:   the receiver has taken this many messages
 //!                                              (low 30 bits), and takes no more
 //!   1 000 0000 0000 0000 0000 0000 0000 0011   WANT:   the sender asks for a loan
 //!   1 000 0000 0000 0000 0000 0000 0000 0100   RECALL: the receiver asks for unused credits
@@ -83,7 +83,7 @@ pub enum Control {
     Credit(CreditWire),
     /// Sender to receiver: no message follows.
     Fin,
-    /// Receiver to sender: so many messages were taken, and no more will be.
+    /// Receiver to sender: this many messages were taken, and no more will be.
     Stop(Taken),
     /// Sender to receiver: no credit is left, a loan is asked for.
     Want,

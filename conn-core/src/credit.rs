@@ -15,7 +15,7 @@
 //!
 //! Both ends start with `limit = granted = window`: the receiver has posted that many
 //! buffers before the set-up ends. A buffer is granted again when it has been
-//! *posted* again, not when it has been freed: a message that came in between would
+//! *posted* again, not when it has been freed: a message that arrived in between would
 //! find no buffer (RNR).
 //!
 //! Why it cannot stall: a sender without credit has sent `granted` messages; once
@@ -406,8 +406,8 @@ impl CreditGrantor {
         self.grantable()
     }
 
-    /// The credit that could be sent now, whether it is time or not; `None` when the
-    /// sender knows of all buffers.
+    /// The credit that could be sent now, whether it is time or not; `None` when all buffers
+    /// are advertised to the sender.
     #[inline]
     pub fn grantable(&self) -> Option<CreditWire> {
         (self.ungranted() != 0).then(|| CreditWire::of_position(self.posted))

@@ -29,16 +29,16 @@
 //!
 //! 1. [`cut`](FragmentSender::cut) the next fragments of a message, until the window is full.
 //! 2. While [`transmit`](FragmentSender::transmit) writes a datagram, send it.
-//! 3. Give each acknowledgement that comes to [`on_ack`](FragmentSender::on_ack).
+//! 3. Give each received acknowledgement to [`on_ack`](FragmentSender::on_ack).
 //! 4. End the connection if [`check_peer`](FragmentSender::check_peer) reports that the peer is
 //!    silent.
-//! 5. Go to step 1 when an acknowledgement comes, or at [`wants_ns`](FragmentSender::wants_ns).
+//! 5. Go to step 1 when an acknowledgement arrives, or at [`wants_ns`](FragmentSender::wants_ns).
 //!
 //! The receiver:
 //!
 //! 1. Give each datagram to [`arrive`](FragmentReceiver::arrive), and copy the fragment that it
 //!    returns into the message; then copy those that [`take`](FragmentReceiver::take) returns,
-//!    which came early.
+//! returns into the message; then copy those that [`take`](FragmentReceiver::take) returns,
 //! 2. When [`ack_is_due`](FragmentReceiver::ack_is_due), or no more datagrams wait and some
 //!    fragments are [`unacked`](FragmentReceiver::unacked), send [`ack`](FragmentReceiver::ack).
 //!

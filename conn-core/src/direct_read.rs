@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Requests are numbered from 1 and decided in the order of their arrival. READs of one
-//! queue pair complete in order, and so **acknowledgements come in order**: what either
+//! queue pair complete in order, and so **acknowledgements arrive in order**: what either
 //! end knows of a connection is a few counts.
 //!
 //! ```text
@@ -29,12 +29,12 @@
 //! | `FencedWrite` | a WRITE of the outcome to the signal of the message | posted with the READ, behind a fence |
 //! | `Write` | the same | posted when the READ has completed |
 //! | `Send` | an empty SEND with [`Notice::Done`] | when READs have completed: one for all of them |
-//! | `Cumulative` | a WRITE of a [`CountWord`] to the sender | when enough have gathered, or nothing else is to come |
+//! | `Cumulative` | a WRITE of a [`CountWord`] to the sender | when enough have gathered, or no other READ is pending |
 //! | `Pull` | a [`CountWord`] of the receiver that the sender READs | when the sender needs to know |
 //!
 //! With `Send`, `Cumulative` and `Pull`, a [`Notice::Refused`] reports each refusal. A count
-//! word has the number of such notices that come before it, and is ignored until they have
-//! come: a word that is read may overtake them.
+//! word has the number of such notices that precede it, and is ignored until they have
+//! arrived: a word that is read may overtake them.
 //!
 //! # The drive loop
 //!
@@ -42,7 +42,7 @@
 //!
 //! 1. [`Offers::offer`] gives a number; post the [`ReadRequest`], keep the memory.
 //! 2. Look at the signal of message [`Offers::awaited`], at the count word, or at the
-//!    notices that have come, and tell [`on_signal`](Offers::on_signal),
+//!    received notices, and tell [`on_signal`](Offers::on_signal),
 //!    [`on_count`](Offers::on_count), [`on_notice`](Offers::on_notice). What they
 //!    acknowledge are the oldest messages.
 //!

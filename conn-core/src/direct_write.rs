@@ -15,9 +15,9 @@
 //! A message lies at the end of its buffer, in front of a *trailer*: its number, its length, and
 //! a [checksum](crate::checksum) of both. The receiver knows the buffer of the next message, and
 //! polls that trailer. Where a device does not write the bytes of one request in order, the
-//! trailer is a request of its own; and where the receiver is to sleep, each message comes with
-//! an immediate ([`Detection`]). Neither end has a head or a tail: a message takes one WRITE, and
-//! the slots of many freed buffers one WRITE together.
+//! trailer is a request of its own; and where the receiver is to sleep, each message is written
+//! with an immediate ([`Detection`]). Neither end has a head or a tail: a message takes one WRITE,
+//! and the slots of many freed buffers one WRITE together.
 //!
 //! Behind the last buffer lies the [goodbye](Layout::goodbye_at): when the sender has written
 //! it, all messages are there. Behind the last slot lies the receiver's [stop](stop_at).
@@ -73,9 +73,9 @@ pub const GOODBYE: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Detection {
-    /// By its trailer, which comes in the same WRITE: for devices that write in order.
+    /// By its trailer, which is part of the same WRITE: for devices that write in order.
     Trailer = 1,
-    /// By its trailer, which comes in a WRITE of its own.
+    /// By its trailer, which is a WRITE of its own.
     ApartTrailer = 2,
     /// By an immediate, which takes a posted receive, and can wake the receiver.
     Immediate = 3,
@@ -128,7 +128,7 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// So many buffers for messages of at most so many bytes.
+    /// Layout of `buffers` buffers for messages of at most `max_message` bytes.
     ///
     /// # Errors
     /// [`LayoutError`]

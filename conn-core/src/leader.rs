@@ -14,7 +14,7 @@
 //! 4. A thread that is done [leaves](Followers::leave), and wakes the next leader, if there
 //!    is one.
 //!
-//! So while threads wait, one of them leads or was woken to lead, and an event that comes
+//! So while threads wait, one of them leads or was woken to lead, and an event that arrives
 //! wakes those that it is for. A single thread is the leader and never needs to be woken.
 
 #[cfg(any(test, feature = "oracle"))]

@@ -16,17 +16,17 @@
 //! | [`ring::Producer`] | sender | where the next record goes, is there room |
 //! | [`ring::Consumer`] | receiver | what is the next record, when to tell the head |
 //! | [`ring::fetch::Fetch`] | receiver | which reads to post |
-//! | [`ring::free`] | threads | frees in any order, and how far the head has come |
+//! | [`ring::free`] | threads | frees in any order, and where the head is |
 //! | [`direct_read::Offers`] | sender | what was offered to be read, what is acknowledged |
 //! | [`direct_read::Reads`] | receiver | which READs to post, what to acknowledge |
-//! | [`buffered_read::Source`] | sender | Buffered Read: the ring, and how far the receiver has come |
+//! | [`buffered_read::Source`] | sender | Buffered Read: the ring, and the receiver's position |
 //! | [`buffered_read::Reader`] | receiver | Buffered Read: what to read, what to tell, how it ends |
 //! | [`buffered_write::WriteSender`] | sender | Buffered Write: what to write, and may a tail go |
-//! | [`buffered_write::WriteReceiver`] | receiver | Buffered Write: what has come, what to tell, how it ends |
+//! | [`buffered_write::WriteReceiver`] | receiver | Buffered Write: what has arrived, what to tell, how it ends |
 //! | [`direct_write::BufferSender`] | sender | Direct Write: into which buffer a message goes |
-//! | [`direct_write::BufferReceiver`] | receiver | Direct Write: what has come, which slots to write |
+//! | [`direct_write::BufferReceiver`] | receiver | Direct Write: what has arrived, which slots to write |
 //! | [`shared_write::ExtentSender`] | sender | Shared Write: which ticket to take, where a message goes |
-//! | [`shared_write::ExtentReceiver`] | receiver | Shared Write: what has come, which extent to grant |
+//! | [`shared_write::ExtentReceiver`] | receiver | Shared Write: what has arrived, which extent to grant |
 //! | [`multicast::Member`] | group | what to write to which member, what to deliver, failures |
 //! | [`push_inhibitor::PushInhibitor`] | both | is a push of counters due, or does it wait for company |
 //! | [`multicast::SendWindow`] | threads | may another message begin |
@@ -65,7 +65,7 @@
 //!
 //! 1. Poll. For a message, `grantor.on_receive()` and `pool.lend(id)`, and hand it out.
 //! 2. When the application has dropped it, `pool.free(id)`. Frees from other threads
-//!    come through a [`repost::RepostQueue`].
+//! are passed on by a [`repost::RepostQueue`].
 //! 3. While `pool.due()`: `pool.take_repost(&mut ids)`, post them,
 //!    `grantor.on_reposted(n)`; what could not be posted goes to `pool.unpost`.
 //! 4. When `grantor.due()` gives a credit: `tracker.plan(WrClass::Control)`, post it

@@ -43,13 +43,13 @@
 //!
 //! Loans go out in the order of WANTs, so between two loans to one sender every sender that waits
 //! gets one. A member's first loan has [`FIRST_LOAN`] credits; it doubles when it was used up and
-//! halves when some of it came back. All loans together take at most three quarters of what can be
-//! lent. One loan takes at most half of what silent loans leave of that (but [`FIRST_LOAN`] if that
-//! half is less), so that two senders can have credits at a time; when the next one does not fit,
-//! its sender waits for the others to be used up. A loan that is older than a tick and still not
-//! used up is recalled; as long as its sender does not answer, it is *silent*: no other sender
-//! waits for it. Held messages of a sender that waits itself are silent, too. Silent buffers leave
-//! less for the others, down to loans of one, which are made from the last quarter.
+//! halves when some of it was given back. All loans together take at most three quarters of what
+//! can be lent. One loan takes at most half of what silent loans leave of that (but [`FIRST_LOAN`]
+//! if that half is less), so that two senders can have credits at a time; when the next one does
+//! not fit, its sender waits for the others to be used up. A loan that is older than a tick and
+//! still not used up is recalled; as long as its sender does not answer, it is *silent*: no other
+//! sender waits for it. Held messages of a sender that waits itself are silent, too. Silent buffers
+//! leave less for the others, down to loans of one, which are made from the last quarter.
 
 use core::fmt;
 
@@ -67,7 +67,7 @@ pub use borrower::{Borrower, LoanError};
 pub use grantor::{LoanGrantor, ReturnError, WantError};
 pub use lender::{Due, JoinError, Lender, LenderConfigError, LenderError, LenderSlot};
 
-/// Credits of the first loan to a member, if it may have so many.
+/// Credits of the first loan to a member, unless its maximum is lower.
 pub const FIRST_LOAN: u32 = 4;
 
 /// Buffers that each member keeps: its share, and one each for WANT and FIN.

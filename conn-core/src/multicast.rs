@@ -63,23 +63,23 @@
 //!    `wedged`: its counters for these are final.
 //! 2. When all survivors show the same set, the stream of a suspect ends at the *most* that
 //!    any survivor has received; one that has it repairs the others ([`Write::Repair`]). The
-//!    stream of a survivor ends with all it has sent. Delivery goes on, in the same order,
+//! stream of a survivor ends with all it has sent. Delivery continues, in the same order,
 //!    by the survivors' counters alone.
 //!
 //! All survivors end with the same sequence, whatever fails meanwhile. What any member has
 //! delivered, all survivors of that time had received, so that it lies before every later
-//! end. A turn is skipped only behind an end; with fewer survivors the end can only come
+//! end. A turn is skipped only behind an end; with fewer survivors the end can only get
 //! nearer, since repairs never take a counter beyond the most of the agreed survivors.
 //!
 //! A member that lives and does not do its part does not hold up the others for ever. When the
-//! end has come no nearer for `suspect_ns`, each member that the survivors wait for is suspected
+//! end is no nearer for `suspect_ns`, each member that the survivors wait for is suspected
 //! ([`Withholds`](Reason::Withholds)): a survivor that does not show the same suspects, or does
 //! not acknowledge what it was sent or repaired with; or one that has what others lack, and
-//! does not repair them. (Of the missing turns, each sixteenth that comes counts as progress.)
+//! does not repair them. (Of the missing turns, each sixteenth that arrives counts as progress.)
 //! So drive a member *and* take its deliveries until it is finished. An end takes at most that
 //! time for each of the members that withhold something.
 //!
-//! There is no quorum: when the network splits the group, each side goes on as survivors.
+//! There is no quorum: when the network splits the group, each side continues as survivors.
 //! And a member that shows each of its peers a different row, each consistent in itself, is
 //! not detected: each peer checks only what it sees itself.
 

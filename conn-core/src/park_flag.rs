@@ -72,7 +72,7 @@ impl ParkFlag {
     }
 
     /// The sleeper has found work, or has woken, and takes its announcement back.
-    /// False: a publisher was first, so a wake-up is under way or has come.
+    /// False: a publisher was first, so a wake-up is under way or has arrived.
     #[inline]
     pub fn retract(&self) -> bool {
         // Relaxed: the flag guards no data; the look that found work acquires it.

@@ -14,8 +14,8 @@
 //! memory they name is the driver's business. The buffers that wait form a list
 //! through the slots themselves, first freed first reposted, so each operation on a
 //! buffer takes constant time and needs no memory of its own. [`PoolCounts`] is for
-//! drivers that keep the states and the list by themselves: how many are in each state,
-//! and when to repost.
+//! drivers that keep the states and the list themselves: how many are in each state, and when to
+//! repost.
 
 use static_assertions::const_assert_eq;
 
@@ -87,7 +87,7 @@ pub struct UnpostError {
     pub id: u32,
 }
 
-/// State of a buffer: who has it.
+/// State of a buffer: its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferState {
     /// With us, to be posted again.
@@ -177,8 +177,8 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
         Ok(())
     }
 
-    /// Buffer `id` came back without a message (its request was flushed, or the
-    /// message was control): posted → waiting.
+    /// Buffer `id` was returned without a message (its request was flushed, or the message was
+    /// control): posted → waiting.
     ///
     /// # Errors
     /// [`LendError`] when the buffer was not posted.

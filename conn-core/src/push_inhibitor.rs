@@ -36,7 +36,7 @@
 //! 3. Fill the write from [`counts`](PushInhibitor::counts), post it, and say so with
 //!    [`mark_pushed`](PushInhibitor::mark_pushed). If the post is refused, leave that out: the
 //!    push stays due.
-//! 4. Go to step 1 when something has come in, or at [`wants_ns`](PushInhibitor::wants_ns).
+//! 4. Go to step 1 when something has arrived, or at [`wants_ns`](PushInhibitor::wants_ns).
 //!
 //! **The contract: between reading the counts for a write and `mark_pushed`, do not advance.**
 //!
@@ -73,7 +73,7 @@ pub enum PushCause {
     Forced,
 }
 
-/// One counter: how far it has come, and how far the peers can see it.
+/// One counter: its value, and the value that the peers can see.
 // Invariant: pushed <= count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushCounter {
@@ -203,7 +203,7 @@ impl<S: AsRef<[PushCounter]> + AsMut<[PushCounter]>> PushInhibitor<S> {
         self.counters().iter().map(PushCounter::count)
     }
 
-    /// Counter `at` has come to `count`, however far it has jumped. A count that is not higher
+    /// Counter `at` has reached `count`, however far it has jumped. A count that is not higher
     /// than before changes nothing.
     ///
     /// # Panics

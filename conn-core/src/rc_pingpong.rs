@@ -97,8 +97,8 @@ impl Destination {
         Ok(out)
     }
 
-    /// Decodes the message at the beginning of `input`. What is there is judged even if
-    /// the rest has not come yet.
+    /// Decodes the message at the beginning of `input`. The bytes received are checked even if
+    /// the rest has not arrived yet.
     ///
     /// # Errors
     /// [`DecodeError::Incomplete`] or [`DecodeError::NotAPeer`].

@@ -19,17 +19,17 @@
 //! cache lines of their own, so threads whose buffers lie apart do not contend. There is
 //! no loop, so no thread waits for another (wait-free), where the processor can *or* into
 //! memory and return the old value; x86-64 has to retry when another thread's write to
-//! the same leaf came first.
+//! the same leaf was first.
 //!
 //! *Drain*: take the summary, then the leaves that it names. Order is by id, not by
 //! age: buffers are alike, and the set is emptied as a whole.
 //!
 //! Two enqueues may meet in a leaf, and the second find it occupied before the first
-//! has set the summary's bit. A drain that comes in between misses both; the first
-//! enqueue's bit then brings the next drain to both. So an id is certain to be found
-//! by a drain that starts after *every* enqueue that started before its own ended
-//! has returned. Hence [`Combiner`](crate::combiner::Combiner): each enqueuer asks for a drain
-//! after its enqueue, and the drain that follows the last request finds all ids.
+//! has set the summary's bit. A drain that runs in between misses both; the first enqueue's bit
+//! then brings the next drain to both. So an id is certain to be found by a drain that starts after
+//! *every* enqueue that started before its own ended has returned. Hence
+//! [`Combiner`](crate::combiner::Combiner): each enqueuer asks for a drain after its enqueue, and
+//! the drain that follows the last request finds all ids.
 //!
 //! Why bits and not a linked list of ids: a list needs a retry loop or leaves a gap
 //! between two stores that blocks the drain behind one stalled thread, and finding
@@ -52,7 +52,7 @@ orderings! {
     /// release sequences before it: one acquire sees all threads whose bits it takes.
     leaf_take = Acquire, "repost-leaf-take" => Relaxed;
     /// A drain that finds the summary's bit must also find the leaf's: without the pair,
-    /// its visit to the leaf could come before the bit, and the id be lost.
+    /// its visit to the leaf could precede the bit, and the id be lost.
     summary_publish = Release, "repost-summary-publish" => Relaxed;
     /// Pairs with `summary_publish`.
     summary_take = Acquire, "repost-summary-take" => Relaxed;

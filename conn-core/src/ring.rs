@@ -13,13 +13,13 @@
 //!               head      read_pointer        landed        tail
 //! ```
 //!
-//! [`Producer`] reserves room for a record and commits it; [`Consumer`] takes in how far
-//! the other end has come, hands out records, and says when its head is worth telling.
-//! [`free`] finds the head, when records are freed in any order and by any thread.
-//! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the
-//! ring over the network (Buffered Read). [`AdvertisedCursor`] is how a head or a tail gets to
-//! the other end, and [`offer`] what both ends tell each other first. The ends of connections
-//! are in [`buffered_read`](crate::buffered_read) and [`buffered_write`](crate::buffered_write).
+//! [`Producer`] reserves room for a record and commits it; [`Consumer`] takes the position
+//! of the other end, hands out records, and says when its head is worth telling. [`free`] finds the
+//! head, when records are freed in any order and by any thread. [`shared`] is for several threads
+//! at an end. [`fetch`] is for a receiver that reads the ring over the network (Buffered Read).
+//! [`AdvertisedCursor`] is how a head or a tail gets to the other end, and [`offer`] what both ends
+//! tell each other first. The ends of connections are in [`buffered_read`](crate::buffered_read)
+//! and [`buffered_write`](crate::buffered_write).
 //!
 //! # Records
 //!
@@ -38,8 +38,8 @@
 //!
 //! An empty ring takes the largest record wherever its head is: it has at most
 //! `capacity` bytes in mirrored memory, and half of that in plain memory, where a skip
-//! record of almost its length may come before it. And a sender that waits for room is
-//! told of every free: [`Consumer::head_due`] knows that it might be waiting.
+//! record of almost its length may precede it. And a sender that waits for room is told of every
+//! free: [`Consumer::head_due`] knows that it might be waiting.
 
 mod advertised_cursor;
 pub mod consumer;

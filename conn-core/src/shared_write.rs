@@ -20,7 +20,7 @@
 //! extent that it has: what it has accepted needs no further step of it. Messages fill an extent
 //! from its end to its beginning, each in front of a *trailer*: the ticket, where in the extent,
 //! the length, and a [checksum](crate::checksum). The receiver polls the next trailer of each
-//! sender. The last trailer in an extent says in which ticket's extent the sender goes on.
+//! sender. The last trailer in an extent names the ticket whose extent the sender uses next.
 //! Extents are cleared before they are granted again: nothing that a message contains is ever
 //! taken for a trailer.
 //!
@@ -35,7 +35,7 @@
 //! seen with all that it has announced reported, or with an extent of a later ticket. A granted
 //! ticket below that tail that is none of theirs is an *orphan*, and its extent is free. The words
 //! of the sender that has gone are not read. Nothing is guessed by time: an audit ends as soon as
-//! each living sender has gone on, has come to rest, or is found dead itself.
+//! each living sender has advanced, is idle, or is found dead itself.
 //!
 //! The senders share the memory: one that breaks the rules can overwrite the messages of others.
 //! The machines below check what they are told, so that this ends in an error or in a message
@@ -92,7 +92,7 @@ pub const STOPPED: u64 = 1;
 
 /// The length of a trailer that ends an extent. Its ticket is that of the next one.
 const END: u32 = u32::MAX;
-/// Tickets have so many bits, for an entry to have room for the extent.
+/// Bits of a ticket: the others of an entry are for the extent.
 const TICKET_BITS: u32 = 48;
 /// Offset of the entries.
 const ENTRIES_AT: u64 = 128;
@@ -142,8 +142,8 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// So many extents of so many bytes, for messages of at most `max_message` bytes from so many
-    /// senders.
+    /// Layout of `extents` extents of `extent_bytes` bytes, for messages of at most `max_message`
+    /// bytes from `senders` senders.
     ///
     /// # Errors
     /// [`LayoutError`]
@@ -245,7 +245,7 @@ pub const fn record_bytes(len: u32) -> u64 {
     padded(len) + TRAILER_BYTES
 }
 
-/// Bytes that an extent has at least, for messages of so many bytes.
+/// Fewest bytes of an extent, for messages of at most `max_message` bytes.
 pub const fn extent_bytes_for(max_message: u32) -> u64 {
     record_bytes(max_message) + TRAILER_BYTES
 }

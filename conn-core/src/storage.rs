@@ -37,7 +37,7 @@
 //!
 //! # The feature `heapless`
 //!
-//! It adds [`filled`], which makes a `heapless::Vec` of so many new slots (those that threads
+//! It adds [`filled`], which makes a `heapless::Vec` of a number of new slots (those that threads
 //! share are not `Clone`, so that `resize` does not make them), and passes on the version of
 //! heapless that it is of.
 #![cfg_attr(
@@ -63,7 +63,7 @@ assert!(list(65).is_none(), "refused, where a heap would grow");
 )]
 #![cfg_attr(
     not(feature = "heapless"),
-    allow(rustdoc::broken_intra_doc_links, reason = "`filled` comes with the feature")
+    allow(rustdoc::broken_intra_doc_links, reason = "`filled` is part of the feature")
 )]
 
 #[cfg(all(test, feature = "heapless"))]

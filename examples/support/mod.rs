@@ -48,7 +48,7 @@ pub(crate) fn wait_until(mut ready: impl FnMut() -> Result<bool>) -> Result {
     let start = Instant::now();
     while !ready()? {
         if start.elapsed() > PATIENCE {
-            return Err("nothing has come".into());
+            return Err("nothing has arrived".into());
         }
         // Both ends may share a processor.
         std::thread::yield_now();
@@ -67,7 +67,7 @@ impl Completions {
         Completions { queue: queue.clone(), batch: CompletionBatch::new(32) }
     }
 
-    /// Shows `each` what has completed; whether anything has.
+    /// Shows `each` what has completed; returns true if anything has.
     pub(crate) fn poll(&mut self, mut each: impl FnMut(Completion<'_>) -> Result) -> Result<bool> {
         let count = self.queue.poll(&mut self.batch)?;
         for completion in self.batch.drain() {

@@ -1,4 +1,4 @@
-//! Two honest ends over a network that loses, repeats and reorders: every message comes once, in
+//! Two honest ends over a network that loses, repeats and reorders: every message arrives once, in
 //! order, and no end waits for ever.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Histories of a Direct Read receiver whose peer lies as it likes, against the model.
+//! Histories of a Direct Read receiver whose peer sends arbitrary messages, against the model.
 #![no_main]
 
 use conn_core::direct_read::oracle::{ReadOp, Reading, config};

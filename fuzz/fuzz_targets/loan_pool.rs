@@ -1,4 +1,4 @@
-//! A pool, honest senders and the wires: every message finds a buffer, and all that go on
+//! A pool, honest senders and the wires: every message finds a buffer, and all active senders
 //! get credit, however many are silent.
 #![no_main]
 

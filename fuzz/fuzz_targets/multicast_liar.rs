@@ -105,8 +105,8 @@ fuzz_target!(|lies: Vec<Lie>| {
         }
         pass(&mut member, &mut memory, now);
     }
-    // A failure (a finished member may go) comes to its end, whatever the other member withholds
-    // while it lives.
+    // A failure (a finished member may go) ends, whatever the other member withholds while it
+    // lives.
     member.unreachable(Rank(1));
     for _ in 0..2 * u64::from(MEMBERS) * PARTS {
         now += SUSPECT_NS / PARTS;

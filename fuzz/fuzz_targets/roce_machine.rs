@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use roce_core::oracle::{Connection, Op, Terms};
 
 fuzz_target!(|input: (bool, Terms, Vec<Op>)| {
-    // Without forged packets, all has to come to its end as in the model.
+    // Without forged packets, all has to end as in the model.
     let (forges, terms, ops) = input;
     let mut connection = Connection::new(terms);
     ops.into_iter()

@@ -31,7 +31,7 @@ pub struct Receiver<T>(Arc<Shared<T>>);
 /// A wait without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvError {
-    /// Nothing has come in the time.
+    /// Nothing has arrived in time.
     TimedOut,
     /// The sender was dropped, and its values were taken.
     Closed,

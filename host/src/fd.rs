@@ -100,7 +100,7 @@ pub fn start_timer(timer: impl AsFd, after: Duration) -> std::io::Result<()> {
 }
 
 /// Before a read of a descriptor that blocks: in a world, waits until it is readable. The host's
-/// read waits by itself.
+/// read waits anyway.
 #[inline]
 pub fn before_read(fd: impl AsFd) {
     #[cfg(feature = "world")]
@@ -115,7 +115,7 @@ pub fn before_read(fd: impl AsFd) {
 /// [`before_read`] for `time` at most.
 ///
 /// # Errors
-/// `TimedOut`: in a world, there is no input. The host's read says so by itself.
+/// `TimedOut`: in a world, there is no input. The host's read reports its own timeout.
 #[inline]
 pub fn before_read_within(fd: impl AsFd, time: Duration) -> std::io::Result<()> {
     #[cfg(feature = "world")]

@@ -1,5 +1,5 @@
-//! Futures in a world, where no runtime can be: it would wait by itself. A thread polls one future,
-//! and sleeps until something that the future waits for is there.
+//! Futures in a world, where no runtime can be: it would wait outside of the world. A thread polls
+//! one future, and sleeps until something that the future waits for is there.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -31,7 +31,7 @@ pub mod time;
 #[cfg(feature = "world")]
 pub mod world;
 
-/// A point at which another thread may come first: before a post, a poll, an atomic hand-over.
+/// A point at which another thread may run first: before a post, a poll, an atomic hand-over.
 #[inline]
 pub fn point() {
     #[cfg(feature = "world")]
@@ -49,7 +49,7 @@ pub fn watch<T: ?Sized>(what: *const T) {
     let _ = what;
 }
 
-/// Says that so many bytes from this address on have changed, or the queue there: the other side of
+/// Says that `len` bytes from this address on have changed, or the queue there: the other side of
 /// [`watch`].
 #[inline(always)]
 pub fn notify_changed<T: ?Sized>(from: *const T, len: usize) {
@@ -59,7 +59,7 @@ pub fn notify_changed<T: ?Sized>(from: *const T, len: usize) {
     let _ = (from, len);
 }
 
-/// Says that something has happened: a message has come. A world in which threads only poll lets
+/// Says that something has happened: a message has arrived. A world in which threads only poll lets
 /// time pass faster.
 #[inline]
 pub fn progress() {

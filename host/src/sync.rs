@@ -1,5 +1,5 @@
 //! Locks and condition variables: `parking_lot`'s, and in a world points at which a seed decides
-//! which thread comes first.
+//! which thread runs first.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ pub use crate::world::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 
-/// Sets a flag when it is dropped, so also when its scope panics: threads that go on until the flag
+/// Sets a flag when it is dropped, so also when its scope panics: threads that run until the flag
 /// is set do not keep the scope, which waits for them, from ending.
 ///
 /// ```
@@ -35,7 +35,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// A point that so many threads pass together.
+/// A point that a fixed number of threads pass together.
 #[derive(Debug)]
 pub struct Barrier {
     threads: usize,
@@ -52,7 +52,7 @@ struct BarrierState {
     is_broken: bool,
 }
 
-/// A thread does not come to a [`Barrier`]: none passes it any more.
+/// A thread does not reach a [`Barrier`]: none passes it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another thread has not begun")]
 pub struct BrokenBarrier;
@@ -64,10 +64,10 @@ impl Barrier {
         Barrier { threads, state: Mutex::new(BarrierState::default()), passed: Condvar::new() }
     }
 
-    /// Waits until all threads have come.
+    /// Waits until all threads have arrived.
     ///
     /// # Errors
-    /// [`abort`](Self::abort) was called before all had come.
+    /// [`abort`](Self::abort) was called before all had arrived.
     pub fn wait(&self) -> Result<(), BrokenBarrier> {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -86,7 +86,7 @@ impl Barrier {
         Ok(())
     }
 
-    /// Ends all waits, those to come as well: a thread that they are for could not be started.
+    /// Ends all waits, and all later ones: a thread that they are for could not be started.
     pub fn abort(&self) {
         self.state.lock().is_broken = true;
         self.passed.notify_all();
@@ -100,8 +100,8 @@ pub fn before_lock() {
     crate::world::here(|here| here.point("lock"));
 }
 
-/// Waits until a lock of another kind may be free; false where the caller waits by itself: outside
-/// of worlds.
+/// Waits until a lock of another kind may be free; false outside of worlds, where the caller does
+/// the waiting.
 #[inline]
 pub fn wait_for_lock<L>(lock: &L) -> bool {
     #[cfg(feature = "world")]

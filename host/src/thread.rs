@@ -73,7 +73,7 @@ pub fn yield_until(until: Option<std::time::Instant>) {
     std::thread::yield_now();
 }
 
-/// Keeps the processor until then. Where each thread of a world has one, others go on meanwhile.
+/// Keeps the processor until then. Where each thread of a world has one, others run meanwhile.
 #[inline]
 pub fn busy_wait_until(until: std::time::Instant) {
     #[cfg(feature = "world")]
@@ -114,7 +114,7 @@ pub fn spin_loop() {
     std::hint::spin_loop();
 }
 
-/// [`spin_loop`] so many times, without a poll in between: in a world once, since time that passes
+/// [`spin_loop`] `spins` times, without a poll in between: in a world once, since time that passes
 /// without one is of no use.
 #[inline]
 pub fn pause(spins: u32) {

@@ -12,7 +12,7 @@ use loom::{
 };
 
 /// A sleeper and `N` publishers. The sleeper only records that it sleeps: the model then
-/// checks whether a wake-up came.
+/// checks whether a wake-up arrived.
 fn the_sleeper_misses_no_work<const N: u32>() {
     loom::model(|| {
         let shared = Arc::new((ParkFlag::new(), AtomicU32::new(0)));
@@ -30,7 +30,7 @@ fn the_sleeper_misses_no_work<const N: u32>() {
         let sleeps = work.load(Relaxed) == 0;
         let retracted = !sleeps && flag.retract();
         let wakes = publishers.into_iter().filter_map(|p| p.join().ok()).filter(|&w| w).count();
-        assert!(!sleeps || wakes == 1, "sleeps, and {wakes} wake-ups come");
+        assert!(!sleeps || wakes == 1, "sleeps, and {wakes} wake-ups arrive");
         assert!(sleeps || wakes == usize::from(!retracted), "retract tells of wake-ups");
     });
 }

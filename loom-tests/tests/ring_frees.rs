@@ -49,7 +49,7 @@ fn two_threads_free_while_the_owner_looks() {
             })
             .collect();
         let mut from = 0;
-        // A pause lets loom see that the others might have come first.
+        // A pause lets loom see that the others might have been first.
         thread::yield_now();
         let head = front.head(&shared.list);
         shared.overwrite(&mut from, head);

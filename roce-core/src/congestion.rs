@@ -69,7 +69,7 @@ impl NotificationPoint {
         Self { next_ns: 0 }
     }
 
-    /// A packet of the peer has come marked: whether a [`cnp`] is sent now.
+    /// A marked packet of the peer has arrived; returns true if a [`cnp`] is to be sent now.
     pub const fn on_marked(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_ns {
             return false;

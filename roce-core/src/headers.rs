@@ -105,7 +105,7 @@ pub enum Syndrome {
         /// After how long.
         timer: RnrTimer,
     },
-    /// The request with this number failed, or one before it did not come.
+    /// The request with this number failed, or one before it did not arrive.
     Nak(NakCode),
 }
 
@@ -113,7 +113,7 @@ pub enum Syndrome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A request before this one did not come.
+    /// A request before this one did not arrive.
     PsnSequenceError = 0,
     /// The request is one that the responder does not support, or is malformed.
     InvalidRequest = 1,
@@ -185,7 +185,7 @@ impl RnrTimer {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The shortest timer that is no shorter than so long, if there is one.
+    /// The shortest timer that is not shorter than this time, if there is one.
     pub fn at_least_ns(ns: u64) -> Option<Self> {
         (1..32).chain([0]).map(Self).find(|timer| timer.ns() >= ns)
     }

@@ -212,7 +212,7 @@ impl Flow {
         (0..).zip(run.chunks_mut(segment)).try_for_each(|(id, packet)| self.seal(id, packet))
     }
 
-    /// Checks the ICRC of a packet that has come, from its base transport header to the ICRC.
+    /// Checks the ICRC of a received packet, from its base transport header to the ICRC.
     ///
     /// The identification that an IPv4 packet probably has (0, or the one after its
     /// predecessor's) makes the check cheaper if it is right, and has no influence otherwise.
@@ -338,14 +338,14 @@ impl Icrc {
         Self(Hasher::new_with_initial(start ^ AS_ONES[usize::from(reserved)]))
     }
 
-    /// Goes on with more of the packet: further headers, payload, padding.
+    /// Continues with more of the packet: further headers, payload, padding.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Goes on with bytes of which the caller computes the CRC-32: from what it is before them to
-    /// what it is behind them.
+    /// Continues with bytes of which the caller computes the CRC-32: it maps the CRC before them to
+    /// the CRC after them.
     #[inline]
     pub fn update_by<E>(&mut self, crc32: impl FnOnce(u32) -> Result<u32, E>) -> Result<(), E> {
         let behind = crc32(self.0.clone().finalize())?;

@@ -1,4 +1,4 @@
-//! The message that a responder is receiving, and which packet may come next.
+//! The message that a responder is receiving, and which packet may be next.
 
 use crate::headers::{Headers, Reth};
 use crate::lengths;

@@ -3,7 +3,7 @@
 //! A requester sends to a responder whose memory is 4 KiB. Packets wait on the network
 //! until an operation delivers one, in any order, twice, or not at all. Marked packets are answered
 //! with congestion notifications, which the model does not notice. A model executes each request
-//! when it is posted: receives have to come as in the model, atomics to find what they find there,
+//! when it is posted: receives must complete as in the model, atomics to find what they find there,
 //! memory to end as it does there, and a READ to give, of each byte, a value that it had between
 //! the READ and the next request that is fenced.
 
@@ -58,11 +58,11 @@ pub enum Way {
 pub enum Op {
     /// The program posts a request, if there is room.
     Post(Draft),
-    /// The peer posts so many receive requests.
+    /// The peer posts this number of receive requests.
     Receives(u8),
-    /// The requester sends up to so many packets.
+    /// The requester sends up to this number of packets.
     Transmit(u8),
-    /// The responder sends up to so many.
+    /// The responder sends up to this number of packets.
     Respond(u8),
     /// A packet arrives; which one is a choice, and 0 the oldest.
     Deliver(Way, u8),
@@ -70,7 +70,7 @@ pub enum Op {
     Lose(Way, u8),
     /// A packet is there twice.
     Duplicate(Way, u8),
-    /// So many quarters of a microsecond pass.
+    /// This number of quarters of a microsecond pass.
     Pass(u16),
     /// The program takes what is complete.
     Poll,

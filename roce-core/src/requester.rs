@@ -44,7 +44,7 @@
 //! | cause | counts as a retry | halves the window |
 //! |---|---|---|
 //! | NAK: sequence error | yes | yes |
-//! | no response of a READ or atomic, though a later answer comes (implied NAK) | yes | yes |
+//! | no response of a READ or atomic, though a later answer arrives (implied NAK) | yes | yes |
 //! | no answer within the timeout | yes | yes |
 //! | RNR NAK, after its time | as an RNR retry | no |
 //! | no answer within two round trips: a probe, the packet at `unacked` alone | no | no |
@@ -156,7 +156,7 @@ pub enum Received {
     },
 }
 
-/// Counts of what was mended so far.
+/// Counts of losses that were repaired so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// RNR NAKs after which a request was sent again.
@@ -282,7 +282,7 @@ impl<S> Requester<S> {
         Ok(())
     }
 
-    /// Returns the counts of what was mended so far.
+    /// Returns the counts of losses that were repaired so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }

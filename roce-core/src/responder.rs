@@ -15,7 +15,7 @@
 //!    [`has_failed`](Responder::has_failed), send the NAK, and take the queue pair to the error
 //!    state.
 //!
-//! Where a packet comes from, its queue pair number and its P_Key are the caller's to check, and
+//! The source of a packet, its queue pair number and its P_Key are the caller's to check, and
 //! that the first one moves a queue pair that is not connected yet (`COMM_EST`).
 //!
 //! **The contract: one target for the whole life of a responder, and responses are sent in the
@@ -25,7 +25,7 @@
 //!
 //! The last READs and atomics, as many as `max_dest_rd_atomic`. A READ that is repeated is read
 //! again, from where the repetition begins, and its key is checked again: if it is not valid, the
-//! requester gets a NAK, and the responder goes on, because it may be a late copy. An atomic that
+//! requester gets a NAK, and the responder continues, because it may be a late copy. An atomic that
 //! is repeated is answered with what it found the first time, and an ATOMIC WRITE is not executed
 //! again. WRITEs and SENDs that are repeated are only acknowledged. Nothing else grows, whatever
 //! the peer sends: a packet makes the responder do the work of one packet, and a READ that of its
@@ -167,13 +167,13 @@ pub struct ReceiveDone {
 
 /// State that a responder acts on: memory, its keys, and receive requests.
 pub trait Target {
-    /// Takes the oldest receive request: how many bytes it has room for. The request remains taken
-    /// until it is completed or has failed.
+    /// Takes the oldest receive request; returns how many bytes it has room for. The request
+    /// remains taken until it is completed or has failed.
     fn take_receive(&mut self) -> Option<u32>;
 
-    /// The receive request that was taken has room for so many bytes, and its message has more: at
-    /// least `needs`, or, if that `is_all`, so many. Called before the receive request fails, or
-    /// the message is dropped. For reports; nothing has to be done.
+    /// The receive request that was taken has room for `room` bytes, and its message has more:
+    /// exactly `needs` bytes if `is_all`, else at least `needs`. Called before the receive request
+    /// fails, or the message is dropped. For reports; nothing has to be done.
     fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
         let _ = (room, needs, is_all);
     }
@@ -339,8 +339,8 @@ impl<S> Responder<S> {
         self.slots.has_pending() || self.due != Due::Nothing
     }
 
-    /// Reports whether the next response reports a gap: the requester sends in vain until it has
-    /// it.
+    /// Reports whether the next response reports a gap: the requester's packets are dropped until
+    /// it has it.
     pub fn reports_gap(&self) -> bool {
         self.due == Due::SequenceNak && !self.slots.has_pending()
     }

@@ -91,7 +91,7 @@ impl Receiver {
         Self { held: None }
     }
 
-    /// A datagram has come, with its payload (without padding): it is [`Outcome::Accepted`], or it
+    /// Takes a datagram, with its payload (without padding): it is [`Outcome::Accepted`], or it
     /// is dropped ([`Outcome::NotReady`] if there is no receive request, else
     /// [`Outcome::Dropped`]), or the memory of its receive request is not accessible:
     /// [`Outcome::Failed`]. Then the queue pair fails.

@@ -83,7 +83,7 @@ impl Many {
         }
     }
 
-    /// Posts lists wherever there is room; how many messages.
+    /// Posts lists wherever there is room; returns the number of messages.
     fn post(&mut self, most: u64) -> u64 {
         let mut sge = ibv_sge { addr: self.bytes as u64, length: self.size, lkey: self.key };
         // SAFETY: zero is a valid value of every field.

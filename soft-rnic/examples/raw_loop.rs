@@ -1,4 +1,4 @@
-//! How fast the device is by itself: posts, polls and reposts by hand.
+//! Speed of the device alone: posts, polls and reposts by hand.
 //!
 //! ```text
 //! cargo run --release -p soft-rnic --example raw_loop [-- MILLISECONDS [LOOP]]
@@ -97,7 +97,7 @@ fn repost(end: &End, from: u64, n: usize) {
 struct Sender {
     end: End,
     batch: usize,
-    /// One request of so many is signalled.
+    /// One in this number of requests is signalled.
     signal: u64,
     posted: u64,
     acked: u64,
@@ -228,7 +228,7 @@ fn one_thread(size: u32, batch: usize, signal: u64, time: Duration) -> f64 {
     best.rate
 }
 
-/// Does so many requests of the operation within one thread, in lists, for their instructions to
+/// Does `requests` requests of the operation within one thread, in lists, for their instructions to
 /// be counted.
 fn counted(opcode: ibv_wr_opcode, batch: usize, size: u32, requests: u64) {
     let [a, b] = pair(size);
@@ -270,7 +270,7 @@ fn two_threads(size: u32, batch: usize, signal: u64, time: Duration) -> f64 {
                     let before = receiver.reposted;
                     receiver.poll();
                     if receiver.reposted != before {
-                        // Release: the reposts come first.
+                        // Release: the reposts precede it.
                         credit.0.store(receiver.reposted + DEPTH as u64, Ordering::Release);
                     }
                 }

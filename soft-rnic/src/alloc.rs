@@ -38,7 +38,7 @@ pub(crate) fn headroom() -> Result<(), OutOfMemory> {
     list::<u8>(HEADROOM).map(|room| drop(core::hint::black_box(room)))
 }
 
-/// An empty list with room for so many values.
+/// An empty list with room for `len` values.
 ///
 /// # Errors
 /// [`OutOfMemory`]
@@ -48,7 +48,7 @@ pub(crate) fn list<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     Ok(list)
 }
 
-/// So many values.
+/// A list of `len` values.
 ///
 /// # Errors
 /// [`OutOfMemory`]
@@ -58,7 +58,7 @@ pub(crate) fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Vec<T>, 
     Ok(list)
 }
 
-/// So many zeroes; pages that nothing has touched cost nothing.
+/// `len` zeroes; pages that nothing has touched cost nothing.
 ///
 /// # Errors
 /// [`OutOfMemory`]

@@ -16,7 +16,7 @@
 //!    carried before (`packets`);
 //! 3. `claims` knows which bytes belong to the device meanwhile: where it writes to bytes that
 //!    another request names, too, a change tells nothing;
-//! 4. `completions` counts what could come to a completion queue;
+//! 4. `completions` counts the completions that a completion queue could get;
 //! 5. `report` writes findings, which are mistakes, and notes, which may be meant;
 //! 6. `record` keeps what is reported for the command that waits for the program;
 //! 7. `objects::misuse` says why requests fail, and calls are refused.

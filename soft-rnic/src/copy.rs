@@ -250,7 +250,7 @@ unsafe fn store(to: *mut u8, from: *const u8, n: usize) {
 const LINE: usize = 64;
 
 /// Length from which a copy uses the widest stores, and prefetches its source: lines that another
-/// processor wrote come from far, and no processor prefetches beyond a page by itself.
+/// processor wrote take long to arrive, and the hardware prefetcher does not cross a page.
 const LONG: usize = 4096;
 
 /// A loop over `$len` bytes, more than none and a multiple of `$step`, that leaves both

@@ -63,7 +63,7 @@ impl AddAssign for Counters {
 pub struct PacketCounters {
     /// Packets that the system has taken to send them (`sent_pkts`).
     pub sent: u64,
-    /// Packets that have come, those that were dropped among them (`rcvd_pkts`).
+    /// Packets that were received, those that were dropped among them (`rcvd_pkts`).
     pub received: u64,
     /// Request packets that were executed before (`duplicate_request`).
     pub duplicates: u64,
@@ -79,13 +79,13 @@ pub struct PacketCounters {
     pub malformed: u64,
     /// The socket had no room for them.
     pub overflowed: u64,
-    /// Packets for queue pairs that came marked: they had met congestion. (This name, and those of
-    /// the next three, are mlx5's.)
+    /// Packets for queue pairs that arrived marked: they had met congestion. (This name, and those
+    /// of the next three, are mlx5's.)
     pub np_ecn_marked_packets: u64,
     /// Congestion notifications that were sent, at most one for each queue pair in 50 µs.
     pub np_cnp_sent: u64,
-    /// Congestion notifications that came for a reliable connection.
+    /// Congestion notifications that arrived for a reliable connection.
     pub rp_cnp_handled: u64,
-    /// Congestion notifications that came for other queue pairs, or for one that has failed.
+    /// Congestion notifications that arrived for other queue pairs, or for one that has failed.
     pub rp_cnp_ignored: u64,
 }

@@ -18,12 +18,12 @@ pub(crate) enum WorkItem {
     Flush(Arc<Qp>),
     /// Take the users of a dead completion queue to the error state.
     KillUsers(Arc<Cq>),
-    /// Go on with what a send queue has for memory of another process that is attached to.
+    /// Resume the requests of a send queue for memory of another process that is attached to.
     /// It is of the process with this number, which is this one for on-demand memory.
     Attach(Arc<Qp>, i32),
     /// Meet the process, of this slot, that a queue pair has something for.
     Meet(Arc<Qp>, u32),
-    /// Go on with a send queue that waits for this end of a window's binding, if the accesses under
+    /// Resume a send queue that waits for this end of a window's binding, if the accesses under
     /// its key are over.
     Settle(Arc<Qp>, Ending),
     /// Meet the processes that may have members of the multicast group that a queue pair has
@@ -46,7 +46,7 @@ impl WorkItem {
     }
 }
 
-/// The next item: of the lowest rank, the one that came last.
+/// The next item: of the lowest rank, the one that was added last.
 fn next(items: &mut Vec<WorkItem>) -> Option<WorkItem> {
     let ranked = items.iter().enumerate().rev();
     let (at, _) = ranked.min_by_key(|(_, item)| item.rank())?;

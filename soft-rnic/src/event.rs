@@ -2,7 +2,7 @@
 //!
 //! The descriptor is an eventfd that counts like a semaphore: one token for each
 //! event of the queue, which is written and read under the lock under which the event
-//! comes and goes. A reader that finds none waits until the descriptor is readable, and
+//! is added and removed. A reader that finds none waits until the descriptor is readable, and
 //! looks again. Events of a destroyed object leave the queue, and their tokens with them.
 //!
 //! Invariant, under the lock: tokens = events in the queue, unless the program has read some.
@@ -77,7 +77,7 @@ impl<T> EventQueue<T> {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    /// [`push`](Self::push) of one of those events of which at most so many wait: the oldest of
+    /// [`push`](Self::push) of one of those events of which at most `most` wait: the oldest of
     /// them makes room.
     pub(crate) fn push_latest(&self, event: T, most: usize, is_one: impl Fn(&T) -> bool) {
         let mut queue = self.queue.lock();

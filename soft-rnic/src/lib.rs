@@ -2,12 +2,11 @@
 //! no card is present.
 //!
 //! [`table`] gives a table of verbs functions, as `verbs_sys::load` does; the
-//! objects that come out of it are the ABI's own structs, and the data path goes
-//! through `context->ops`. One device, `soft0`, is always listed: one port, active,
-//! Ethernet, MTU 4096, GID 0 = RoCE v2 for a loopback address, which the devices of all
-//! processes have that it reaches, and no others. Its queue pairs are reliable
-//! connections, extended ones (XRC), unreliable ones, and datagrams, within the process and
-//! between those of the same user.
+//! objects that it creates are the ABI's own structs, and the data path goes through
+//! `context->ops`. One device, `soft0`, is always listed: one port, active, Ethernet, MTU 4096, GID
+//! 0 = RoCE v2 for a loopback address, which the devices of all processes have that it reaches, and
+//! no others. Its queue pairs are reliable connections, extended ones (XRC), unreliable ones, and
+//! datagrams, within the process and between those of the same user.
 //!
 //! A program uses it in this order:
 //!
@@ -20,7 +19,7 @@
 //! **Contract: within a process, what is posted is executed inside the post.** There is
 //! no background thread: one-sided operations reach a peer that does nothing, and a
 //! completion is there when the post has returned. Only a request that has to wait (for
-//! a receive request, or for a response that does not come) is left to a timer's thread,
+//! a receive request, or for a response that does not arrive) is left to a timer's thread,
 //! which is started when there is first something to wait for. On a [`Simulation`]
 //! posts only queue, and a seed decides what happens when; on a [`distant`] device each
 //! request arrives, and is answered, as much later as a round trip takes.
@@ -35,7 +34,7 @@
 //! | `ibv_create_cq_ex` | all fields of an `ibv_wc`, and both times; VLANs, flow tags and tag matching are `EOPNOTSUPP` |
 //! | times of completions | taken when completions become visible, on queues that ask for them: nanoseconds of the monotonic clock (`hca_core_clock` is 10^6 kHz), which `ibv_query_rt_values_ex` gives in `tv_nsec` |
 //! | `IGNORE_OVERRUN`, `SINGLE_THREADED` | completions without room are dropped, and the queue lives; changes nothing |
-//! | `ibv_modify_cq` | `IBV_CQ_ATTR_MODERATE`: an event comes when as many completions have come as `cq_count` says, or `cq_period` after the first of them; 0 is no limit, both 0 is no moderation |
+//! | `ibv_modify_cq` | `IBV_CQ_ATTR_MODERATE`: an event is raised when as many completions have arrived as `cq_count` says, or `cq_period` after the first of them; 0 is no limit, both 0 is no moderation |
 //! | `ibv_create_qp_ex` with `SEND_OPS_FLAGS` | every function of an `ibv_qp_ex` is there; those of operations that the queue pair was not created for make the batch fail, with `EOPNOTSUPP` |
 //! | `ibv_wr_atomic_write`, `IBV_WR_ATOMIC_WRITE` | of reliable connections, XRC included: eight bytes that are stored at once, at a multiple of 8 (else, or of another length: `REM_INV_REQ`), with `IBV_ACCESS_REMOTE_WRITE`; over the network with `max_rd_atomic` and `max_dest_rd_atomic`, too. `device_cap_flags_ex` has bit 40, as the kernel's has; rdma-core 44 has no name for it |
 //! | `ibv_wr_complete` | posts all requests of the batch, or none and gives the first error |
@@ -55,7 +54,7 @@
 //! [`import_dm`] make further structs of an object, by its handle (`ENOENT` without one). An object
 //! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
 //! …; where all are given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr`
-//! and `ibv_dereg_mr` are `EBUSY` while one of them goes on through another struct of the region, and
+//! and `ibv_dereg_mr` are `EBUSY` while one of them is under way through another struct of the region, and
 //! `ENOENT` when it was deregistered. Nothing is made in a domain, or of device memory, that was given
 //! back through another struct (`ENOENT`). The vendor is `0x02005a`, a locally administered number.
 //!
@@ -74,8 +73,8 @@
 //! Requests under way to a process that dies, runs another program (`exec`), or breaks the
 //! protocol fail with `RETRY_EXC`. What it acknowledged and sent before it ended has arrived.
 //! **A process that is stopped** (SIGSTOP, a debugger) is not dead: its
-//! memory is written and read as ever, and messages wait until it goes on, for as long as
-//! that takes. A card would go on acknowledging them into the receive requests that are
+//! memory is written and read as ever, and messages wait until it continues, for as long as
+//! that takes. A card would still acknowledge them into the receive requests that are
 //! posted; this device is part of the process, stops with it, and cannot. It does not
 //! give up instead, whatever `timeout` and `retry_cnt` say: they are for networks that lose
 //! packets and for peers that do not answer, and a queue pair should not fail because a
@@ -112,7 +111,7 @@
 //! `engine::responder`; another process's (`fabric::process`) executes what takes a receive
 //! request in that same responder, and replies. The responder begins a request (every check is
 //! there), places its data, and finishes it; `objects::cq` takes the completions. What cannot
-//! go on stays at the head of its send queue (`objects::pending`), with all that is behind it;
+//! proceed stays at the head of its send queue (`objects::pending`), with all that is behind it;
 //! a deadline (`schedule::deadlines`) or a reply brings it back. What an error entails at other
 //! queue pairs is put off until no lock is held (`deferred_work`). Runs of plain messages take
 //! fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
@@ -147,7 +146,7 @@
 //! [`Counters::dropped`], or at another process [`Counters::missed`], is all that tells of
 //! it; what fails here stops the send queue alone (SQE), until `ibv_modify_qp` sets it going
 //! again. On its way to another process nothing gets lost: a message waits for room, a
-//! datagram for as long as that process goes on taking what comes.
+//! datagram for as long as that process takes messages.
 //!
 //! Within a process no message is lost or reordered, unless [`set_network_faults`] or
 //! [`Faults::network`] asks for it, with a seed (`schedule::network`).
@@ -163,7 +162,7 @@
 //! of IPv6 if the group's address is.
 //!
 //! On a device on the network a group is one of IP, of the family of the device's address (another is `EINVAL`),
-//! and each copy comes from there, also to the same process; an attachment may be refused as the system refuses
+//! and each copy is sent from there, also to the same process; an attachment may be refused as the system refuses
 //! to join (`fabric::wire::groups`).
 //!
 //! A queue pair that is attached is `EBUSY`, in any state. Groups, members of a group, and
@@ -175,7 +174,7 @@
 //! waits up to a second for their answers. Processes that are met so, and not for a queue pair that
 //! the program connects or sends to, take at most half of the descriptors that the program may have.
 //! Where that is not enough for those that are there, the attachment is `EMFILE`, and a message goes
-//! to those that were met; one that comes later is not met, and its members are not reached, nor
+//! to those that were met; one that joins later is not met, and its members are not reached, nor
 //! its messages received. A message goes into the ring to each process that may
 //! have members. It waits for room there while that process drains its ring, an eighth of it in
 //! 200 ms at least; where one does not, messages that find its ring full are dropped at once until it
@@ -204,11 +203,11 @@
 //!
 //! A receiving queue pair is known by handles, of `ibv_create_qp_ex` and of `ibv_open_qp`. Each has
 //! its state and gets its events, and it goes with the last of them. A domain that a handle or a
-//! queue was made with is `EBUSY`. A receive queue can be destroyed at any time; what has come is
-//! left in its completion queue, also when the queue pair that took it is gone. If that completion
-//! queue overruns, the queue pairs that receive there go to ERR (`QP_FATAL`). `LAST_WQE_REACHED` is
-//! not raised: a queue pair takes from all queues of its domain. Attributes of a transition that
-//! only the other end has are ignored, as in the kernel.
+//! queue was made with is `EBUSY`. A receive queue can be destroyed at any time; its completions
+//! are left in its completion queue, also when the queue pair that took it is gone. If that
+//! completion queue overruns, the queue pairs that receive there go to ERR (`QP_FATAL`).
+//! `LAST_WQE_REACHED` is not raised: a queue pair takes from all queues of its domain. Attributes
+//! of a transition that only the other end has are ignored, as in the kernel.
 //!
 //! # Memory windows
 //!
@@ -229,17 +228,17 @@
 //! those of a key of type 2, and the rest of it is not looked at; the post writes that key to `ibv_mw.rkey`, as
 //! with irdma.
 //!
-//! Requests take effect in their order. One that ends a binding completes when nothing goes on under
-//! the old key any more. It waits for those that can use the window, and for no others: of type 2 that
-//! is the peer, or over an unreliable connection all that are connected to its queue pair; of type 1
-//! all that are connected to a queue pair of its domain. If one is in a process that is stopped inside
-//! the memory, the request waits until it goes on, as any request to that process does.
-//! `ibv_dealloc_mw` waits for the same, and is `EBUSY` after five seconds.
+//! Requests take effect in their order. One that ends a binding completes when no access is under way under the old key
+//! any more. It waits for those that can use the window, and for no others: of type 2 that is the peer, or over an
+//! unreliable connection all that are connected to its queue pair; of type 1 all that are connected to a queue pair of
+//! its domain. If one is in a process that is stopped inside the memory, the request waits until it continues, as any
+//! request to that process does. `ibv_dealloc_mw` waits for the same, and is `EBUSY` after five
+//! seconds.
 //!
 //! # On-demand paging
 //!
-//! A region with `IBV_ACCESS_ON_DEMAND` need not be mapped: what is there counts when it is accessed.
-//! One at NULL of length `SIZE_MAX` has all addresses (an implicit region). All operations of all
+//! A region with `IBV_ACCESS_ON_DEMAND` need not be mapped: the mapping at the time of an access counts. One at NULL of
+//! length `SIZE_MAX` has all addresses (an implicit region). All operations of all
 //! transports take memory of either kind, also in one list, and memory windows may be bound to
 //! such regions. `ibv_advise_mr` brings pages beforehand.
 //!
@@ -252,7 +251,7 @@
 //! unreliable connection the request fails, and the peer's receive request stays where it is. Such copies
 //! take some system calls each; nothing else is slower for them. Other processes never map such memory.
 //!
-//! A page may be slow to come: from a disk, a network, or a thread of the program. Requests of other
+//! A page may be slow to be paged in: from a disk, a network, or a thread of the program. Requests of other
 //! processes that need it wait, with those behind them in the same process's ring, and no others do: a
 //! thread that others rely on leaves pages to another one, of which there is a bounded number. A
 //! polling thread has them brought itself, and a post waits for its own. (Waited for by all are
@@ -272,7 +271,7 @@
 //! once for every send queue that could still be using it. (For the key of a memory window it is every
 //! receiving side: requests that name one hold it. `objects::quiescence` has what each end of an
 //! object waits for.) A list takes each lock once. What is known of
-//! a process that is traced or checked has locks of its own, which come after all of these.
+//! a process that is traced or checked has locks of its own, which are taken after all of these.
 //!
 //! # Statuses
 //!
@@ -290,15 +289,15 @@
 //! | key of a receive list not valid | `LOC_PROT` there | rxe: `LOC_QP_OP` there |
 //! | write with immediate, remote key not valid | `WR_FLUSH` there | rxe: `REM_ACCESS` there (it has taken the receive request) |
 //! | RC: message of a queue pair that is not the peer | dropped | taken: packets do not name their sender |
-//! | message over 1 GiB | `LOC_LEN` | some: `LOC_PROT`, or the post fails; rxe goes on to the end of the memory: `LOC_QP_OP`, `REM_ACCESS` |
+//! | message over 1 GiB | `LOC_LEN` | some: `LOC_PROT`, or the post fails; rxe continues to the end of the memory: `LOC_QP_OP`, `REM_ACCESS` |
 //! | first PSN not the expected one | no response, `RETRY_EXC` | an older one is taken for a repetition, and acknowledged |
 //! | RESET to ERR | `EINVAL` (as the kernel) | the specification's text permits it |
 //! | UC, UD: message longer than the receive request | dropped, the request stays | rxe: `LOC_QP_OP` there, and ERR; mlx5: `LOC_LEN` there, and ERR |
 //! | UC: key of a write not valid | dropped | rxe: the responder goes to ERR |
 //! | UC, UD: request failed here | SQE | rxe: ERR |
 //! | datagram longer than the MTU | `LOC_LEN` (as cards) | rxe, and the specification: completes, and nothing is sent |
-//! | Q_Key with the top bit set | the sending queue pair's own | rxe: sent as it is |
-//! | message to a process that is stopped | waits until it goes on | acknowledged, or RNR: the card is not stopped |
+//! | Q_Key with the top bit set | the sending queue pair's own | rxe: sent unchanged |
+//! | message to a process that is stopped | waits until it continues | acknowledged, or RNR: the card is not stopped |
 //! | LID of a multicast group | names one of the attachments of a queue pair, which is a member as long as it has one | rxe: a member until the first one is ended |
 //! | more attachments than a queue pair may have | `ENOMEM` | rxe has no such limit |
 //! | atomics on on-demand memory | atomic with each other, in the process that has it registered, and with nothing else | cards: as all others |

@@ -6,7 +6,7 @@
 //! needs one and a plain store. Waiters spin briefly, then give the processor
 //! away, and sleep in the end: what is held across a long copy is a send queue, for
 //! which only its own threads and a deregistration wait: a thread that serves other processes
-//! goes on without it, if that copy waits for another process's memory.
+//! continues without it, if that copy waits for another process's memory.
 //!
 //! The order of the device's locks is in the crate's documentation.
 
@@ -22,7 +22,7 @@ const SPINS: u32 = 64;
 /// processor better used for it.
 const YIELDS: u32 = 64;
 const ASLEEP: u32 = SPINS + YIELDS;
-/// Times that a holder which gives way looks whether the waiter has come: some sleeps of it.
+/// Times that a holder which gives way looks whether the waiter has arrived: some sleeps of it.
 const GIVE_WAY: u32 = ASLEEP + 10;
 /// Time that a waiter sleeps before it looks again.
 const SLEEP: Duration = Duration::from_micros(20);
@@ -68,7 +68,7 @@ impl<T> Lock<T> {
         (!self.held.swap(true, Ordering::Acquire)).then(|| Guard::new(self))
     }
 
-    /// Goes on with a lock whose guard was forgotten, so that it stayed held across calls of the
+    /// Resumes a lock whose guard was forgotten, so that it stayed held across calls of the
     /// program; `None` if it is not held.
     ///
     /// # Safety

@@ -6,7 +6,7 @@
 //!   BTH, DETH | magic | kind | intact | port | sequence | address | four words | zeroes | ICRC
 //! ```
 //!
-//! An echo is answered by a reply of the same length, which says where the echo came from, and
+//! An echo is answered by a reply of the same length, which has the echo's source, and
 //! whether its ICRC fitted: that is how address translation shows.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -57,7 +57,7 @@ pub struct Probe {
     pub kind: ProbeKind,
     /// Its number.
     pub sequence: u32,
-    /// In a reply, the address that the echo came from; in others, the sender's own address.
+    /// In a reply, the source address of the echo; in others, the sender's own address.
     pub addr: SocketAddr,
     /// In a reply, true if the ICRC of the echo fitted.
     pub is_intact: bool,
@@ -66,8 +66,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Puts it into an outbox as a packet of so many bytes from `from`, at least [`SHORTEST`];
-    /// whether there was room, and it has a length that packets have.
+    /// Puts it into an outbox as a packet of `len` bytes from `from`, at least [`SHORTEST`];
+    /// returns true if there was room, and it has a length that packets have.
     pub fn push(&self, outbox: &mut Outbox, from: SocketAddr, to: SocketAddr, len: usize) -> bool {
         let Some(flow) = Flow::new(from, to) else { return false };
         let Some((headers, fields)) = self.encode(len) else { return false };

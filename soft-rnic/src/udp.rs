@@ -3,7 +3,7 @@
 //! A [`Port`] is an unconnected socket whose packets are never fragmented, which makes the kernel
 //! send them with identification 0 (see `roce_core::icrc`). An [`Outbox`] collects packets: equal
 //! ones to one destination go as a run that the kernel cuts (`UDP_SEGMENT`). An [`Inbox`] has room for
-//! what comes, and cuts runs that the kernel has merged (`UDP_GRO`).
+//! received ones, and cuts runs that the kernel has merged (`UDP_GRO`).
 //!
 //! ```text
 //!   packet, packet, … ──> Outbox ── sendmmsg ──> network ── recvmmsg ──> Inbox ──> datagrams

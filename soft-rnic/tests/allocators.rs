@@ -308,7 +308,7 @@ fn a_queue_that_is_resized_gives_back_what_it_had_before() {
     net.close();
 }
 
-/// Resizes of a queue that threads poll, and into which completions come meanwhile.
+/// Resizes of a queue that threads poll, and into which completions are written meanwhile.
 const RESIZES: u64 = 10_000;
 /// More threads than processors, so that some stop wherever they are in a poll.
 const POLLERS: usize = 4;

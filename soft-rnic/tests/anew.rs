@@ -42,7 +42,7 @@ fn be_connected_anew() {
     assert_eq!(hear(), None);
 }
 
-/// Connects twice; a receive is posted for each. Says what came by the first.
+/// Connects twice; a receive is posted for each. Says what arrived on the first.
 fn be_two() {
     let ends = [End::new(RC), End::new(RC)];
     for end in &ends {
@@ -81,7 +81,7 @@ fn a_flushed_long_message_does_not_arrive_with_later_bytes() {
         assert!(status == "WR_FLUSH" || (acknowledged && !is_soft()), "{status}");
         let buffer = if memory == HEAP { &mut end.heap[..] } else { &mut *end.shared.bytes };
         buffer.fill(2);
-        // What comes behind it says that it was looked at.
+        // A completion behind it shows that it was looked at.
         barrier.send(barrier.local(HEAP, 0, 8));
         other.signal(libc::SIGCONT);
         assert_eq!(barrier.net.poll(barrier.cq, 1)[0].status, "SUCCESS");

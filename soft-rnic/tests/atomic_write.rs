@@ -197,7 +197,7 @@ fn xrc_takes_them() {
     b.close();
 }
 
-/// Its data come in two pieces.
+/// Its data are in two pieces.
 #[test]
 fn a_reader_sees_all_of_a_word() {
     if !is_softs_own("atomic writes") {

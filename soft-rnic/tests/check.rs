@@ -1,8 +1,8 @@
 //! Checked processes: what each scene does wrong, and what is reported; of the right program
 //! nothing is.
 //!
-//! A scene is played by this program, started again; it ends by itself, and has written its report
-//! to standard error.
+//! A scene is played by this program, started again; it ends, and has written its report to
+//! standard error.
 //!
 //! Only on soft0: soft0 checks its scenes.
 
@@ -678,7 +678,7 @@ fn never_signaled() {
             assert_eq!(post_send(qp, &mut wr), 0);
             flags = UNSIGNALED;
         }
-        // One that is signalled comes back some time.
+        // One that is signalled completes some time.
         let mut wr = send_wr(8, W::IBV_WR_SEND, &mut sges, SIGNALED);
         assert_eq!(post_send(qp, &mut wr), libc::ENOMEM);
         qp
@@ -894,7 +894,7 @@ fn a_receive_that_is_too_small_is_found() {
     }
 }
 
-/// Over the network, how long a message is is not known before its last packet has come.
+/// Over the network, the length of a message is not known before its last packet has arrived.
 fn too_short_for_packets() {
     let ends = Ends::new();
     ends.receive(3, 0, 1500);
@@ -975,7 +975,7 @@ fn the_buffer_of_a_receive_without_a_message_is_not_compared() {
     }
 }
 
-/// Waits until so many packets have come, if the device is on the network.
+/// Waits until `packets` packets have arrived, if the device is on the network.
 fn has_received(packets: u64) {
     let received = || soft_rnic::packet_counters_of(&provider().1).map(|all| all.received);
     while received().is_some_and(|received| received < packets) {

@@ -13,7 +13,7 @@ use common::other::*;
 use common::*;
 use verbs_sys::*;
 
-/// The memory is the device's: a test that takes all of it has it for itself.
+/// The memory is the device's: a test that takes all of it has to run alone.
 static ALL_OF_IT: RwLock<()> = RwLock::new(());
 
 const ALL: u32 = RW | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;

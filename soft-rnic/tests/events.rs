@@ -92,7 +92,7 @@ fn an_arming_raises_one_event_for_a_later_completion() {
     c.message(UNSIGNALED);
     assert!(!c.is_readable(), "not armed");
     c.arm(false);
-    assert!(!c.take(true), "the completion came before the arming");
+    assert!(!c.take(true), "the completion arrived before the arming");
     c.message(UNSIGNALED);
     assert!(c.is_readable());
     c.message(UNSIGNALED);

@@ -154,7 +154,7 @@ fn completions_are_read_one_by_one() {
     }
     assert_eq!(next(cq), ENOENT);
     end(cq);
-    // The other end's may be there first; what there is not yet comes with the next poll.
+    // The other end's may be there first; one that is not there yet is found by the next poll.
     if seen.len() < 2 {
         ends.wait();
         // SAFETY: `cq` is alive, and polled here.

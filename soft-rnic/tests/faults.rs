@@ -355,7 +355,7 @@ fn take_of(v: &Table, context: *mut ibv_context) -> (ibv_event_type, i32) {
     unsafe {
         let fd = BorrowedFd::borrow_raw((*context).async_fd);
         let came = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&soon));
-        assert_eq!(came, Ok(1), "no event came");
+        assert_eq!(came, Ok(1), "no event arrived");
         let mut event: ibv_async_event = core::mem::zeroed();
         assert_eq!((v.get_async_event)(context, &mut event), 0);
         (v.ack_async_event)(&mut event);
@@ -394,7 +394,7 @@ fn imported_events() -> String {
         // SAFETY: the contexts are open, and each is closed once.
         unsafe {
             let (other, v) = (imported(&net), net.v);
-            // On a machine that is busy it may have come before: then the next time.
+            // On a machine that is busy it may have been raised before: then the next time.
             if has_event(net.ctx) {
                 assert_eq!((v.close_device)(other), 0);
                 net.close();
@@ -428,7 +428,7 @@ fn an_imported_context_shares_the_port_of_its_source() {
 fn port_events_reach_each_context_and_change_the_port_state() {
     use ibv_event_type as E;
     use ibv_port_state as S;
-    // The last does not come: its contexts are closed long before.
+    // The last is not raised: its contexts are closed long before.
     let met = |first, second| {
         let plan = format!("event={first}@1ms,event={second}@2ms,event=device_fatal@3600s,seed=1");
         met("events", &plan, false)

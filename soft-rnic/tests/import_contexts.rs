@@ -20,7 +20,7 @@ fn is_left_out() -> bool {
     !is_softs_own("importing")
 }
 
-/// The events that have come, of the device's first context and of another one.
+/// The events that were raised, of the device's first context and of another one.
 fn events(net: &Net, other: *mut ibv_context) -> [Vec<E>; 2] {
     [net.ctx, other].map(|context| events_of(&net.v, context))
 }

@@ -3,7 +3,7 @@
 //!
 //! Each round starts another process, and both ends do whatever they can to each other.
 //! At a random moment one is killed. `RDMA_CONN_KILLS` says how many rounds there are,
-//! `RDMA_CONN_SEED` where the moments come from.
+//! `RDMA_CONN_SEED` is the seed of the moments.
 //!
 //! Not on apart, distant, wired: its ends are processes, as those of soft0.
 //! Shows: death.
@@ -128,7 +128,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// One round: how much was done, and what the first failure was.
+/// Plays one round; returns how much was done, and the first failure.
 fn round(random: &mut u64) -> (u64, &'static str) {
     let mut other = Other::start("the_other_process", "busy");
     let end = End::new(RC);
@@ -159,7 +159,7 @@ fn a_kill_at_any_moment_ends_the_peer_and_leaves_nothing() {
     for n in 0..rounds {
         let (done, failed) = round(&mut random);
         assert!(is_end_of_process(failed), "round {n}, after {done} requests: {failed}");
-        // The device notices a death by itself; what it keeps until then goes.
+        // The device notices a death without a call; what it keeps until then goes.
         let since = Instant::now();
         while foreign_mappings() > 0 || open_files() > left.unwrap_or(usize::MAX) {
             let kept = (foreign_mappings(), open_files(), left);

@@ -356,7 +356,7 @@ fn a_completion_queue_can_be_resized_around_what_is_in_it() {
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
         assert_eq!(post_send(p.qp[0], &mut wr), 0);
     }
-    // Over UDP fewer than nine may have come yet.
+    // Over UDP fewer than nine may have arrived yet.
     if is_soft() && !is_wired() {
         // SAFETY: the queue is alive.
         unsafe {

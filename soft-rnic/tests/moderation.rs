@@ -161,7 +161,7 @@ fn moderation_counts_from_the_first_solicited_completion() {
     m.close();
 }
 
-/// These wait for the event: without its period it would not come.
+/// These wait for the event: without its period it would not be raised.
 #[test]
 fn an_event_comes_when_the_period_is_over() {
     for (count, period_us) in [(0, 1), (60, 1000), (0, MAX_PERIOD_US)] {
@@ -183,7 +183,7 @@ fn the_period_begins_with_the_first_completion() {
     let m = Moderated::on(Net::on(soft_rnic::table(), simulation.name()), 10, 2000);
     let since = |began: u64| simulation.now_ns() - began;
     m.arm(false);
-    // Time passes, and none comes.
+    // Time passes, and none is raised.
     while simulation.step() {}
     let began = simulation.now_ns();
     m.messages(1, UNSIGNALED);
@@ -212,7 +212,7 @@ fn an_event_that_is_held_back_fires_when_moderation_changes() {
     for off in [(0, 0), (1, 0), (1, 9)] {
         assert_eq!(m.modify(1, off.0, off.1), 0);
         assert_eq!(m.take(), off == (0, 0));
-        // Now each event comes at once.
+        // Now each event is raised at once.
         m.arm(false);
         m.messages(1, UNSIGNALED);
         assert!(m.take());

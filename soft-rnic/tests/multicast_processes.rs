@@ -31,8 +31,8 @@ fn the_other_process() {
     }
 }
 
-/// Two members of the group of the test's process, of which one has another Q_Key. It does as it is
-/// told.
+/// Two members of the group of the test's process, of which one has another Q_Key. They obey
+/// commands.
 fn be_member() {
     let pid = hear().unwrap().parse().unwrap();
     let [to, second] = [1, 2].map(|n| group_of(pid, n));
@@ -153,7 +153,7 @@ fn members_of_all_processes_get_a_copy_whoever_came_first() {
     let sender = Sender::new();
     let mut first = start("member");
     tell(&mut first, "attach");
-    // The first message meets those that are there, and those that come later meet this process.
+    // The first message meets those that are there, and those that join later meet this process.
     sender.send(0..N / 2);
     let mut second = start("member");
     tell(&mut second, "attach");
@@ -185,7 +185,7 @@ fn a_detached_member_gets_messages_of_its_other_groups_only() {
     tell(&mut other, "second");
     let second = ah(&sender.net, group(2));
     sender.member.send(&sender.net, second, 4, Some(2));
-    // It would have come before this one.
+    // It would have arrived before this one.
     assert_eq!(gets(&mut other, 1).1, [2]);
     sender.net.destroy_ah(second);
     sender.close();

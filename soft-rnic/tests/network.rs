@@ -73,7 +73,7 @@ fn traffic(p: &Pair, n: u32, expected: impl Fn() -> usize) -> Vec<u32> {
     let before = lost(p);
     for number in 0..n {
         // The sender does not wait for the receiver, whose requests have to be enough, even if
-        // each message came twice.
+        // each message arrived twice.
         let arrived = |distinct: u64| distinct + lost(p) - before;
         let mut distinct = take(&mut got, Vec::new());
         while u64::from(number) - arrived(distinct) >= RECEIVES / 2 {
@@ -214,7 +214,7 @@ fn what_has_been_sent_from_on_demand_memory_needs_it_no_more() {
 fn what_is_under_way_ends_with_its_queue_pair() {
     let faults = NetworkFaults { reordering: 1.0, ..NetworkFaults::default() };
     let _faulty = Faulty::new(6, faults);
-    // It arrives by itself after a while, which may have gone by already.
+    // It arrives without a call after a while, which may have gone by already.
     loop {
         let p = pair(UD);
         let arrived = traffic(&p, 1, || 0);

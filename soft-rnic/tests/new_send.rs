@@ -254,7 +254,7 @@ fn a_batch_for_which_there_is_no_room_is_not_posted() {
     assert_eq!(batch(40), 0);
     assert_eq!(batch(25), ENOMEM);
     assert_eq!(batch(24), 0);
-    assert_eq!(p.net.poll(p.cq[1], 64).len(), 64, "none of the 25 came");
+    assert_eq!(p.net.poll(p.cq[1], 64).len(), 64, "none of the 25 arrived");
     p.close();
 }
 

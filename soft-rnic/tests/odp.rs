@@ -124,7 +124,7 @@ impl Ends {
         self.run(&mut rdma_wr(op, &mut from, to), takes_receive)
     }
 
-    /// Waits until all that was sent has arrived: a message that is sent now comes behind it.
+    /// Waits until all that was sent has arrived: a message that is sent now arrives after it.
     fn meet(&self) {
         assert_eq!(post_recv(self.p.qp[1], 2, &mut []), 0);
         let mut empty = send_wr(1, W::IBV_WR_SEND, &mut [], SIGNALED);
@@ -257,8 +257,8 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
                 };
                 assert_eq!(is, should_be, "{op:?} {len} {way} at {end}");
                 // (On the way to another process, the requester cannot ask for pages there. Over
-                // the network a message comes packet by packet, and does not say before how long it
-                // is.)
+                // the network a message arrives packet by packet, and does not say before how long
+                // it is.)
                 let is_apart = std::env::var_os("SOFT_RNIC_APART").is_some();
                 let comes_in_packets = is_wired() && end == 1 && op == W::IBV_WR_SEND;
                 if page == 1 && !is_apart && !comes_in_packets {
@@ -336,9 +336,9 @@ fn unreliable_transports_drop_what_the_receiver_has_lost() {
         let (local, remote) = (ends.piece(0, 0, len), ends.piece(1, 0, len));
         assert_eq!(ends.status(W::IBV_WR_RDMA_WRITE, vec![local], remote).0, "SUCCESS");
         ends.meet();
-        // The queue pair goes on, and the page comes back.
+        // The queue pair continues, and the page is mapped again.
         ends.pages[1].map(0);
-        // On a network, a message to pages that have to come first is dropped, too.
+        // On a network, a message to pages that have to be paged in first is dropped, too.
         ends.pages[1].fill(0, len as usize, 0);
         ends.pages[0].fill(0, len as usize, 3);
         assert_eq!(ends.status(W::IBV_WR_RDMA_WRITE, vec![local], remote).0, "SUCCESS");
@@ -368,7 +368,7 @@ fn datagrams_come_from_and_go_to_on_demand_memory() {
         all
     };
     pages.fill(0, 1000, 7);
-    // On a network, a datagram to pages that have to come first is dropped.
+    // On a network, a datagram to pages that have to be paged in first is dropped.
     pages.fill(2 * PAGE - 500, 1040, 0);
     let mut from = [piece(&pages, mr, 0, 1000)];
     let mut wr = datagram_wr(1, &mut from, SIGNALED, to);
@@ -380,7 +380,7 @@ fn datagrams_come_from_and_go_to_on_demand_memory() {
     assert_eq!(post_recv(qps[1], 2, &mut [piece(&pages, mr, 2 * PAGE - 500, 1040)]), 0);
     pages.unmap(2);
     let (mut seen, mut sent) = (Vec::new(), 0);
-    // On a network, datagrams are dropped until it is known that the page does not come.
+    // On a network, datagrams are dropped until it is known that the page cannot be paged in.
     while !seen.contains(&"LOC_PROT") {
         assert_eq!(post_send(qps[0], &mut wr), 0);
         sent += 1;

@@ -58,7 +58,7 @@ fn be_owner(kind: ibv_qp_type) {
                 say("ready");
             }
             "received" => say(end.net.poll(end.cq, 1)[0].status),
-            // From its memory, so many bytes.
+            // From its memory, this number of bytes.
             "send" => {
                 end.send(piece(&pages, mr, 0, of(1) as u32));
                 say(end.net.poll(end.cq, 1)[0].status);
@@ -70,7 +70,7 @@ fn be_owner(kind: ibv_qp_type) {
     end.close();
 }
 
-/// As long as so many pages, sealed as those are that peers map.
+/// A file of `pages` pages, sealed as those are that peers map.
 fn memory_file(pages: usize) -> std::os::fd::OwnedFd {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -165,7 +165,7 @@ fn each_operation_takes_and_brings_the_bytes() {
     user.close();
 }
 
-/// Behind which page that is gone an operation of so many bytes begins: at its first, or its
+/// Length of an operation, and the missing page behind which it begins: at its first, or its
 /// middle.
 const GONE: [(u32, usize); 2] = [(8, 0), (150_000, 20)];
 
@@ -333,7 +333,7 @@ fn be_refused_later() {
     assert_eq!(user.status(atomic, user.own(8)), "LOC_PROT");
     user.close();
     // Nor has an unreliable message anything to be fetched. The one behind it is the first that
-    // comes.
+    // arrives.
     sender.ask("receive 10000");
     sender.pages.unmap(0);
     assert_eq!(sender.status(W::IBV_WR_SEND, sender.own(10_000)), "LOC_PROT");

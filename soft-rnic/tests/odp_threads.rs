@@ -60,7 +60,7 @@ fn outcomes(seen: &Seen) -> usize {
 /// The other thread ends, also where this one has failed.
 #[test]
 fn memory_that_goes_in_the_midst_is_an_error_and_no_signal() {
-    // So many, and more until each kind of request has been seen to succeed and to fail.
+    // Fewest rounds, and more until each kind of request has been seen to succeed and to fail.
     const ROUNDS: usize = 1_500;
     const AT_MOST: usize = 5_000;
     const LEN: u32 = 40_000;

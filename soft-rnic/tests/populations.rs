@@ -1,5 +1,5 @@
 //! As many objects as the device says, and not one more (but for queue pairs: the destruction of one
-//! looks at all). One test: it needs the device for itself.
+//! looks at all). One test: it has to be the only user of the device.
 //!
 //! Not on rxe0: it asks how many objects soft0 has.
 

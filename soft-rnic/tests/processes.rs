@@ -131,7 +131,7 @@ fn be_forking() {
     end.close();
 }
 
-/// Waits for messages in the kernel, and says when one has come.
+/// Waits for messages in the kernel, and says when one has arrived.
 fn be_blocked() {
     let net = Net::new();
     // SAFETY: the context is open, and the channel goes with the process.

@@ -173,7 +173,7 @@ fn every_operation_succeeds_on_a_faulty_network() {
     every_operation([&a, &b]);
 }
 
-/// Each end posts long messages until all have come, in both directions at once.
+/// Each end posts long messages until all have arrived, in both directions at once.
 #[test]
 fn both_ends_stream_at_once() {
     const MESSAGES: usize = 60;
@@ -220,10 +220,10 @@ fn a_message_over_uc_arrives_whole_or_not_at_all() {
         assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
     }
     let mut came = Vec::new();
-    // What is lost is not waited for: the last one that has come is repeated until it does.
+    // What is lost is not waited for: the last received one is repeated until it arrives.
     let end = Instant::now() + PATIENCE;
     while came.last().is_none_or(|wc: &Wc| wc.imm != Some(1_000)) {
-        assert!(Instant::now() < end, "{} came", came.len());
+        assert!(Instant::now() < end, "{} arrived", came.len());
         let mut wr = send_wr(0, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, &mut [], SIGNALED);
         wr.__bindgen_anon_1.imm_data = 1_000_u32.to_be();
         assert_eq!(post_send(a.qp, &mut wr), 0);
@@ -231,7 +231,7 @@ fn a_message_over_uc_arrives_whole_or_not_at_all() {
         came.extend(b.net.poll_now(b.cq));
     }
     let whole: Vec<_> = came.iter().filter(|wc| wc.imm != Some(1_000)).collect();
-    assert!(!whole.is_empty() && whole.len() < MESSAGES as usize, "{} came", whole.len());
+    assert!(!whole.is_empty() && whole.len() < MESSAGES as usize, "{} arrived", whole.len());
     for wc in whole {
         let number = wc.imm.unwrap();
         let at = wc.id as usize * 10_000;
@@ -300,8 +300,8 @@ fn an_empty_datagram_needs_room_for_the_header_in_front() {
     b.close();
 }
 
-/// Whichever packets come to the port, from the peer's address or another one, with a checksum that
-/// fits or not, the connection goes on, as long as no packet is the next one of it.
+/// Whichever packets arrive at the port, from the peer's address or another one, with a checksum
+/// that fits or not, the connection stays up, as long as no packet is the next one of it.
 #[test]
 fn packets_that_belong_to_no_request_are_dropped() {
     let [a, b] = pair(["127.0.0.91", "127.0.0.92"], RC);
@@ -546,7 +546,7 @@ fn a_message_is_acknowledged_although_its_receiver_exits() {
         connect(&side, there, other.hear().parse().unwrap());
         other.say(&side.number().to_string());
         assert_eq!(other.hear(), "ready");
-        // It is polling when the message comes, mostly.
+        // It is polling when the message arrives, mostly.
         let mut from = side.local(8, 8);
         let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
         assert_eq!(post_send(side.qp, &mut send), 0);
@@ -556,7 +556,7 @@ fn a_message_is_acknowledged_although_its_receiver_exits() {
     }
 }
 
-/// The thread that exits still holds the locks that it had when the signal came.
+/// The thread that exits still holds the locks that it had when the signal arrived.
 #[test]
 fn a_process_exits_out_of_a_signal_handler() {
     extern "C" fn exits(_: libc::c_int) {

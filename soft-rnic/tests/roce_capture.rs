@@ -67,7 +67,7 @@ impl Packet {
     }
 }
 
-/// Reads a capture as it is now.
+/// Reads the current contents of a capture.
 fn read(path: &PathBuf) -> Vec<Packet> {
     soft_rnic::udp::write_captures();
     let bytes = std::fs::read(path).unwrap();
@@ -139,7 +139,7 @@ fn both_ends_capture_the_same_packets() {
     assert!(payload >= BYTES, "{payload}");
     // Runs that the kernel cuts have identifications that count.
     assert!(sent.iter().any(|packet| packet.id > Some((0, true))));
-    // Nothing is lost here, so that both have the same, each with what was sent first, once all has come: a
+    // Nothing is lost here, so that both have the same, each with what was sent first, once all has arrived: a
     // packet that was sent again may still be on its way.
     let of = |packets: &[Packet], from: &str| {
         let theirs = packets.iter().filter(|packet| packet.from.ip().to_string() == from);
@@ -192,7 +192,7 @@ fn a_damaged_packet_is_captured_as_it_came() {
     let path = file("damaged");
     let net = open(&format!("127.31.1.3,pcap={}", path.display()));
     let other = open("127.31.1.4");
-    // The device's thread takes what comes from here on.
+    // The device's thread takes packets from here on.
     send(&net, &other, 8);
     let sender = std::net::UdpSocket::bind("127.31.1.5:0").unwrap();
     // The system gives a packet to the process whose place is in the number of the queue pair.

@@ -66,7 +66,7 @@ impl Pair {
     }
 
     /// A datagram to a group may be lost, as where its interface has just been made: it is sent
-    /// again until it comes.
+    /// again until it arrives.
     fn exchange(&self, number: u32) {
         let end = host::time::now() + PATIENCE;
         let mut again = host::time::now();
@@ -79,7 +79,7 @@ impl Pair {
             if came.iter().any(|wc| wc.imm == Some(number)) {
                 return;
             }
-            assert!(host::time::now() < end, "datagram {number} does not come");
+            assert!(host::time::now() < end, "datagram {number} does not arrive");
             host::thread::yield_now();
         }
     }

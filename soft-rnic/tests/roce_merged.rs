@@ -1,4 +1,5 @@
-//! Packets for two processes of one address that come as one run, as a card merges them on receipt.
+//! Packets for two processes of one address that arrive as one run, as a card merges them on
+//! receipt.
 //!
 //! Only on soft0: it makes devices over UDP itself.
 
@@ -43,7 +44,7 @@ fn end(ip: &str) -> End {
     end
 }
 
-/// Returns of each datagram that has come the first byte, the sender's last address byte in the
+/// Returns of each received datagram the first byte, the sender's last address byte in the
 /// header in front, and the queue pair.
 fn came(end: &End, count: usize) -> Vec<(u8, u8, u32)> {
     let done = end.net.poll(end.cq, count);
@@ -101,8 +102,8 @@ fn each_process_gets_its_packets_of_a_run() {
     end.close();
 }
 
-/// Packets that one process hands over to another come from the port of both, which no other user
-/// has.
+/// Packets that one process hands over to another are sent from the port of both, which no other
+/// user has.
 #[test]
 fn what_others_say_was_handed_over_is_dropped() {
     let [sender, stranger, ip] = ["127.0.0.162", "127.0.0.160", "127.0.0.161"];

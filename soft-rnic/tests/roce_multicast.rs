@@ -32,7 +32,7 @@ fn end(net: &Net, group: ibv_gid, member: Member) {
     member.close(net);
 }
 
-/// The immediate of the only message that has come.
+/// The immediate of the only message that has arrived.
 fn number(net: &Net, member: &Member) -> u32 {
     let came = net.poll(member.cq, 1);
     assert_eq!(came.len(), 1, "{came:?}");
@@ -288,7 +288,7 @@ fn packets_to_a_group_are_repeated_and_overtake_each_other() {
     (0..N).for_each(post);
     for member in [&listens, &direct] {
         let (mut came, mut next) = (Vec::new(), N);
-        // The last ones may be kept back until others come.
+        // The last ones may be kept back until others arrive.
         while !(0..N).all(|n| came.contains(&n)) {
             post(next);
             next += 1;
@@ -297,7 +297,7 @@ fn packets_to_a_group_are_repeated_and_overtake_each_other() {
         }
         assert!(!came.is_sorted(), "{came:?}");
         came.retain(|n| *n < N);
-        assert!(came.len() > N as usize, "some came twice");
+        assert!(came.len() > N as usize, "some arrived twice");
         came.sort_unstable();
         came.dedup();
         assert!(came.into_iter().eq(0..N));

@@ -1,4 +1,4 @@
-//! Pages of on-demand memory that are slow to come, on devices of the network: the threads that take
+//! Pages of on-demand memory that are slow to be paged in, on devices of the network: the threads that take
 //! packets do not wait for them.
 //!
 //! Only on soft0: it makes devices over UDP itself.
@@ -159,7 +159,7 @@ fn a_peer_gives_up_on_absent_pages_after_its_retries() {
             let mr = explicit(&b.net, &pages, RW);
             let mut bytes = vec![3; 8];
             let local = a.net.mr(&mut bytes, RW);
-            // About retries: there are two, and the page never comes.
+            // About retries: there are two, and the page is never paged in.
             let qps = pair([a, b], RC, Config { rnr_retry: 2, ..FOR_EVER });
             let (mut from, to) = ([sge(local, 0, 8)], piece(&pages, mr, 8, 8));
             let takes_receive = matches!(op, W::IBV_WR_SEND | W::IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -248,7 +248,7 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
         let mut wr = rdma_wr(W::IBV_WR_RDMA_READ, &mut to, from);
         assert_eq!(post_send(slow[0], &mut wr), 0);
         until(|| b.not_ready() > before, [a, b]);
-        // It was sent. Now its landing place goes, and what it reads comes.
+        // It was sent. Now its landing place goes, and the data that it reads arrive.
         pages.map(0);
         let Some(held_back) = pages.hold_back() else { return };
         drop(far_held_back);
@@ -268,7 +268,8 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
     });
 }
 
-/// Messages without acknowledgements are lost while a page is not there; the queue pair goes on.
+/// Messages without acknowledgements are lost while a page is not there; the queue pair still
+/// works.
 #[test]
 fn unreliable_messages_to_pages_that_are_not_there_are_dropped() {
     within_time(|| {

@@ -89,7 +89,7 @@ fn echo(text: &str) {
     while hear().is_some() {}
 }
 
-/// Says which datagrams have come, of which it is told how many have to.
+/// Says which datagrams have arrived, after the given number of them.
 fn datagram(text: &str) {
     let end = end_on(text, UD);
     assert_eq!(post_recv(end.qp, 9, &mut [end.local(0, 0, 140)]), 0);
@@ -121,7 +121,7 @@ fn answer(text: &str) {
     while hear().is_some() {}
 }
 
-/// The addresses of the sender and of the receiver in the header of a datagram that has come.
+/// The addresses of the sender and of the receiver in the header of a received datagram.
 fn addresses(end: &End) -> [std::net::Ipv4Addr; 2] {
     [32, 36].map(|at| {
         let octets: [u8; 4] = end.shared.bytes[at..at + 4].try_into().unwrap();
@@ -129,7 +129,7 @@ fn addresses(end: &End) -> [std::net::Ipv4Addr; 2] {
     })
 }
 
-/// Takes a stream of messages, each of which has its number; all have to come, in order.
+/// Takes a stream of messages, each of which has its number; all have to arrive, in order.
 fn sink(text: &str, peer: &str) {
     let mut end = end_on(text, RC);
     let take = |end: &End, n: u64| {
@@ -202,7 +202,7 @@ impl Stream {
         self.failed.is_none() && self.done < MESSAGES
     }
 
-    /// Sends all that is left; all of it has to come.
+    /// Sends all that is left; all of it has to arrive.
     fn finish(mut self) {
         while self.go_on() {
             std::thread::yield_now();
@@ -323,7 +323,7 @@ fn a_process_that_dies_takes_nothing_from_the_others() {
     while others.iter_mut().any(|stream| stream.done < MESSAGES / 2 && stream.go_on()) {
         is_alive &= first.go_on();
     }
-    // One comes after that, and has the sockets from the others.
+    // One joins after that, and has the sockets from the others.
     Stream::started(from, to).finish();
     others.into_iter().for_each(Stream::finish);
     while is_alive && first.go_on() {

@@ -27,7 +27,7 @@ fn connect_with(net: &Net, qp: *mut ibv_qp, to: &Net, (peer, config): (u32, Conf
     }
 }
 
-/// Sends so many bytes; the status.
+/// Sends `len` bytes; returns the status.
 fn send(net: &Net, cq: *mut ibv_cq, qp: *mut ibv_qp, mr: *mut ibv_mr, len: u32) -> &'static str {
     let mut list = [sge(mr, 0, len)];
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut list, SIGNALED);
@@ -43,7 +43,7 @@ fn causes_are_named_by_what_has_come() {
     let mr = a.mr(&mut bytes, RW);
     assert_eq!(soft_rnic::peer_unreached(), None);
 
-    // No queue pair has the number there: nothing comes.
+    // No queue pair has the number there: no reply arrives.
     let qp = a.qp_of(RC, cq);
     connect(&a, qp, &b, 0xff_0001);
     assert_eq!(send(&a, cq, qp, mr, 8), "RETRY_EXC");
@@ -59,7 +59,7 @@ fn causes_are_named_by_what_has_come() {
     );
     a.destroy_qp(qp);
 
-    // It answers a short message, and is gone when a long one comes.
+    // It answers a short message, and is gone when a long one arrives.
     let (qp, peer) = (a.qp_of(RC, cq), b.qp_of(RC, peer_cq));
     connect_with(&a, qp, &b, (qp_num(peer), MORTAL));
     connect(&b, peer, &a, qp_num(qp));
@@ -74,7 +74,7 @@ fn causes_are_named_by_what_has_come() {
     assert!(long.to_string().contains("does not answer: it has answered before"), "{long}");
     a.destroy_qp(qp);
 
-    // Packets for it come from elsewhere, and damaged ones from its peer's address.
+    // Packets for it are sent from elsewhere, and damaged ones from its peer's address.
     let qp = a.qp_of(RC, cq);
     connect(&a, qp, &b, 0xff_0001);
     let mut packet = [0x11, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 9, 0x1f, 0, 0, 0, 1, 2, 3, 4];

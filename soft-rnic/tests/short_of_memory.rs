@@ -1,4 +1,4 @@
-//! Verbs say `ENOMEM` where the system has no memory: the process goes on, and so do the objects
+//! Verbs say `ENOMEM` where the system has no memory: the process continues, and so do the objects
 //! that it has.
 //!
 //! Only on soft0: it limits the memory of processes that have soft0, or make a device over UDP.

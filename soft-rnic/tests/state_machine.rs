@@ -344,7 +344,7 @@ fn a_draining_queue_finishes_what_it_began_and_keeps_the_rest() {
     assert_eq!(p.net.poll(p.cq[0], 1)[0].id, 1);
     let mut wr = send_wr(3, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
-    // The completion comes under the lock that the query takes: drained by then.
+    // The completion is written under the lock that the query takes: drained by then.
     assert_eq!(p.net.query(p.qp[0]).sq_draining, 0);
     assert_eq!(p.net.async_events(), [ibv_event_type::IBV_EVENT_SQ_DRAINED]);
     assert!(p.net.poll_now(p.cq[0]).is_empty());

@@ -97,8 +97,8 @@ const LOC_PROT: &[&str] = &["LOC_PROT"];
 /// rxe takes a receive list that is too short for a malformed request.
 const SHORT_AT_REQUESTER: &[&str] = &["REM_INV_REQ", "REM_OP"];
 const SHORT_AT_RESPONDER: &[&str] = &["LOC_LEN", "LOC_QP_OP"];
-/// mlx5 refuses in the driver or reports a local protection error; rxe comes to the end
-/// of the memory, here or (reading) there.
+/// mlx5 refuses in the driver or reports a local protection error; rxe reaches the end of the
+/// memory, here or (reading) there.
 const TOO_LONG: &[&str] = &["LOC_LEN", "LOC_PROT", "LOC_QP_OP", "REM_ACCESS", "refused"];
 /// rxe keeps the request for ever: it waits until fewer than none are under way.
 const NO_READS: &[&str] = &["LOC_QP_OP", "waits"];
@@ -113,7 +113,7 @@ const RETRY: &[&str] = &["RETRY_EXC"];
 /// Half of the PSNs look like repetitions, which real responders acknowledge.
 const PSN: &[&str] = &["RETRY_EXC", "SUCCESS"];
 const RNR: &[&str] = &["RNR_RETRY_EXC"];
-/// Packets do not say which queue pair they come from: this device knows all the same.
+/// Packets do not name the queue pair that sent them: this device knows all the same.
 const FROM_ANYONE: &[&str] = &["-", "SUCCESS"];
 /// Receives of a queue pair that the error took along.
 const TAKEN: &[&str] = &["WR_FLUSH"];
@@ -241,7 +241,7 @@ const UNRELIABLE: &[Row] = &[
 const UNRELIABLE_CONNECTION: &[Row] = &[
     Row(Send, F::TooLong, FAR_TOO_LONG, NONE),
     Row(Send, F::QpAccess, OK, OK),
-    // Packets do not say which queue pair they come from.
+    // Packets do not name the queue pair that sent them.
     Row(Send, F::WrongPeer, OK, OK),
     Row(Write, F::None, OK, NONE),
     Row(Write, F::Empty, OK, NONE),
@@ -290,7 +290,7 @@ fn a_datagram_fails_here_or_not_at_all() {
     check_table(UD, DATAGRAM);
 }
 
-/// Held by who counts what is not received: the tables take turns.
+/// Held by a test that counts what is not received: the tables take turns.
 static COUNTS: Mutex<()> = Mutex::new(());
 
 /// Messages that found no receive request here.
@@ -382,7 +382,7 @@ fn reconnect(pair: &Pair, to: u32, fault: Fault) {
     pair.net.connect(pair.qp[0], to, configs(fault).0);
 }
 
-/// Posts the request; what came of it.
+/// Posts the request; returns its status.
 fn post(kind: ibv_qp_type, op: Op, fault: Fault, pair: &Pair, case: &Case) -> &'static str {
     let mut sges = [case.local; 4];
     let n = if fault == F::TooLong && kind != UD { 4 } else { 1 };
@@ -602,7 +602,7 @@ fn qkey_of(fault: Fault) -> u32 {
     }
 }
 
-/// The immediate of what is sent to find out that nothing came before it.
+/// The immediate of a message that is sent to find out that nothing arrived before it.
 const LATER: u32 = 0x1a7e_0000;
 const LEN: u32 = 8;
 const WRONG_KEY: u32 = 0x00ba_dbad;
@@ -700,12 +700,12 @@ impl Case {
         if is_taken || fault == F::PeerErr {
             return net.poll(cq, 1)[0].status;
         }
-        // A reliable requester's completion comes after the responder's.
+        // A reliable requester's completion is later than the responder's.
         let now = kind == RC || sent != "SUCCESS" || out_of_reach || self.other_qp.is_some();
         if now {
             return net.poll_now(cq).first().map_or("-", |wc| wc.status);
         }
-        // What has come and was not looked at takes what is posted next.
+        // A message that has arrived and was not looked at takes the request that is posted next.
         if let Some(wc) = net.poll_now(cq).first() {
             return wc.status;
         }

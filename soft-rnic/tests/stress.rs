@@ -29,7 +29,7 @@ impl<T: Copy> Lent<T> {
 #[test]
 fn nothing_is_written_after_a_deregistration_has_returned() {
     const ROUNDS: usize = 40;
-    // Long enough for a deregistration to come in the middle of a write.
+    // Long enough for a deregistration to happen in the middle of a write.
     const LEN: usize = 4 << 20;
     const TAIL: usize = LEN - 4096;
     let p = Pair::new();
@@ -168,7 +168,7 @@ fn errors_of_both_ends_at_once_end_in_two_flushed_ends() {
         });
         for end in 0..2 {
             if is_rxe() {
-                // A receive request that came after the error is seen when the state
+                // A receive request that was posted after the error is seen when the state
                 // is entered again.
                 assert!(p.net.reaches(p.qp[end], ibv_qp_state::IBV_QPS_ERR));
                 assert_eq!(p.net.to_state(p.qp[end], ibv_qp_state::IBV_QPS_ERR), 0);

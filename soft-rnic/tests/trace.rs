@@ -157,7 +157,7 @@ fn a_message_waits_for_a_receive_request() {
 fn injected(plan: &str) {
     // SAFETY: nothing else runs in this process, and nothing has opened the device.
     unsafe { std::env::set_var(soft_rnic::faults::VARIABLE, format!("{plan},seed=1")) };
-    // About retries: the one that is waited for never comes.
+    // About retries: the one that is waited for never arrives.
     let config = Config { timeout: 31, ..Config::PATIENT };
     let p = Pair::with(net(), config, config);
     receive(&p, 1);
@@ -424,7 +424,7 @@ fn what_two_threads_poll_from_one_queue_is_over() {
     }
 }
 
-/// A child cannot go on with its parent's queue pair, and opens the device itself.
+/// A child cannot use its parent's queue pair, and opens the device itself.
 fn fork() {
     let p = Pair::with(net(), Config::default(), Config::default());
     receive(&p, 1);

@@ -311,7 +311,7 @@ fn a_too_long_or_wrongly_keyed_message_is_dropped() {
         assert_eq!(p.buf[1][1024..1032], [0; 8]);
     }
     post(W::IBV_WR_RDMA_WRITE, 8, good);
-    // On a network, what was sent before may come later than the next receive request is posted:
+    // On a network, what was sent before may arrive later than the next receive request is posted:
     // not later than this. SAFETY: eight bytes of the buffer, which the device writes.
     while unsafe { p.buf[1].as_ptr().add(1024).cast::<[u8; 8]>().read_volatile() } != *b"too long" {
         assert!(p.net.poll_now(p.cq[1]).is_empty());
@@ -391,7 +391,7 @@ fn check_failed_by_rxe(p: Pair, ah: *mut ibv_ah) {
     p.close();
 }
 
-/// In SQE what is posted to send is flushed, and what comes in is received.
+/// In SQE what is posted to send is flushed, and messages are still received.
 fn check_receives_still(p: &Pair, ah: *mut ibv_ah) {
     assert_eq!(post_send(p.qp[0], &mut datagram_wr(4, &mut [], UNSIGNALED, to(p, ah))), 0);
     assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "WR_FLUSH");

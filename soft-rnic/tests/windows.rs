@@ -660,7 +660,7 @@ fn a_queued_binding_of_a_window_that_is_gone_fails() {
     assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_SQD), 0);
     assert_eq!(post_send(p.qp[1], &mut bind_wr(1, mw, key, piece(p.mr[1], 0, 64, WRITE))), 0);
     dealloc(mw);
-    // Another one in its place, which comes back when others have been used.
+    // Another one in its place, which is reused when others have been used.
     let other = loop {
         let other = alloc(p.net.pd, TYPE_2);
         if place(other) == first {
@@ -714,9 +714,9 @@ fn an_unreliable_connection_binds_and_invalidates_too() {
     let mut p = p;
     p.buf[0][..8].copy_from_slice(b"new data");
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
-    // What was written is there when a message that was sent behind it has come.
+    // What was written is there when a message that was sent behind it has arrived.
     let write = |p: &Pair| {
-        assert_eq!(p.write(p.addr(1), key), "SUCCESS", "nothing comes back");
+        assert_eq!(p.write(p.addr(1), key), "SUCCESS", "there is no reply");
         assert_eq!(post_recv(p.qp[1], 7, &mut []), 0);
         let mut behind = send_wr(8, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
         assert_eq!(post_send(p.qp[0], &mut behind), 0);

@@ -107,7 +107,7 @@ impl User {
         self.end.net.poll(self.end.cq, 1)[0].status
     }
 
-    /// Sends so many bytes, and has a key invalidated.
+    /// Sends `len` bytes, and has a key invalidated.
     fn send_inv(&self, key: u32, len: u32) -> &'static str {
         let mut sges = [self.end.local(HEAP, 0, len)];
         let mut wr = inv_wr(2, W::IBV_WR_SEND_WITH_INV, key);

@@ -10,7 +10,7 @@ use host::sync::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Such work: a future of what it comes to. Dropped, it goes on.
+/// Future of the result of blocking work. If it is dropped, the work continues.
 #[derive(Debug)]
 pub(super) enum Blocking<T> {
     Runtime(JoinHandle<T>),
@@ -55,8 +55,8 @@ impl<T: Send + 'static> Blocking<T> {
 }
 
 impl<T> Future for Blocking<T> {
-    /// An error: the runtime was shut down before there was a thread. A panic of the work goes on
-    /// here.
+    /// An error: the runtime was shut down before there was a thread. A panic of the work is
+    /// resumed by the poll.
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {

@@ -32,7 +32,7 @@ impl<P: Protocol> From<protocol::Connection<P>> for Connection<P> {
 }
 
 /// As [`connect`](crate::connect()), to any address that `tokio::net::TcpStream::connect` takes. The handshake is on a thread of the runtime for blocking
-/// work; if the future is dropped, it goes on for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at
+/// work; if the future is dropped, it continues for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at
 /// most, and what it has connected is closed.
 ///
 /// # Errors

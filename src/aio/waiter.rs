@@ -75,8 +75,8 @@ impl Waiter {
     }
 
     /// As [`give_way`](Self::give_way), and the runtime looks what the system has for other tasks,
-    /// which is a system call. It does so rarely by itself while a task can run, and what this one
-    /// waits for may be on the way through such a task.
+    /// which is a system call. The runtime rarely does so on its own while a task can run, and what
+    /// this one waits for may be on the way through such a task.
     fn give_way_to_events<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.streak = 0;
         // Pending: the runtime has taken the waker.
@@ -116,7 +116,7 @@ impl Waiter {
         };
         let device = |e: io::Error| E::from(CloseReason::Device(e.to_string()));
         let woken = woken.map_err(device)?;
-        // What comes from here on makes it ready again.
+        // Events from here on make it ready again.
         woken.poll_became_readable(cx).map_err(device)
     }
 }

@@ -15,7 +15,7 @@ pub struct Counters {
     pub sent_packets: Option<u64>,
     /// Receiver-not-ready events seen by senders.
     pub rnr_events: Option<u64>,
-    /// Times that a request was repeated because no answer came.
+    /// Times that a request was repeated because no answer arrived.
     pub retries: Option<u64>,
     /// Messages of unreliable transports that this process has sent and a faulty network
     /// has lost ([`set_network_faults`](super::set_network_faults)).

@@ -16,7 +16,7 @@ const KEPT: usize = 16;
 pub(crate) struct Suspicion {
     /// The address that its device has.
     gid: IpAddr,
-    /// The address that its stream comes from, or goes to.
+    /// The address at the other end of its stream.
     stream: IpAddr,
     /// This end has one address for both: so should the peer.
     is_likely: bool,
@@ -68,7 +68,7 @@ impl std::fmt::Display for Suspicion {
             "the peer's device has the address {gid}, and its stream {stream}: if address translation lies \
              between (a container's published port, a NAT gateway), all packets will be dropped, because \
              RoCE v2's checksum covers the addresses: put both ends on one network (containers: on one \
-             bridge, or on the host's network); if {gid} can be reached from here as it is, all is well"
+             bridge, or on the host's network); if {gid} is reachable from here untranslated, ignore this"
         )
     }
 }

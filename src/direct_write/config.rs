@@ -49,7 +49,7 @@ pub struct Config {
     pub batch: u32,
     /// Work requests on their way at most, each with memory for a message.
     pub send_queue: u32,
-    /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
+    /// One in this number of requests is signalled; 0 chooses (a quarter of `send_queue`).
     pub signal_every: u32,
     /// Messages that travel inside their work request.
     pub inline: Inline,

@@ -69,7 +69,7 @@ impl Buffers {
         InPlace(Storage::Lent(Lent { from: Arc::clone(self), buffer, at, len, peer }))
     }
 
-    /// Takes buffers that were given back, as many as `buffers` holds; how many there were.
+    /// Takes buffers that were given back, as many as `buffers` holds; returns their number.
     pub(super) fn take_back(&self, buffers: &mut [u32]) -> usize {
         self.given_back.drain(buffers)
     }
@@ -147,7 +147,7 @@ impl Received for InPlace {
 }
 
 impl Lent {
-    /// A call that copies comes after one that lends: what was taken for that one is copied now.
+    /// Copies a message that a call that lends took: the next call is one that copies.
     #[cold]
     fn copied(self) -> Message {
         let mut bytes = vec![0; self.len as usize];

@@ -135,7 +135,7 @@ impl Link {
         self.posting.fail(CloseReason::Protocol(ProtocolError::Arrival(error)));
     }
 
-    /// Writes slots: whether they are on their way, and there may be more to tell.
+    /// Writes slots; returns true if they are on their way, and there may be more to tell.
     fn tell(&mut self, run: SlotRun) -> bool {
         if let Some(recv) = &mut self.recv
             && let Err(e) = doorbell::post_gathered(recv)
@@ -260,7 +260,7 @@ impl receiving::Link for Link {
     }
 
     fn looks_for_goodbye(&mut self, _: &mut Lending) -> bool {
-        // Where it comes with an immediate, its completion came before this.
+        // If it is written with an immediate, its completion arrived before this call.
         if self.core.awaits_goodbye() && !self.is_broken {
             let at = self.core.layout().goodbye_at() as usize;
             let words = checked::last_look(|| checked::observe(&self.buffers.region, at));

@@ -30,7 +30,7 @@ pub struct ReceiverStats {
 /// The receiving half of one connection, or of many.
 ///
 /// Many peers are served in turn, up to 64 messages each. Idle peers cost nothing where messages
-/// come with immediates; where they are polled for, a poll looks at the next trailer and the
+/// are written with immediates; where they are polled for, a poll looks at the next trailer and the
 /// goodbye of each peer, until one has something.
 ///
 /// The receiver tells its peers which buffers are free, and probes them, in the calls that

@@ -13,7 +13,7 @@ use crate::error::SendError;
 use crate::half::{RecvHalf, SendHalf};
 use crate::protocol::Protocol;
 
-/// Time for which the delivery of what was written goes on after [`AsyncWrite::poll_shutdown`],
+/// Time for which the delivery of written bytes continues after [`AsyncWrite::poll_shutdown`],
 /// while the peer reads slowly. A runtime that is dropped waits for it.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
 

@@ -63,7 +63,7 @@ impl Backoff {
 
     fn step(&mut self, now: Instant, until: Deadline) -> Step {
         let most = until.remaining(now);
-        // A sleep of no time would come back at once, and no other thread would have run.
+        // A sleep of no time would return at once, and no other thread would have run.
         if most.is_zero() || now - *self.since.get_or_insert(now) < YIELDING {
             return Step::Yield;
         }

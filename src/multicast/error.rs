@@ -20,7 +20,7 @@ pub enum GroupError {
         reason: Reason,
     },
     /// The others continue without this member.
-    #[error("{by} suspects this member, and the others go on without it")]
+    #[error("{by} suspects this member, and the others continue without it")]
     Excluded {
         /// The member that suspects this one.
         by: Rank,
@@ -28,8 +28,8 @@ pub enum GroupError {
     /// This member has gone: no thread drives it any more.
     #[error("this member has gone")]
     Gone,
-    /// The time was over before the group had come to its end.
-    #[error("the group has not come to its end in time{}", Unsent(*unsent))]
+    /// The time limit passed before the group had ended.
+    #[error("the group has not ended in time{}", Unsent(*unsent))]
     TimedOut {
         /// Messages of this member that were accepted and not pushed.
         unsent: u64,
@@ -107,10 +107,10 @@ pub enum JoinError {
         /// Limit of this member.
         limit: u64,
     },
-    /// Too few have come to the leader in time.
-    #[error("{came} of {wanted} other members came within {within:?}")]
+    /// Too few members have connected to the leader in time.
+    #[error("{came} of {wanted} other members connected within {within:?}")]
     Missing {
-        /// The other members that have come and not left.
+        /// The other members that have connected and not left.
         came: usize,
         /// The other members that were waited for.
         wanted: usize,

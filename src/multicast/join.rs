@@ -30,7 +30,7 @@ use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT, Within};
 use crate::wait::Deadline;
 
-/// Time that a member waits for the others to come.
+/// Time that a member waits for the others to connect.
 pub const GATHERING: Duration = Duration::from_secs(120);
 /// Time limit of a group's set-up, from the time when all its members are there.
 pub const SET_UP: Duration = Duration::from_secs(20);
@@ -110,7 +110,7 @@ impl Leader {
     /// all are there are not counted either. `user` is sent to all members.
     ///
     /// # Errors
-    /// [`JoinError`]; the streams of the members that had come are closed.
+    /// [`JoinError`]; the streams of the members that had connected are closed.
     ///
     /// # Panics
     /// When `user` is longer than [`MAX_USER`](Self::MAX_USER).
@@ -123,7 +123,7 @@ impl Leader {
         self.gather_within(GATHERING, device, config, user)
     }
 
-    /// [`gather`](Self::gather), but waits no longer than `within` for the others to come; then
+    /// [`gather`](Self::gather), but waits at most `within` for the others to connect; then
     /// setting the group up takes at most [`SET_UP`]. The others themselves wait no longer than
     /// [`GATHERING`] for each other.
     ///
@@ -253,7 +253,7 @@ impl Leader {
             if requests.len() != before {
                 observe(Gathering::There { came: requests.len(), wanted });
             }
-            // Also while clients keep coming that do not count.
+            // Also while clients that do not count keep connecting.
             if requests.len() < wanted && deadline.has_passed(host::time::now()) {
                 return Err(JoinError::Missing { came: requests.len(), wanted, within });
             }

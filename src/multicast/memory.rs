@@ -31,7 +31,7 @@ pub(super) fn repair_area(config: &Config) -> usize {
     RepairHeader::BYTES + config.repair_bytes() as usize
 }
 
-/// Registers so many zeroed bytes.
+/// Registers `bytes` zeroed bytes.
 pub(super) fn region(
     device: &Device,
     bytes: usize,

@@ -13,7 +13,7 @@ use crate::raw::{Link, RawEnd};
 
 /// Requests that can be under way to one peer.
 pub(super) const DEPTH: u32 = 256;
-/// One of so many requests completes visibly.
+/// One in this number of requests is signalled.
 const SIGNAL_EVERY: u64 = 32;
 /// Bytes of a slot for words of the row; as much is asked for inline.
 const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;
@@ -189,7 +189,7 @@ impl Peer {
         self.end.queues.send.stage_at(self.repair, at, SendOp::Write { len, remote }, flags)
     }
 
-    /// Posts what is staged; whether the peer can still be written to.
+    /// Posts what is staged; returns false if the peer cannot be written to any more.
     #[inline]
     pub(super) fn post(&mut self) -> bool {
         if self.is_broken {
@@ -201,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// A request has completed; whether well.
+    /// A request has completed; returns true if it succeeded.
     #[inline]
     pub(super) fn retire(&mut self, completion: &verbs_safe::Completion<'_>) -> bool {
         self.end.queues.send.retire(completion).is_ok() && completion.is_success()

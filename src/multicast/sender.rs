@@ -93,7 +93,7 @@ impl Slots {
         self.delivered.store(position, Ordering::Release);
     }
 
-    /// So many turns were pushed.
+    /// Counts `turns` turns as pushed.
     #[inline]
     pub(super) fn on_pushed(&self, turns: u64) {
         // Relaxed: it is a figure for reports, and guards nothing.

@@ -36,8 +36,8 @@ impl Group {
     ///
     /// Sending a message, or flushing, wakes the thread: it takes the message in at once, and
     /// pushes it as the policy says. Writes of the other members wake no thread: this one polls
-    /// while there is traffic; when nothing comes for 50 µs it sleeps, for a millisecond at most,
-    /// and sees writes that come meanwhile only then. A deadline ends the sleep, later by the
+    /// while there is traffic; when nothing arrives for 50 µs it sleeps, for at most a millisecond,
+    /// and sees writes that arrive meanwhile only then. A deadline ends the sleep, later by the
     /// timer slack of the system (Linux: 50 µs by default). A program that needs the other
     /// members' messages at once drives the member with [`poll`](Self::poll).
     ///
@@ -128,7 +128,7 @@ impl Running {
             Ok(ended) => ended,
             Err(RecvError::TimedOut) => {
                 self.stop();
-                self.thread = None; // it ends by itself
+                self.thread = None; // detached: it ends on its own
                 Err(GroupError::TimedOut { unsent: self.sender.unsent() })
             }
             Err(RecvError::Closed) => {

@@ -41,7 +41,7 @@ pub struct RingShape {
 
 impl Default for RingShape {
     /// 1 MiB, messages of up to 64 KiB, mirrored. A ring that fits the cache of one core is
-    /// slower, because each line then comes out of the cache of the core that has written it,
+    /// slower, because each line is then read out of the cache of the core that has written it,
     /// which takes longer than out of the one that they share.
     fn default() -> RingShape {
         RingShape { ring_bytes: 1 << 20, message_bytes: 64 << 10, layout: Layout::Mirrored }

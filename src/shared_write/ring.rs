@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::ConnectError;
 use crate::ring::memory::peer_memory;
 
-/// The ring of a receiver, and who has which part of it.
+/// The ring of a receiver, and the owner of each part of it.
 #[derive(Debug)]
 pub(crate) struct Ring {
     /// The domain of all links: the senders share the memory.
@@ -116,7 +116,7 @@ impl Ring {
         self.core.trailer_at(link)
     }
 
-    /// Looks for a goodbye; whether it has been said.
+    /// Looks for a goodbye; returns true if it has been said.
     pub(super) fn hear_goodbye(&mut self, link: u32, is_last: bool) -> Result<bool, ExtentError> {
         let at = self.at(link, GOODBYE_AT);
         let look = || checked::observe(&self.region, at);

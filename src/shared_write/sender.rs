@@ -96,7 +96,7 @@ const OTHER_REQUESTS: u32 = 2;
 pub(super) const CONTROL: u32 = CLAIM_REQUESTS + OTHER_REQUESTS;
 /// The shortest rest between two looks at an entry: it doubles with each.
 const FIRST_REST: Duration = Duration::from_micros(1);
-/// Messages between two looks at what has come for a ticket.
+/// Messages between two looks at the completions of the requests for a ticket.
 const MESSAGES_PER_LOOK: u64 = 8;
 
 /// Parts of a sender, which the set-up hands over.
@@ -288,8 +288,8 @@ impl Sender {
         Ok(self.sending.ticket())
     }
 
-    /// Ends the extent in use, if the message lies in the next one; whether the message ends with
-    /// that.
+    /// Ends the extent in use, if the message lies in the next one; `ends` is true if the message
+    /// ends with that.
     #[inline]
     fn stage_end(&mut self, spot: &Spot, ends: bool) -> Result<(), SendError> {
         let Some((at, words)) = spot.end else { return Ok(()) };
@@ -310,7 +310,8 @@ impl Sender {
         }
     }
 
-    /// Takes what has come of the requests on their way; whether something has.
+    /// Takes the results of the requests on their way, if they are complete; returns true if there
+    /// is something new.
     fn take_in(&mut self) -> Result<bool, SendError> {
         let (Some(Pending::Claim(id)) | Some(Pending::Look(id))) = self.pending else {
             return Ok(false);
@@ -340,7 +341,7 @@ impl Sender {
     /// Posts the requests for a ticket, or for what it has, if there is something to be known.
     fn ask(&mut self) -> Result<(), SendError> {
         let has_room = self.sending.posting.control_room() >= CONTROL;
-        // What is gathered would go out with it: a call that flushes comes before there is no room.
+        // What is gathered would be sent with it: a call flushes before there is no room.
         if self.pending.is_some() || !has_room || self.sending.unflushed() > 0 {
             return Ok(());
         }

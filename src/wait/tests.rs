@@ -45,7 +45,7 @@ fn long_spins_stay_while_useful_and_are_retried_rarely() {
     }
     assert_eq!(all[..3], [4, 8, 16]);
     assert_eq!(all[12], *SpinTime::BACKOFF.end());
-    // After a spin that saved a sleep, the next long spin comes sooner.
+    // After a spin that saved a sleep, the next long spin is sooner.
     let spin = slept(spin.after(2 * SpinTime::SHORT, false));
     assert_eq!(sleeps_until_long(spin).1, *SpinTime::BACKOFF.end() / 2);
 }
@@ -102,7 +102,7 @@ fn a_silent_peer_is_probed_once_per_interval() {
 fn events_that_do_not_end_the_wait_do_not_prolong_it() {
     let mut late = idle(WaitStrategy::Spin, Some(Duration::ZERO));
     let looks = (1..).find(|_| late.after(1) == Step::TimedOut);
-    assert_eq!(looks, Some(Idle::FOUND_PER_LOOK + 1), "what the last look found comes first");
+    assert_eq!(looks, Some(Idle::FOUND_PER_LOOK + 1), "what the last look found is taken first");
     let mut early = idle(WaitStrategy::Spin, None);
     assert!((0..10 * Idle::FOUND_PER_LOOK).all(|_| early.after(1) == Step::Again));
 }

@@ -12,7 +12,7 @@ mod sealed {
     impl Sealed for verbs_safe::FrozenBuffer {}
 }
 
-/// Registered memory that stays as it is while a [`ZeroCopySend`](super::ZeroCopySend) has it:
+/// Registered memory that stays unchanged while a [`ZeroCopySend`](super::ZeroCopySend) has it:
 /// a [`Buffer`], or a [`FrozenBuffer`] that several senders have at a time.
 pub trait Offer: fmt::Debug + Send + sealed::Sealed {
     /// Bytes of it.

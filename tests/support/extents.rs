@@ -170,7 +170,7 @@ impl RawReceiver {
         self.store(DECIDED_AT, decided);
     }
 
-    /// Says that it has taken so many messages, and takes no more.
+    /// Says that it has taken `taken` messages, and takes no more.
     pub fn stop(&mut self, taken: u64) {
         self.raw.write(&checked(&[taken, STOPPED]), at(self.peer_stop, 0, 24));
     }

@@ -1,4 +1,4 @@
-//! Helpers that the integration tests share. The device comes from one place: `soft0`, or the one
+//! Helpers that the integration tests share. The device is chosen in one place: `soft0`, or the one
 //! that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
@@ -184,7 +184,7 @@ fn is_emulated() -> bool {
     std::env::var("RDMA_CONN_DEVICE").is_ok_and(|name| !name.starts_with("soft"))
 }
 
-/// So many rounds or messages of a test that repeats itself; a fourth of them where each takes
+/// Rounds or messages of a test that repeats itself: `times`, or a fourth of them where each takes
 /// many times as long.
 pub fn repeated(times: u64) -> u64 {
     if is_emulated() { times.div_ceil(4) } else { times }
@@ -290,7 +290,7 @@ pub fn hold(sender: &mut Sender, inbox: &mut Receiver, count: u64, stream: u64) 
     for (number, message) in (0..).zip(&held) {
         assert_content(message, stream, number, 12);
     }
-    // A message comes before its acknowledgement does.
+    // A message arrives before its acknowledgement does.
     sender.wait_all_timeout(PATIENCE).unwrap();
     held
 }

@@ -1,4 +1,4 @@
-//! A peer made by hand: it speaks the handshake, and drives a queue pair as it likes.
+//! A peer made by hand: it speaks the handshake, and drives a queue pair directly.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};

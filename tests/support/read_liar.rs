@@ -188,7 +188,7 @@ impl Liar {
         self.write(HEAD_AT, &[head, landed, checksum_of(&[head, landed])]);
     }
 
-    /// Asks the sender for a wake-up; whether the request is whole.
+    /// Asks the sender for a wake-up, with a valid checksum if `is_whole`.
     pub fn ask_for_wake_up(&mut self, request: u64, is_whole: bool) {
         let checksum = if is_whole { checksum_of(&[request]) } else { !checksum_of(&[request]) };
         self.write(WAKE_AT, &[request, checksum]);
@@ -216,7 +216,7 @@ impl Liar {
         self.post();
     }
 
-    /// Posts, and waits until all has completed. Wake-ups that come meanwhile are dropped.
+    /// Posts, and waits until all has completed. Wake-ups that arrive meanwhile are dropped.
     fn post(&mut self) {
         self.pair.send.post().unwrap();
         let mut batch = CompletionBatch::new(16);

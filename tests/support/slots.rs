@@ -43,7 +43,7 @@ pub struct RawSender {
 }
 
 impl RawSender {
-    /// Connects to a listener of the library, with so many slots.
+    /// Connects to a listener of the library, with `slots` slots.
     pub fn to(address: SocketAddr, device: &Device, slots: u32) -> Option<RawSender> {
         let mut stream = TcpStream::connect(address).unwrap();
         let raw = RawEnd::new(device, Shape::default());
@@ -112,7 +112,7 @@ pub struct RawReceiver {
 }
 
 impl RawReceiver {
-    /// Accepts the peer at the other end, with so many buffers of 100 bytes.
+    /// Accepts the peer at the other end, with this number of buffers of 100 bytes.
     pub fn accept(
         stream: &mut (impl Read + Write),
         device: &Device,
@@ -147,7 +147,7 @@ impl RawReceiver {
         self.raw.write(&checked(words), at(self.peer_slots, slot * SLOT_BYTES, SLOT_BYTES));
     }
 
-    /// Says that it has taken so many messages, and takes no more.
+    /// Says that it has taken `taken` messages, and takes no more.
     pub fn stop(&mut self, taken: u64) {
         let to = at(self.peer_slots, stop_at(self.slot_count), SLOT_BYTES);
         self.raw.write(&checked([taken, STOPPED]), to);

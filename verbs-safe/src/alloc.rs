@@ -4,7 +4,7 @@
 use crate::errno::Errno;
 use crate::error::MapError;
 
-/// An empty list with room for so many values; `step` is what fails, in words.
+/// An empty list with room for `len` values; `step` is what fails, in words.
 pub(crate) fn list<T>(step: &'static str, len: usize) -> Result<Vec<T>, MapError> {
     let bytes = len.saturating_mul(size_of::<T>());
     let mut list = Vec::new();
@@ -23,7 +23,7 @@ pub(crate) fn collected<T>(
     Ok(list)
 }
 
-/// So many values.
+/// A list of `len` values.
 pub(crate) fn filled<T>(
     step: &'static str,
     len: usize,

@@ -29,7 +29,7 @@
 //!   and if destroying fails, it is leaked. The same holds for the address handles and
 //!   the regions that requests refer to; those that were given up go as soon as the last
 //!   such request is retired.
-//! - A slot comes back with the [`Completion`] of its request. A completion can be neither
+//! - A slot is returned by the [`Completion`] of its request. A completion can be neither
 //!   made nor copied, and the number of its queue is never used again.
 //! - Memory that peers can write ([`SharedRegion`]) is never a slice. Peers cannot write
 //!   memory that can be a slice; if they can read it ([`Buffer`]), a READ during a local
@@ -41,7 +41,7 @@
 //! - Each object keeps those that it was made from alive, so that they are destroyed in the
 //!   only order that the verbs permit.
 //!
-//! Nothing on the data path allocates, locks, or enters the kernel by itself.
+//! Nothing on the data path allocates, locks, or enters the kernel on its own.
 //!
 //! The crate compiles on x86-64 only. A peer may read a [`Buffer`] while its owner writes to it
 //! through `&mut [u8]`. The software device then copies by inline assembly, which is no data

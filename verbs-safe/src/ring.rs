@@ -8,8 +8,8 @@
 //!
 //! Neither is memory that a peer can write to, so both lend slices. A source lends
 //! `&mut [u8]` as any buffer does; what a peer reads meanwhile is the peer's risk. A landing
-//! ring keeps account by itself of where READs may land: nowhere where bytes are lent, or
-//! have landed and are not given up.
+//! ring keeps track of where READs may land: nowhere where bytes are lent, or have landed and are
+//! not given up.
 
 mod landing;
 mod shared;

@@ -19,7 +19,7 @@ impl QpState {
     pub const RTS: QpState = QpState(ibv_qp_state::IBV_QPS_RTS);
     /// The send queue drains.
     pub const SQD: QpState = QpState(ibv_qp_state::IBV_QPS_SQD);
-    /// A send has failed, and those behind it are flushed; receiving goes on. Only
+    /// A send has failed, and those behind it are flushed; receiving continues. Only
     /// unreliable queue pairs stop here: see
     /// [`resume_sends`](crate::QpControl::resume_sends).
     pub const SQE: QpState = QpState(ibv_qp_state::IBV_QPS_SQE);

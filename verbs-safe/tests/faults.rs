@@ -237,7 +237,7 @@ fn a_failed_unreliable_queue_pair_receives_and_can_resume() {
         assert_eq!(QpState::SQE.name(), "SQE");
         stage(&mut b, to_a, 1);
         b.send.post().unwrap();
-        assert_eq!(a.receive().len(), 1, "it goes on receiving");
+        assert_eq!(a.receive().len(), 1, "it keeps receiving");
         a.control.resume_sends().unwrap();
         assert_eq!(a.control.state(), Ok(QpState::RTS));
         stage(&mut a, to_b, 0);

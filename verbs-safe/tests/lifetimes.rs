@@ -1,6 +1,6 @@
 //! Dropping and forgetting, in every order and at the worst moment. What these tests
-//! show by themselves is that nothing hangs and no byte of a lent message changes;
-//! under valgrind (`tests/valgrind.sh`) also that nothing freed is touched.
+//! show directly is that nothing hangs and no byte of a lent message changes; under valgrind
+//! (`tests/valgrind.sh`) also that nothing freed is touched.
 //!
 //! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 
@@ -299,7 +299,7 @@ fn a_sender_can_go_while_its_request_waits_for_a_receive() {
             std::mem::forget(parts[i].take());
         }
         drop(parts);
-        b.post_all(); // the request goes on, if its queue pair is still there
+        b.post_all(); // the request proceeds, if its queue pair is still there
         if forgotten.is_some() {
             assert_eq!(&*b.receive(), b"waits");
         }

@@ -431,7 +431,7 @@ fn a_word_published_last_is_seen_after_what_it_covers() {
                 let tail = region.observe_arrival(56).unwrap();
                 assert!(tail >= seen, "a tail went back");
                 let first = region.load_u64(0).unwrap();
-                assert!(first >= tail, "the tail {tail} came before the bytes {first}");
+                assert!(first >= tail, "the tail {tail} landed before the bytes {first}");
                 seen = tail;
             }
         });

@@ -197,7 +197,7 @@ fn an_armed_queue_wakes_the_thread_that_waits_and_only_once() {
     b.receive();
     let armed = b.recv_cq.arm(false).unwrap();
     assert!(b.is_quiet());
-    assert_eq!(channel.wait(&armed, NOW), Ok(false), "what came before causes no event");
+    assert_eq!(channel.wait(&armed, NOW), Ok(false), "earlier completions cause no event");
     let waiting = {
         let (channel, armed) = (channel.clone(), armed.clone());
         std::thread::spawn(move || channel.wait(&armed, Some(PATIENCE)))
@@ -249,7 +249,7 @@ fn a_queue_is_waited_for_on_its_own_channel_only() {
     assert_eq!(other.wait(&armed, NOW), Err(WaitError::OtherChannel));
 }
 
-/// Takes what has come, and posts its buffers again; how many messages.
+/// Takes the received messages, and posts their buffers again; returns their number.
 fn take_all(end: &mut End) -> u32 {
     let (mut batch, mut taken) = (CompletionBatch::new(8), 0);
     while end.recv_cq.poll(&mut batch).unwrap() > 0 {

@@ -1,4 +1,4 @@
-//! SEND and receive: what arrives is what was sent, slots come and go as they should.
+//! SEND and receive: what arrives is what was sent, slots are taken and returned as they should.
 //!
 //! Only on soft0, rxe0: it takes devices of soft-rnic by no other name.
 

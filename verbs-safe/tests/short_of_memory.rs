@@ -33,7 +33,8 @@ fn take_rest(rest: &mut Vec<Vec<u8>>) {
 #[test]
 fn a_queue_pair_for_which_there_is_no_memory_is_an_error() {
     const DEPTH: u32 = 8_192;
-    /// Each try has so many bytes more than the one before: memory ends at each step in turn.
+    /// Each try has this number of bytes more than the one before: memory ends at each step in
+    /// turn.
     const STEP: u64 = 64 << 10;
     const TRIES: u64 = 200;
     let context = context();

@@ -46,7 +46,7 @@ impl Many {
         let mut batch = CompletionBatch::new(1);
         let deadline = std::time::Instant::now() + PATIENCE;
         while self.cq.poll(&mut batch).unwrap() == 0 {
-            assert!(std::time::Instant::now() < deadline, "no message came");
+            assert!(std::time::Instant::now() < deadline, "no message arrived");
         }
         let completion = batch.drain().next().unwrap();
         (completion.qp_num(), self.pool.take_prepaid(completion).unwrap())

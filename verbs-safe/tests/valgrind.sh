@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the tests that drop and forget things under valgrind: nothing that was freed is
-# touched. rustix goes through libc for it, since what it does by itself (reading the
+# touched. rustix goes through libc for it, since what it does without libc (reading the
 # auxiliary vector) is beyond valgrind. What these tests forget on purpose is leaked.
 set -eu
 export RUSTFLAGS="--cfg=rustix_use_libc" UNDER_VALGRIND=1

@@ -20,9 +20,8 @@
 //! function of the same table, and is still alive.** The crate `verbs-safe` keeps
 //! it; use that one unless you are writing a device or a driver layer.
 //!
-//! Values that come from C are newtypes over integers, never Rust enums: a newer
-//! device may send a value that this crate does not know, and that must not be
-//! undefined behaviour.
+//! Values that C code returns are newtypes over integers, never Rust enums: a newer device may send
+//! a value that this crate does not know, and that must not be undefined behaviour.
 //!
 //! Without the default feature `load` the crate needs no std.
 //!

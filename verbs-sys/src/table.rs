@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::*;
 
 /// Declares the table, and how a symbol library fills it. `required` functions
-/// are in every libibverbs.so.1; `optional` ones came later.
+/// are in every libibverbs.so.1; `optional` ones were added later.
 macro_rules! table {
     (
         required { $( $(#[$doc:meta])* $name:ident = $sym:literal : fn($($arg:ident : $ty:ty),*) $(-> $ret:ty)?; )* }

@@ -100,7 +100,7 @@ impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
         }
     }
 
-    /// Writes so many bytes, out of so many slices.
+    /// Writes `length` bytes, out of `slices` slices.
     fn write(&mut self, length: usize, slices: usize) -> io::Result<()> {
         let bytes = {
             let mut told = self.told.lock();
@@ -138,7 +138,7 @@ fn read<P: Tuned>(case: &Case, mut reader: ByteReader<P::Receiver>) -> Vec<u8> {
             }
             RecvStep::Each | RecvStep::TryRecv => {
                 reader.fill_buf().map(<[u8]>::to_vec).map(|some| {
-                    // A part of what is there.
+                    // A part of the available bytes.
                     let used = some.len().div_ceil(2);
                     bytes.extend(&some[..used]);
                     reader.consume(used);

@@ -35,7 +35,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The next message, after so many that were accepted: reported before it is sent, because it
+    /// The next message, after `accepted` accepted ones: reported before it is sent, because it
     /// may arrive before the call returns.
     pub(crate) fn begin(&mut self, at: usize, accepted: u64, length: usize) -> Vec<u8> {
         self.begun = accepted + 1;
@@ -49,19 +49,19 @@ impl Told {
         self.begun = accepted;
     }
 
-    /// Message `n` of sender `at`, which has come, is one that was sent.
+    /// Message `n` of sender `at`, which has arrived, is one that was sent.
     pub(crate) fn expect(&self, at: usize, n: u64, bytes: &[u8]) {
         let length = self.lengths.get(n as usize).copied();
         assert!(
             n < self.begun,
-            "sender {at} has sent {} messages, message {n} has come",
+            "sender {at} has sent {} messages, message {n} has arrived",
             self.begun
         );
         assert_eq!(Some(bytes.len()), length, "length of message {n} of sender {at}");
         assert!(*bytes == content(at, n, bytes.len()), "content of message {n} of sender {at}");
     }
 
-    /// After a close that succeeded, all messages have come.
+    /// After a close that succeeded, all messages have arrived.
     pub(crate) fn expect_all(&self, at: usize, taken: u64) {
         if let Some(closed) = self.closed {
             assert_eq!(taken, closed, "messages of sender {at}, which has closed");

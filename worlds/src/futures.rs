@@ -214,7 +214,8 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
         self.taken
     }
 
-    /// Receives, for so long; whether something has come. What an error says of a sender is no end of the others.
+    /// Receives for at most `time`; returns true if something has arrived. An error of one sender does not end the
+    /// others.
     fn recv(&mut self, case: &Case, time: Duration) -> bool {
         let deadline = time::now() + time;
         let received = block_on(self.inbox.recv(), Some(deadline)).expect("descriptors");
@@ -229,7 +230,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
                 self.has_lost = true;
                 host::progress();
             }
-            // Also where all ends have come, and some were lost.
+            // Also where all peers have ended, and some were lost.
             Some(Err(e)) => {
                 let is_lost = self.has_lost && matches!(e, RecvError::Ended(_));
                 assert!(is_lost || case.may_fail() || case.kill.is_some(), "receiver: {e}");

@@ -116,14 +116,14 @@ fn may_leave_late(case: &Case) -> bool {
 }
 
 /// Each member delivers what each other one has sent, in its order; all of them in one order; and
-/// those that stay come to the same end. Where requests fail, a group may split, and each side goes
-/// on.
+/// those that stay reach the same end. Where requests fail, a group may split, and each side
+/// continues.
 fn check(case: &Case, members: &[Member]) {
     for (at, member) in members.iter().enumerate() {
         let is_out_of_time = matches!(member.ended, Err(GroupError::TimedOut { .. }));
         assert!(
             !is_out_of_time || member.has_left && may_leave_late(case),
-            "member {at} did not come to its end"
+            "member {at} did not end"
         );
         assert!(member.ended.is_ok() || may_end(case), "member {at}: {:?}", member.ended);
         for (from, sender) in members.iter().enumerate() {

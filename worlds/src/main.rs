@@ -56,7 +56,7 @@ struct Args {
     /// Processes that share the seeds; by default two a processor, since each waits at times
     #[arg(long)]
     jobs: Option<usize>,
-    /// Run every so many-th seed in this process, and print a line for each
+    /// Run every STRIDE-th seed in this process, and print a line for each
     #[arg(long, hide = true)]
     stride: Option<u64>,
 }

@@ -438,7 +438,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
     }
 }
 
-/// A message that has come is the next one of its sender, and equal.
+/// A message that has arrived is the next one of its sender, and equal.
 fn check(shared: &Shared, taken: &mut [u64], at: usize, bytes: &[u8]) {
     let n = taken[at];
     taken[at] += 1;

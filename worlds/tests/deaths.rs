@@ -78,7 +78,7 @@ fn with_killed<P: Protocol>(killed: usize, survive: impl FnOnce(P::Sender, P::Re
 }
 
 /// Calls at a pace until `call` says that the peer is lost, within the keepalive and the device's retries; and a pace
-/// more for each call that it takes: for the two rounds of a keepalive, for what came of the probe, and to say so.
+/// more for each call that it takes: for the two rounds of a keepalive, for the result of the probe, and to say so.
 fn misses(mut call: impl FnMut() -> Option<CloseReason>) {
     let (start, limit) = (time::now(), Common::default().keepalive + RETRIES + 5 * PACE);
     let reason = loop {

@@ -1,4 +1,5 @@
-//! Faults that are planted into the code: each is found within so many seeds, and its case shrinks.
+//! Faults that are planted into the code: each is found within a given number of seeds, and its
+//! case shrinks.
 //!
 //! Only on soft0: worlds make devices of their own.
 

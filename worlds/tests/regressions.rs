@@ -121,8 +121,8 @@ fn a_direct_read_sender_with_a_goodbye_is_not_lost() {
     );
 }
 
-/// There was no descriptor for the eventfd by which messages come back: the message had been read
-/// and acknowledged, and was not handed out.
+/// There was no descriptor for the eventfd by which messages are returned: the message had been
+/// read and acknowledged, and was not handed out.
 #[test]
 fn a_read_message_is_handed_out_despite_missing_resources() {
     holds(

@@ -181,7 +181,7 @@ fn on_rxe0(known: &Results) -> Result<Results> {
     Ok(each.collect())
 }
 
-/// Prints the table of a device; whether something has failed.
+/// Prints the table of a device; returns true if something has failed.
 fn print(device: &str, results: &Results, cannot: Option<(&str, &str)>) -> Result<bool> {
     let heads: String = PROTOCOLS.iter().map(|(_, name)| format!(" {name} |")).collect();
     let mut table = format!("\n{device}\n\n| |{heads}\n|---|{}\n", "---|".repeat(PROTOCOLS.len()));

@@ -186,7 +186,7 @@ fn execute(line: &str) -> Result<()> {
 /// Processor time of all child processes that have ended and were waited for, in seconds.
 fn processor_seconds() -> Result<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
-    // proc_pid_stat(5): behind the name come the third field and those that follow; `cutime` is the 16th.
+    // proc_pid_stat(5): after the name follow the third field and the others; `cutime` is the 16th.
     let fields = stat.rsplit_once(')').context("no name in /proc/self/stat")?.1;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = fields.get(13..15).context("a short /proc/self/stat")?;

@@ -22,8 +22,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
 ];
 
-/// Programs that end by themselves, their checks, and what they print. The first opens no device: a
-/// check would fail.
+/// Programs that end without a peer, their checks, and what they print. The first opens no device:
+/// a check would fail.
 const ALONE: &[(&str, &[&str], &[&str])] = &[
     ("ibv_devices", &[], &["soft0", "02005afffe000000"]),
     (

@@ -31,7 +31,7 @@ const REAL_TIME: &[(&[&str], &str)] = &[
     ),
     (
         &["examples", "verbs-safe/examples", "soft-rnic/examples", "roce-core/examples"],
-        "they are programs of a user's, who has std",
+        "they are programs of users, which have std",
     ),
     (&["conn-core/examples"], "they count instructions of machines that have no clock"),
     (&["benches", "verbs-safe/benches", "roce-core/benches"], "they measure real time"),

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
     let programs = programs(&args.filter)?;
     ensure!(!programs.is_empty(), "no test program has {:?} in its name", args.filter);
     keep_processors_busy()?;
-    // Programs of the next run begin while the longest of this one go on.
+    // Programs of the next run begin while the longest of this one still run.
     let runs: Vec<(u32, &Program)> = (1..=args.times)
         .flat_map(|time| programs.iter().map(move |program| (time, program)))
         .collect();

@@ -22,7 +22,7 @@ const RUST_LOG: &str = "RUST_LOG";
                   Start with `rdma-conn bench`: it needs no card and no set-up.\n\
                   BYTES may have a suffix: 64k, 1M and 1G are 65536, 1048576 and 1073741824.\n\
                   Of bench, pingpong and multicast every flag with a number may have a list: --unacked 1,2,4..256 \
-                  goes on by doubling, --size 16..1M*4 by 4 times, --batch 0..32+8 by adding 8.\n\
+                  continues by doubling, --size 16..1M*4 by 4 times, --batch 0..32+8 by adding 8.\n\
                   A table that is wider than the terminal, or than COLUMNS says of anything else, is printed in \
                   parts.\n\
                   Exit status: 0 done, 1 failed, 2 the command line asks for something that cannot be, 128 and \
@@ -88,7 +88,7 @@ pub(crate) enum Command {
         after_help = "Each line has a test, its result, and what to do. Without --connect: the address, UDP port 4791 and what has \
         it, the MTU and the path MTU that it permits, the buffers that the kernel grants sockets, and \
         offloads. With --connect PEER, where `rdma-conn doctor --device roce:PEER --listen` runs, also: whether the peer \
-        answers, whether addresses are translated on the way (the peer reports where packets came from, and \
+        answers, whether addresses are translated on the way (the peer reports the source addresses, and \
         whether their checksum fitted), the round trip of short packets, the longest packets that pass \
         unfragmented, the loss of 1,000 packets, and messages of a reliable connection between both devices. \
         The tests with PEER need UDP port 4791 only, and no other program on it.\n\n\
@@ -146,7 +146,7 @@ pub(crate) enum Command {
         allow_negative_numbers = true,
         after_help = "Both ends compare the checksum at the end. Whatever ends the stream \
         early (a signal, an end that vanishes, a reader that leaves) is a failure at both: exit \
-        status 1, or 128 and the signal's number at the end that a signal has come to.\n\n\
+        status 1, or 128 and the signal's number at the end that received the signal.\n\n\
         With --json the listening end prints its result on standard error: its standard output \
         is the stream.\n\n\
         Examples:\n  \
@@ -176,11 +176,11 @@ pub(crate) enum Command {
         systems in memory; on disks if the card pages on demand), else in buffers that are \
         written out; the software device reads into buffers, which is faster with it, unless \
         --mapped asks for files. Each end says which, and the receiver why. Nothing that exists is \
-        replaced without --force; what is the same is kept. A signal \
-        ends either end with what has come so far and a word to the other one; the same command \
-        goes on from there. Exit status 0: every receiver has everything; of one that listens, a \
-        signal has come while no copy was under way (with --once: the copy has arrived); 128 and \
-        the number of a signal that has come earlier; 1: something is missing.\n\n\
+        replaced without --force; identical files are kept. A signal \
+        ends either end: what has arrived is kept, and the other end is notified; the same command \
+        resumes the copy. Exit status 0: every receiver has everything; of one that listens, a \
+        signal arrived while no copy was under way (with --once: the copy has arrived); 128 and \
+        the number of a signal that arrived earlier; 1: something is missing.\n\n\
         Examples:\n  \
         rdma-conn copy --listen 0.0.0.0:18600 --into /data   # on each receiver\n  \
         rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
@@ -202,8 +202,8 @@ pub(crate) enum Command {
         results. The command has those of the figures in the papers. To make one of your own, print \
         one, change it, and name the file instead.\n\n\
         A report is a folder with report.json, report.csv and index.html, a page that needs no other \
-        file. It is written after each round of a figure; Ctrl-C leaves what was measured, and --resume goes on \
-        with it. What a device cannot do is said in the figure, and the others go on.\n\n\
+        file. It is written after each round of a figure; Ctrl-C leaves what was measured, and --resume \
+        continues it. What a device cannot do is noted in the figure, and the other figures are still measured.\n\n\
         Examples:\n  \
         rdma-conn figures --quick --out DIR\n  \
         rdma-conn figures send-recv-rate-by-unacked --device mlx5_0 --out DIR --check\n  \
@@ -234,7 +234,7 @@ pub(crate) enum Command {
         (the receiver is not ready; tried again up to rnr_retry times), retry=P (lost, of RC and XRC; \
         tried again up to retry_cnt times), loss=P (lost, of UC and UD), flush=P (the queue pair goes to \
         the error state), delay=P:TIME or delay=TIME (held back), each P a probability. event=NAME@TIME \
-        raises an event so long after a context was opened: device_fatal, port_active, port_err, \
+        raises an event that time after a context was opened: device_fatal, port_active, port_err, \
         lid_change, pkey_change, sm_change, client_reregister, gid_change. A seed that is not given is \
         drawn and printed.\n\n\
         Examples:\n  \

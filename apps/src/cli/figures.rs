@@ -50,7 +50,7 @@ pub(crate) struct Figures {
     /// Time that a round of a point takes, in seconds [default: 0.5; with --quick 0.1]
     #[arg(long, value_name = "S", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
-    /// Go on with the report of an interrupted command, in the same folder
+    /// Continue the report of an interrupted command, in the same folder
     #[arg(long, requires = "out", conflicts_with_all = ["force", "list", "print", "render", "compare", "model"])]
     pub(crate) resume: bool,
     /// Write into a folder that has files already; those of the same names are replaced

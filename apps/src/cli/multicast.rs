@@ -44,11 +44,12 @@ pub(crate) struct Multicast {
     /// Longest time that a push may be inhibited, in microseconds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 150, conflicts_with = "connect")]
     pub(crate) deadline_us: u64,
-    /// Each sender sends so many messages at a time, from 1: the next ones when all but those whose
-    /// push is inhibited have been delivered [default: 250 between two passes, as many as go]
+    /// Messages that each sender sends at a time, at least 1; the next ones follow when all but
+    /// those whose push is inhibited have been delivered [default: 250 between two passes, as many
+    /// as go]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["lone", "connect"])]
     pub(crate) burst: Option<u64>,
-    /// Each sender flushes after so many messages
+    /// Number of messages after which each sender flushes
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "connect")]
     pub(crate) flush_every: Option<u64>,
     /// Messages per second of each sender [default: as many as go]

@@ -3,7 +3,7 @@
 //!
 //! Every flag of `bench`, `pingpong` and `multicast` that has a number may have a list ([`Sweep`]
 //! has the syntax). Of several lists the last one varies fastest. A command line without a list, or
-//! with none but those that the flag accepts itself (`--size 16,64`), is left as it is, unless it
+//! with none but those that the flag accepts itself (`--size 16,64`), is left unchanged, unless it
 //! asks for a file of results.
 
 use std::any::TypeId;

@@ -28,7 +28,8 @@ const SEVERAL: u32 = 4;
 /// Bytes of most messages: those of up to 32 may cost more at their receiver, and less in a shared
 /// queue.
 const SHORT: u32 = 64;
-/// Rounds, in each of which each is measured; streams, which are long, in one of so many rounds.
+/// Rounds, in each of which each is measured; streams, which are long, in one of
+/// [`ROUNDS_OF_STREAM`] rounds.
 const ROUNDS: u32 = 400;
 const ROUNDS_OF_STREAM: u32 = 8;
 
@@ -98,8 +99,8 @@ impl Ends {
         Ends::new(near, far, Queues { pairs, depth: STREAM / pairs, bytes: SHORT, is_shared })
     }
 
-    /// Sends a message, and looks for it at the other end: how long after the post began it was
-    /// found, and how long the poll took that found it.
+    /// Sends a message, and looks for it at the other end: returns the time from the post to the
+    /// poll that found it, and the duration of that poll.
     fn send_one(&mut self, bytes: u32) -> Result<(f64, f64)> {
         let start = host::time::now();
         self.here.send(1, bytes)?;
@@ -237,7 +238,7 @@ impl Ends {
     fn take_list(&mut self, bytes: u32) -> Result<Option<f64>> {
         self.there.receive(POLLED)?;
         self.here.send(POLLED, bytes)?;
-        // Those of our own are the last to come.
+        // Our own completions arrive last.
         self.here.await_all(POLLED)?;
         let (polled, time) = self.there.poll()?;
         self.there.await_all(POLLED - polled)?;

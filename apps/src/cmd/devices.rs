@@ -1,4 +1,4 @@
-//! `rdma-conn devices`: what is there, what could be named, and what is missing.
+//! `rdma-conn devices`: the devices that exist, the names of others, and what is missing.
 
 mod network;
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   doctor --device roce:HERE --connect THERE    doctor --device roce:THERE --listen
 //!     | echoes: short, of each path MTU, many ---> |
-//!     | <------ replies: where each came from ---- |   UDP port 4791 at both ends,
+//!     | <------ replies: source of each echo ----- |   UDP port 4791 at both ends,
 //!     | join: queue pairs -----------------------> |   and nothing else
 //!     |   both give the port to a device           |
 //!     | <------ a datagram: its queue pair ------- |

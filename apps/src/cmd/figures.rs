@@ -222,7 +222,7 @@ fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
     show(common, options, folder, &report)
 }
 
-/// Says where the page of a report is, and what came of the expectations.
+/// Prints where the page of a report is, and the results of the expectations.
 fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> Outcome {
     let tally = Tally::of(report);
     let written = Written {
@@ -279,7 +279,7 @@ fn folder(options: &Figures) -> Result<&Path> {
         let measures =
             options.render.is_none() && options.compare.is_none() && options.model.is_none();
         let resume = if measures {
-            " (or --resume, to go on with a report that was interrupted)"
+            " (or --resume, to continue the interrupted report)"
         } else {
             ""
         };

@@ -57,7 +57,7 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
     ended.map_or(Ok(()), Err)
 }
 
-/// A group that cannot be, by the flags that it comes from.
+/// An invalid configuration of a group, by the flags that it is made of.
 fn by_flag(error: ConfigError, config: &Config) -> Failure {
     let Config { members, senders, window, message_bytes: size, ring_bytes, .. } = *config;
     usage(match (error, ring_bytes) {

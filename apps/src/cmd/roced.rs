@@ -8,7 +8,7 @@ use crate::cli::{Common, Roced};
 use crate::outcome::{Outcome, usage};
 use crate::signals;
 
-/// Is one of the processes of the address until a signal comes. What others need of it, the
+/// Is one of the processes of the address until a signal arrives. What others need of it, the
 /// device's own threads do.
 pub(crate) fn run(common: &Common, options: &Roced) -> Outcome {
     if let Some(flag) = common.given().first() {
@@ -23,6 +23,6 @@ pub(crate) fn run(common: &Common, options: &Roced) -> Outcome {
     let name = roce.list().with_context(|| format!("cannot keep {} bound", options.address))?;
     remark!("{name} is bound");
     let signal = came.recv().ok().context("no way to hear of signals")?;
-    tracing::info!("{signal} has come");
+    tracing::info!("received {signal}");
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::outcome::{Failure, Outcome, usage};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Becomes the program: its exit status is that of the command, and signals come to it. With
+/// Becomes the program: its exit status is that of the command, and it receives the signals. With
 /// `--check=fail`, `strict` and `--report` it waits for the program instead.
 pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     if let Some(flag) = common.given().first() {
@@ -62,7 +62,7 @@ fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<
     if shown.starts_with('-') {
         return Err(usage(format!(
             "soft: there is no option {shown}: there are --trace, --check, --report and --faults, and behind \
-             `--` comes the program (write ./{shown} if that is its name)"
+             `--` follows the program (write ./{shown} if that is its name)"
         )));
     }
     let is_value = ["report", "fail", "strict"].contains(&&*shown);

@@ -145,7 +145,7 @@ fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
 }
 
 impl Sweep<'_> {
-    /// Goes over all points, round after round: what came of them, and why that is not all.
+    /// Goes over all points, round after round: returns their results, and why some are missing.
     fn measure(&self, points: &Points, all: &[Args]) -> (Vec<Merged>, Option<Failure>) {
         let mut merged: Vec<Merged> =
             points.points.iter().map(|point| Merged::new(&point.values)).collect();

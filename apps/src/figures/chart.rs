@@ -61,7 +61,7 @@ fn plot(experiment: &Experiment, y: &Y, cores: u32, lines: Vec<PlotLine>) -> Plo
 
 fn lower(label: &str) -> String {
     let mut letters = label.chars();
-    // An abbreviation stays as it is.
+    // An abbreviation stays unchanged.
     match (letters.next(), letters.next()) {
         (Some(first), Some(second)) if second.is_lowercase() => {
             first.to_lowercase().chain([second]).chain(letters).collect()

@@ -41,7 +41,7 @@ pub(crate) struct Model {
     pub(crate) o_rcv: Call,
     /// The processor posts a receive. The thesis' fit.
     pub(crate) o_post: Call,
-    /// The processor takes a message of at most [`SMALL`] bytes, in addition: it comes inside its
+    /// The processor takes a message of at most [`SMALL`] bytes, in addition: it arrives inside its
     /// completion ("inline receives"). Our fit to 11 M/s of N senders, 16 B.
     pub(crate) o_small: f64,
     /// The card handles a message, at either end, of any queue pair. The thesis' fit.
@@ -70,7 +70,7 @@ pub(crate) struct Model {
     pub(crate) both_ways: f64,
 }
 
-/// The longest message that comes inside its completion, by the thesis ("32 bytes or lower").
+/// The longest message that arrives inside its completion, by the thesis ("32 bytes or lower").
 const SMALL: f64 = 32.0;
 /// The longest time for which Derecho's proposal inhibits a push.
 const DEADLINE: f64 = 150.0;
@@ -229,8 +229,8 @@ impl Model {
         }
     }
 
-    /// Transfers of so many bytes: one behind the other, each with a READ of the tail before it; or
-    /// several READs under way. Processors cost nothing: the texts have no number of a copy.
+    /// Transfers of `transfer` bytes: one after the other, each with a READ of the tail before it;
+    /// or several READs under way. Processors cost nothing: the texts have no number of a copy.
     fn buffered_read(&self, load: &Workload, transfer: f64) -> Limits {
         let link = transfer * self.byte;
         let (reads, time) = match load.is_ahead {
@@ -246,7 +246,7 @@ impl Model {
         }
     }
 
-    /// WRITEs of so many bytes at least. Processors cost nothing but the posts.
+    /// WRITEs of at least `transfer` bytes. Processors cost nothing but the posts.
     fn buffered_write(&self, load: &Workload, transfer: f64) -> Limits {
         let transfer = transfer.max(record(load.bytes));
         let writes = if load.is_tail_written { 2.0 } else { 1.0 };
@@ -264,7 +264,7 @@ impl Model {
         transfer / (2.0 * self.read() + transfer * self.byte)
     }
 
-    /// Multicasts of so many bytes in a group, a push for each `every` of them.
+    /// Multicasts of `bytes` bytes in a group, with a push for each `every` of them.
     pub(crate) fn multicasts(&self, members: f64, every: f64, bytes: f64) -> f64 {
         least([self.requests / operations(members, every), self.both_ways / bytes])
     }

@@ -223,7 +223,7 @@ fn receive_all(
     barrier: &Barrier,
 ) -> Result<Tally> {
     let mut payload = Payload::new(load.size as usize, 0);
-    // By sender: what may come next.
+    // By sender: the least number that its next message may have.
     let mut least = vec![0_u64; senders as usize];
     let (mut tally, mut failure) = (Tally::default(), None);
     barrier.wait()?;
@@ -234,7 +234,7 @@ fn receive_all(
         payload.check(message)?;
         let least = least.get_mut((number >> COUNTED) as usize);
         let least = least.context("a message of a thread that there is not")?;
-        ensure!(number >= *least, "message {number} came behind a later one");
+        ensure!(number >= *least, "message {number} arrived after a later one");
         *least = number + 1;
         Ok(number)
     };

@@ -54,7 +54,7 @@ pub(crate) fn rate(per_s: f64) -> String {
     }
 }
 
-/// So many of something.
+/// Formats a count with its noun.
 pub(crate) fn counted_as(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -27,7 +27,7 @@ pub(crate) enum Distance {
 }
 
 impl Distance {
-    /// The distance of processors between which a line takes so long.
+    /// The distance of processors between which a line takes this time.
     pub(crate) fn of(line_ns: f64) -> Distance {
         if line_ns <= NEAR_NS { Distance::Near } else { Distance::Far }
     }

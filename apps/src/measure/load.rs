@@ -41,7 +41,7 @@ impl Receivers {
         }
     }
 
-    /// The one for so many senders where nothing was asked for.
+    /// The default for this number of senders.
     pub(crate) fn chosen(protocol: Protocol, senders: u32) -> Receivers {
         match senders {
             1 => Receivers::ThreadEach,
@@ -135,7 +135,7 @@ impl Load {
         says.then(|| *fewest as f64 / *most as f64)
     }
 
-    /// Messages between two looks at the clock, a power of two: so many that looking costs
+    /// Messages between two looks at the clock, a power of two: enough that looking costs
     /// nothing, and so few that they take no time. A sender that is paced looks at it anyway.
     pub(crate) fn stride(&self) -> u64 {
         match self.rate {
@@ -185,7 +185,7 @@ impl EndOfLoad {
         }
     }
 
-    /// Reports whether a sender that has sent `messages` since `start` goes on; it looks at the
+    /// Reports whether a sender that has sent `messages` since `start` continues; it looks at the
     /// clock every `stride` messages, a power of two, so that no message costs a division.
     #[inline]
     pub(crate) fn goes_on(self, messages: u64, start: Instant, stride: u64) -> bool {

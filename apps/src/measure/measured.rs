@@ -10,7 +10,7 @@ use crate::measure::Spread;
 use crate::pinning;
 
 /// Log message of a receiving end that has its first message.
-pub(crate) const HAS_COME: &str = "the first message has come";
+pub(crate) const HAS_COME: &str = "the first message has arrived";
 
 /// Log message at the end of the warm-up.
 pub(crate) const MEASURES: &str = "the warm-up is over";
@@ -54,7 +54,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// So many requests, of which none gathers messages.
+    /// Work of `operations` requests, none of which gathers messages.
     pub(crate) fn requests(operations: u64) -> Work {
         Work { operations, ..Work::default() }
     }

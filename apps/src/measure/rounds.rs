@@ -121,7 +121,7 @@ pub(crate) fn gather<T>(
     (is_over && count(done, ended)).then(|| std::mem::take(done))
 }
 
-/// Returns the number of rounds for so many messages: each round has at least one.
+/// Returns the number of rounds for this number of messages: each round has at least one.
 pub(crate) fn rounds_of(messages: u64, asked: u32) -> u32 {
     u64::from(asked).min(messages).max(1) as u32
 }

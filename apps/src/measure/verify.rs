@@ -98,7 +98,7 @@ impl Payload {
         }
         if covered[..8] != expected.to_le_bytes() {
             let found = covered[..8].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
-            bail!("message {found} came where {expected} belongs");
+            bail!("message {found} arrived in place of {expected}");
         }
         Ok(())
     }

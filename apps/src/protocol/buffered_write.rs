@@ -14,9 +14,9 @@ use crate::measure::{Shape, Work};
 use crate::outcome::Outcome;
 use crate::settings::buffered_write as settings;
 
-/// Bytes that gather before the peer is told of them, where throughput is wanted: of short
-/// messages fewer than a core's cache holds, of long ones so many that the reader does not
-/// follow close behind the writer.
+/// Bytes that gather before the peer is told of them, where throughput is wanted: for short
+/// messages less than a core's cache, for long ones enough that the reader does not follow close
+/// behind the writer.
 fn gathered_bytes(size: u32) -> u32 {
     if size < LONG { 8 << 10 } else { 128 << 10 }
 }

@@ -106,7 +106,7 @@ pub(crate) struct Offering {
     /// Number of buffers, on offer or not.
     buffers: u32,
     /// For each buffer on offer, true if it has that message: in the order of the offers, in which
-    /// the buffers come back.
+    /// the buffers are returned.
     primed: VecDeque<bool>,
 }
 
@@ -116,8 +116,8 @@ impl Offering {
         Offering { sender, device, config, free: vec![], buffers: 0, primed: VecDeque::new() }
     }
 
-    /// A buffer that may be filled: the one that came back last, whose bytes are the likeliest to
-    /// be in a cache. There are no more buffers than were on offer at a time, because one that
+    /// A buffer that may be filled: the one that was returned last, whose bytes are the likeliest
+    /// to be in a cache. There are no more buffers than were on offer at a time, because one that
     /// is back is used before a new one is made.
     fn buffer(&mut self) -> Result<(Buffer, bool)> {
         if self.free.is_empty() {
@@ -133,10 +133,10 @@ impl Offering {
         while self.free.is_empty() {
             self.take_one()?;
         }
-        self.free.pop().context("a buffer that came back")
+        self.free.pop().context("a buffer that was returned")
     }
 
-    /// Takes back what is there.
+    /// Takes back all returned buffers.
     fn take_all(&mut self) -> Result<()> {
         while let Some((_, sent)) = self.sender.try_take()? {
             self.keep(sent)?;
@@ -227,7 +227,7 @@ impl Taking {
         Taking { receiver, device, config, free: vec![], buffers: 0, most, readings }
     }
 
-    /// Begins to read all that is asked for, as long as there are buffers; whether all
+    /// Begins to read all that is asked for, as long as there are buffers; returns true if all
     /// senders have closed.
     fn begin_all(&mut self) -> Result<bool> {
         while self.free.len() + ((self.most - self.buffers) as usize) > 0 {
@@ -267,7 +267,7 @@ impl Taking {
         Ok(true)
     }
 
-    /// Hands out the oldest message that was begun, if it comes in time.
+    /// Hands out the oldest message that was begun, if it arrives in time.
     fn await_oldest(
         &mut self,
         time: Duration,

@@ -19,8 +19,8 @@ pub(super) fn shape(size: u32, shape: RingShape) -> RingShape {
 /// The longest messages of which a ring without `--ring-bytes` holds several.
 const LONGEST: u64 = RingShape::MAX_BYTES / 4 - 8;
 
-/// A configuration that cannot be, by the flags that it comes from: without `--ring-bytes` the
-/// ring's length comes from `--size`.
+/// An invalid configuration, by the flags that it is made of: without `--ring-bytes` the
+/// ring's length is derived from `--size`.
 pub(super) fn by_flag(error: &ConfigError, args: &ConnectionArgs, shape: RingShape) -> Failure {
     if error.field == "ring_bytes" && !args.given.has(&RING_BYTES) {
         return size_over(shape.message_bytes.into(), LONGEST);
@@ -37,7 +37,7 @@ pub(super) fn check_told(ring_bytes: u64, size: u32) -> Result<()> {
     Ok(())
 }
 
-/// Rings for so many senders, and for messages that go back or do not.
+/// Memory for the rings of `senders` senders, twice that if messages go `back`.
 pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> Room {
     let rings = u64::from(senders) * if back { 2 } else { 1 };
     let what = format!("{rings} rings of {ring_bytes} bytes");

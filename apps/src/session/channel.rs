@@ -32,8 +32,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 const QUESTIONS: u32 = 4;
 const BETWEEN: Duration = Duration::from_secs(10);
 
-/// Has a wait for an other end whose host has died, or was cut off, come to an end: no
-/// FIN says so.
+/// Has a wait for an other end whose host has died, or was cut off, end: no FIN says so.
 pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_tcp_keepidle(stream, SILENCE)?;
@@ -55,11 +54,11 @@ pub(crate) struct Channel<N> {
 #[derive(Serialize, Deserialize)]
 enum Said<N> {
     Note(N),
-    /// The end that says it does not go on, for this reason.
+    /// The end that gives up, for this reason.
     Failed(String),
 }
 
-/// The other end does not go on, for this reason.
+/// The other end gives up, for this reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the other end: {0}")]
 pub(crate) struct Told(String);
@@ -127,7 +126,8 @@ impl<N> Channel<N> {
         self.is_within
     }
 
-    /// Ends what waits for another process at a signal: an end in this one ends by itself.
+    /// Has a wait for another process end at a signal: a wait for an end in this process ends
+    /// anyway.
     pub(crate) fn end_at_signal(&self) -> Result<()> {
         match signals::interrupted().filter(|_| !self.is_within) {
             Some(interrupted) => Err(interrupted.into()),
@@ -149,7 +149,7 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
         self.say(&Said::Note(note))
     }
 
-    /// Tells why this end does not go on; whether it is heard does not matter.
+    /// Tells why this end gives up; whether it is received does not matter.
     pub(crate) fn give_up(&mut self, why: &Failure) {
         frame::give_up(why, |why| self.say(&Said::<()>::Failed(why)));
     }

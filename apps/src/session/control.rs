@@ -25,7 +25,7 @@ pub(crate) type Channel = channel::Channel<Control>;
 pub(crate) enum Control {
     /// All senders are there: begin.
     Begin,
-    /// This process has sent so many messages.
+    /// This process has sent `messages` messages.
     Sent {
         messages: u64,
         work: Work,

@@ -131,7 +131,7 @@ pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure
 pub(crate) struct Pending<K: Kind> {
     pub(crate) incoming: Incoming<K>,
     pub(crate) session: Session,
-    /// The stream that it came by, for control messages.
+    /// The stream that it arrived on, for control messages.
     pub(crate) wire: Channel,
 }
 
@@ -157,11 +157,11 @@ pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
     }
 }
 
-/// The next peer that speaks our language and runs the same command, if one comes within
+/// The next peer that speaks our language and runs the same command, if one connects within
 /// `time`; others are refused with the reason, and do not count.
 ///
 /// # Errors
-/// The operating system has failed to accept connections for long; or a signal has come.
+/// The operating system has failed to accept connections for long; or a signal has arrived.
 pub(crate) fn next_peer<K: Kind>(
     listener: &Listener<K>,
     command: &str,
@@ -206,7 +206,7 @@ pub(crate) fn next_peer<K: Kind>(
 /// Time within which the thread that refuses connections sees that the work is done.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Does `work`, and refuses the connections that come meanwhile, with the reason: none would be
+/// Does `work`, and refuses the connections that arrive meanwhile, with the reason: none would be
 /// admitted before the work ends, and none should have to wait to learn that.
 pub(crate) fn engaged<K: Kind, T>(
     listener: &Listener<K>,
@@ -226,7 +226,7 @@ pub(crate) fn engaged<K: Kind, T>(
             }
         };
         if let Err(e) = scope.spawn(refuse) {
-            tracing::warn!(error = %e, "no thread refuses the connections that come meanwhile");
+            tracing::warn!(error = %e, "no thread refuses the connections that arrive meanwhile");
         }
         // Also when the work panics: the thread would be waited for.
         let _over = SetOnDrop(&is_over);

@@ -209,8 +209,8 @@ impl Traffic {
         }
     }
 
-    /// So many senders and their receivers, as the connecting end has asked for, or else as the
-    /// listening end was told.
+    /// This number of senders, and their receivers as the connecting end has asked for, or else as
+    /// the listening end was told.
     pub(crate) fn shape<K: Kind>(&self, senders: u32, listening: Option<Receivers>) -> Shape {
         let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
         let receiving = self.receiving.or(listening);

@@ -20,7 +20,7 @@ pub(crate) const BATCH: FlagSpec = flag! {
 };
 
 pub(crate) const SIGNAL_EVERY: FlagSpec = flag! {
-    /// Every so many sends ask for a completion [default: chosen]
+    /// Number of sends of which one is signalled [default: chosen]
     "--signal-every", QUEUES, Takes::Number("N")
 };
 

@@ -144,7 +144,7 @@ pub const MODES: &[Mode] = &[
     pingpong(&["--wait", "spin"], &["--wait", "spin", "--no-verify"]),
 ];
 
-/// Those without: what is sent has to be little, or to come slowly.
+/// Those without flow control: what is sent has to be little, or to be sent slowly.
 pub const UNCONTROLLED: &[Mode] = &[
     bench(
         &["--no-credits", "--preset", "unbatched", "--rate", "100"],

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::tally;
 
-/// Longest time for what must come. It bounds a hang, and asserts nothing about speed.
+/// Longest wait for an expected event. It bounds a hang, and asserts nothing about speed.
 pub const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Reports whether the device of the environment connects the ends of two processes: soft0 does
@@ -39,7 +39,7 @@ pub fn is_of_the_kernel() -> bool {
     is
 }
 
-/// A process. What it prints is read as it comes, so that it never waits for its reader.
+/// A process. What it prints is read at once, so that it never waits for its reader.
 pub struct Running {
     child: Child,
     out: Receiver<String>,
@@ -65,7 +65,7 @@ impl Drop for Running {
     }
 }
 
-/// Lines as they come.
+/// Lines as they are printed.
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (tell, told) = channel();
     std::thread::spawn(move || {
@@ -120,7 +120,7 @@ impl Running {
         Running::listening(Running::command(&[args, &["--listen", "127.0.0.1:0"]].concat()))
     }
 
-    /// A listener that may have so many descriptors.
+    /// A listener with a limit of open descriptors.
     #[track_caller]
     pub fn listener_limited(descriptors: u32, args: &[&str]) -> (Running, SocketAddr) {
         let limit = format!("ulimit -n {descriptors} && exec \"$@\"");
@@ -184,12 +184,12 @@ impl Running {
         }
     }
 
-    /// Has it go on after [`stop`](Self::stop).
+    /// Resumes it after [`stop`](Self::stop).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it, which must not have ended by itself.
+    /// Kills it, and asserts that it has not ended before.
     #[track_caller]
     pub fn kill(mut self) {
         let ended = self.child.try_wait().unwrap();

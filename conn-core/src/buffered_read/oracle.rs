@@ -17,7 +17,7 @@ pub const HALF_WRITTEN: i8 = i8::MIN;
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
-    /// A message of so many bytes is sent.
+    /// A message of the given length in bytes is sent.
     Send(u8),
     /// The sender says that there are no more.
     Finish,
@@ -42,8 +42,8 @@ pub enum Op {
     TellAll,
     /// The receiver stops.
     Stop,
-    /// The tail that is read next is so many bytes beside the true one; or, for
-    /// [`HALF_WRITTEN`], none.
+    /// The tail that is read next differs from the true one by this many bytes; or, for
+    /// [`HALF_WRITTEN`], it is invalid.
     LieTail(i8),
     /// The receiver wants to sleep.
     PrepareSleep,
@@ -51,7 +51,7 @@ pub enum Op {
     LookAtRequest,
     /// The wake-up arrives.
     WakeUp,
-    /// The receiver's words are so many bytes beside the true ones.
+    /// The receiver's words differ from the true ones by these numbers of bytes.
     LieWords(i8, i8),
 }
 

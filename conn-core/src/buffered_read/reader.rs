@@ -20,11 +20,11 @@ pub struct ReaderConfig {
     /// True if data are fetched while records are still to be handed out, where that gains time:
     /// see [`Reader::polled`].
     pub prefetch: bool,
-    /// Consecutive looks at the tail that find nothing new, after which all progress that the
-    /// sender does not know of is written to it.
+    /// Consecutive polls of the tail that find nothing new, after which all progress that was not
+    /// yet advertised to the sender is written to it.
     pub head_update_polls: u32,
-    /// Bytes that are worth a READ of their own while the sender goes on: fewer are left to
-    /// gather until a look finds that it has paused. 0 reads all at once.
+    /// Fewest bytes for which a READ is posted while the sender is active: fewer are left to gather
+    /// until a poll finds that it has paused. 0 reads all at once.
     pub gather: u64,
 }
 
@@ -56,7 +56,7 @@ pub enum Request {
     WakeUp(u64),
 }
 
-/// An error after which a reader cannot go on.
+/// An error after which a reader cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
@@ -78,7 +78,7 @@ pub enum ReaderError {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// More may come.
+    /// More bytes may follow.
     Open,
     /// The tail is the last one.
     Ending,
@@ -130,7 +130,7 @@ pub struct Reader {
     words: u32,
     /// There was nothing to hand out, and nothing has landed since.
     is_hungry: bool,
-    /// Too few bytes for another READ have been published, and the sender goes on.
+    /// Too few bytes for another READ have been published, and the sender is active.
     is_gathering: bool,
     /// A READ of data was posted with nothing to hand out, and [`polled`](Self::polled) has
     /// not yet checked whether it has completed.
@@ -139,15 +139,15 @@ pub struct Reader {
     is_synchronous: bool,
     is_tail_wanted: bool,
     is_tail_coming: bool,
-    /// The first look after the last READ of data found something new: the tail comes with the
-    /// next one, too.
+    /// The first look after the last READ of data found something new: the tail is also read with
+    /// the next one.
     goes_along: bool,
     /// A READ of data was posted since the last look.
     is_first_look: bool,
     sleep: Sleep,
     /// The READ of the tail on its way was posted behind a request to be woken.
     is_tail_behind_request: bool,
-    /// Looks at the tail in vain, one after the other.
+    /// Consecutive looks at the tail that found nothing new.
     vain: u32,
     told_landed: u64,
     state: State,
@@ -233,10 +233,10 @@ impl Reader {
         may.then(|| self.fetch.next(self.ring.tail())).flatten()
     }
 
-    /// Data are about to be read: the tail comes with them, if the first look after the last
+    /// Data are about to be read: the tail is read with them, if the first look after the last
     /// ones found something new. If it did not, the messages are one at a time, and that look is
     /// spared, which the sender's device would answer while the program answers the message. It
-    /// counts as one in vain, so that the next message is not left to gather.
+    /// counts as one that found nothing, so that the next message is not left to gather.
     fn bring_tail(&mut self) {
         self.is_first_look = true;
         self.is_tail_wanted = self.goes_along;
@@ -291,8 +291,8 @@ impl Reader {
     }
 
     /// There is nothing to hand out, and the receiver wants to sleep until something completes.
-    /// Whether all that this takes has completed; if not, post what is due, and try again after
-    /// completions. Whatever is on its way completes, too.
+    /// Returns true if all that this takes has completed; if not, post what is due, and try again
+    /// after completions. Whatever is on its way completes, too.
     pub fn prepare_sleep(&mut self) -> bool {
         self.tell_all();
         if self.state != State::Open || self.fetch.on_their_way() > 0 {
@@ -305,7 +305,7 @@ impl Reader {
         is_ready
     }
 
-    /// A wake-up has come, for which a receive was posted. Whether one was asked for.
+    /// A wake-up has arrived, for which a receive was posted. Returns true if one was requested.
     pub fn on_wake_up(&mut self) -> bool {
         self.sleep.on_wake_up()
     }
@@ -322,7 +322,7 @@ impl Reader {
         self.sleep.has_asked()
     }
 
-    /// Makes all progress due that the sender does not know of, as before a long sleep.
+    /// Makes all unadvertised progress due, as before a long sleep.
     pub fn tell_all(&mut self) {
         self.vain = self.vain.max(self.config.head_update_polls);
     }
@@ -366,7 +366,7 @@ impl Reader {
                     // One that is being written is new.
                     self.goes_along = word.is_none_or(|word| word & !LAST != known);
                 }
-                // One that was being written is no look in vain.
+                // A look at a tail that was being written does not count.
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }
@@ -377,7 +377,7 @@ impl Reader {
         }
     }
 
-    /// All completions that had come were taken. If a READ that was posted with nothing to hand
+    /// All completions that had arrived were taken. If a READ that was posted with nothing to hand
     /// out completes by the first poll, the device is synchronous (it executes READs inside the
     /// post): prefetching would gain nothing, and have the data leave the caches before they
     /// are handed out. So prefetching is turned off until a poll finds a READ that takes time.
@@ -431,7 +431,7 @@ impl Reader {
         self.is_gathering
     }
 
-    /// Looks at the tail in vain, one after the other.
+    /// Consecutive looks at the tail that found nothing new.
     #[inline]
     pub fn vain_looks(&self) -> u32 {
         self.vain

@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// The reads that are posted at once go on from each other, the tail is read behind them,
+/// Consecutive READs that are posted at once cover contiguous bytes, the tail is read behind them,
 /// and nothing but the head is written meanwhile.
 #[test]
 fn the_tail_comes_with_the_data() {
@@ -175,8 +175,8 @@ fn the_tail_comes_with_the_data() {
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
 }
 
-/// A message that comes alone takes two READs, the tail's and the data's, and is not left to
-/// gather. The tail comes with the data again once the first look after data has found something.
+/// A message that arrives alone takes two READs, the tail's and the data's, and is not left to
+/// gather. The tail is read with the data again once the first look after data has found something.
 #[test]
 fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     use super::{Reader, ReaderConfig, Request};
@@ -197,7 +197,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
         assert_eq!(reader.next_request(), None);
         reader.on_completion(|| tail).unwrap();
     };
-    // Reads a message; whether the tail comes with it.
+    // Reads a message; returns true if the tail is read with it.
     let read = |reader: &mut Reader| {
         reader.look_again();
         assert!(!reader.is_gathering());
@@ -213,16 +213,16 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     reader.on_completion(|| Some(24)).unwrap();
     for sent in 2..5 {
         look(&mut reader, Some(24 * sent));
-        assert!(!read(&mut reader), "the look after the last message was in vain");
+        assert!(!read(&mut reader), "the look after the last message found nothing");
         look(&mut reader, Some(24 * sent));
     }
     look(&mut reader, Some(120));
     assert!(!read(&mut reader));
-    // The next message is there at the first look, and then at a look that came along.
+    // The next message is seen by the first look, and then by a look with the data.
     look(&mut reader, Some(144));
     assert!(read(&mut reader));
     reader.on_completion(|| Some(144)).unwrap();
-    // A look that came along found nothing: the next one is spared.
+    // A look with the data found nothing: the next one is spared.
     look(&mut reader, Some(168));
     assert!(!read(&mut reader));
     // A tail that is being written is new.
@@ -257,7 +257,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     assert_eq!(reads(&mut reader), 0, "there is something to hand out");
     reader.look_again();
     assert_eq!(reads(&mut reader), 1);
-    reader.polled(); // in vain
+    reader.polled(); // nothing found
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| Some(192)).unwrap();
     reader.polled();
@@ -269,7 +269,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     assert_eq!(reads(&mut reader), 1);
 }
 
-/// While the sender goes on, little is left to gather; when it pauses, or was idle, all is
+/// While the sender is active, a few bytes are left to gather; when it pauses, or was idle, all is
 /// read at once.
 #[test]
 fn little_is_left_to_gather_while_the_sender_goes_on() {

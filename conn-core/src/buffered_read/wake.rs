@@ -13,7 +13,7 @@
 //! load is not executed before its store is visible. A sender that waits has a fence in between.
 //! On the way of each message there is none: it costs more than a short message. There, the
 //! window for a miss is the time that a store waits in the processor's store buffer. The next
-//! message, or a wait, repeats the load; the receiver's last look comes later than the first one;
+//! message, or a wait, repeats the load; the receiver's last look is later than the first one;
 //! and a receiver never sleeps longer than its driver permits.
 //!
 //! A request is answered once. It stands until then, also while the receiver is awake, and
@@ -28,7 +28,7 @@ orderings! {
     ask = SeqCst, "wake-ask-fence" => AcqRel;
 }
 
-/// Looks at the tail behind a request that have to be in vain before a receiver sleeps.
+/// Looks at the tail after a request that must find nothing new before a receiver sleeps.
 pub const LOOKS: u32 = 2;
 /// Wake-ups in a row without anything new, after which a receiver asks for no more until there
 /// is something new.
@@ -42,7 +42,7 @@ enum Phase {
     Awake,
     /// A request is to be posted.
     Due,
-    /// A request was posted; so many looks behind it were in vain.
+    /// A request was posted; this number of looks after it found nothing.
     Asked(u32),
 }
 
@@ -114,7 +114,7 @@ impl Sleep {
         }
     }
 
-    /// A wake-up has come; whether one was asked for.
+    /// A wake-up has arrived; returns true if one was requested.
     pub fn on_wake_up(&mut self) -> bool {
         let was_asked_for = self.has_asked();
         if was_asked_for {

@@ -110,8 +110,8 @@ pub fn put(tail: AdvertisedCursor, words: &[u64], out: &mut [u8]) -> Option<usiz
     Some(8 * to.len())
 }
 
-/// The line of a tail and of the record that ends there, of this header and payload; how many
-/// bytes of it are to be written. The record lies at [`RECORD_AT`] in it, as it is to lie in
+/// Fills in the line of a tail and of the record that ends there, of this header and payload;
+/// returns how many bytes of it are to be written. The record lies at [`RECORD_AT`] in it, as in
 /// the ring. `None` if it does not fit.
 ///
 /// ```

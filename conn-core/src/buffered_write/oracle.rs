@@ -29,11 +29,12 @@ pub enum Op {
     Close,
     /// The receiver takes no more, and tells so.
     Stop,
-    /// A tail arrives that is so many bytes beside the true one, or a goodbye.
+    /// A tail arrives that differs from the true one by this many bytes, or a goodbye.
     LieTail(i8, bool),
     /// An immediate arrives, whatever it is.
     LieImmediate(u32),
-    /// A head arrives that is so many bytes beside the true one, and so many immediates.
+    /// A head arrives that differs from the true one by this many bytes, with a count of
+    /// immediates that differs likewise.
     LieTold(i8, i8),
 }
 
@@ -247,7 +248,7 @@ impl Connection {
         let fits = all.sender.reserve(longest).is_ok();
         assert!(fits || is_stopped, "the longest message never fits");
         let has_left = all.sender.has_said_goodbye();
-        assert!(all.sender.may_push() || is_stopped || has_left, "no credit ever comes");
+        assert!(all.sender.may_push() || is_stopped || has_left, "no credit ever arrives");
     }
 
     fn step(&mut self, op: Op) {
@@ -282,8 +283,8 @@ impl Connection {
     }
 }
 
-/// Lies are refused, or could have been the truth; what is refused changes nothing. Each is
-/// told to a copy, so that the honest ends go on.
+/// Forged words are refused, or could have been the truth; what is refused changes nothing. Each is
+/// given to a copy, so that the honest ends continue.
 impl Connection {
     fn lie_tail(&self, by: i8, is_last: bool) {
         let mut receiver = self.receiver.clone();
@@ -339,7 +340,7 @@ impl Pair for Connection {
     }
 }
 
-/// Lets the operations happen, and then looks whether everything comes to its end.
+/// Applies the operations, and then checks that everything reaches its end.
 pub fn run(shape: Shape, ops: &[Op]) {
     let Some(mut connection) = Connection::new(shape) else { return };
     ops.iter().for_each(|op| connection.apply(*op));

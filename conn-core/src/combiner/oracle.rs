@@ -25,7 +25,7 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inside {
     Empty,
-    /// It has not looked since it came in, or since `leave` told it to look again.
+    /// It has not looked since it entered, or since `leave` told it to look again.
     HasToLook,
     HasLooked,
 }

@@ -135,7 +135,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Both, as if `already` messages had come and gone before.
+    /// Both, as if `already` messages had been received and reposted before.
     ///
     /// # Errors
     /// As [`CreditGrantor::new`].

@@ -33,7 +33,7 @@ pub enum Op {
     ArriveTwice(u8),
     /// A datagram under way is lost.
     Lose(u8),
-    /// The receiver takes those that came early.
+    /// The receiver takes those that arrived early.
     Take,
     /// The receiver acknowledges.
     Ack,
@@ -205,7 +205,7 @@ pub struct Claim {
     pub len: u8,
 }
 
-/// A receiver alone, and its model: the datagrams that came early.
+/// A receiver alone, and its model: the datagrams that arrived early.
 #[derive(Clone, Debug)]
 pub struct Receiving {
     machine: FragmentReceiver<Vec<u8>>,
@@ -283,7 +283,8 @@ impl Pair for Receiving {
 }
 
 impl Receiving {
-    /// Takes what came early, as far as it continues its message, and compares it with the model.
+    /// Takes the early fragments, as far as they continue the message, and compares them with the
+    /// model.
     fn take(&mut self) {
         while let Some(claim) = self.early.get(&self.next).copied() {
             let number = self.next;
@@ -292,7 +293,7 @@ impl Receiving {
                 return;
             }
             self.early.remove(&number);
-            let fragment = self.machine.take().expect("it continues").expect("it came early");
+            let fragment = self.machine.take().expect("it continues").expect("it was early");
             assert_eq!(fragment.bytes, vec![number as u8; claim.len.into()]);
         }
         assert_eq!(self.machine.take(), Ok(None));

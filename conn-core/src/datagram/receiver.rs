@@ -21,9 +21,9 @@ impl Fragment<'_> {
     }
 }
 
-/// Puts fragments in order, and drops those that come again. See the [module](super) for its drive
+/// Puts fragments in order, and drops duplicates. See the [module](super) for its drive
 /// loop.
-// Invariant: bit i of `early` is set if and only if fragment next + i has come, and lies in its
+// Invariant: bit i of `early` is set if and only if fragment next + i has arrived, and lies in its
 // place; `filled < message_bytes` of a message that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentReceiver<S> {
@@ -33,7 +33,7 @@ pub struct FragmentReceiver<S> {
     /// The first fragment that is missing, or not taken yet.
     pub(super) next: u64,
     early: u64,
-    /// Lengths of the datagrams that came early, by place.
+    /// Lengths of the datagrams that arrived early, by place.
     lens: [u32; MAX_WINDOW as usize],
     /// Length of the message that has begun, and how many of its bytes were returned.
     begun: Option<(u32, u32)>,
@@ -45,7 +45,7 @@ pub struct FragmentReceiver<S> {
 
 impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
     /// A receiver of messages of at most `max_message` bytes, in datagrams of at most
-    /// `datagram_bytes` bytes; `storage` keeps a `window` of those that come early.
+    /// `datagram_bytes` bytes; `storage` keeps a `window` of those that arrive early.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -71,8 +71,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         })
     }
 
-    /// Takes a datagram, and returns its fragment if it is the next one. One that comes early is
-    /// kept for [`take`](Self::take); one that has come before is dropped.
+    /// Takes a datagram, and returns its fragment if it is the next one. One that arrives early is
+    /// kept for [`take`](Self::take); a duplicate is dropped.
     ///
     /// # Errors
     /// [`DatagramError`].
@@ -106,7 +106,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         Ok(None)
     }
 
-    /// Returns the next fragment, if it came early; `None` if it has not come.
+    /// Returns the next fragment, if it arrived early; `None` if it has not arrived.
     ///
     /// # Errors
     /// [`DatagramError::OutOfPlace`].
@@ -126,18 +126,18 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         Ok(Some(Fragment { message_bytes, offset, bytes }))
     }
 
-    /// Reports whether to acknowledge at once: since the last acknowledgement, a fragment came
-    /// early or again, or more than a quarter of the window has come.
+    /// Reports whether to acknowledge at once: since the last acknowledgement, a fragment arrived
+    /// early or again, or more than a quarter of the window has arrived.
     pub fn ack_is_due(&self) -> bool {
         self.is_urgent || self.unacked > self.window / 4
     }
 
-    /// Fragments that have come since the last acknowledgement.
+    /// Fragments that have arrived since the last acknowledgement.
     pub fn unacked(&self) -> u32 {
         self.unacked
     }
 
-    /// Returns the acknowledgement of all that has come.
+    /// Returns the acknowledgement of all received fragments.
     pub fn ack(&mut self) -> [u8; ACK_LEN] {
         (self.unacked, self.is_urgent) = (0, false);
         // `next` counts as missing even if it waits to be taken: the sender's window must not move
@@ -145,7 +145,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         encode(ACK, self.next as u32, self.early >> 1)
     }
 
-    /// Fragments that came again.
+    /// Number of duplicate fragments.
     pub fn repeated(&self) -> u64 {
         self.repeated
     }

@@ -46,7 +46,7 @@ struct Slot {
 /// drive loop.
 // Invariant: acked <= next <= cut <= acked + window; the slots of acked..cut hold datagrams, and
 // those of acked..next were transmitted. All before `acked` are taken by the receiver, some of those
-// behind it may have come.
+// behind it may have arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentSender<S> {
     config: SenderConfig,
@@ -122,8 +122,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         Some(offset + payload.len())
     }
 
-    /// Writes the next datagram to send into `out`, and returns its length; lost ones come first.
-    /// `None` if there is nothing to send now.
+    /// Writes the next datagram to send into `out`, and returns its length; lost ones are sent
+    /// first. `None` if there is nothing to send now.
     ///
     /// # Panics
     /// If `out` is shorter than the datagram.
@@ -211,7 +211,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         Some(self.acked)
     }
 
-    /// Time at which the oldest fragment is repeated if no acknowledgement comes before: call
+    /// Time at which the oldest fragment is repeated if no acknowledgement arrives before: call
     /// [`transmit`](Self::transmit) then. `None` while nothing is under way.
     pub fn wants_ns(&self) -> Option<u64> {
         let oldest = &self.slots[self.place(self.acked)];

@@ -31,7 +31,7 @@ pub struct Offers {
     acked: u64,
     /// The last count that was looked at: counts do not go back.
     counted: u64,
-    /// Refusals that came by notices.
+    /// Refusals that arrived as notices.
     refusals: u64,
     stopped: bool,
 }
@@ -73,7 +73,7 @@ pub enum AckError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[must_use = "these messages' memory is the sender's again"]
 pub struct Acknowledged {
-    /// So many were read,
+    /// Number of messages that were read,
     pub read: u64,
     /// and then one ended so.
     pub then: Option<Outcome>,
@@ -186,7 +186,7 @@ impl Offers {
         if word.count < self.counted {
             return Err(AckError::Backwards);
         }
-        // As many as 2^15 more have been told than the word knows of: it is older.
+        // The word counts fewer refusals than have arrived: it is older.
         let unreported = word.refusals.wrapping_sub(self.refusals as u16) as i16;
         if unreported > 0 {
             return Ok(Acknowledged::default());
@@ -197,7 +197,7 @@ impl Offers {
         Ok(Acknowledged { read, then: None })
     }
 
-    /// A notice has come.
+    /// Takes a received notice.
     ///
     /// # Errors
     /// [`AckError`]; nothing has changed.
@@ -218,8 +218,8 @@ impl Offers {
             }
             Notice::Wakeup(_) => NoticeEffect::Wakeup,
             Notice::Stop(low) => {
-                // A count that was pulled before this came may say more: reads that were on their
-                // way when the receiver stopped have completed.
+                // A count that was pulled before this arrived may say more: reads that were on
+                // their way when the receiver stopped have completed.
                 let last = Notice::number(self.acked, low).unwrap_or(self.acked);
                 if last > self.sent {
                     return Err(AckError::NeverSent);

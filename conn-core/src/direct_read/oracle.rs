@@ -17,10 +17,10 @@ pub enum OfferOp {
     Withdraw,
     /// The awaited signal has this value.
     Signal(u8),
-    /// The count word has this count, relative to what was acknowledged, and this many
-    /// refusals, relative to those that came.
+    /// The count word has this count, relative to what was acknowledged, and this number of
+    /// refusals, relative to those that arrived.
     Count(i8, i8),
-    /// A notice comes that all up to this one (relative to what was acknowledged) are
+    /// A notice arrives that all messages up to this one (relative to what was acknowledged) are
     /// read.
     Done(i8),
     /// A notice of a refusal, likewise.
@@ -193,13 +193,13 @@ impl Pair for Offering {
 /// An operation on a receiver, with any peer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum ReadOp {
-    /// A request comes: with the number that is due, or so much beside it.
+    /// A request arrives: its number is the one that is due plus this offset.
     Request(i8),
-    /// Any immediate comes.
+    /// An arbitrary immediate arrives.
     Immediate(u32),
     /// A wakeup is asked for, of a message relative to the last one received.
     Wakeup(i8),
-    /// The oldest undecided message, of so many bytes, is read.
+    /// The oldest undecided message, of the given length, is read.
     Read(u8),
     /// It is refused.
     Refuse,
@@ -429,7 +429,7 @@ impl Pair for Reading {
 /// One thing of two ends that play by the rules, and of the network between them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum JoinedOp {
-    /// The sender offers a message of so many bytes.
+    /// The sender offers a message of the given length.
     Offer(u8),
     /// The oldest thing on its way to the receiver arrives.
     ToReceiver,
@@ -634,7 +634,7 @@ impl Joined {
 
     /// Delivers and does everything: then all is acknowledged.
     pub fn settle(&mut self) {
-        // So many that all parts of all messages have their turn.
+        // Enough rounds for all parts of all messages.
         for _ in 0..300 * (self.offers.sent() + 8) {
             if self.outcomes == self.offers.sent() {
                 return;

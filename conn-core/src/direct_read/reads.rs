@@ -16,8 +16,8 @@ pub struct ReadsConfig {
     pub reads: u32,
     /// Bytes of one READ, at most; at least 1. Longer messages are read in parts.
     pub max_read: u32,
-    /// Messages that a count or a [`Notice::Done`] waits for, while others are still to
-    /// come; 1 to `window`.
+    /// Messages that a count or a [`Notice::Done`] waits for, while others are still
+    /// pending; 1 to `window`.
     pub gather: u32,
 }
 
@@ -111,7 +111,7 @@ pub enum RequestError {
     /// A wakeup for a message that was never sent.
     #[error("a wakeup for a message that was never sent")]
     Wakeup,
-    /// It comes after the sender's goodbye.
+    /// It arrives after the sender's goodbye.
     #[error("a message after the goodbye")]
     AfterFin,
     /// A notice that is the receiver's own to give.
@@ -139,7 +139,7 @@ pub struct ReadDoneError;
 ///                    in flight
 /// ```
 ///
-/// (Behind a fence, `acked` may come up to `issued`.)
+/// (Behind a fence, `acked` may advance up to `issued`.)
 ///
 /// ```
 /// use conn_core::direct_read::{Ack, AckMode, Notice, Reads, ReadsConfig, Slot};
@@ -269,7 +269,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
 
 /// Arrivals from the sender.
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
-    /// A request has come, with the low half of its number: the whole number.
+    /// Takes a received request, with the low half of its number; returns the whole number.
     ///
     /// # Errors
     /// [`RequestError`]; nothing has changed.
@@ -291,7 +291,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         Ok(self.received)
     }
 
-    /// A notice has come.
+    /// Takes a received notice.
     ///
     /// # Errors
     /// [`RequestError`]; nothing has changed.
@@ -359,7 +359,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         Some(Part { number, offset, len: len as u32, is_last, signalled })
     }
 
-    /// The oldest READ in flight has completed: how many messages are finished now.
+    /// The oldest READ in flight has completed; returns how many messages are finished now.
     ///
     /// # Errors
     /// [`ReadDoneError`]; nothing has changed.

@@ -12,7 +12,7 @@ use crate::exhaustive::Pair;
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
-    /// A message of so many bytes is sent, if there is a credit.
+    /// A message of the given length is sent, if there is a credit.
     Send(u8),
     /// The oldest write to the receiver arrives.
     Arrive,
@@ -22,7 +22,7 @@ pub enum Op {
     Look,
     /// One of the messages that were taken is freed.
     Free(u8),
-    /// Slots are told, if so many are due.
+    /// Slots are written, if at least this number of them are due.
     Tell(u8),
     /// The oldest write to the sender arrives.
     Hear,
@@ -32,15 +32,15 @@ pub enum Op {
     Close,
     /// The receiver stops.
     Stop,
-    /// The sender writes a trailer with a number so far from the next one, and this length.
+    /// The sender writes a trailer whose number differs from the next one by this, and this length.
     LieTrailer(i8, u32),
-    /// An immediate comes, whatever it is.
+    /// An arbitrary immediate arrives.
     LieImmediate(u32),
-    /// The sender says goodbye after so many more messages than were taken.
+    /// The sender says goodbye; its total differs from the messages taken by this number.
     LieGoodbye(i8),
-    /// The receiver writes a slot with a number so far from the next one, and this buffer.
+    /// The receiver writes a slot whose number differs from the next one by this, and this buffer.
     LieSlot(i8, u8),
-    /// The receiver says that it has taken so many more messages than were sent.
+    /// The receiver's stop counts a number of messages that differs from those sent by this.
     LieStop(i8),
 }
 
@@ -352,7 +352,7 @@ impl Pair for Connection {
     }
 }
 
-/// Lets all of this happen to a new connection, and lets it come to rest.
+/// Applies the operations to a new connection, and drives it until it is idle.
 pub fn run(shape: Shape, ops: &[Op]) {
     let mut connection = Connection::new(shape);
     ops.iter().for_each(|op| connection.apply(*op));

@@ -27,7 +27,7 @@ pub enum ArrivalError {
         /// As it was received.
         u32,
     ),
-    /// A goodbye after fewer messages than have come.
+    /// A goodbye after fewer messages than have arrived.
     #[error("a goodbye after {total} messages, more have come")]
     Goodbye {
         /// Number of messages in the goodbye.
@@ -83,7 +83,7 @@ pub struct BufferReceiver<S> {
     layout: Layout,
     slots: u32,
     detection: Detection,
-    /// The buffers of the messages that are to come, each at its number.
+    /// The buffers of the messages that are expected, each at its number.
     grants: S,
     received: u64,
     granted: u64,
@@ -96,8 +96,8 @@ pub struct BufferReceiver<S> {
 }
 
 impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
-    /// The sender has so many slots. `None` if these are fewer than the buffers, or `storage` has
-    /// another length.
+    /// A receiver whose sender has `slots` slots. `None` if these are fewer than the buffers, or
+    /// `storage` has another length.
     pub fn new(layout: Layout, slots: u32, detection: Detection, mut storage: S) -> Option<Self> {
         let grants = storage.as_mut();
         if slots < layout.buffers() || grants.len() != layout.buffers() as usize {
@@ -133,7 +133,7 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         (number % u64::from(self.layout.buffers())) as usize
     }
 
-    /// The buffer that the next message comes in, if it may be there.
+    /// The buffer that the next message arrives in, if it may be there.
     #[inline]
     pub fn expected(&self) -> Option<u32> {
         let may_be = match self.detection {
@@ -168,7 +168,7 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         }
     }
 
-    /// An immediate has come, and its receive was posted again.
+    /// An immediate has arrived, and its receive was posted again.
     ///
     /// # Errors
     /// [`ArrivalError::Immediate`]
@@ -191,8 +191,8 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         may_be && self.total.is_none()
     }
 
-    /// Takes the words of the goodbye; whether it has been said. The messages that it counts are
-    /// all there: look for them once more.
+    /// Takes the words of the goodbye; returns true if it has been said. The messages that it
+    /// counts are all there: look for them once more.
     ///
     /// # Errors
     /// [`ArrivalError::Goodbye`], and [`ArrivalError::Missing`] where it was announced.
@@ -219,8 +219,8 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
         self.total.is_some()
     }
 
-    /// A buffer is free: its message was taken. Frees may come in any order; of a buffer that no
-    /// message was taken from it changes nothing.
+    /// A buffer is free: its message was taken. Frees may be in any order; a buffer from which no
+    /// message was taken is left unchanged.
     #[inline]
     pub fn free(&mut self, buffer: u32) {
         let is_held = self.granted < self.received + u64::from(self.layout.buffers());

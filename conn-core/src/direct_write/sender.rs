@@ -12,7 +12,7 @@ pub enum SlotError {
         /// Number of the buffer in the slot.
         buffer: u64,
     },
-    /// A slot for a message that comes later.
+    /// A slot for a later message.
     #[error("the slot of message {number} is not there")]
     Early {
         /// The message that the slot says.
@@ -49,8 +49,8 @@ pub struct BufferSender {
 }
 
 impl BufferSender {
-    /// The receiver has buffers of this shape, and there are so many slots for it; `None` if
-    /// these are fewer than the buffers.
+    /// A sender to buffers of this shape, with `slots` slots for them; `None` if these are fewer
+    /// than the buffers.
     pub const fn new(layout: Layout, slots: u32) -> Option<Self> {
         if slots < layout.buffers() {
             return None;
@@ -108,7 +108,7 @@ impl BufferSender {
         self.sent
     }
 
-    /// Takes the words of the stop: how many messages the receiver has taken, if it has
+    /// Takes the words of the stop; returns how many messages the receiver has taken, if it has
     /// stopped.
     ///
     /// # Errors

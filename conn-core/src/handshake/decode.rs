@@ -77,8 +77,8 @@ pub struct Decoded<'a> {
 /// Decodes the frame at the beginning of `input`. Bytes behind it are left alone.
 ///
 /// # Errors
-/// [`DecodeError::Incomplete`] when the frame goes on beyond the input; otherwise what
-/// is wrong with it, which more bytes would not mend.
+/// [`DecodeError::Incomplete`] when the frame is longer than the input; otherwise what is wrong
+/// with it, which more bytes would not repair.
 pub fn decode(input: &[u8]) -> Result<Decoded<'_>, DecodeError> {
     let (kind, len) = header(input)?;
     let consumed = HEADER_LEN + len as usize;

@@ -122,8 +122,8 @@ pub fn check_sample(sample: &Sample) {
 }
 
 /// Decodes arbitrary bytes. Panics when they are taken for a frame whose encoding they
-/// are not, when an error would have been mended by more bytes, or when a part of a
-/// frame is refused.
+/// are not, when an error would have been repaired by more bytes, or when a part of a frame is
+/// refused.
 pub fn check_bytes(bytes: &[u8]) {
     let whole = decode(bytes);
     match whole {
@@ -140,8 +140,8 @@ pub fn check_bytes(bytes: &[u8]) {
     check_parts(bytes, whole);
 }
 
-/// A reader that gets the bytes one by one comes to the same end, and never earlier
-/// says that all is lost.
+/// A reader that gets the bytes one by one reaches the same result: a shorter input is
+/// incomplete, or has that result already.
 fn check_parts(bytes: &[u8], whole: Result<Decoded<'_>, DecodeError>) {
     let mut asked = 0;
     for len in 0..bytes.len().min(MAX_FRAME) {

@@ -17,7 +17,7 @@ pub enum Op {
     Join(u8, u8),
     /// A thread begins to wait for any object.
     JoinAny(u8),
-    /// An event for an object comes to the source.
+    /// An event for an object arrives at the source.
     Arrive(u8),
     /// The leader looks: takes all events there are, and leaves if one is for it.
     Lead,
@@ -49,7 +49,7 @@ pub struct Waited {
 }
 
 impl Waited {
-    /// No thread waits, and no event has come.
+    /// No thread waits, and no event has arrived.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "as the other oracles")]
     pub fn new() -> Self {

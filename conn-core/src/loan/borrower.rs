@@ -78,7 +78,7 @@ impl Borrower {
     }
 
     /// LOAN: the answer to WANT. Returns how many messages more may be sent; 0 when the
-    /// loan itself comes later, as a credit.
+    /// loan itself arrives later, as a credit.
     ///
     /// # Errors
     /// [`LoanError`] when there is no WANT, or for impossible credits.

@@ -37,7 +37,7 @@ enum Asked {
 // Invariant: received <= told <= granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoanGrantor {
-    /// Messages that have come, and credits that were given back.
+    /// Messages that have arrived, and credits that were given back.
     received: u64,
     /// The position that was sent to the sender.
     told: u64,
@@ -51,7 +51,7 @@ pub struct LoanGrantor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WantError {
-    /// The WANT before it is not answered, or its loan has not come.
+    /// The WANT before it is not answered, or its loan has not arrived.
     #[error("the peer asked twice for one loan")]
     Repeated,
     /// The sender still has credits.
@@ -77,14 +77,14 @@ impl LoanGrantor {
         Self { received: 0, told: 1, granted: 1, asked, answer_due, recall_due }
     }
 
-    /// Messages that the sender has credit for, and that have not come.
+    /// Messages that the sender has credit for, and that have not arrived.
     #[inline]
     pub fn expected(&self) -> u32 {
         (self.told - self.received) as u32
     }
 
-    /// Credits that are granted and not used, those that the sender does not know of
-    /// included: the argument of [`Lender::leave`](super::Lender::leave).
+    /// Credits that are granted and not used, those not yet sent to the sender included: the
+    /// argument of [`Lender::leave`](super::Lender::leave).
     pub fn unused(&self) -> u32 {
         (self.granted - self.received) as u32
     }
@@ -102,7 +102,7 @@ impl LoanGrantor {
         Ok(())
     }
 
-    /// WANT has come, and its buffer is posted again: tell
+    /// WANT has arrived, and its buffer is posted again: tell
     /// [`Lender::want`](super::Lender::want).
     ///
     /// # Errors
@@ -119,8 +119,8 @@ impl LoanGrantor {
         Ok(())
     }
 
-    /// RETURN has come, and its buffer is posted again: tell
-    /// [`Lender::give_back`](super::Lender::give_back) of so many credits.
+    /// RETURN has arrived, and its buffer is posted again. Returns the number of credits to pass to
+    /// [`Lender::give_back`](super::Lender::give_back).
     ///
     /// # Errors
     /// [`ReturnError`] when it gives back nothing, or more than the sender has.
@@ -200,7 +200,7 @@ impl Default for LoanGrantor {
 
 #[cfg(any(test, feature = "oracle"))]
 impl LoanGrantor {
-    /// As if `already` messages had come and gone.
+    /// As if `already` messages had been received and their buffers reposted.
     pub(super) fn skip_for_tests(&mut self, already: u64) {
         self.received += already;
         self.told += already;

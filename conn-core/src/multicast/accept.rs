@@ -5,7 +5,7 @@ use super::{Lie, Member, Rank, Reason};
 use crate::ring::record_bytes;
 
 impl Member {
-    /// Accepts all records that are in private memory; whether there were any.
+    /// Accepts all records that are in private memory; returns true if there were any.
     #[inline]
     pub(super) fn accept_all(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
         let mut any = false;

@@ -24,7 +24,7 @@ impl Member {
         if rank == self.config.rank || is_known || may_go {
             return;
         }
-        // A finished member needs nothing of the others, and accuses none: those that go on
+        // A finished member needs nothing of the others, and accuses none: those that continue
         // without it do not look at its row any more, and would not agree with it.
         if self.order.is_finished() {
             self.agreement.gone = self.agreement.gone.with(rank);

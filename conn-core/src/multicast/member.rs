@@ -21,10 +21,10 @@ pub struct CopyIn {
 pub struct Delivery {
     /// Its sender.
     pub from: Rank,
-    /// Its turn: how many turns of its sender came before it.
+    /// Its turn: how many turns of its sender precede it.
     pub turn: u64,
     /// Its bytes, in the private copy of its sender's ring. They may reach beyond the end
-    /// of the ring, and go on at its beginning.
+    /// of the ring, and continue at its beginning.
     pub span: Span,
 }
 
@@ -161,7 +161,7 @@ impl Member {
         self.active().without(self.config.rank)
     }
 
-    /// Reports whether the member takes part in what goes on.
+    /// Reports whether the member still takes part in the group.
     #[inline]
     pub(super) fn is_running(&self) -> bool {
         self.agreement.excluded_by.is_none()
@@ -259,7 +259,7 @@ impl Member {
         self.streams[self.me()].received
     }
 
-    /// Bytes that have been accepted of all streams: it rises when something has come in, though
+    /// Bytes that have been accepted of all streams: it rises when something has arrived, though
     /// it is not pushed yet.
     #[inline]
     pub fn accepted(&self) -> u64 {
@@ -287,7 +287,7 @@ impl Member {
         if !wanted {
             return 0;
         }
-        // A turn comes before those of the same number of higher ranks.
+        // A turn precedes those of the same number of higher ranks.
         let before = |rank: Rank| {
             let received = self.streams[rank.index()].received;
             if rank > config.rank { received } else { received.saturating_sub(1) }

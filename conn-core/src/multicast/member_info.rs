@@ -206,7 +206,8 @@ pub struct MemberInfo {
 }
 
 impl MemberInfo {
-    /// Bytes of a member info in a group of so many members, which [`Config::check`] has passed.
+    /// Bytes of a member info in a group of this number of members, which [`Config::check`] has
+    /// passed.
     pub const fn bytes(members: u8) -> usize {
         HEAD_BYTES + members as usize * CONTACT_BYTES
     }

@@ -16,7 +16,7 @@ use crate::exhaustive::Pair;
 /// An operation on a group. Members are taken modulo their number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
-    /// A member sends a message of so many bytes (modulo what a slot has), if it may.
+    /// A member sends a message of the given length (modulo a slot's capacity), if it may.
     Send(u8, u8),
     /// A member reserves room and does not use it.
     Waste(u8, u8),
@@ -24,14 +24,14 @@ pub enum Op {
     Flush(u8),
     /// A member ends its stream.
     End(u8),
-    /// A member makes a pass, so many microseconds after the last.
+    /// A member makes a pass, this many microseconds after the last.
     Poll(u8, u8),
-    /// So many writes of the first member to the second one arrive.
+    /// This number of writes of the first member to the second one arrive.
     Land(u8, u8, u8),
     /// The next write of the first member to the second begins to arrive: of its bytes, a
     /// choice.
     Begin(u8, u8, u8),
-    /// A member crashes; of what it has posted, up to so many writes to each arrive.
+    /// A member crashes; of what it has posted, up to this number of writes to each arrive.
     Crash(u8, u8),
     /// The first member finds the second unreachable, if it has crashed.
     Notice(u8, u8),
@@ -51,7 +51,7 @@ pub enum Withheld {
     Wedged,
     /// It never shows its suspects, and so never the same as the others.
     Suspected,
-    /// It claims so many more turns of each suspect than it has.
+    /// It claims this number of turns of each suspect in addition to those that it has.
     Turns(u8),
     /// It counts its repairs, and they are empty.
     Repairs,
@@ -466,8 +466,8 @@ impl Group {
         self.check_end();
     }
 
-    /// A member that has failed already, or is the last but one that has not, goes on as it
-    /// is. A member that withholds suspects no other for being slow.
+    /// A member that has failed already, or is the last but one that has not, continues
+    /// unchanged. A member that withholds suspects no other for being slow.
     ///
     /// There is one such member at most: of two, one could hold back its counters until the
     /// other one has shown that its own are final, and then claim turns which some survivors
@@ -486,9 +486,9 @@ impl Group {
     }
 
     /// Ends all streams of a group in which members may withhold something, and lets time
-    /// pass: all honest members come to the same end, and soon.
+    /// pass: all honest members reach the same end, and soon.
     ///
-    /// The group fails by itself when a member has crashed. Where none has, the first honest
+    /// A crash of a member makes the group fail. Where none has crashed, the first honest
     /// member suspects the first that is not.
     pub fn settle_in_time(&mut self) {
         let n = self.nodes.len();
@@ -529,7 +529,7 @@ impl Group {
         }
     }
 
-    /// Describes the members of a group that does not come to its end.
+    /// Describes the members of a group that does not end.
     fn summary(&self) -> Vec<std::string::String> {
         let line = |node: &Node| {
             let (machine, row) = (&node.machine, &node.machine.row);

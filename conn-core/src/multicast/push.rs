@@ -51,7 +51,7 @@ impl Member {
         }
     }
 
-    /// Returns the time at which the machine is to be driven again even if nothing has come in: the
+    /// Returns the time at which the machine is to be driven again even if nothing has arrived: the
     /// nearest deadline, in nanoseconds.
     pub fn wants_ns(&self) -> u64 {
         let health = self.pushing.health_ns.saturating_add(self.config.health_ns);
@@ -167,7 +167,7 @@ impl Member {
         !self.row.suspected.is_empty() || self.pushing.goodbye != 0
     }
 
-    /// Makes pushes due; whether there are any, or records that may make some.
+    /// Makes pushes due; returns true if there are any, or records that may make some.
     #[inline]
     fn decide(&mut self, now_ns: u64, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
         if self.config.policy == Policy::Every(1) && !self.is_ending() {

@@ -17,15 +17,15 @@ const UNUSED: u8 = 5;
 /// Kind of a record, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A message, of so many bytes. It takes a turn.
+    /// A message of the given length. It takes a turn.
     Message(u32),
-    /// So many turns without a message.
+    /// This number of turns without a message.
     Nulls(u32),
     /// A flush: a turn without a message, that is pushed and acknowledged at once.
     Flush,
-    /// The end of the stream: no record comes after it. It takes no turn.
+    /// The end of the stream: no record follows it. It takes no turn.
     End,
-    /// Room that was reserved for a message of so many bytes, and not used. It takes its turn
+    /// Room that was reserved for a message of the given length, and not used. It takes its turn
     /// all the same: the ring holds a window of turns, and what took none could fill it.
     Unused(u32),
 }

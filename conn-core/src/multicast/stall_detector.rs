@@ -6,13 +6,13 @@
 //! or one that alone has what others lack, and does not repair them. An honest member answers
 //! each of these within a few passes. When there is no progress for as long as a health counter
 //! may stand still, the members waited for are suspected. Each suspicion leaves one survivor
-//! less, so that all honest members come to an end.
+//! less, so that the group ends for all honest members.
 
 use super::state::Distance;
 use super::{Member, Members, Rank, Reason};
 
-/// Parts of the missing turns: each one that comes counts as progress, so that a member that brings
-/// turns one by one has to be done in bounded time as well.
+/// Parts of the missing turns: each one that arrives counts as progress, so that a member that
+/// brings turns one by one has to be done in bounded time as well.
 const PARTS: u64 = 16;
 
 impl Member {

@@ -49,7 +49,7 @@ impl Pushing {
     }
 }
 
-/// The place in the total order: turn `round` of `rank` comes next.
+/// The place in the total order: turn `round` of `rank` is next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
     pub(super) round: u64,
@@ -73,7 +73,7 @@ impl Order {
     }
 }
 
-/// Failures that a member knows of, and the agreement about them.
+/// Failures that are known to a member, and the agreement about them.
 #[derive(Clone, Debug)]
 pub(super) struct Agreement {
     pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
@@ -131,7 +131,7 @@ pub(super) struct Distance {
     pub(super) parts: u64,
 }
 
-/// Since when the end has been as near as it is.
+/// Distance to the end, and the time since when it has not decreased.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StallDetector {
     pub(super) distance: Distance,

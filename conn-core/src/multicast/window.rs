@@ -36,19 +36,19 @@ pub struct SendWindow {
 }
 
 impl SendWindow {
-    /// A window of so many turns, none of which is taken.
+    /// A window of `window` turns, none of which is taken.
     #[cfg(not(rdma_conn_loom))]
     pub const fn new(window: u32) -> Self {
         Self { taken: AtomicU64::new(0), limit: AtomicU64::new(window as u64) }
     }
 
-    /// A window of so many turns, none of which is taken.
+    /// A window of `window` turns, none of which is taken.
     #[cfg(rdma_conn_loom)]
     pub fn new(window: u32) -> Self {
         Self { taken: AtomicU64::new(0), limit: AtomicU64::new(u64::from(window)) }
     }
 
-    /// Takes so many turns, if there are as many, and the window is not closed.
+    /// Takes `turns` turns, if that many are free, and the window is not closed.
     #[inline]
     pub fn try_take(&self, turns: u32) -> bool {
         let limit = self.limit.load(see());

@@ -17,7 +17,7 @@ pub enum Op {
     Look,
     /// It has found work, or was woken, and takes its announcement back.
     Retract,
-    /// The sleeping thread wakes, if a wake-up has come.
+    /// The sleeping thread wakes, if a wake-up has arrived.
     WakeUp,
     /// A publisher publishes work.
     Publish(u8),

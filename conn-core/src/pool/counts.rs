@@ -42,7 +42,7 @@ pub struct Miscount {
 }
 
 impl PoolCounts {
-    /// So many buffers, all of them waiting to be posted.
+    /// Counts of `buffers` buffers, all of them waiting to be posted.
     ///
     /// # Errors
     /// None or too many of them, or a batch of 0.
@@ -78,7 +78,7 @@ impl PoolCounts {
         Ok(())
     }
 
-    /// `n` buffers came back without a message: posted → waiting.
+    /// `n` buffers were returned without a message: posted → waiting.
     ///
     /// # Errors
     /// [`Miscount`] when fewer are posted.

@@ -14,7 +14,7 @@ pub enum Op {
     Lend(u8),
     /// The application is done with this buffer.
     Free(u8),
-    /// This buffer came back without a message.
+    /// This buffer was returned without a message.
     Return(u8),
     /// Up to this many are reposted.
     Repost(u8),

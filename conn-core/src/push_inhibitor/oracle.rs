@@ -11,7 +11,7 @@ use crate::exhaustive::Pair;
 /// An operation on the counters of a write.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
-    /// A counter moves by so much.
+    /// A counter advances.
     Advance {
         /// Index of the counter, modulo their number.
         at: u8,
@@ -22,7 +22,7 @@ pub enum Op {
     Lower(u8),
     /// The program flushes.
     Urge,
-    /// So many nanoseconds pass, and the machine is asked.
+    /// This number of nanoseconds pass, and the machine is asked.
     Look(u16),
     /// The write is posted, whether it is due or not.
     Push,

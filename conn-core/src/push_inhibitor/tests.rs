@@ -23,7 +23,7 @@ fn every_short_history_agrees_with_the_model() {
     assert!(histories > 1_000_000);
 }
 
-/// With k, so many messages go out by one push each k; a push at the deadline moves no boundary.
+/// With k, 1000 messages take one push for each k; a push at the deadline moves no boundary.
 #[test]
 fn messages_share_a_push() {
     for (every, pushes) in [(1, 1000), (3, 333), (25, 40), (250, 4), (1001, 0)] {

@@ -2,8 +2,7 @@
 
 use super::ALIGN;
 
-/// A tail, or a head, as one end tells it to the other: up to where it has come, and whether
-/// it will come any further.
+/// A tail, or a head, as one end advertises it to the other: its position, and whether it is final.
 ///
 /// It is told as a word, whose lowest bit, which positions do not have, says that it is the
 /// last one; or as an immediate: the low 31 bits of the position in units of 8 bytes, and in

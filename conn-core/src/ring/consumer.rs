@@ -388,7 +388,7 @@ fn parse_otherwise(
     if end > tail {
         return Err(RecordError::BeyondTail { by: end - tail });
     }
-    // Whole messages do not come here.
+    // Whole messages do not get here.
     Ok(if end > landed { Parsed::Partial } else { Parsed::Skipped { end } })
 }
 

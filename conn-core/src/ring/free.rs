@@ -29,8 +29,8 @@ pub mod oracle;
 mod tests;
 
 orderings! {
-    /// All work on the record (its last read by the application) comes before whatever
-    /// follows the head's moving over it: the sender writes there again.
+    /// All work on the record (its last read by the application) precedes whatever follows the
+    /// head's moving over it: the sender writes there again.
     free_publish = Release, "ring-free-publish" => Relaxed;
     /// Pairs with `free_publish`.
     free_see = Acquire, "ring-free-see" => Relaxed;
@@ -131,7 +131,7 @@ impl<S: AsRef<[RecordSlot]>> FreeList<S> {
     #[inline]
     pub fn free(&self, lent: Lent) -> Result<(), NotLent> {
         let slot = self.slots.as_ref().get(lent.slot as usize).ok_or(NotLent)?;
-        // Relaxed: it came here with `lent`.
+        // Relaxed: it was passed here with `lent`.
         if slot.0.load(Ordering::Relaxed) != lent.end {
             return Err(NotLent);
         }
@@ -147,8 +147,7 @@ impl<S: AsRef<[RecordSlot]>> FreeList<S> {
     }
 }
 
-/// The owner's view: what is lent, and how far the head has come. See the
-/// [module](self).
+/// The owner's view: what is lent, and where the head is. See the [module](self).
 // Invariant: first <= next <= first + slots. The slots first..next hold the positions
 // behind the records that are lent, in rising order; head is the one before the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,7 +183,7 @@ impl FreeFront {
             // With nothing lent, the first slots serve: they are in the processor's cache.
             (self.first, self.next) = (0, 0);
         }
-        // More, if the caller came with another list: its slots are not written over.
+        // More, if the caller passed another list: its slots are not written over.
         if self.lent() >= list.slots() {
             return Err(TooManyLent);
         }

@@ -31,9 +31,9 @@ pub enum Op {
     Free(u8),
     /// The sender is told the head, if that is due.
     TellHead,
-    /// A tail arrives that is so many bytes beside the true one.
+    /// A tail arrives that differs from the true one by this many bytes.
     LieTail(i8),
-    /// A head arrives that is so many bytes beside the true one.
+    /// A head arrives that differs from the true one by this many bytes.
     LieHead(i8),
 }
 

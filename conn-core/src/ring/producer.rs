@@ -119,7 +119,7 @@ impl Producer {
     }
 
     /// Records up to `tail` were committed elsewhere: by several threads
-    /// ([`shared`](super::shared)), which reserve for themselves. A `tail` that is not
+    /// ([`shared`](super::shared)), which do their own reserving. A `tail` that is not
     /// ahead, or beyond the room, is ignored.
     pub fn catch_up(&mut self, tail: u64) {
         if self.tail < tail && tail <= self.limit {

@@ -150,7 +150,7 @@ fn every_small_ring_parses_as_the_model_says() {
     println!("ring: {rings} rings parsed");
 }
 
-/// The mark that belongs where the word `at` lies, in a ring of so many words whose head is
+/// The mark that belongs where the word `at` lies, in a ring of `words` words whose head is
 /// in the first lap.
 fn mark(at: u32, head: u64, words: u32) -> u32 {
     if u64::from(at) * 8 < head { at + words } else { at }

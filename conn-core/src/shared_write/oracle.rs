@@ -12,7 +12,7 @@ use crate::exhaustive::Pair;
 /// An operation on a connection. Senders are taken modulo their number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
-    /// A sender sends a message of so many bytes, if it has room.
+    /// A sender sends a message of the given length, if it has room.
     Send(u8, u8),
     /// The oldest request of a sender is executed.
     Execute(u8),
@@ -34,7 +34,7 @@ pub enum Op {
     LieTrailer(u8, u8, u32),
     /// The words of a sender's link are these.
     LieLink(u8, u8, u8, u8),
-    /// The tail is so far from where it is.
+    /// The tail differs from the true one by this.
     LieTail(i8),
     /// The receiver's words for a ticket are these.
     LieEntry(u8, u16, u8),
@@ -49,7 +49,7 @@ pub struct Shape {
     pub links: u8,
     /// The longest message, in bytes: 0 to 15.
     pub max_message: u8,
-    /// True if the bytes of a request may come in any order, and trailers apart.
+    /// True if the bytes of a request may arrive in any order, and trailers apart.
     pub apart: bool,
 }
 
@@ -236,7 +236,8 @@ impl Ring {
             _ => return,
         };
         let upto = bytes.len() * usize::from(choice) / 256;
-        // Its end never does: what has come as a whole would be cleared before it comes again.
+        // The last bytes never arrive early: a record that has arrived as a whole would be cleared
+        // before the write itself arrives.
         for (nth, byte) in bytes[..bytes.len().saturating_sub(8)].iter().enumerate() {
             let scattered = (nth as u32 + 1).wrapping_mul(0x9e37_79b9 ^ u32::from(choice) << 8);
             if if self.apart { scattered >> 13 & 1 == 1 } else { nth < upto } {
@@ -430,7 +431,7 @@ impl Ring {
         }
     }
 
-    /// Lets all be executed and taken, and checks that nothing is missing.
+    /// Executes all requests and takes all messages, and checks that nothing is missing.
     pub fn settle(&mut self) {
         loop {
             let mut is_new = false;
@@ -474,7 +475,7 @@ impl Ring {
         );
     }
 
-    /// All go, and all that they had comes back.
+    /// All senders leave, and all their extents are returned.
     pub fn end(&mut self) {
         (0..self.peers.len()).for_each(|nth| self.close(nth));
         self.settle();
@@ -518,7 +519,7 @@ impl Pair for Ring {
     }
 }
 
-/// Lets all of this happen to a new ring, and lets it come to rest, and to its end.
+/// Applies the operations to a new ring, drives it until it is idle, and ends it.
 pub fn run(shape: Shape, ops: &[Op]) {
     let mut ring = Ring::new(shape);
     ops.iter().for_each(|op| ring.apply(*op));

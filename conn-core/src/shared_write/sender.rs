@@ -186,9 +186,9 @@ impl ExtentSender {
         }
     }
 
-    /// Takes what was read, `None` for words that were just being written: whether it is decided
-    /// now what the ticket has. One that was passed over has nothing, and another one is due. That
-    /// takes a second look: the two words of one may have been read in either order.
+    /// Takes what was read, `None` for words that were just being written; returns true if it is
+    /// decided now what the ticket has. One that was passed over has nothing, and another one is
+    /// due. That takes a second look: the two words of one may have been read in either order.
     ///
     /// # Errors
     /// [`ClaimError::Extent`]
@@ -261,7 +261,8 @@ impl ExtentSender {
         [self.current.map(|current| current.extent), ahead].contains(&Some(extent))
     }
 
-    /// Takes the words of the stop: how many messages the receiver has taken, if it has stopped.
+    /// Takes the words of the stop; returns how many messages the receiver has taken, if it has
+    /// stopped.
     ///
     /// # Errors
     /// [`ClaimError::Taken`]

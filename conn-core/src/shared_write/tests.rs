@@ -52,7 +52,7 @@ fn every_short_history_agrees_with_the_model() {
     assert!(histories > 2_000_000);
 }
 
-/// A sender goes on as far as it can alone.
+/// Drives a sender as far as it can get alone.
 fn goes_on(ring: &mut Ring, nth: u8) {
     for _ in 0..3 {
         ring.apply(Op::Drive(nth));
@@ -139,7 +139,7 @@ fn a_first_ticket_that_may_just_be_written_again_is_not_taken() {
     assert_eq!(reader([1, 0], [1, 0], 1), first);
     assert_eq!(reader([1, 0], [2, 0], 1), None, "the next one goes to the same word");
     assert_eq!(reader([1, 0], [2, 2], 77), second, "the one in use is announced with the next");
-    assert_eq!(reader([1, 0], [3, 2], 1), None, "more has come between the looks");
+    assert_eq!(reader([1, 0], [3, 2], 1), None, "more has arrived between the looks");
     assert_eq!(reader([2, 1], [3, 2], 1), first, "further ones go elsewhere");
     assert_eq!(reader([u64::MAX, 0], [0, 1], 1), None);
 }

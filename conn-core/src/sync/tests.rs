@@ -23,7 +23,7 @@ fn code() -> Vec<(String, String)> {
     found
 }
 
-/// A type that the target may lack cannot come in but by this module.
+/// A type that the target may lack is imported by this module only.
 #[test]
 fn atomics_come_from_this_module() {
     for (place, line) in code() {

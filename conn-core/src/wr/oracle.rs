@@ -18,7 +18,7 @@ pub enum Op {
         /// With [`SendTracker::plan_signalled`].
         forced: bool,
     },
-    /// So many requests are planned together.
+    /// This number of requests are planned together.
     PlanRun {
         /// True for the class control.
         control: bool,
@@ -96,7 +96,7 @@ impl<const WORDS: usize> Tracked<WORDS> {
         for (class, slots) in [(WrClass::Data, model.data_slots), (WrClass::Control, model.depth)] {
             let free = slots.saturating_sub(model.outstanding.len());
             assert_eq!(machine.available(class) as usize, free);
-            assert!(free > 0 || signalled, "full, and no completion to come");
+            assert!(free > 0 || signalled, "full, and no completion is due");
         }
     }
 

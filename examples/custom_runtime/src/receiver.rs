@@ -54,7 +54,7 @@ impl Receiver {
         })
     }
 
-    /// Takes what has come out of the ring, as much as the application may hold.
+    /// Takes received records out of the ring, as many as the application may hold.
     pub(crate) fn receive(&mut self) -> Result<(), Error> {
         self.consumer.on_tail_landed(self.memory.tail).map_err(|_| Error::Tail)?;
         while self.front.lent() < self.list.slots() {

@@ -103,7 +103,7 @@ pub(super) fn catch_panics() {
     });
 }
 
-/// Waits until a descriptor has input, or the deadline; how many do.
+/// Waits until a descriptor has input, or the deadline; returns how many have.
 pub fn wait_for_fds(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, Errno> {
     here(|here| here.point("look at descriptors"));
     loop {
@@ -148,7 +148,7 @@ impl Here {
         }
     }
 
-    /// The calling thread has found nothing: others come first.
+    /// The calling thread has found nothing: others run first.
     pub(crate) fn spin(&self, what: &'static str, until: Option<Instant>) {
         let until = until.map(|at| nanoseconds(at.saturating_duration_since(self.world.epoch)));
         let mut state = self.world.state.lock();
@@ -266,7 +266,7 @@ impl Here {
         NodeId(state.stopped_until.len() as u32 - 1)
     }
 
-    /// Stops all threads of a node for so long.
+    /// Stops all threads of a node for this time.
     pub fn stop(&self, node: NodeId, time: Duration) {
         let mut state = self.world.state.lock();
         let until = state.now.saturating_add(nanoseconds(time));

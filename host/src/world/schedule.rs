@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, Status, TaskState};
 use super::watch::Watch;
 
-/// Real time after which a thread that comes to no point is said to do so for ever.
+/// Real time after which a thread that reaches no point is said to be stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// State that the threads of a world share.
@@ -68,7 +68,7 @@ impl Shared {
             let has_timed_out = self.ended.wait_for(&mut state, STUCK).timed_out();
             if has_timed_out && !state.is_over && state.steps == before {
                 let name = state.tasks[state.running].name.clone();
-                state.fail(format!("{name} has come to no point for {STUCK:?} of real time"));
+                state.fail(format!("{name} has reached no point for {STUCK:?} of real time"));
             }
         }
         (state.report(), state.failure.take())

@@ -20,7 +20,7 @@ impl Watch {
         }
     }
 
-    /// So many bytes from there on change.
+    /// `len` bytes from there on change.
     pub(super) fn notify(&mut self, from: usize, len: usize) {
         self.is_signalled |= self.addresses.iter().any(|address| address.wrapping_sub(from) < len);
     }

@@ -135,7 +135,7 @@ impl Connection {
         packets.map(u64::from).sum()
     }
 
-    /// So many of the responder's next accesses to memory find that it is not there.
+    /// The memory of this number of the responder's next accesses is not there.
     pub fn hold_back(&mut self, accesses: u32) {
         self.host.absent = accesses;
     }
@@ -254,7 +254,7 @@ impl Connection {
         true
     }
 
-    /// The end that a packet has come to answers a mark.
+    /// The end at which a packet has arrived answers a mark.
     fn notify(&mut self, way: Way) {
         let (point, back, dest_qpn) = match way {
             Way::ToResponder => (&mut self.points[0], Way::ToRequester, 1),
@@ -287,7 +287,7 @@ impl Connection {
             Received::Place { index, offset, length } => {
                 assert_eq!(landing, Some((index, offset, length)), "where it was said to go");
                 let posted = &mut self.posted[index.0 as usize];
-                assert_eq!(posted.arrived, offset, "a READ's bytes come in order, and once");
+                assert_eq!(posted.arrived, offset, "a READ's bytes are in order, and once");
                 assert_eq!(length as usize, packet.payload.len());
                 let place = offset as usize..(offset + length) as usize;
                 posted.data[place].copy_from_slice(&packet.payload);
@@ -313,7 +313,7 @@ impl Connection {
 
     fn poll(&mut self) {
         while let Some(completion) = self.requester.next_completion() {
-            assert_eq!(completion.index.0, self.completed, "completions come in order");
+            assert_eq!(completion.index.0, self.completed, "completions are in order");
             self.completed += 1;
             if self.is_forged {
                 continue;
@@ -366,7 +366,7 @@ impl Connection {
             self.requester.assert_invariants();
             self.compare_receives();
         }
-        assert!(self.is_forged, "the connection does not come to its end");
+        assert!(self.is_forged, "the connection does not end");
     }
 
     /// Sends and delivers all that can be.

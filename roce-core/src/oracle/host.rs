@@ -85,7 +85,7 @@ impl Target for Host {
         if offset == 0 && self.is_unreliable {
             taken.clear();
         }
-        assert_eq!(offset as usize, taken.len(), "bytes of a SEND come in order, and once");
+        assert_eq!(offset as usize, taken.len(), "bytes of a SEND are in order, and once");
         taken.extend_from_slice(payload);
         assert!(taken.len() <= MAX_LENGTH as usize, "more than the receive request has room for");
         self.stored += payload.len() as u64;

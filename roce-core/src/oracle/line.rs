@@ -53,7 +53,7 @@ pub struct Line {
     pub loss_ppm: u32,
     /// Packets that the queue has room for.
     pub queue: usize,
-    /// A packet is marked if it finds more than so many before it.
+    /// A packet is marked if it finds more than this number of packets before it.
     pub mark_above: usize,
 }
 
@@ -81,7 +81,7 @@ pub struct Report {
     pub messages: Vec<u64>,
     /// Packets that found the queue full.
     pub dropped: u64,
-    /// Packets that came, and were discarded because one before them was missing.
+    /// Packets that arrived, and were discarded because one before them was missing.
     pub discarded: u64,
     /// Packets that were marked.
     pub marked: u64,
@@ -164,7 +164,7 @@ impl Simulation {
         self.ends[sender].requester.window()
     }
 
-    /// Lets so much time pass; what has happened in it.
+    /// Advances the time by `ns`; returns what has happened in it.
     pub fn run(&mut self, ns: u64) -> Report {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
@@ -251,7 +251,7 @@ impl End {
         }
     }
 
-    /// The receiver takes a packet from `now_ns` on; how long that takes.
+    /// The receiver takes a packet from `now_ns` on; returns the time that this takes.
     fn receive(&mut self, packet: &Waiting, now_ns: u64, line: &Line, report: &mut Report) -> u64 {
         let payload = &PAYLOAD[..packet.length as usize];
         let outcome = self.responder.on_request(&packet.headers, payload, &mut Sink);
@@ -269,7 +269,7 @@ impl End {
         took_ns
     }
 
-    /// The sender takes answers that have come.
+    /// The sender takes received answers.
     fn hear(&mut self, now_ns: u64) {
         while let Some((_, headers, length)) =
             self.back.pop_front_if(|(at_ns, ..)| *at_ns <= now_ns)
@@ -281,7 +281,7 @@ impl End {
         }
     }
 
-    /// Takes what is complete, and posts as much; how many.
+    /// Takes what is complete, and posts as much; returns the number of requests.
     fn complete(&mut self, now_ns: u64) -> u64 {
         let done = core::iter::from_fn(|| self.requester.next_completion()).count();
         let message = Request::new(Kind::Send, MESSAGE, 0, 0);

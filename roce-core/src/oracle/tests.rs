@@ -93,7 +93,7 @@ impl Drop for Guard {
     }
 }
 
-/// Lets every sequence of so many operations happen, settles each, and returns how many there were.
+/// Applies every sequence of `depth` operations, settles each, and returns how many there were.
 fn every_history(at: &Connection, alphabet: &[Op], depth: u32, history: &mut Guard) -> u64 {
     if depth == 0 {
         at.clone().settle();

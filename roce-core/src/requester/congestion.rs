@@ -8,14 +8,14 @@ const ONE: u32 = 1 << 16;
 const WEIGHT: u32 = 16;
 
 /// Congestion of the path, as DCTCP and DCQCN estimate it: `alpha` is the moving average of "a
-/// notification came in this period", where a period is a window's round trip. A notification makes
-/// the window smaller by half of `alpha`, once in a round trip.
+/// notification arrived in this period", where a period is a window's round trip. A notification
+/// makes the window smaller by half of `alpha`, once in a round trip.
 // Invariant: alpha <= ONE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Congestion {
     /// In parts of [`ONE`]; at first all, so that the first notification halves the window.
     alpha: u32,
-    /// A notification has come in this period.
+    /// A notification has arrived in this period.
     is_noted: bool,
     /// The period ends when all before this position is acknowledged.
     period_end: u64,
@@ -35,7 +35,7 @@ impl Congestion {
         self.cut_end
     }
 
-    /// A notification has come while the packets from `unacked` to `sent` are under way.
+    /// A notification has arrived while the packets from `unacked` to `sent` are under way.
     pub(super) fn on_notification(&mut self, unacked: u64, sent: u64, window: &mut Window) {
         if !core::mem::replace(&mut self.is_noted, true) {
             self.alpha += (ONE - self.alpha) / WEIGHT;

@@ -7,8 +7,9 @@ use crate::psn::Psn;
 use crate::request::{Kind, WqeIndex};
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
-    /// A response has come: an acknowledgement, a packet of what a READ has read, what an atomic
-    /// has found, or a congestion notification. `length` is that of its payload, without padding.
+    /// Takes a response: an acknowledgement, a packet of the data of a READ, the value that an
+    /// atomic has found, or a congestion notification. `length` is that of its payload, without
+    /// padding.
     pub fn on_response(&mut self, headers: &Headers, length: u32, now_ns: u64) -> Received {
         let Bth { opcode, becn, .. } = headers.bth;
         if self.failure.is_some() {
@@ -100,7 +101,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         if !self.acknowledge(position + 1, now_ns) {
             self.on_loss(now_ns);
         } else if was_probe && self.unacked < self.next {
-            // The responder had come no further: what was sent behind it is lost.
+            // The responder had received nothing beyond it: what was sent after it is lost.
             self.window.on_loss(self.unacked, self.sent, &self.recovery.round_trip);
             self.go_back(now_ns);
         }

@@ -1,11 +1,11 @@
 //! Measurement of the round trip.
 
-/// Round trips may take so much longer than the shortest, and a quarter, without a queue: both ends
-/// work on batches.
+/// Time, in addition to a quarter, by which round trips may exceed the shortest without a queue:
+/// both ends work on batches.
 const NOISE_NS: u64 = 30_000;
-/// The shortest one is taken for longer by one part of so many with each one that is measured: the
-/// path may have changed. (Faster, and of two senders in one queue the second takes the queue for
-/// the path.)
+/// Divisor of the part by which the estimate of the shortest round trip grows with each measured
+/// one: the path may have changed. (Faster, and of two senders in one queue the second takes the
+/// queue for the path.)
 const FORGETS: u64 = 8_192;
 
 /// The smoothed time of round trips, and the one that is being measured. Of a packet that was sent

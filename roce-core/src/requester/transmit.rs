@@ -53,7 +53,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     }
 
     /// The program does not wait for the completion of an unsignaled request: of many in a short
-    /// time, only some ask. (A probe finds out whether the others have come.)
+    /// time, only some ask. (A probe finds out whether the others have arrived.)
     fn end_asks(&self, slot: &SendSlot, now_ns: u64) -> bool {
         let is_repeated = self.next < self.sent;
         let is_late = now_ns.saturating_sub(self.recovery.active_ns) >= PROBE_FLOOR_NS;

@@ -15,8 +15,8 @@ const FEW: u32 = 64;
 /// for each window, one lost packet of a hundred kept it at a third of what a round trip within one
 /// machine holds.)
 ///
-/// All that is under way behind a lost packet is sent in vain. So what only waits in a queue is not
-/// worth having where packets are lost: the threshold is the part of the window that finds no
+/// All that is under way behind a lost packet is sent for nothing. So what only waits in a queue is
+/// not worth having where packets are lost: the threshold is the part of the window that finds no
 /// queue, but at least a half and at most seven eighths of it, and where there is a queue it grows
 /// by one in a round trip. As long as nothing is lost, the window is the largest, and a queue does
 /// no harm.
@@ -59,7 +59,7 @@ impl Window {
         if step == 0 { 1 } else { step }
     }
 
-    /// So many packets were acknowledged.
+    /// `packets` packets were acknowledged.
     #[inline]
     pub(super) fn on_ack(&mut self, packets: u32, round_trip: &RoundTrip) {
         if self.size < self.max {

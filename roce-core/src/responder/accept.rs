@@ -34,7 +34,7 @@ impl From<AccessError> for Stop {
 }
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
-    /// A request packet has come, with its payload (without padding).
+    /// Takes a request packet, with its payload (without padding).
     pub fn on_request<T: Target>(
         &mut self,
         headers: &Headers,
@@ -52,7 +52,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
     }
 
-    /// A request packet has come whose headers and payload do not fit its opcode, or whose opcode
+    /// Takes a request packet whose headers and payload do not fit its opcode, or whose opcode
     /// is unknown. Of such a packet only the number is known.
     pub fn on_malformed<T: Target>(&mut self, psn: Psn, target: &mut T) -> Outcome {
         if self.has_failed {
@@ -68,8 +68,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
     }
 
-    /// A packet of `ahead` after the expected one. There is one NAK for a gap, however many packets
-    /// come behind it, and none for a number that no requester reaches.
+    /// Handles a packet of `ahead` after the expected one. There is one NAK for a gap, however many
+    /// packets arrive after it, and none for a number that no requester reaches.
     fn on_gap(&mut self, ahead: u32) -> Outcome {
         if !self.is_gap_reported && ahead <= PSN_WINDOW {
             self.is_gap_reported = true;

@@ -64,9 +64,9 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         behind < 0 && u64::from(behind.unsigned_abs()) <= all
     }
 
-    /// A request packet has come although the queue pair has ended. If it was executed before, it
-    /// is acknowledged again, because the requester has not had the acknowledgement. Nothing is
-    /// executed. READs are the caller's: their memory may have gone.
+    /// Answers a request packet that arrived after the queue pair has ended. If it was executed
+    /// before, it is acknowledged again, because the requester has not had the acknowledgement.
+    /// Nothing is executed. READs are the caller's: their memory may have gone.
     pub fn answer_late(&self, headers: &Headers) -> Option<Headers> {
         let opcode = headers.bth.opcode;
         let is_request = opcode.is_request() && opcode.transport() == Some(Transport::Rc);

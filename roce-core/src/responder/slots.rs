@@ -96,7 +96,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         self.taken.checked_rem(len).map(|at| at as usize)
     }
 
-    /// Goes on with other entries, and the newest that they have room for.
+    /// Continues with other entries, and the newest that they have room for.
     pub(super) fn replace(&mut self, mut entries: S) {
         entries.as_mut().fill(ResponseSlot(None));
         let len = self.entries.as_ref().len() as u64;
@@ -111,7 +111,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
 
     /// Reports whether another request fits. A requester that obeys `max_dest_rd_atomic` has all
     /// responses to the oldest one when it sends another; a repetition of that may still be
-    /// pending, because a copy of the request came late.
+    /// pending, because a copy of the request arrived late.
     pub(super) fn has_room(&self) -> bool {
         let Some(oldest) = self.oldest() else { return false };
         self.entries.as_ref()[oldest].0.is_none_or(|old| !old.is_pending() || old.is_repeated)
@@ -152,7 +152,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
         is_changed
     }
 
-    /// The next response: the oldest request that has one, as it is before the response is sent.
+    /// The next response: the oldest request that has one, in its state before the response is
+    /// sent.
     pub(super) fn next_response(&mut self) -> Option<Remembered> {
         if self.pending == 0 {
             return None;

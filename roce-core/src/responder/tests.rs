@@ -215,7 +215,7 @@ fn without_a_receive_request_the_requester_waits() {
         |number| (Opcode::RcAck, number, Some(Syndrome::RnrNak { timer: TIMER }), Some(0), vec![]);
     assert_eq!(end.take(only(0), &[1]), Outcome::NotReady);
     assert_eq!(end.take(only(1), &[1]), Outcome::OutOfSequence);
-    assert_eq!(end.answers(), [rnr(0)], "no NAK for what came behind it");
+    assert_eq!(end.answers(), [rnr(0)], "no NAK for what arrived after it");
     assert_eq!(end.take(only(1), &[1]), Outcome::OutOfSequence);
     assert_eq!(end.answers(), []);
     assert_eq!(end.take(only(0), &[1]), Outcome::NotReady);

@@ -25,7 +25,7 @@ impl Receiver {
         Self { config, expected: config.first_psn, message: Message::None, held: None }
     }
 
-    /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`], or
+    /// Takes a packet, with its payload (without padding): it is [`Outcome::Accepted`], or
     /// dropped ([`Outcome::NotReady`] if there is no receive request, or memory that it needs is
     /// not there yet, else [`Outcome::Dropped`]), or the memory of its receive request is not
     /// accessible: [`Outcome::Failed`]. Then the queue pair fails.

@@ -109,7 +109,7 @@ fn a_message_of_which_a_packet_is_missing_is_dropped() {
         packets.remove(missing);
         let taken = end.take_all(&packets);
         let before = (0..3).map(|at| at < missing).collect::<Vec<_>>();
-        assert_eq!(taken, before, "what comes before it");
+        assert_eq!(taken, before, "what precedes it");
     }
     let packets = end.packets(send(7));
     assert_eq!(end.take_all(&packets), [true], "the receive request is still there");

@@ -6,7 +6,7 @@ use verbs_sys::*;
 
 use crate::{device, gids};
 
-/// Route of a datagram: its source, and the GID to which it came.
+/// Route of a datagram: its source, and its destination GID.
 struct Route {
     sender: [u8; 16],
     receiver: [u8; 16],

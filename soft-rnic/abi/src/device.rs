@@ -72,7 +72,7 @@ forward! {
     close_device(context: *mut ibv_context) -> c_int;
     ack_async_event(event: *mut ibv_async_event);
     query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
-    // Writes 48 bytes: callers of the symbol may know that shorter struct. The others come through
+    // Writes 48 bytes: callers of the symbol may know that shorter struct. Other callers use
     // the context's own operation.
     query_port(context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int;
     query_gid(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int;

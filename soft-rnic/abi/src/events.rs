@@ -1,9 +1,9 @@
 //! The waits for events, which are cancellation points, as libibverbs's are.
 //!
 //! A thread that is cancelled while it waits is unwound from [`poll`] through the frames of this module, into the
-//! program. So these functions are `extern "C-unwind"`, and have nothing to drop while they wait. What comes before and
-//! after the wait is no cancellation point: no event is lost, and no lock stays held. (libibverbs waits in `read`. That
-//! takes the event from the kernel, which this process does itself, and `poll` changes nothing.)
+//! program. So these functions are `extern "C-unwind"`, and have nothing to drop while they wait. What happens before
+//! and after the wait is no cancellation point: no event is lost, and no lock stays held. (libibverbs waits in `read`.
+//! That takes the event from the kernel, which this process does itself, and `poll` changes nothing.)
 
 use core::ffi::{c_int, c_void};
 
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
     }
 }
 
-/// Waits until there is input; false, with `errno`, if a signal came.
+/// Waits until there is input; false, with `errno`, if a signal arrived.
 ///
 /// # Safety
 /// No frame between the program and this one has anything to drop: the thread may be cancelled here.

@@ -39,8 +39,8 @@ unsafe fn gid(context: *mut ibv_context, port_num: u8, index: u32) -> Result<ibv
     }
 }
 
-/// `_ibv_query_gid_table`: the entries of all ports; how many, or a negative errno, which is set as
-/// well.
+/// `_ibv_query_gid_table`: the entries of all ports; returns their number, or a negative errno,
+/// which is set as well.
 pub(crate) unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,

@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn copy_qp_attr_from_kern(
     to: *mut ibv_qp_attr,
     from: *const KernelQp,
 ) {
-    // SAFETY: the caller's structs. `qp_state` stays as it is, as with rdma-core.
+    // SAFETY: the caller's structs. `qp_state` stays unchanged, as with rdma-core.
     let (to, from) = unsafe { (&mut *to, &*from) };
     to.cur_qp_state = ibv_qp_state(from.cur_qp_state);
     to.path_mtu = ibv_mtu(from.path_mtu);

@@ -46,7 +46,7 @@ unsafe extern "C-unwind" fn plainly(body: *mut c_void) -> *mut c_void {
     null_mut()
 }
 
-/// Runs a thread from `start`, and `then` beside it; whether it was cancelled.
+/// Runs a thread from `start`, and `then` beside it; returns true if it was cancelled.
 fn played(start: StartUnwind, body: Body<'_>, then: impl FnOnce(libc::pthread_t)) -> bool {
     let (mut thread, mut result) = (0, null_mut());
     // SAFETY: the ABIs differ in unwinding only, which glibc does itself at the end of a cancelled

@@ -217,7 +217,8 @@ impl Checker {
         all.iter().for_each(|receives| receives.deregistered(key));
     }
 
-    /// A request names these bytes; whether it shares some with another one, and either writes.
+    /// Claims the bytes that a request names; returns true if it shares some with another one, and
+    /// either writes.
     pub(crate) fn claim(&self, all: &[Bytes], writes: bool) -> bool {
         let mut claims = self.claims.lock();
         all.iter().fold(false, |shares, bytes| claims.add(*bytes, writes) | shares)

@@ -26,7 +26,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// A request names these bytes, and `writes` to them; whether they are contested by it.
+    /// Claims bytes that a request names, and `writes` to; returns true if it makes them contested.
     pub(crate) fn add(&mut self, bytes: Bytes, writes: bool) -> bool {
         let (start, end) = bytes;
         self.longest = self.longest.max(end - start);

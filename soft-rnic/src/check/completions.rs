@@ -1,4 +1,4 @@
-//! Completions that could come to a completion queue: those of what is posted, and those that were
+//! Completions that a completion queue could get: those of what is posted, and those that were
 //! not polled.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::checker::Checker;
 use super::report::{Kind, number};
 
-/// Completions that could come to one completion queue.
+/// Completions that one completion queue could get.
 pub(crate) struct Completions {
     checker: Arc<Checker>,
     pub(crate) number: u32,
@@ -37,12 +37,12 @@ impl Completions {
         self.is_said.store(false, Ordering::Relaxed);
     }
 
-    /// So many more completions will come, or may.
+    /// Counts `n` more completions that will arrive, or may.
     pub(crate) fn add(&self, n: u32) {
         self.outstanding.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// One was polled, or will not come.
+    /// Counts one less: it was polled, or will not arrive.
     pub(crate) fn sub(&self) {
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl Completions {
         });
     }
 
-    /// Reports, once, if there is less room than completions can come.
+    /// Reports, once, if there is less room than there can be completions.
     pub(crate) fn test(&self) {
         let all = self.outstanding.load(Ordering::Relaxed);
         let capacity = self.capacity.load(Ordering::Relaxed);

@@ -89,7 +89,7 @@ fn report_deregistered<'a>(
 /// Receive requests that are posted to one queue.
 pub(crate) struct Receives {
     pub(crate) checker: Arc<Checker>,
-    /// The queue, as it is called in reports.
+    /// Name of the queue in reports.
     pub(crate) name: String,
     posted: Mutex<VecDeque<Posted>>,
     /// Completion queues that they complete at: each counts all that are posted. Taken under the
@@ -153,7 +153,7 @@ impl Receives {
         }
     }
 
-    /// The oldest is taken, and will complete at `at`, which goes on counting it; the taking side's
+    /// The oldest is taken, and will complete at `at`, which still counts it; the taking side's
     /// lock is held.
     fn take(&self, at: Option<&Arc<Completions>>) -> Option<Posted> {
         let mut all = self.posted.lock();
@@ -194,7 +194,7 @@ impl Drop for Receives {
 pub(crate) struct Queue {
     pub(crate) checker: Arc<Checker>,
     pub(crate) number: u32,
-    /// The queue pair, as it is called in reports.
+    /// Name of the queue pair in reports.
     pub(crate) name: String,
     sends: Mutex<VecDeque<Posted>>,
     /// Its own receive queue, or the shared one.
@@ -235,7 +235,7 @@ impl Queue {
         }
     }
 
-    /// A request of the queue pair, as it is called in reports.
+    /// Name of a request of the queue pair in reports.
     pub(crate) fn name_of(&self, posted: &Posted) -> String {
         format!("{} wr_id {:#x} on {}", posted.operation, posted.wr_id, self.name)
     }
@@ -347,7 +347,7 @@ impl Queue {
         self.recv_cq.as_ref().inspect(|cq| cq.sub());
     }
 
-    /// All requests are forgotten, but those of a shared queue. How many messages that have come
+    /// Forgets all requests, except those of a shared queue. Returns how many received messages
     /// were not polled.
     pub(crate) fn clear(&self) -> usize {
         let mut sends = self.sends.lock();

@@ -147,7 +147,7 @@ impl Report {
     }
 }
 
-/// So many of something.
+/// Formats a count with its noun.
 pub(crate) fn number(n: u64, one: &str) -> String {
     match (n, one.strip_suffix('y')) {
         (1, _) => format!("1 {one}"),

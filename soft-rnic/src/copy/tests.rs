@@ -30,7 +30,7 @@ fn check(
     }
 }
 
-/// Every way in which a long copy can go on this processor.
+/// Every way in which a long copy can be made on this processor.
 fn ways() -> impl Iterator<Item = (Width, Direction)> {
     let both = [Direction::Pull, Direction::Push];
     Width::all_of_this_processor().into_iter().flat_map(move |w| both.map(|d| (w, d)))

@@ -33,7 +33,7 @@ impl Qp {
     }
 
     /// Executes requests from the head on that go to the same peer, or the first
-    /// alone; whether there may be more to do. They share the locks of the receiving
+    /// alone; returns true if there may be more to do. They share the locks of the receiving
     /// side: alternating between two peers costs more than one after the other.
     fn run_to_one_peer(
         self: &Arc<Qp>,

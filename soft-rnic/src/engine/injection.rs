@@ -2,13 +2,13 @@
 //! them.
 //!
 //! ```text
-//!   oldest request ──> next_fault ──> none ──> it goes its way, and comes here no more
+//!   oldest request ──> next_fault ──> none ──> it is sent, and never gets here again
 //!        ▲                 └──> Delay, Rnr, Retry: Blocked ──┐   Loss: not sent
 //!        └────────────── deadline, retries left ─────────────┘   Flush: Failed
 //! ```
 //!
-//! So all faults of a request come before the peer takes any part in it, and use up its retries as
-//! those of a peer do.
+//! So all faults of a request strike before the peer takes any part in it, and use up its retries
+//! as those of a peer do.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Qp {
         self.faults.as_ref()?.lock().next(wqe.position, exposure)
     }
 
-    /// Lets the next fault strike a request that is about to be sent over a link. None if there is
+    /// Has the next fault strike a request that is about to be sent over a link. None if there is
     /// none.
     #[cold]
     pub(crate) fn meet_fault<'a>(

@@ -8,7 +8,7 @@
 //!   execute ──> the binding ends ──> Blocked(Settling)
 //!      ▲                                  │ deferred, without a lock: `Device::try_settle`
 //!      └──────────────────────────────────┤
-//!                                         │ accesses of another process go on
+//!                                         │ accesses of another process continue
 //!                                       timer
 //! ```
 //!
@@ -67,7 +67,7 @@ impl Qp {
         device.mrs.bind(&wqe.bind(), asker, device.peers.as_ref())
     }
 
-    /// Ends a binding, or goes on with the wait for what this request has ended.
+    /// Ends a binding, or continues the wait for what this request has ended.
     fn end_binding(&self, requester: &Requester, wqe: &Wqe) -> Result<Option<Ending>, Refused> {
         let device = &self.pd.context.device;
         let ending = match requester.ending {
@@ -77,7 +77,7 @@ impl Qp {
         Ok((!device.mrs.is_settled(&ending)).then_some(ending))
     }
 
-    /// Goes on with a queue that waits for the end of accesses under the key of a window, if they
+    /// Resumes a queue that waits for the end of accesses under the key of a window, if they
     /// are over. No lock of a queue may be held.
     pub(crate) fn settle_mws(self: &Arc<Qp>, ending: Ending, deferred: &mut DeferredWork) {
         // A holder in a blocking section is at another request.

@@ -71,7 +71,7 @@ pub(crate) fn deliver_to_all<'a>(
     deferred: &mut DeferredWork,
 ) -> Reply {
     let mut reply = Reply::Silence;
-    // A completion queue's lock comes after that of a receiving side.
+    // A completion queue's lock is taken after that of a receiving side.
     writer.release();
     for member in members {
         if member.blocks_own_multicast && member.num == message.from_qpn {

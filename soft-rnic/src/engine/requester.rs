@@ -157,8 +157,8 @@ impl Qp {
         mrs.denial_of(self.pd.id, request.sges, request.len(), access).1.local()
     }
 
-    /// Goes on after an execution: completes the request, or lets it wait.
-    /// Whether the next request may be tried.
+    /// Continues after an execution: completes the request, or lets it wait. Returns true if the
+    /// next request may be tried.
     #[inline(always)]
     pub(crate) fn settle<'a>(
         self: &'a Arc<Qp>,

@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
 
     /// Judges a message before its data are brought, which has some cost: an error is the reply to
     /// a message that is refused whatever they are. If it is not refused, nothing has changed, and
-    /// the result is whether it may come in parts: no other sender fills or takes the receive
+    /// the result is whether it may be placed in parts: no other sender fills or takes the receive
     /// request at the front, its buffer is not checked, and is not on demand. `srqn` is that of a
     /// message over XRC.
     #[cold]
@@ -83,9 +83,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Puts a part of a SEND, which begins so far from its start, into the receive request at the
-    /// front of the peer's own queue, and leaves that there. Which one it is, or what to reply if
-    /// the message is refused.
+    /// Puts a part of a SEND, which begins at this offset of it, into the receive request at the
+    /// front of the peer's own queue, and leaves that there. Returns which one it is, or the reply
+    /// if the message is refused.
     #[cold]
     pub(crate) fn place_part(
         &mut self,

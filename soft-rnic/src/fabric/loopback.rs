@@ -16,7 +16,7 @@ use crate::objects::state::{Qp, Scratch, Sq};
 use crate::objects::wqe::Request;
 
 /// The hold on a peer in this process, if there is one. Nothing that can be executed goes
-/// without the peer: its lock comes first.
+/// without the peer: its lock is taken first.
 impl<'a> Link<'a> for Option<Session<'a>> {
     #[inline(always)]
     fn advance(

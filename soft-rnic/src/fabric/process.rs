@@ -12,9 +12,9 @@
 //!   a process that has died stays mapped for a while: a request that finds it dead (`liveness`)
 //!   fails.
 //! - **What takes a receive request**, and what the requester finds not to be permitted,
-//!   goes through the ring, and is executed by the target (`incoming`) as if it came
-//!   from a queue pair of its own: by a thread there that polls, or else by its one progress
-//!   thread (`progress_thread`). A reply comes back. If the target was not ready for a request,
+//!   goes through the ring, and is executed by the target (`incoming`) as if it had been sent
+//!   by a queue pair of its own: by a thread there that polls, or else by its one progress
+//!   thread (`progress_thread`). A reply is sent back. If the target was not ready for a request,
 //!   that one and all after it are sent again, in order.
 //!
 //! Everything that is read from another process is checked before it is used; one that
@@ -35,7 +35,7 @@
 //! `--example many` counts the instructions of a message of 16 bytes at both ends together,
 //! by callgrind, the example's own among them (with an eventfd in the place of the descriptor
 //! of a process, which the valgrind at hand did not know: a build for the count alone, so the
-//! command by itself does not repeat it there). What was posted went into the send queue, and
+//! command alone does not repeat it there). What was posted went into the send queue, and
 //! from there by the way of all requests into the ring; at the other end it went the way of
 //! all requests, too. Runs of messages of up to 32 bytes have a fast path at both ends
 //! now (`remote::tx_fast_path`, `incoming::rx_fast_path`), and a poll that finds nothing looks at

@@ -38,7 +38,7 @@ pub const LONGEST: Duration = Duration::from_secs(3600);
 /// | `rnr=P` | with this probability, 0 to 1, a request that takes a receive request finds none |
 /// | `retry=P` | a request of a reliable transport is lost |
 /// | `loss=P` | a message of an unreliable transport is lost |
-/// | `flush=P` | the queue pair goes to the error state when the request's turn has come |
+/// | `flush=P` | the queue pair goes to the error state when it is the request's turn |
 /// | `delay=P:TIME`, `delay=TIME` | a request waits TIME: a number and `ns`, `us`, `ms` or `s` |
 /// | `event=NAME@TIME` | an event of [`EVENTS`], TIME after an open; up to [`MAX_EVENTS`] |
 /// | `seed=N` | what all of it is drawn from |

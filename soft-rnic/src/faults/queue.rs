@@ -16,7 +16,7 @@ pub(crate) enum Fault {
     Flush,
     /// Its receiver is not ready.
     Rnr,
-    /// It is lost, and no response comes.
+    /// It is lost, and no response arrives.
     Retry,
     /// A message that no response is expected of is lost.
     Loss,
@@ -33,8 +33,9 @@ pub(crate) struct Exposure {
 
 /// The faults of one send queue.
 ///
-/// Requests come in the order of their numbers; one that was let go may come again, when it is sent
-/// again. Then it meets no fault: all of its faults come before it is sent for the first time.
+/// Requests pass in the order of their numbers; one that was let through may pass again, when it is
+/// sent again. Then it meets no fault: all of its faults strike before it is sent for the first
+/// time.
 #[derive(Debug)]
 pub(crate) struct QueueFaults {
     of: Arc<SeededPlan>,
@@ -71,7 +72,7 @@ impl QueueFaults {
         }
     }
 
-    /// The fault that strikes the request at this position of the queue now; none if it goes on.
+    /// The fault that strikes the request at this position of the queue now; none if it proceeds.
     /// Nothing counts until [`strike`](Self::strike) says that it did.
     pub(crate) fn next(&mut self, position: u32, exposure: Exposure) -> Option<Fault> {
         let number = self.before.wrapping_add(position).wrapping_sub(1);
@@ -161,7 +162,7 @@ impl QueueFaults {
         !self.is_let_go && self.rnrs + self.losses > 0
     }
 
-    /// The queue pair is reset, after so many posts; the count of its requests goes on.
+    /// The queue pair is reset, after `posted` posts; the count of its requests continues.
     pub(crate) fn reset(&mut self, posted: u32) {
         self.before = self.before.wrapping_add(posted);
         self.begin(self.before);

@@ -40,7 +40,7 @@ pub(crate) struct Address {
 
 impl Address {
     /// The address of a queue pair of a device with this GID, or of a group, for a datagram that
-    /// carries its key by itself.
+    /// carries its key.
     pub(crate) fn here(gid: Gid, qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
         Address { gid, qpn, traffic_class, hop_limit, ..Address::default() }
     }

@@ -282,7 +282,7 @@ fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Op
             let at = posted.location(&bytes);
             format!(
                 "the buffer of {operation} wr_id {wr_id:#x} on {queue} is not mapped, or protected, while \
-                 it is posted: {at}: leave it as it is until its completion was polled"
+                 it is posted: {at}: keep it mapped and readable until its completion was polled"
             )
         });
         None
@@ -420,7 +420,7 @@ impl Qp {
         posted.print = None;
     }
 
-    /// A message of so many bytes has been put into a receive request's buffer.
+    /// A message of `len` bytes has been put into a receive request's buffer.
     pub(crate) fn print_message(&self, posted: &mut Posted, len: u64) {
         if let Some(check) = self.check().filter(|_| posted.is_private && len > 0) {
             let print = self.pd.context.device.print(posted, len as usize);

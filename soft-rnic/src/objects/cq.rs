@@ -29,8 +29,8 @@
 //! the receive slots that a list of reposts is going to write (47.5 to 53 ns against
 //! 48.5 to 53, 170 against 173, and 0.5 ns more within one thread).
 //!
-//! An overrun kills the queue: what was in it can be polled, what came later is
-//! lost, and the queue pairs that use it go to the error state.
+//! An overrun kills the queue: what was in it can be polled, what arrived later is lost, and the
+//! queue pairs that use it go to the error state.
 
 mod filling;
 mod moderation;

@@ -71,9 +71,8 @@ impl QpTable {
         self.by_number.read().values().cloned().collect()
     }
 
-    /// Gives a queue pair the next free number: cyclic, so that a number comes
-    /// back only after all others have been used.
-    /// `base` is the part of the number that says which process.
+    /// Gives a queue pair the next free number: cyclic, so that a number is reused only after all
+    /// others have been used. `base` is the part of the number that says which process.
     pub(crate) fn insert(
         &self,
         base: u32,
@@ -372,7 +371,7 @@ pub(crate) fn of_this_process(device: &Arc<Device>) -> Result<Arc<Device>, Errno
 }
 
 /// In a child of fork: its parent's queue pairs take no requests, and their completion queues no
-/// polls. What a thread of the parent had locked stays as it is.
+/// polls. What a thread of the parent had locked stays locked.
 extern "C" fn in_the_child() {
     let Some(list) = DEVICES.0.try_lock() else { return };
     for device in &list.1 {

@@ -17,7 +17,7 @@ use crate::{alloc, copy, errno, limits};
 
 /// Bytes that the lengths and offsets of copies are multiples of.
 const WORD: u64 = 4;
-/// Memory is given out in so many bytes.
+/// Memory is given out in multiples of this number of bytes.
 const PIECE: usize = 64;
 
 /// Struct by which a program knows a piece of device memory.

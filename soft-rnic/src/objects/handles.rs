@@ -90,7 +90,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Room for one more object. No other one comes or goes until it is used, or dropped.
+    /// Room for one more object. No other one is added or removed until it is used, or dropped.
     pub(crate) fn room(&self) -> Result<Room<'_, T>, OutOfMemory> {
         let mut objects = self.0.lock();
         objects.try_reserve(1).map_err(|_| OutOfMemory)?;
@@ -125,8 +125,8 @@ impl<T> Room<'_, T> {
 ///   new ──────> registered ┴──────────────────────> ended
 /// ```
 ///
-/// Only a [`Change`] makes the key valid or invalid, and there is one at a time. None comes after
-/// the end, through whichever struct.
+/// Only a [`Change`] makes the key valid or invalid, and there is one at a time. There is none
+/// after the end, through whichever struct.
 pub(crate) struct Registration {
     pub(crate) key: u32,
     /// 0 of a null region.

@@ -12,7 +12,7 @@
 //! probability of `n / 2^32`, and takes its queue pair to the error state if it does not.
 //!
 //! **Old keys.** A slot that is used again has another generation, and a plain region's tag
-//! differs in 256 rounds of generations: its key comes back when its slot has been used another
+//! differs in 256 rounds of generations: its key is reused when its slot has been used another
 //! 2^14 times, that of a window (whose tag the consumer chooses) after 64 times. A freed slot
 //! waits behind 1,024 others as long as the table is not full, so that 2^24 and 2^16 others are
 //! made before.
@@ -22,10 +22,10 @@
 //! folds the product. Secrets are 768 bits of the process, drawn from
 //! the system's random source by a hash; the tags have a hash and a table of their own. (With four
 //! rounds, the differences of neighbours still repeat more often than by chance.) It hides what a
-//! peer must not infer from the few keys that it is told; it is no cipher that withstands whoever
-//! collects thousands of keys of one process. That one could as well read the directory, in which
-//! all processes of the user find keys and secrets: what is guarded against is a peer that goes
-//! through the device. Keys used to show the index, and hid 14 bits.
+//! peer must not infer from the few keys that it is told; it is no cipher that withstands a peer
+//! that collects thousands of keys of one process. That one could as well read the directory, in
+//! which all processes of the user find keys and secrets: what is guarded against is a peer that
+//! goes through the device. Keys used to show the index, and hid 14 bits.
 //!
 //! **Cost.** The inverse takes six multiplications one after the other, and some 45 instructions.
 //! So it is taken once: a table has the indices of the latest keys ([`KeyCache`]), where a look
@@ -108,7 +108,7 @@ impl Tags {
     fn tag(&self, plain: u32, generation: u32) -> u32 {
         let round = generation >> GENERATION_BITS;
         let [first, step, mask, ..] = hash(self.secrets, plain).to_ne_bytes();
-        // Odd: it comes to each entry of the table before it repeats one.
+        // Odd: it visits each entry of the table before it repeats one.
         let at = first.wrapping_add((round as u8).wrapping_mul(step | 1));
         (self.table[at as usize] ^ mask).into()
     }

@@ -343,7 +343,7 @@ pub(crate) fn permitted(access: u32) -> Result<u32, Errno> {
 
 /// The access bits that count, or why the region cannot be registered: `EINVAL`
 /// for bits that do not go together, `EOPNOTSUPP` for on-demand paging where the system does not
-/// let it be, `EFAULT` for addresses without memory, which an on-demand region may have. One of no
+/// support it, `EFAULT` for addresses without memory, which an on-demand region may have. One of no
 /// bytes can be anywhere.
 pub(crate) fn validate(
     addr: *mut c_void,
@@ -442,7 +442,7 @@ impl Device {
         })
     }
 
-    /// Makes a region's key invalid, and waits for what goes on under it.
+    /// Makes a region's key invalid, and waits for the accesses under it.
     fn end_key(&self, change: &Change<'_>) -> Result<(), Errno> {
         let peers = self.peers.as_ref();
         self.mrs.invalidate(change, peers)?;

@@ -34,7 +34,7 @@ pub(crate) const CHUNK: usize = 1_024;
 
 pub(crate) const CHUNKS: usize = limits::MAX_KEYS / CHUNK;
 
-/// A freed slot is used again when there are so many, or no other one is left.
+/// A freed slot is used again when this number of them are free, or no other one is left.
 const RESTING: usize = CHUNK;
 
 /// Access bits with a meaning here; `LOCAL_WRITE` and the three remote ones.
@@ -94,7 +94,7 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
-    /// The region, as it is published to other processes.
+    /// The entry of the region for other processes.
     pub(crate) fn published(&self) -> PublishedRegion {
         let (iova, access) =
             (self.iova.load(Ordering::Relaxed), self.access.load(Ordering::Relaxed));

@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
     }))
 }
 
-/// A binding ends with its window: as with a region, what goes on under the key is waited for, and
+/// A binding ends with its window: as with a region, accesses under the key are waited for, and
 /// the window stays, unbound, if a process that can use it does not leave the memory.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: NULL, or a window that the caller gives back.

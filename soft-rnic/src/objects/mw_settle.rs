@@ -17,8 +17,8 @@ use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, PeerProcesses};
 
 impl Device {
-    /// Reports whether nothing goes on any more under the key of an ending. `insiders` are the
-    /// accesses that the look before has left. Of locks, that of a send queue may be held.
+    /// Reports whether no access is under way any more under the key of an ending. `insiders` are
+    /// the accesses that the look before has left. Of locks, that of a send queue may be held.
     pub(crate) fn try_settle(&self, ending: &Ending, insiders: &mut Option<Insiders>) -> bool {
         if self.mrs.is_settled(ending) {
             return true;
@@ -51,7 +51,7 @@ impl Device {
         Ok(())
     }
 
-    /// Waits until no request goes on that this process executes and that has seen the key.
+    /// Waits until no request is under way that this process executes and that has seen the key.
     fn end_deliveries(&self, ending: &Ending) {
         if ending.qpn != 0 {
             if let Some(qp) = self.qps.get(ending.qpn) {

@@ -150,7 +150,7 @@ impl MrTable {
     }
 
     /// Ends the binding of a window of type 2 with this key to a queue pair; returns what is to be
-    /// settled until nothing goes on under the key any more.
+    /// settled until no access is under way under the key any more.
     pub(crate) fn end_bound(
         &self,
         key: u32,
@@ -163,18 +163,18 @@ impl MrTable {
         free.mws.ending(index).ok_or(Refused)
     }
 
-    /// Reports whether nothing goes on any more under the key of this ending.
+    /// Reports whether no access is under way any more under the key of this ending.
     pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
         self.free.lock().mws.is_settled(ending)
     }
 
-    /// Nothing goes on any more under the key of this ending.
+    /// Records that no access is under way any more under the key of this ending.
     pub(crate) fn set_settled(&self, ending: &Ending) {
         self.free.lock().mws.settle(ending);
     }
 
     /// Ends the bindings of all windows to a queue pair, which no message reaches any more;
-    /// `is_over` says that nothing goes on under their keys either.
+    /// `is_over` says that no access is under way under their keys either.
     pub(crate) fn end_all_bound(&self, qpn: u32, peers: Option<&PeerProcesses>, is_over: bool) {
         let mut free = self.free.lock();
         while let Some(index) = free.mws.any_of_qp(qpn) {

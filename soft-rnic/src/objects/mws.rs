@@ -5,7 +5,7 @@
 //!   free ──────────────> bound ──> ended ──────────────────────> free
 //! ```
 //!
-//! A binding ends at once for requests that begin afterwards. Those that are under way may go on
+//! A binding ends at once for requests that begin afterwards. Those that are under way may continue
 //! under the old key for a while, as with a region that is deregistered: until they are known to be
 //! over, the window has ended and is not yet free, and it is bound to nothing else. An ending says
 //! which requests these can be, so that no others are waited for.
@@ -22,7 +22,7 @@ pub(crate) struct MwState {
     /// of its key.
     pub(crate) is_type_2: bool,
     binding: Option<Binding>,
-    /// The last one, unless nothing goes on under that key any more.
+    /// The last one, unless no access is under way under that key any more.
     ending: Option<Ending>,
 }
 
@@ -118,7 +118,7 @@ impl Mws {
         self.ending(ending.index) != Some(*ending)
     }
 
-    /// Nothing goes on any more under the key of this ending.
+    /// Records that no access is under way any more under the key of this ending.
     pub(crate) fn settle(&mut self, ending: &Ending) {
         if let Some(state) = self.all.get_mut(&ending.index) {
             state.ending.take_if(|last| last == ending);

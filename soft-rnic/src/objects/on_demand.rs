@@ -147,7 +147,7 @@ static CAN_ASK: LazyLock<bool> = LazyLock::new(|| {
 fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
     let within = addr % rustix::param::page_size();
     let from = core::ptr::without_provenance_mut(addr - within);
-    // SAFETY: pages are faulted in, as an access would; what they hold stays as it is.
+    // SAFETY: pages are faulted in, as an access would; their contents stay unchanged.
     match unsafe { madvise(from, len.saturating_add(within), advice) } {
         Err(error @ (Errno::NOMEM | Errno::FAULT | Errno::INVAL | Errno::HWPOISON)) => Err(error),
         // Others say nothing of the pages, but that it may not be asked.

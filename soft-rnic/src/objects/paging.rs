@@ -1,9 +1,9 @@
 //! Pages of on-demand memory for a thread that others rely on, which does not wait for them.
 //!
-//! A page may be slow to come: from a disk, a network, or a thread of the program (`userfaultfd`).
-//! So such a thread does not have pages brought: it notes which a request needs, and leaves the
-//! request where it is. Another thread has them brought, and the request is tried again. (A page
-//! that is gone again by then is waited for: the kernel has no copy that does not.)
+//! A page may be slow to be paged in: from a disk, a network, or a thread of the program
+//! (`userfaultfd`). So such a thread does not have pages brought: it notes which a request needs,
+//! and leaves the request where it is. Another thread has them brought, and the request is tried
+//! again. (A page that is gone again by then is waited for: the kernel has no copy that does not.)
 
 use core::cell::RefCell;
 use host::sync::OnceLock;
@@ -38,7 +38,7 @@ impl Needed {
         Needed { pieces: pieces.collect(), is_written }
     }
 
-    /// Brings the pages, as long as they matter; whether all are there.
+    /// Brings the pages, as long as they matter; returns true if all are there.
     pub(crate) fn bring(&self, matter: impl Fn() -> bool) -> bool {
         self.pieces.iter().all(|(addr, len)| {
             (0..*len).step_by(BROUGHT_AT_ONCE).all(|at| {

@@ -11,8 +11,8 @@ use crate::reason::Reason;
 use crate::schedule::network::faults::Transit;
 use crate::trace::layout::wait;
 
-/// Requests that were posted and cannot go on, oldest first. A request that
-/// executes at once never comes here.
+/// Requests that were posted and cannot proceed, oldest first. A request that executes at once is
+/// never put here.
 ///
 /// The memory is there from the start, so that a post cannot fail for want of it:
 /// slot `i` has `max_sge` entries of `sges` and `max_inline` bytes of `inline`.
@@ -147,7 +147,7 @@ impl Pending {
     pub(crate) fn pop(&mut self) {
         self.head = self.head.wrapping_add(1);
         if self.head == self.tail {
-            // The first slots are still in a cache, unlike those that come next.
+            // The first slots are still in a cache, unlike the next ones.
             (self.head, self.tail) = (0, 0);
         }
     }
@@ -162,7 +162,7 @@ impl Pending {
 pub(crate) enum Wait {
     /// The responder had no receive request; try again.
     Rnr,
-    /// No response came; try again, if retries are left.
+    /// No response arrived; try again, if retries are left.
     Response,
     /// A simulation delays it.
     Delay,
@@ -197,7 +197,7 @@ pub(crate) enum Reply {
     Refused(Reason),
     /// No reply: no queue pair is there, or it does not expect this message.
     Silence,
-    /// The requester may carry it out by itself after all.
+    /// The requester may carry it out after all.
     Again,
 }
 
@@ -226,11 +226,11 @@ pub(crate) struct Requester {
     pub(crate) waits: Option<(Wait, u64)>,
     /// Present once an unreliable queue pair has sent into a faulty network.
     pub(crate) transit: Option<Box<Transit>>,
-    /// The head has been tried: it goes on even while the queue drains.
+    /// The head has been tried: it proceeds even while the queue drains.
     pub(crate) started: bool,
     /// The responder has done the head already; only the response was lost.
     pub(crate) done: bool,
-    /// The head waits until nothing goes on under the key of this binding, which has ended.
+    /// The head waits until no access is under way under the key of this binding, which has ended.
     pub(crate) ending: Option<Ending>,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) peer_not_found: bool,
@@ -275,7 +275,7 @@ pub(crate) enum Outcome {
     /// that no queue pair received.
     Dropped,
     Failed(Reason),
-    /// It cannot go on now: the reason, and for how long (for ever, if `None`).
+    /// It cannot proceed now: the reason, and for how long (for ever, if `None`).
     Blocked(Wait, Option<u64>),
 }
 

@@ -12,7 +12,7 @@ pub(crate) enum Transport {
     XrcSend,
     /// Its receiving end.
     XrcRecv,
-    /// Unreliable connection: one peer, and nothing comes back.
+    /// Unreliable connection: one peer, and no replies.
     Uc,
     /// Unreliable datagrams: each request names its destination.
     Ud,

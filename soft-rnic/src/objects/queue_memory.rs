@@ -62,7 +62,7 @@ impl Lender {
         Lender { pd, allocators, resource }
     }
 
-    /// Memory for so many values; none if the device is to have its own.
+    /// Memory for `len` values; none if the device is to have its own.
     fn lend<T>(&self, len: usize) -> Result<Option<NonNull<T>>, Errno> {
         let size = len.checked_mul(size_of::<T>()).ok_or(errno::ENOMEM)?;
         let Lender { pd, allocators, resource } = *self;
@@ -128,7 +128,7 @@ impl<T> QueueMemory<T> {
         let (Some(lender), Some(first)) = (lender, lent) else {
             return Ok(QueueMemory::own(len, value)?);
         };
-        // SAFETY: the memory has room for so many, and is aligned.
+        // SAFETY: the memory has room for `len` values, and is aligned.
         (0..len).for_each(|at| unsafe { first.add(at).write(value()) });
         let lent = Lent { lender, is_back: AtomicBool::new(false) };
         Ok(QueueMemory { first, len, lent: Some(Box::new(lent)) })
@@ -152,7 +152,7 @@ impl<T> Deref for QueueMemory<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many values are there until the memory is given back, after which nothing
+        // SAFETY: `len` values are there until the memory is given back, after which nothing
         // looks at them.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
@@ -166,7 +166,7 @@ impl<T> Drop for QueueMemory<T> {
             return unsafe { self.give_back() };
         }
         let values = core::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len);
-        // SAFETY: it came from a box of so many values.
+        // SAFETY: it was made of a box of `len` values.
         drop(unsafe { Box::from_raw(values) });
     }
 }

@@ -48,8 +48,8 @@ fn end_looks() {
 }
 
 impl Device {
-    /// Waits until nothing goes on under keys of regions that were made invalid before; `EBUSY` if
-    /// another process stays in their memory.
+    /// Waits until no access is under way under keys of regions that were made invalid before;
+    /// `EBUSY` if another process stays in their memory.
     pub(crate) fn end_accesses(&self) -> Result<(), Errno> {
         self.quiesce();
         self.peers.as_ref().map_or(Ok(()), PeerProcesses::wait_outside)

@@ -209,8 +209,8 @@ impl RecvRing {
         consumer.head != consumer.tail_seen
     }
 
-    /// Number of requests that can be taken, as far as it is known; looks at the poster's index
-    /// only when that is none.
+    /// Number of requests that are known to be ready; looks at the poster's index only when that is
+    /// none.
     #[inline]
     pub(crate) fn known(&self, consumer: &mut Consumer) -> u32 {
         self.is_ready(consumer);

@@ -29,11 +29,11 @@ enum Failed {
     Command(Errno),
 }
 
-/// `ibv_rereg_mr`: what goes on meanwhile finds the region as it was, or as it becomes, or none,
-/// and fails then; the keys are the same afterwards. While a process is stopped in the middle of
-/// an access it fails, and leaves the region without a valid key. As in the kernel, `errno` is
-/// `EBUSY` while the region is being changed through another struct, and `ENOENT` when it was
-/// deregistered through one.
+/// `ibv_rereg_mr`: an access meanwhile finds the old region, or the new one, or none, and fails
+/// then; the keys are the same afterwards. While a process is stopped in the middle of an access it
+/// fails, and leaves the region without a valid key. As in the kernel, `errno` is `EBUSY` while the
+/// region is being changed through another struct, and `ENOENT` when it was deregistered through
+/// one.
 pub(crate) unsafe extern "C" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,

@@ -110,7 +110,7 @@ impl<'m> Span<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold<'m>(PhantomData<&'m ()>);
 
-/// Room for the pieces of one message; a list has at most so many entries. It stays in one
+/// Room for the pieces of one message; a list has at most `MAX_SGE` entries. It stays in one
 /// place, because to move it would cost more than a short message does.
 pub(crate) struct SpanBuf(Room<'static>);
 
@@ -181,7 +181,7 @@ impl<'m> Spans<'m> {
         unsafe { core::slice::from_raw_parts(self.room.pieces.as_ptr().cast(), self.n) }
     }
 
-    /// Room for so many bytes, [`STAGED`] at most, in place of which the pieces will be sent.
+    /// Room for `len` bytes, at most [`STAGED`], in place of which the pieces will be sent.
     ///
     /// # Safety
     /// No span of an earlier call is used any more.

@@ -2,7 +2,7 @@
 //! ended.
 //!
 //! What uses an object [joins](Users::join) before it is made, and the object [ends](Users::end)
-//! only without users. Both are one exchange of the same word, so that no user comes after the end,
+//! only without users. Both are one exchange of the same word, so that no user joins after the end,
 //! through whichever struct.
 
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,7 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A packet as it comes from `seen`.
+/// A packet as received from `seen`.
 fn through(probe: &Probe, from: &str, len: usize, seen: &str) -> Option<(Probe, bool)> {
     let (mut outbox, port) =
         (Outbox::new(false), crate::udp::Port::bind(addr("127.0.0.1:0")).unwrap());

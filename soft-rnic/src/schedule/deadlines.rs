@@ -1,4 +1,4 @@
-//! The timer's thread, and the queue pairs that it lets go on.
+//! The timer's thread, and the queue pairs that it resumes.
 
 use core::cmp::Reverse;
 use core::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ impl Device {
         token
     }
 
-    /// Arms a deadline that has come too early once more.
+    /// Arms a deadline that has expired too early once more.
     #[cold]
     pub(crate) fn arm_again(self: &Arc<Device>, qpn: u32, token: u64, delay: u64) {
         let now = match self.sim() {
@@ -38,14 +38,14 @@ impl Device {
         let epoch = self.timer.started.get_or_init(|| {
             let (device, timer) = (Arc::downgrade(self), Arc::clone(&self.timer));
             let epoch = host::time::now();
-            // Without a thread the deadlines never come, as with infinite timers.
+            // Without a thread the deadlines never expire, as with infinite timers.
             drop(host::thread::spawn("soft-rnic-timer", move || run(&device, &timer, epoch)));
             epoch
         });
         host::time::since(*epoch).as_nanos() as u64
     }
 
-    /// Lets the queue pair of this deadline go on, if it still waits for it.
+    /// Resumes the queue pair of this deadline, if it still waits for it.
     pub(crate) fn expire(self: &Arc<Device>, qpn: u32, token: u64) {
         if qpn == crate::schedule::distance::ALL {
             return crate::schedule::distance::timed(self);

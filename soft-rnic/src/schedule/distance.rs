@@ -13,7 +13,7 @@
 //!
 //! A message of an unreliable transport is complete when it has arrived, or would have.
 //!
-//! Nothing happens by itself: a poll of any completion queue of the device lets every request
+//! Nothing happens on its own: a poll of any completion queue of the device lets every request
 //! that is due arrive, or complete, in the order of these times. Where no thread polls, a
 //! deadline of the timer does the same, somewhat later.
 
@@ -36,7 +36,7 @@ use crate::objects::wqe::Request;
 use crate::schedule::distance::card::{Card, Link, Load, transit};
 use crate::schedule::distance::times::{Distance, Limits, Transit};
 
-/// Delay of the timer behind the next arrival: a poll comes first, and a timer without delay would occupy a processor
+/// Delay of the timer behind the next arrival: a poll is earlier, and a timer without delay would occupy a processor
 /// that other threads use.
 const TIMER_NS: u64 = 50_000;
 /// The number of no queue pair, by which the timer asks for all of a device.
@@ -99,7 +99,7 @@ fn list(name: &str, ordinal: u64, make: impl FnOnce() -> Distance) {
 }
 
 impl Distance {
-    /// Has the timer look, if there is something to come.
+    /// Has the timer look, if something is still to happen.
     fn set_timer(&self, device: &Arc<Device>) {
         // Relaxed: as in `set_next`; but a thread that has pushed sees its own push.
         let next = self.next.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ pub(crate) fn look(device: &Arc<Device>) {
 #[cold]
 pub(crate) fn timed(device: &Arc<Device>) {
     let Some(distance) = device.distance() else { return };
-    // Not so where an earlier time has come in between, for which the timer was set again.
+    // Not so where an earlier time was set in between, for which the timer was set again.
     if distance.timed_for.load(Ordering::Acquire) <= distance.now() {
         distance.timed_for.store(u64::MAX, Ordering::Release);
     }
@@ -171,7 +171,7 @@ pub(crate) fn timed(device: &Arc<Device>) {
 }
 
 fn step(device: &Arc<Device>, distance: &Distance) {
-    // The thread that holds the lock goes on until nothing is due.
+    // The thread that holds the lock continues until nothing is due.
     let Some(_stepping) = distance.stepping.try_lock() else { return };
     while let Some((at, qpn)) = distance.pop_due(distance.now()) {
         let Some(qp) = device.qps.get(qpn) else { continue };
@@ -195,7 +195,7 @@ impl Qp {
         self.trace_progress(sq);
     }
 
-    /// Executes the oldest message of an unreliable transport, if it has arrived; whether
+    /// Executes the oldest message of an unreliable transport, if it has arrived; returns true if
     /// there was one.
     fn drop_off(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
         let before = sq.pending.len();
@@ -206,7 +206,7 @@ impl Qp {
         sq.pending.len() < before
     }
 
-    /// Completes what is answered, and in an error state all; whether that was anything.
+    /// Completes what is answered, and in an error state all; returns true if there was anything.
     fn answer(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
         let Sq { requester, pending, counters, scratch, transit_times, .. } = sq;
         let times = transit_times.get_or_insert_default();
@@ -233,7 +233,7 @@ impl Qp {
         done > 0
     }
 
-    /// Executes what has arrived, in order; whether that was anything.
+    /// Executes what has arrived, in order; returns true if there was anything.
     fn take_arrived(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
         let mut done = false;
         while let Some((n, at)) = self.next_arrival(sq)
@@ -245,7 +245,7 @@ impl Qp {
         done
     }
 
-    /// Executes the request behind `n` others; whether that came to an end.
+    /// Executes the request behind `n` others; returns true if it has ended.
     fn take(self: &Arc<Qp>, sq: &mut Sq, n: u32, deferred: &mut DeferredWork) -> bool {
         let Sq { requester, pending, peer, counters, scratch, transit_times, .. } = sq;
         let Some(request) = pending.nth(n) else { return false };

@@ -155,7 +155,7 @@ impl Qp {
         }
     }
 
-    /// The deadline that `token` names has come: lets its message arrive, if that is
+    /// The deadline that `token` names has passed: lets its message arrive, if that is
     /// still under way.
     pub(crate) fn late_expired(
         self: &Arc<Qp>,
@@ -182,7 +182,7 @@ impl Qp {
         }
     }
 
-    /// Delivers a late message. Whether a queue pair received it, or another process's
+    /// Delivers a late message. Returns true if a queue pair received it, or another process's
     /// ring took it.
     fn arrive(&self, sq: &mut Sq, late: &mut Late, deferred: &mut DeferredWork) -> bool {
         let mtu_shift = sq.requester.mtu_shift;

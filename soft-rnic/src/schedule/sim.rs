@@ -8,7 +8,7 @@
 //!
 //! Polling a completion queue runs a few steps first, and waiting for an event
 //! runs as many as it takes, so that the polling loops of a program make progress
-//! by themselves, in one thread, and the same way for the same seed.
+//! without further calls, in one thread, and the same way for the same seed.
 
 pub(crate) mod state;
 
@@ -78,8 +78,8 @@ impl Simulation {
         &self.name
     }
 
-    /// Lets one thing happen: a work request is tried, or a deadline comes. False
-    /// if nothing can happen until something is posted.
+    /// Lets one event happen: a work request is tried, or a deadline passes. False if nothing can
+    /// happen until something is posted.
     pub fn step(&self) -> bool {
         step(&self.device)
     }
@@ -143,9 +143,9 @@ pub(crate) fn steps_before_poll(device: &Arc<Device>) {
 }
 
 /// Before an event is taken. On a simulated device a descriptor that blocks makes
-/// steps until the event is there, or fails with `EAGAIN` when it cannot come,
-/// because nothing is left to happen; one that does not block makes as many as a
-/// poll. On other devices the kernel waits.
+/// steps until the event is there, or fails with `EAGAIN` when it cannot happen, because nothing is
+/// left to happen; one that does not block makes as many as a poll. On other devices the kernel
+/// waits.
 pub(crate) fn steps_before_event<T>(
     device: &Arc<Device>,
     events: &EventQueue<T>,
@@ -217,8 +217,8 @@ impl Qp {
         self.run_pending(&mut sq, deferred, true);
     }
 
-    /// Executes the request that may overtake the READs at the head; whether there was
-    /// such a one, and it went well. Where it did not, it will be tried in its turn.
+    /// Executes the request that may overtake the READs at the head; returns true if there was
+    /// such a request, and it succeeded. Where it did not, it will be tried in its turn.
     fn overtake(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) -> bool {
         let reads = u32::from(sq.requester.max_rd_atomic);
         let Some(n) = overtaker(&sq.pending, reads) else { return false };

@@ -1,4 +1,4 @@
-//! Events that a deadline raises: those that a plan of faults has, each so long after its device was
+//! Events that a deadline raises: those that a plan of faults has, each at its time after its device was
 //! opened, in all contexts of that, and those that completion queues hold back.
 
 use core::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ pub(crate) const EVENTS: u32 = 1;
 impl Device {
     /// Has an event raised `delay` nanoseconds from now; the token names its deadline.
     pub(crate) fn raise_later(self: &Arc<Device>, event: TimedEvent, delay: u64) -> u64 {
-        // Held until the event is there: its deadline may come at once.
+        // Held until the event is there: its deadline may pass at once.
         let mut timed = self.timed_events.lock();
         let token = self.arm(EVENTS, Some(delay));
         timed.insert(token, event);
@@ -35,7 +35,7 @@ pub(crate) fn begin(context: &Arc<Context>) {
     if handles.has_port_events.swap(true, Ordering::Relaxed) {
         return;
     }
-    // Those of closed contexts do not come.
+    // Those of closed contexts are not raised.
     device.timed_events.lock().retain(|_, event| match event {
         TimedEvent::Port(handles, _) => handles.strong_count() > 0,
         TimedEvent::Completions(cq) => cq.strong_count() > 0,
@@ -45,7 +45,7 @@ pub(crate) fn begin(context: &Arc<Context>) {
     }
 }
 
-/// The deadline `token` has come.
+/// The deadline `token` has passed.
 pub(crate) fn raise(device: &Device, token: u64) {
     let timed = device.timed_events.lock().remove(&token);
     match timed {

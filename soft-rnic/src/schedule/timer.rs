@@ -1,5 +1,5 @@
 //! Deadlines: of receivers that were not ready, and of responses that did not
-//! come.
+//! arrive.
 //!
 //! One thread for a device, started when the first deadline is armed; a program
 //! that never meets one has no thread, and no clock is read for it. A simulated
@@ -46,7 +46,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// The next deadline leaves, if its time has come.
+    /// The next deadline is removed, if it has passed.
     pub(crate) fn pop_due(&self, now: u64) -> Option<(u32, u64)> {
         let mut deadlines = self.deadlines.lock();
         match deadlines.peek() {

@@ -31,7 +31,7 @@ impl Completions {
         Some(Completions { tracer: Arc::clone(tracer), block, number, consuming })
     }
 
-    /// A completion comes, with the six words of an `ibv_wc`; of a send queue it frees the slots
+    /// Records a completion, with the six words of an `ibv_wc`; of a send queue it frees the slots
     /// up to a position. The producers' lock is held.
     pub(crate) fn came(&self, words: &[u64; 6], position: Option<u32>) {
         let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
@@ -45,7 +45,7 @@ impl Completions {
         }
     }
 
-    /// So many completions have come. The producers' lock is held.
+    /// Records that completions were added up to `tail`. The producers' lock is held.
     pub(crate) fn produced(&self, tail: u32) {
         self.block.set(object::PRODUCED, tail.into());
     }

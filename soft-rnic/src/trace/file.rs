@@ -51,7 +51,7 @@ struct Room {
 
 impl TraceFile {
     /// A trace in a new file. One of an earlier process of the same number is replaced; any other
-    /// file is left as it is.
+    /// file is left unchanged.
     pub(crate) fn create(path: &Path, process: u32) -> Result<TraceFile, Errno> {
         // Beyond its limit the process would be killed.
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < MAX_FILE_BYTES) {
@@ -115,7 +115,7 @@ impl TraceFile {
         unsafe { self.base.add(at.min(MAX_WORDS - 1)).as_ref() }
     }
 
-    /// A block of so many words for an object, all zero but the first; none if the trace is full,
+    /// A block of `words` words for an object, all zero but the first; none if the trace is full,
     /// or the disk, or this is a child of fork, in which the file is its parent's.
     pub(super) fn allocate(&self, words: usize) -> Option<usize> {
         if self.writer != std::process::id() {
@@ -163,13 +163,14 @@ impl TraceFile {
         wr_id: u64,
     ) -> u64 {
         let time = clock::now();
-        // Relaxed: each record is found valid or torn by itself.
+        // Relaxed: each record is found valid or torn on its own.
         let nth = self.word(head::LOGGED).fetch_add(1, Ordering::Relaxed);
         let at = HEADER + (nth as usize & (LOG_RECORDS - 1)) * RECORD;
         let bytes = kind as u64 | (operation & 0xff) << 8 | (status & 0xffff) << 16;
         let what = bytes | u64::from(length) << 32;
         let words = [nth.wrapping_add(1), time, what, pair(number, other), wr_id];
-        // Release, each: the number goes before what it would vouch for, and comes back after it.
+        // Release, each: the number is cleared before the fields that it would vouch for, and set
+        // again after them.
         self.word(at + record::NUMBER).store(0, Ordering::Release);
         for (i, word) in words.iter().enumerate().skip(1) {
             self.word(at + i).store(*word, Ordering::Release);

@@ -106,7 +106,7 @@ pub(crate) mod record {
     pub(crate) const NUMBER: usize = 0;
     pub(crate) const TIME: usize = 1;
     /// The event, an operation, a status and the reason of a failure, a byte each, and a length
-    /// above. Of a change of state, where its cause comes from in place of an operation.
+    /// above. Of a change of state, the origin of its cause in place of an operation.
     pub(crate) const WHAT: usize = 2;
     /// The object's number, and another's above.
     pub(crate) const OBJECT: usize = 3;

@@ -123,7 +123,7 @@ impl Queue {
         sends.into_iter().for_each(|word| self.block.set(word, 0));
         self.block.set(object::WAIT, 0);
         self.waited.store(0, Ordering::Relaxed);
-        // Positions of receive requests go on.
+        // Positions of receive requests continue.
         self.block.set(object::RECV_FIRST, self.block.get(object::RECV_POSTED));
     }
 

@@ -104,7 +104,7 @@ pub enum TraceError {
     Io(std::io::Error),
 }
 
-/// Reads a trace from its beginning on, as far as it is in use: at most
+/// Reads a trace from its beginning to the end of its used part: at most
 /// [`MAX_FILE_BYTES`].
 ///
 /// # Errors

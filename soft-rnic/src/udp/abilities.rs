@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 pub struct Abilities {
     /// Cuts runs of packets (`UDP_SEGMENT`).
     pub cuts: bool,
-    /// Merges packets that come (`UDP_GRO`).
+    /// Merges received packets (`UDP_GRO`).
     pub merges: bool,
     /// Sockets can share an address (`SO_REUSEPORT`).
     pub shares: bool,

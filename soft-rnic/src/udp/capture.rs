@@ -44,7 +44,7 @@ const DONT_FRAGMENT: u16 = 1 << 14;
 const PROTOCOL_UDP: u8 = 17;
 const UDP: usize = 8;
 
-/// A packet that is sent or has come.
+/// A packet that was sent or received.
 #[derive(Debug, Clone, Copy)]
 pub struct Captured<'p> {
     /// Its sender.
@@ -95,7 +95,7 @@ static ALL: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 
 impl Capture {
     /// A capture in this file; `%p` in its name is the number of the process. An earlier capture is
-    /// replaced; any other file is left as it is.
+    /// replaced; any other file is left unchanged.
     ///
     /// # Errors
     /// What the system says; that the file is something else (`AlreadyExists`), or is being written
@@ -165,7 +165,7 @@ impl Waiting {
         self.bytes.len() >= CAPTURE / 2
     }
 
-    /// Appends a packet; whether there was room.
+    /// Appends a packet; returns true if there was room.
     fn take(&mut self, packet: &Captured<'_>) -> bool {
         let Some((header, len)) = headers(packet) else { return false };
         let total = len + packet.bytes.len();
@@ -230,7 +230,7 @@ impl Shared {
         let path = self.path.display();
         let why = match (waiting.failed, waiting.dropped) {
             (_, 0) => return,
-            (None, _) => "they came faster than the disk takes them".to_owned(),
+            (None, _) => "they arrived faster than the disk takes them".to_owned(),
             (Some(kind), _) => format!("the file takes no more: {kind}"),
         };
         // There may be no standard error.

@@ -81,7 +81,7 @@ impl Port {
     }
 
     /// The socket of a place of a group that another process has bound, for the process that takes
-    /// the place: packets for the one that had it are dropped, and there is room for what comes.
+    /// the place: packets for the one that had it are dropped, and there is room for new ones.
     ///
     /// # Errors
     /// What the system says; [`Errno::PROTO`] if it is no socket of this address.
@@ -91,7 +91,7 @@ impl Port {
         if port.local() != addr {
             return Err(Errno::PROTO);
         }
-        // Before those that have come are dropped: all that come later have no lower count.
+        // Before the received ones are dropped: all later ones have no lower count.
         port.dropped_before = port.dropped_since_bound();
         port.drop_stale();
         Ok(port)
@@ -110,7 +110,7 @@ impl Port {
         if done == 0 { counts[DROPS] } else { 0 }
     }
 
-    /// Drops what has come.
+    /// Drops the received packets.
     fn drop_stale(&self) {
         for _ in 0..STALE {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;

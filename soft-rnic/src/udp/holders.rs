@@ -1,4 +1,4 @@
-//! Who has a UDP port.
+//! Processes that hold a UDP port.
 //!
 //! The kernel lists all sockets of the network namespace (`/proc/net/udp`), with their users. Which
 //! process a socket is of, only the descriptors of processes say, and those of other users cannot

@@ -1,4 +1,4 @@
-//! Room for what comes.
+//! Room for received packets.
 
 use core::mem::{MaybeUninit, size_of};
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -14,7 +14,7 @@ use super::world_network::Endpoint;
 
 /// Datagrams, or runs of them, that one call takes at most.
 pub const BATCH: usize = 16;
-/// Datagrams, or runs of them, that one call asks for where little comes, or long runs: these fit
+/// Datagrams, or runs of them, that one call asks for where few arrive, or long runs: these fit
 /// into a processor's cache, and there is little to prepare.
 pub const FEW: usize = 4;
 /// Bytes of a long run.
@@ -24,7 +24,7 @@ const ROOM: usize = 1 << 16;
 /// Bytes for control messages: class, hops, segment, dropped.
 const CONTROL: usize = 128;
 
-/// Room for what comes: a mebibyte, of which only what is used takes memory.
+/// Room for received packets: a mebibyte, of which only the used part takes memory.
 #[derive(Debug)]
 pub struct Inbox {
     bytes: Vec<u8>,
@@ -47,7 +47,7 @@ struct Run {
     segment: usize,
 }
 
-/// A datagram that has come.
+/// A received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'i> {
     /// Its sender, as far as that is true: senders can forge it.
@@ -104,7 +104,7 @@ impl<'i> Merged<'i> {
         &self.current
     }
 
-    /// Goes on to the next one.
+    /// Advances to the next one.
     pub fn advance(&mut self) {
         self.bytes = self.bytes.get(self.segment..).unwrap_or_default();
         self.current.bytes = &self.bytes[..self.segment.min(self.bytes.len())];
@@ -138,7 +138,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Takes what has come, in place of what was here; whether there is anything.
+    /// Receives datagrams, in place of those that were here; returns true if there are any.
     ///
     /// # Errors
     /// What the system says; not that there is nothing. An error that an earlier packet has caused
@@ -155,7 +155,7 @@ impl Inbox {
 
     /// [`receive`](Self::receive) from a port other than the usual one, with that port's own count
     /// of datagrams that the kernel had no room for: [`FEW`] runs at most, or one. What the next
-    /// call asks of the usual port stays as it is.
+    /// call asks of the usual port stays unchanged.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -179,7 +179,7 @@ impl Inbox {
         self.is_full
     }
 
-    /// Takes up to `N`; how many.
+    /// Takes up to `N` datagrams or runs; returns their number.
     fn take<const N: usize>(&mut self, port: &Port) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {
@@ -266,7 +266,7 @@ impl Inbox {
     }
 
     /// Reads the control messages of a message. The kernel counts what it drops since the socket
-    /// was bound: so many of them are not this process's.
+    /// was bound: `dropped_before` of them are not this process's.
     fn read(&mut self, mut control: &[u8], run: &mut Run, dropped_before: u32) {
         while let Some((header, data)) = next(&mut control) {
             let number = data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
@@ -285,7 +285,7 @@ impl Inbox {
                 }
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL, _, Some(dropped)) => {
                     let now = dropped.cast_unsigned().wrapping_sub(dropped_before);
-                    // A packet has the count of when it came, which may be before the place was
+                    // A packet has the count at its arrival, which may be before the place was
                     // taken.
                     if now.wrapping_sub(self.dropped).cast_signed() > 0 {
                         self.dropped = now;

@@ -33,7 +33,7 @@ impl NetworkWatch {
         Ok(NetworkWatch(socket))
     }
 
-    /// Waits until there is a message, or an error, or for so long.
+    /// Waits until there is a message, or an error, or for at most this time.
     ///
     /// # Errors
     /// What the system says.
@@ -45,7 +45,7 @@ impl NetworkWatch {
         }
     }
 
-    /// Takes messages; whether one of them is a reason to look at the interfaces again.
+    /// Takes messages; returns true if one of them is a reason to look at the interfaces again.
     ///
     /// # Errors
     /// What the system says.

@@ -155,8 +155,8 @@ impl Port {
         self.local
     }
 
-    /// Bytes that the kernel keeps of what has come, and of what it adds to each packet: windows of
-    /// all senders together should be half of it.
+    /// Size of the kernel's receive buffer, which also holds what it adds to each packet: windows
+    /// of all senders together should be half of it.
     #[must_use]
     pub fn buffer(&self) -> usize {
         self.buffer
@@ -172,8 +172,8 @@ impl Port {
         super::interface::mtu(&self.socket, self.local.ip().to_canonical()).ok()
     }
 
-    /// Waits until something has come, or, if a port is given that is full, that has room to send,
-    /// or for so long; whether that is so.
+    /// Waits until there is input, or, if a port is given that is full, until that has room to
+    /// send, or for `timeout`; returns true unless it timed out.
     ///
     /// # Errors
     /// What the system says.
@@ -202,7 +202,7 @@ impl Port {
         wait_for(&mut events[..used], timeout)
     }
 
-    /// Waits until there is room to send, or for so long; whether that is so.
+    /// Waits until there is room to send, for at most `timeout`; returns false if it timed out.
     ///
     /// # Errors
     /// What the system says.
@@ -290,7 +290,7 @@ fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
         }
     }
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-    // Without it each packet comes by itself.
+    // Without it each packet is received alone.
     let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     // As much as is granted.
     let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);

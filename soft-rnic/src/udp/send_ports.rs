@@ -1,7 +1,7 @@
 //! Sockets that only send: more than one source port, for networks that choose among paths by a hash of it.
 //!
-//! Packets of a queue pair leave by one of them, always the same, so that they stay in order. What comes still
-//! comes to the device's own port, which peers send to whatever port a packet came from.
+//! Packets of a queue pair leave by one of them, always the same, so that they stay in order. Replies still
+//! arrive at the device's own port, which peers send to whatever port a packet was sent from.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -17,14 +17,14 @@ pub const MAX_SEND_PORTS: u8 = 64;
 pub struct SendPorts(Vec<Port>);
 
 impl SendPorts {
-    /// Binds free ports, so that there are so many source ports with the device's own.
+    /// Binds free ports, so that there are `count` source ports with the device's own.
     ///
     /// # Errors
     /// [`PortError`].
     pub fn bind(ip: IpAddr, count: u8) -> Result<SendPorts, PortError> {
         let bind = |_| {
             let port = Port::bind(SocketAddr::new(ip, 0))?;
-            // Nothing that comes here is read: the kernel keeps as little as it can.
+            // Nothing that arrives here is read: the kernel keeps as little as it can.
             let _ = set_socket_recv_buffer_size(&port, 0);
             Ok(port)
         };

@@ -34,7 +34,7 @@ pub struct NetworkNature {
     pub delay: Duration,
     /// The packet is lost.
     pub loss: f64,
-    /// It comes twice.
+    /// It arrives twice.
     pub repeat: f64,
     /// Later packets overtake it.
     pub reorder: f64,
@@ -161,7 +161,7 @@ impl WorldNetwork {
         Ok(WorldNetwork(Arc::new(Running(shared))))
     }
 
-    /// Loses all packets between two addresses for so long.
+    /// Loses all packets between two addresses for this time.
     pub fn partition(&self, a: IpAddr, b: IpAddr, time: Duration) {
         let until = monotonic_ns().saturating_add(time.as_nanos() as u64);
         note(|| format!("the network: {a} and {b} do not reach each other until {until}"));
@@ -312,7 +312,7 @@ impl State {
 impl End {
     fn take_in(&mut self, parcel: &Parcel, queue_bytes: usize) {
         let size = parcel.bytes.len() + OVERHEAD;
-        // As the kernel: what comes is taken if what is there is not beyond the limit, also a run that is longer.
+        // As the kernel: a packet is taken if the queue is not beyond the limit, also a run that is longer.
         if self.used > queue_bytes {
             note(|| format!("the network: the queue of {} is full", self.host));
             let packets = parcel.bytes.len().div_ceil(parcel.segment.max(1));

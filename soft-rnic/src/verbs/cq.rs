@@ -66,8 +66,8 @@ pub(super) unsafe fn create(
 }
 
 /// Entries that a completion queue of a device on the network has at least, as with cards: a
-/// completion comes some time after what it answers, and a program with a queue of one entry polls
-/// it then.
+/// completion arrives some time after what it answers, and a program with a queue of one entry
+/// polls it then.
 const WIRED_CQE: u32 = 16;
 
 /// Slots for `cqe` entries.

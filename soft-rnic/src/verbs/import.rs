@@ -2,7 +2,7 @@
 //!
 //! As in the kernel, a duplicate of a context's command descriptor stands for what was made of the
 //! context. An imported context shares all objects: what was made of one can be used with the
-//! other. It has a descriptor of events of its own, where each event of the port comes as well. An
+//! other. It has a descriptor of events of its own, which gets each event of the port as well. An
 //! object is destroyed through one of its structs, and the others are given back (`unimport`),
 //! which destroys nothing; so can the one be that it was made with. These are functions of the
 //! library, and not of a context.
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
     }))
 }
 
-/// `ibv_unimport_pd`: gives the struct back, and leaves the domain as it is. A parent domain has
+/// `ibv_unimport_pd`: gives the struct back, and leaves the domain unchanged. A parent domain has
 /// one struct only, and keeps it.
 ///
 /// # Safety
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_
     }))
 }
 
-/// `ibv_unimport_mr`: gives the struct back, and leaves the region as it is.
+/// `ibv_unimport_mr`: gives the struct back, and leaves the region unchanged.
 ///
 /// # Safety
 /// `mr` is NULL or a live region's, which the caller gives back.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn import_dm(context: *mut ibv_context, dm_handle: u32) ->
     }))
 }
 
-/// `ibv_unimport_dm`: gives the struct back, and leaves the memory as it is.
+/// `ibv_unimport_dm`: gives the struct back, and leaves the memory unchanged.
 ///
 /// # Safety
 /// `dm` is NULL or live memory's, which the caller gives back.

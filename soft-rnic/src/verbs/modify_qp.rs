@@ -51,7 +51,7 @@ const DEST_RD_ATOMIC: u32 = ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
 const MIG_STATE: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0;
 const DEST_QPN: u32 = ibv_qp_attr_mask::IBV_QP_DEST_QPN.0;
 
-/// All attributes that the kernel knows of every device; rate limits are some devices'.
+/// All attributes that the kernel accepts for every device; rate limits are some devices'.
 const KNOWN: u32 = (DEST_QPN << 1) - 1;
 
 /// Attributes that a transition needs, and those that it also takes; `None` where
@@ -61,7 +61,7 @@ fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)
     let of = |mask: u32| match transport {
         Transport::Rc => mask,
         Transport::XrcSend | Transport::XrcRecv => mask & !ignored(transport),
-        // Nothing comes back that could be waited for, repeated or counted.
+        // There are no replies that could be waited for, repeated or counted.
         Transport::Uc => {
             let of_responses = TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC | DEST_RD_ATOMIC | RNR_TIMER;
             mask & !of_responses
@@ -457,7 +457,7 @@ impl Qp {
         let sq = self.sq.lock();
         let responder = self.responder.lock();
         let state = self.state().abi();
-        // SAFETY: both locks are held. An error may have come asynchronously.
+        // SAFETY: both locks are held. An error may have happened asynchronously.
         unsafe { (*self.abi.get()).qp_base.state = state };
         ibv_qp_attr {
             qp_state: state,

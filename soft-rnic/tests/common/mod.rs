@@ -86,7 +86,8 @@ pub fn is_rxe() -> bool {
     provider().1.starts_with("rxe")
 }
 
-/// The operations of a context that came after `ibv_context`, as rdma-core's headers find them.
+/// The operations of a context that were added after `ibv_context`, as rdma-core's headers find
+/// them.
 pub fn later(ctx: *mut ibv_context) -> &'static verbs_context {
     // SAFETY: the context is open; the ABI embeds such a one in a `verbs_context`.
     unsafe {
@@ -365,7 +366,7 @@ impl Net {
         let end = host::time::now() + PATIENCE;
         while all.len() < n {
             all.extend(self.poll_now(cq));
-            assert!(host::time::now() < end, "{n} completions wanted, {all:?} came");
+            assert!(host::time::now() < end, "{n} completions wanted, {all:?} polled");
             host::thread::yield_now();
         }
         all
@@ -409,7 +410,7 @@ impl Net {
     }
 }
 
-/// The asynchronous events of a context that have come.
+/// The asynchronous events of a context that are pending.
 pub fn events_of(v: &Table, context: *mut ibv_context) -> Vec<ibv_event_type> {
     let mut all = Vec::new();
     // SAFETY: the context is open; each event is acknowledged once.

@@ -105,7 +105,7 @@ impl Member {
     }
 
     /// Sends a message to a group. Unless a network is between, it has arrived where it arrives
-    /// when this returns, because the completion comes last.
+    /// when this returns, because the completion is last.
     pub fn send(&self, net: &Net, ah: *mut ibv_ah, len: u32, imm: Option<u32>) {
         self.post(ah, len, imm);
         let done = net.poll(self.cq, 1)[0];

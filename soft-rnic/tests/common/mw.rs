@@ -57,7 +57,7 @@ pub fn inv_wr(id: u64, opcode: ibv_wr_opcode, key: u32) -> ibv_send_wr {
     wr
 }
 
-/// Posts a list; whether it was taken.
+/// Posts a list; returns 0, or the errno.
 pub fn post_list(qp: *mut ibv_qp, list: &mut [ibv_send_wr]) -> c_int {
     let first = list.as_mut_ptr();
     for i in 1..list.len() {

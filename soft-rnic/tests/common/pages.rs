@@ -1,4 +1,4 @@
-//! Memory whose pages go and come back, and regions that permit it.
+//! Memory whose pages are removed and restored, and regions that permit it.
 
 use core::ffi::c_void;
 
@@ -103,7 +103,7 @@ impl Drop for Pages {
 }
 
 /// Returns the configuration of queue pairs with requests that reach on-demand memory: on a
-/// network, a page that has to come first is answered as a missing receive request is.
+/// network, a page that has to be paged in first is answered as a missing receive request is.
 pub fn waits_for_pages() -> Config {
     Config::PATIENT
 }

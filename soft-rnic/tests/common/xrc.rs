@@ -210,7 +210,7 @@ impl Xrc {
         all.try_into().unwrap()
     }
 
-    /// The one message that has come.
+    /// The one message that has arrived.
     pub fn received(&self) -> Wc {
         let all = self.net.poll(self.cq[1], 1);
         assert_eq!(all.len(), 1, "{all:?}");

@@ -48,7 +48,7 @@ pub enum SharedMessagesError {
     },
     /// The file may be cut off while it is mapped.
     #[error(
-        "the file can be cut off, and who reads it there would be killed: share the file of \
+        "the file can be truncated, which would kill its readers: share the file of \
          SharedMessages::new, or a memory file with F_SEAL_SHRINK"
     )]
     NotSealed,
@@ -149,7 +149,7 @@ impl SharedMessages {
         }
     }
 
-    /// Copies the messages of these numbers (the first one is 0) as they come, each to the
+    /// Copies the messages of these numbers (the first one is 0) as they arrive, each to the
     /// next place of `into`.
     ///
     /// # Panics

@@ -102,9 +102,9 @@ impl ProtectionDomain {
         self.create_raw_ah(address(remote, attr, is_global))
     }
 
-    /// The address that a datagram came from, to reply to it: `source` from its
+    /// The source address of a datagram, to reply to it: `source` from its
     /// [`Completion`](crate::Completion::source), `grh` from its
-    /// [`RecvBuf`](crate::RecvBuf::grh), `port` is the one that it came through.
+    /// [`RecvBuf`](crate::RecvBuf::grh), `port` is the one at which it arrived.
     ///
     /// # Errors
     /// [`CreateAhError`]: the header is missing where only it tells the address, or the
@@ -135,7 +135,7 @@ impl ProtectionDomain {
     }
 }
 
-/// The reply within a subnet: back to the LID that it came from.
+/// The reply within a subnet: back to the source LID.
 fn local_reply(port: u8, source: &DatagramSource) -> ibv_ah_attr {
     ibv_ah_attr {
         dlid: source.lid,

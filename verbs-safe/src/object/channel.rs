@@ -21,13 +21,13 @@ pub(crate) use inner::{ChannelInner, QueueEvents};
 
 /// A channel on which armed completion queues announce their next completion.
 ///
-/// An armed queue tells once, and only of completions that come after it was
-/// armed. So no completion is missed if one
+/// An armed queue notifies once, and only of completions that arrive after it was armed. So no
+/// completion is missed if one
 ///
 /// 1. polls until the queue is empty;
 /// 2. [arms](crate::CompletionQueue::arm) it;
-/// 3. polls once more (what came between 1 and 2 causes no event), and if there
-///    was something, begins again;
+/// 3. polls once more (what arrived between 1 and 2 causes no event), and if there was something,
+///    begins again;
 /// 4. [waits](Self::wait) with what arming has returned, and begins again.
 ///
 /// Several threads may do so at once, for several queues of one channel or for the same

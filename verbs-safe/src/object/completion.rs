@@ -64,7 +64,7 @@ impl Completion<'_> {
         if self.is_success() { self.wc.byte_len } else { 0 }
     }
 
-    /// The immediate that came with the message, in host order.
+    /// The immediate that arrived with the message, in host order.
     #[inline]
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
@@ -97,8 +97,8 @@ impl Completion<'_> {
         })
     }
 
-    /// The queue pair that a datagram came from: of [`source`](Self::source), what
-    /// tells senders on one port apart.
+    /// The queue pair that sent a datagram: of [`source`](Self::source), what tells senders on one
+    /// port apart.
     #[inline]
     #[must_use]
     pub fn src_qp(&self) -> Option<u32> {
@@ -147,7 +147,7 @@ pub struct DatagramSource {
     pub qp_num: u32,
     /// The sender's LID; without meaning on Ethernet.
     pub lid: u16,
-    /// The service level it came with.
+    /// The service level of the datagram.
     pub service_level: u8,
     /// The low bits of the LID that it was sent to.
     pub path_bits: u8,
@@ -230,7 +230,7 @@ impl CompletionBatch {
         self.entries[self.popped..self.filled].iter().map(move |wc| Completion { wc, epoch })
     }
 
-    /// Takes all completions out, in the order in which they came.
+    /// Takes all completions out, in the order of their arrival.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_> {
         // Emptied first: whatever becomes of the iterator, no completion is seen twice.

@@ -66,7 +66,7 @@ pub(crate) struct CqInner {
     pub(crate) raw: NonNull<ibv_cq>,
     events: ManuallyDrop<Arc<QueueEvents>>,
     reservations: Reservations,
-    /// Counts how often a send queue of this completion queue has come far enough for
+    /// Counts how often a send queue of this completion queue has advanced far enough for
     /// old completions to be out of date; see `send::Epochs`.
     pub(crate) epoch: AtomicU64,
     channel: ManuallyDrop<Option<Arc<ChannelInner>>>,

@@ -51,7 +51,7 @@ unsafe impl Sync for DeviceList {}
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
-        // SAFETY: the array came from this table; every `Device` holds the list, so none is left.
+        // SAFETY: this table returned the array; every `Device` holds the list, so none is left.
         unsafe { (self.table.free_device_list)(self.array.as_ptr()) }
     }
 }

@@ -8,7 +8,7 @@ pub(crate) const GRH_BYTES: usize = 40;
 /// Offset of the IPv4 header of RoCE v2, which lies at the end.
 const V4_AT: usize = 20;
 
-/// The route header that came with a datagram, as far as it could be understood.
+/// The route header that arrived with a datagram, as far as it could be understood.
 ///
 /// It has one of two forms (IBTA, annexes 16 and 17): an IPv6 header, which InfiniBand's
 /// own is, or 20 bytes without meaning and an IPv4 header.

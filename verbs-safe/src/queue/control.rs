@@ -149,9 +149,8 @@ impl QpControl {
         self.modify(transition::datagram_rts(local_psn))
     }
 
-    /// Goes on sending after an error: SQE to RTS. Only unreliable queue pairs stop
-    /// there; they go on receiving meanwhile. What was posted behind the request that
-    /// failed has been flushed.
+    /// Resumes sending after an error: SQE to RTS. Only unreliable queue pairs stop there; they
+    /// keep receiving meanwhile. What was posted behind the request that failed has been flushed.
     ///
     /// # Errors
     /// [`ModifyQpError`]: it is not in [`SQE`](QpState::SQE), or the device refused.

@@ -147,7 +147,7 @@ impl<T> Directory<T> {
     }
 
     /// Removes an entry of what was lent, unless a request after `retired` refers to it;
-    /// whether there is none any more.
+    /// returns true if there is none any more.
     pub(crate) fn give_back(&mut self, entry: Entry, retired: u64) -> bool {
         match self.get(entry) {
             Some(place) if place.item.is_none() && place.last_used <= retired => {
@@ -165,7 +165,7 @@ impl<T> Directory<T> {
 fn next_serials() -> Range<u64> {
     const BLOCK: u64 = 1 << 16;
     static LAST: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only the count itself matters. It does not come round in a lifetime.
+    // Relaxed: only the count itself matters. It does not wrap around in a lifetime.
     let first = LAST.fetch_add(BLOCK, Ordering::Relaxed);
     first..first + BLOCK
 }
@@ -182,7 +182,7 @@ impl Leaving {
         Leaving { items: Vec::new(), next: u64::MAX }
     }
 
-    /// Removes an entry of `directory`; whether there was such a one. Its item leaves at
+    /// Removes an entry of `directory`; returns true if there was one. Its item leaves at
     /// once if the requests that refer to it are retired.
     pub(crate) fn remove<T>(
         &mut self,

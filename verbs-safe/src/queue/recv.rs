@@ -46,7 +46,7 @@ impl<R: Recycle> RecvQueue<R> {
         let (memory, id) = (pool.memory(), pool.queue_id());
         let slots = 0..memory.slots();
         let entries = alloc::collected(STEP, slots.clone().map(|slot| memory.recv_sge(slot)))?;
-        // A slot of no bytes needs no entry; what comes must be empty then.
+        // A slot of no bytes needs no entry; a message must be empty then.
         let num_sge = entries.first().map_or(0, |entry| i32::from(entry.length > 0));
         let entries = RawArray::new(entries);
         let request = |slot: u32| ibv_recv_wr {

@@ -61,8 +61,8 @@ impl ProtectionDomain {
     /// system's pages, or of its file system's huge ones) or `len` (at least 1) cannot be. [`RegisterError::Refused`]: the
     /// device. One of the kernel's that does not page on demand gets files in memory only
     /// (tmpfs, hugetlbfs), whose pages may be pinned: those of a file on a disk may be
-    /// written out and taken for clean while the device goes on writing to them (Linux 6.5
-    /// and later refuses to pin such).
+    /// written out and taken for clean while the device still writes to them (Linux 6.5 and later
+    /// refuses to pin such).
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;

@@ -150,9 +150,9 @@ pub(crate) fn round_up(bytes: usize, unit: usize) -> Option<usize> {
 }
 
 /// After a fork, the first process that writes gets a copy of a private page: if that
-/// is this process, the device goes on writing into the page that it has lost. So
-/// children do not get the pages at all. (Kernels from 5.12 copy pinned pages for
-/// the child; failure to advise is then harmless.)
+/// is this process, the device keeps writing into the page that it has lost. So children do not get
+/// the pages at all. (Kernels from 5.12 copy pinned pages for the child; failure to advise is then
+/// harmless.)
 pub(crate) fn keep_out_of_children(base: NonNull<u8>, len: usize) {
     // SAFETY: the advice changes nothing for this process.
     let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontFork) };

@@ -27,7 +27,7 @@ pub enum Backing {
     Plain(Mapping),
     /// Pages that appear twice in a row.
     Mirrored(Mirrored),
-    /// A piece of a file, as it is of a [`FileRegion`](crate::FileRegion) only.
+    /// A piece of a file, of a [`FileRegion`](crate::FileRegion) only.
     #[doc(hidden)]
     File(FileMapping),
 }

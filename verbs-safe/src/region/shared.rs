@@ -399,7 +399,7 @@ fn words_of(offset: usize, len: usize) -> (Range<usize>, Range<usize>, Range<usi
     (offset..first, first..last, last..end)
 }
 
-/// Writes to the front of `to`, and goes on behind it.
+/// Writes to the front of `to`, and shortens it by that.
 #[inline]
 fn push(to: &mut &mut [u8], bytes: &[u8]) {
     let (front, rest) = std::mem::take(to).split_at_mut(bytes.len());

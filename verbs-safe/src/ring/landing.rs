@@ -24,7 +24,7 @@ pub(super) struct Landing {
     pub(super) list: FreeList<Box<[RecordSlot]>>,
 }
 
-/// Handles kept for messages to come, at most.
+/// Most handles kept for later messages.
 const SPARES: usize = 32;
 
 /// A ring that READs of one send queue land in, and that nothing else can write to. It has
@@ -199,7 +199,7 @@ impl LandingRing {
     }
 
     /// Takes in which READs have been retired, and returns up to where all bytes have
-    /// landed. What comes after a READ that has failed never lands; of another queue, this
+    /// landed. Bytes behind a READ that has failed never land; of another queue, this
     /// learns nothing.
     pub fn land(&mut self, queue: &SendQueue) -> u64 {
         if self.queue.is_none_or(|(id, _)| id != queue.queue_id()) {

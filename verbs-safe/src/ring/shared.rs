@@ -88,7 +88,7 @@ impl LandingRing {
     /// # Errors
     /// The ring itself, where something was lent or passed over already, the shape is not its own,
     /// or there is no memory.
-    // It is given back whole, as it came.
+    // The ring is returned whole and unchanged.
     #[allow(clippy::result_large_err)]
     pub fn share(self, geometry: Geometry) -> Result<(SharedLandingRing, Claims), LandingRing> {
         let is_its_own = geometry.capacity() == self.capacity() as u64
@@ -248,7 +248,7 @@ fn claim(shared: &Shared) -> Result<Claim<Found>, RecordError> {
 impl Shared {
     /// The word at an offset of the ring. It is loaded atomically, because a READ may be
     /// landing there meanwhile: then others have claimed and freed what it was, and it is
-    /// not looked at. Acquire: the load that tells so comes after this one.
+    /// not looked at. Acquire: the load that tells so is after this one.
     #[inline]
     fn header(&self, offset: u64) -> u64 {
         match self.landing.memory.span(offset as usize, 8) {

@@ -131,7 +131,7 @@ impl SourceRing {
     }
 
     /// Says that the bytes at `offset` will be filled soon. A hint, whatever the offset: a
-    /// line that a peer on another processor has read takes a while to come back.
+    /// line that a peer on another processor has read takes a while to be fetched again.
     #[inline(always)]
     pub fn will_fill(&self, offset: usize) {
         let line = self.0.base.as_ptr().wrapping_add(offset);

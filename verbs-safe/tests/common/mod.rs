@@ -1,4 +1,4 @@
-//! Code that the integration tests share. The device comes from one place: soft0, or the one that
+//! Code that the integration tests share. The device is chosen in one place: soft0, or the one that
 //! `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
@@ -209,7 +209,7 @@ pub fn completions(cq: &CompletionQueue, wanted: usize, mut f: impl FnMut(Comple
     let deadline = Instant::now() + PATIENCE;
     let mut seen = 0;
     while seen < wanted {
-        assert!(Instant::now() < deadline, "{seen} of {wanted} completions came");
+        assert!(Instant::now() < deadline, "{seen} of {wanted} completions arrived");
         let mut batch = CompletionBatch::new(wanted - seen);
         match cq.poll(&mut batch).unwrap() {
             0 => std::thread::yield_now(), // the peer may need this processor

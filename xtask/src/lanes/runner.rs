@@ -1,4 +1,4 @@
-//! Runs the programs of a lane, and says what came of them.
+//! Runs the programs of a lane, and reports their results.
 //!
 //! A program is one process, because to start one costs as much as many tests on an emulated
 //! processor; each test has a process of its own where the program says so, and after a program has
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// Runs programs, so many at a time; one at a time where they share the device's counters.
+/// Runs programs, `jobs` at a time; one at a time where they share the device's counters.
 pub(crate) fn run(plan: &Plan, jobs: usize) -> Result<ExitCode> {
     let start = Instant::now();
     let jobs = if plan.is_shared() { 1 } else { jobs };
@@ -251,7 +251,7 @@ impl Ran {
 }
 
 impl Sum {
-    /// Takes in what came of a process, which ran a program or one test of it.
+    /// Takes in the result of a process, which ran a program or one test of it.
     fn add(&mut self, program: &str, process: &str, ran: Ran) {
         self.skipped.extend(ran.skipped.iter().map(|case| format!("{process}: {case}")));
         let how = match &ran.end {

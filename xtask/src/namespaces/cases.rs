@@ -10,8 +10,8 @@ pub(super) struct Case {
     /// As the tables have it.
     pub(super) name: String,
     pub(super) lines: Lines,
-    /// Text that the connecting end has to print; empty for our command, which itself checks what
-    /// comes.
+    /// Text that the connecting end has to print; empty for our command, which itself checks the
+    /// received data.
     pub(super) prints: &'static str,
 }
 
@@ -71,7 +71,7 @@ impl Case {
         Case { name: arguments.to_owned(), lines, prints: "" }
     }
 
-    /// So many seconds of it, for what happens meanwhile.
+    /// The same case for this number of seconds, for what happens meanwhile.
     pub(super) fn long(arguments: &str, seconds: u32) -> Case {
         Case::sized(arguments, &format!("--seconds {seconds}"), "--size 65536 --rounds 1")
     }

@@ -22,8 +22,8 @@ const TESTS: Duration = Duration::from_secs(1_200);
 /// Time that it may take until it has the address.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Commands that delay, lose, reorder and duplicate packets that come to an interface: `{}` is its
-/// name.
+/// Commands that delay, lose, reorder and duplicate packets that arrive at an interface: `{}` is
+/// its name.
 const BAD_NETWORK: &[&str] = &[
     "ip link add ifb-{} type ifb",
     "ip link set ifb-{} mtu 9000 up",
@@ -98,7 +98,7 @@ fn conformance(runner: &mut Runner<'_>, network: &Network, tests: &[PathBuf]) {
     }
 }
 
-/// Runs a test program, one test at a time, and prints what comes of each.
+/// Runs a test program, one test at a time, and prints the result of each.
 fn run_test(network: &Network, test: &Path, devices: [&str; 2], label: &str) -> Result<()> {
     let mut words = network.namespaces[1].enter();
     words.extend(["timeout", &TESTS.as_secs().to_string()].map(str::to_owned));

@@ -64,7 +64,7 @@ pub(crate) struct NamespacesArgs {
 /// Time that a program may take, beside [`LIMIT`], for each MiB of the file that is copied.
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 
-/// Options by which our device loses, reorders and duplicates packets that come.
+/// Options by which our device loses, reorders and duplicates received packets.
 const FAULTS: &str = ",loss=0.01,reordering=0.01,duplication=0.01,seed=";
 
 pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Outages of the network between two ends: what programs learn of them, and connections that go on
-//! afterwards.
+//! Outages of the network between two ends: what programs learn of them, and connections that
+//! continue afterwards.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines};
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Seconds that a program is at work, at first, and where it was over before the outage was.
 const SECONDS: [u32; 3] = [3, 12, 48];
 
-/// A way in which the network goes away for the second end, and comes back.
+/// A way in which the second end loses the network, and gets it back.
 struct Outage {
     name: &'static str,
     /// The end that runs the lines.
@@ -33,7 +33,8 @@ struct Outage {
     away: String,
     /// Without a line, the interfaces of both ends are made anew.
     back: Option<String>,
-    /// Events of the second end's device: of its going, and of its coming back, those in order.
+    /// Events of the second end's device when it loses the network, and when it gets it back; the
+    /// latter in order.
     events: [Vec<&'static str>; 2],
 }
 
@@ -135,8 +136,8 @@ fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Re
     back.iter().try_for_each(|event| watch.next(event))
 }
 
-/// Has the network go away while a connection is at work, and then go on with it; false if that has
-/// ended before so much was seen.
+/// Interrupts the network while a connection is at work, and checks that the connection continues
+/// after it; false if it ended before it was at work.
 fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<bool> {
     if !network.is_at_work(has_ended)? {
         return Ok(false);
@@ -148,7 +149,7 @@ fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<
 }
 
 impl Network {
-    /// Waits until [`AT_WORK`] more packets have come at the second end: true, or false if the
+    /// Waits until [`AT_WORK`] more packets have arrived at the second end: true, or false if the
     /// program has ended before.
     fn is_at_work(&self, has_ended: &AtomicBool) -> Result<bool> {
         let first = self.received()?;
@@ -162,7 +163,7 @@ impl Network {
         Ok(true)
     }
 
-    /// Packets that have come at the second end.
+    /// Packets that have arrived at the second end.
     fn received(&self) -> Result<u64> {
         let table = fs::read_to_string(self.namespaces[1].tables().join("dev"))?;
         let name = format!("{}:", self.interface(1));
@@ -188,7 +189,7 @@ impl Watch {
     }
 
     /// Its next lines, which have to have these in them, one each: an interface that is deleted is
-    /// down before its address goes, and a look may come in between.
+    /// down before its address goes, and a look may happen in between.
     fn all(&mut self, events: &[&str]) -> Result<()> {
         let mut left = events.to_vec();
         while !left.is_empty() {

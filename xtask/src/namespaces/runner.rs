@@ -1,4 +1,4 @@
-//! Runs cases one after the other, and makes a table of what came of them.
+//! Runs cases one after the other, and makes a table of their results.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) struct Runner<'a> {
     limit: Duration,
     next_port: u16,
     columns: Vec<String>,
-    /// Names of cases, and what came of each by column.
+    /// Names of cases, and the result of each by column.
     rows: Vec<(String, Vec<Option<String>>)>,
     failed: usize,
 }

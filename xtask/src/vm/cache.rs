@@ -52,7 +52,7 @@ impl Cache {
         Ok(Cache { kernel: kernel(&dir.join("kernel"))?, bin: virtme(&dir.join("venv"))?, dir })
     }
 
-    /// A folder for one run of the guest, whose files come and go both ways.
+    /// A folder for one run of the guest, for files in both directions.
     pub(super) fn run_folder(&self) -> Result<PathBuf> {
         let dir = self.dir.join(format!("run-{}", std::process::id()));
         fs::create_dir_all(&dir)?;

@@ -1,4 +1,4 @@
-//! One run of the guest: a command goes in, what it prints and its status come out.
+//! One run of the guest: its input is a command, its result what the command prints and its status.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -16,18 +16,18 @@ use super::cache::Cache;
 /// Set up by the guest before the command starts, see there.
 const SCRIPT: &str = include_str!("guest.sh");
 
-/// Shares the host's files once more, for the guest to mount as it likes.
+/// Shares the host's files once more, for the guest to mount with its own options.
 const HOST_FILES: &str =
     "-virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
 
-/// Time that the guest may take to come up: some 15 s of processor time.
+/// Time that the guest may take to boot: some 15 s of processor time.
 const BOOT: Duration = Duration::from_secs(300);
 
 /// An emulated machine that shares its host's processors with much else may fail on the
 /// way up.
 const BOOTS: u32 = 3;
 
-/// Time after its limit at which the guest ends by itself, if the host has not ended it.
+/// Time after its limit at which the guest shuts itself down, if the host has not ended it.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// The emulated processors' time stamp counters agree. Without this option the kernel does
@@ -65,11 +65,11 @@ fn quote(word: &str) -> String {
 
 impl Guest {
     /// Boots, runs the command, and shuts down. What the command prints is passed on as
-    /// it comes; it finds `files` in the folder `$RDMA_CONN_VM_SHARED`.
+    /// it is printed; it finds `files` in the folder `$RDMA_CONN_VM_SHARED`.
     ///
     /// # Errors
-    /// When the guest does not come up, or does not end in time; one line that says what
-    /// to do, and what was printed last.
+    /// When the guest does not boot, or does not end in time; one line that says what to do, and
+    /// what was printed last.
     pub(super) fn run(&self, cache: &Cache, files: &[(&str, Vec<u8>)]) -> Result<Outcome> {
         let shared = Shared(cache.run_folder()?);
         self.write_script(&shared.0)?;
@@ -153,7 +153,7 @@ impl Guest {
             if Instant::now() > deadline {
                 match is_up {
                     true => bail!("the command took longer than {:?}: ended (--limit)", self.limit),
-                    false => bail!("the guest did not come up within {BOOT:?}: see --verbose"),
+                    false => bail!("the guest did not boot within {BOOT:?}: see --verbose"),
                 }
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -204,7 +204,7 @@ impl Drop for Shared {
     }
 }
 
-/// Copies lines as they come, and keeps the last of them.
+/// Copies lines as they are printed, and keeps the last of them.
 fn pass_on(
     from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,

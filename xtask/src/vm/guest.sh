@@ -12,7 +12,7 @@ unready() {
 # shellcheck disable=SC1091
 source "$shared/environment"
 
-# A guest whose host has gone ends by itself.
+# A guest whose host has gone shuts itself down.
 (
     sleep "$RDMA_CONN_VM_LIFETIME"
     echo o >/proc/sysrq-trigger

@@ -180,7 +180,7 @@ fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<Strin
     {
         let apart = line_ns.map_or_else(String::new, |ns| format!(", over {ns:.0} ns each line"));
         marks.push(format!(
-            "\n* {size}: batched is behind sequential: its one buffer stays in a cache, and those of batched come from the \
+            "\n* {size}: batched is behind sequential: its one buffer stays in a cache, and those of batched are read from the \
              other processor{apart}."
         ));
     }

@@ -46,8 +46,8 @@ struct Process {
     run: u64,
     /// For each of its senders, true if it has connected.
     senders: Vec<bool>,
-    /// The stream of the sender that speaks for it, which is its number 0; until that has
-    /// come, of whichever came first: it shows whether the process is there.
+    /// Control stream of the process's sender 0 or, until that one has connected, of the first
+    /// sender that did: it shows whether the process is alive.
     wire: Option<Channel>,
 }
 
@@ -224,7 +224,7 @@ impl<K: Kind> Party<K> {
         match known.map(|process| process.senders.get(session.sender as usize)) {
             Some(Some(false)) => Ok(()),
             Some(_) => {
-                Err(format!("sender {} of the connecting end has come already", session.sender))
+                Err(format!("sender {} of the connecting end is already connected", session.sender))
             }
             None if expected + session.senders as usize <= total => Ok(()),
             None => Err(format!(
@@ -282,7 +282,7 @@ impl<K: Kind> Party<K> {
     }
 
     /// Compares what has arrived with what was sent, and tells all of it.
-    /// Also, whether a signal has ended one of the connecting ends.
+    /// Also returns the signal that has ended one of the connecting ends, if any.
     pub(super) fn settle(&mut self, measured: Measured) -> Result<(Measured, Option<String>)> {
         let (mut sent, mut work, mut ended) = (0, measured.work, None);
         for wire in self.wires() {

@@ -200,7 +200,7 @@ fn send(
 }
 
 /// # Errors
-/// A signal has come: a part of a file is no result.
+/// A signal has arrived: a part of a file is no result.
 fn go_on() -> Result<(), Interrupted> {
     signals::interrupted().map_or(Ok(()), Err)
 }

@@ -125,7 +125,7 @@ impl<'a> Case<'a> {
         Case { device, protocol: K::WORD, settings, title, preset, shape, load, line_ns: None }
     }
 
-    /// Measured while a line of memory took so long between the processors.
+    /// Sets the time that a line of memory took between the processors meanwhile.
     pub(crate) fn with_line(self, line_ns: Option<f64>) -> Case<'a> {
         Case { line_ns, ..self }
     }

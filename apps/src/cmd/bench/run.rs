@@ -37,7 +37,7 @@ pub(crate) struct Inlet<K: Kind> {
 }
 
 impl<K: Kind> Sides<K> {
-    /// Only senders, still to come.
+    /// Sides without receivers; the senders are added later.
     pub(crate) fn sending() -> Sides<K> {
         Sides { senders: Vec::new(), receivers: Vec::new(), pool: None }
     }
@@ -154,7 +154,7 @@ pub(crate) fn measure<K: Kind>(
         tracing::info!(error = %e, "a thread failed");
     }
     let senders = totals.iter().filter_map(|side| Some(side.as_ref().ok()?.sent));
-    // The threads that receive come last.
+    // The receiving threads are last in `totals`.
     let fairness = load.fairness(senders.take(sends));
     let total = Side::sum(totals).map_err(advise)?;
     let messages = total.delivered(both_here)?;
@@ -210,7 +210,7 @@ impl Together {
     /// partial result.
     ///
     /// # Errors
-    /// A signal has asked for an end so, and nothing has come.
+    /// A signal asked for such an end, and nothing has arrived.
     fn stops_receiving(&self, side: &Side) -> Result<bool> {
         match signals::interrupted().filter(|_| !self.has_senders) {
             Some(interrupted) if side.received == 0 => Err(interrupted.into()),
@@ -286,7 +286,7 @@ fn send<K: Kind>(outlets: Vec<Outlet<K>>, load: &Load, together: &Together) -> R
         .map(|Outlet { sender, stream }| (sender, Payload::new(load.size as usize, stream)))
         .collect();
     let sent = send_all(&mut senders, load, together);
-    // An error of sending comes first: closing then fails as a consequence.
+    // An error of sending is reported first: closing then fails as a consequence.
     let closed = senders.into_iter().try_for_each(|(sender, _)| sender.close());
     let side = sent?;
     closed?;
@@ -368,7 +368,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Rounds over several receivers without any message, until others get a turn.
 const VAIN_ROUNDS: u32 = 64;
 
-/// Takes what there is from each receiver, and drops those that are closed; whether there
+/// Takes what there is from each receiver, and drops those that are closed; returns true if there
 /// was anything.
 fn round<R: Receiving>(
     open: &mut Vec<Taker<R>>,
@@ -414,7 +414,7 @@ impl<R: Receiving> Taker<R> {
         Taker { receiver, expected, verify: load.verify }
     }
 
-    /// Takes what is there, or waits for it for so long.
+    /// Takes the available messages, or waits up to `time` for the first.
     fn take(&mut self, time: Option<Duration>) -> Result<Taken> {
         let Taker { receiver, expected, verify } = self;
         if !*verify {

@@ -91,7 +91,8 @@ impl End {
         Ok(())
     }
 
-    /// Posts so many messages of `bytes` bytes, each of which completes: how long the post takes.
+    /// Posts `count` messages of `bytes` bytes, each of them signalled; returns the duration of the
+    /// post.
     pub(super) fn send(&mut self, count: u32, bytes: u32) -> Result<f64> {
         let Some((_, send)) = self.pairs.first_mut() else { return Ok(0.0) };
         for _ in 0..count {
@@ -116,7 +117,7 @@ impl End {
         Ok(())
     }
 
-    /// READs a byte of the peer's memory: how long that takes, the post and the poll included.
+    /// READs a byte of the peer's memory; returns the duration, the post and the poll included.
     pub(super) fn read(&mut self, peer: &End) -> Result<f64> {
         let remote = peer.memory.remote(0, 1)?;
         let (_, send) = self.pairs.first_mut().context("no queue pair")?;
@@ -128,7 +129,7 @@ impl End {
         Ok(nanoseconds(start))
     }
 
-    /// Posts so many receives on each receive queue: how long that takes.
+    /// Posts `count` receives on each receive queue; returns the duration of the post.
     pub(super) fn receive(&mut self, count: u32) -> Result<f64> {
         let slots: Vec<u32> = (0..count).collect();
         let start = host::time::now();
@@ -144,9 +145,10 @@ impl End {
         self.receive(all / self.receives.len() as u32).map(drop)
     }
 
-    /// Takes completions, as many as there are: how many, and how long the poll takes.
+    /// Takes completions, as many as there are; returns their number, and the duration of the poll.
     pub(super) fn poll(&mut self) -> Result<(u32, f64)> {
-        // A world in which all threads seem to poll in vain lets more time pass than a call takes.
+        // A world in which all threads seem to poll without result lets more time pass than a call
+        // takes.
         host::progress();
         let start = host::time::now();
         let polled = self.cq.poll(&mut self.batch)? as u32;
@@ -165,7 +167,7 @@ impl End {
         Ok((polled, time))
     }
 
-    /// Polls until so many completions have been taken.
+    /// Polls until `count` completions have been taken.
     pub(super) fn await_all(&mut self, count: u32) -> Result<()> {
         let mut left = count;
         while left > 0 {

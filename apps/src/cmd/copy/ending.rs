@@ -1,7 +1,8 @@
-//! End of a copy: it comes once, by the copy's own work or by a signal.
+//! End of a copy: it happens once, by the copy's own work or by a signal.
 //!
-//! A signal ends the process with what has come so far, and a word to the other ends. A copy that
-//! is at its end by then is reported as such: at a receiver, from before its sender hears so.
+//! A signal ends the process: it reports what has arrived so far, and notifies the other ends. A
+//! copy that is at its end by then is reported as such: at a receiver, from before its sender is
+//! notified.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -75,7 +76,7 @@ fn write_line(stream: &mut TcpStream, reply: &Reply, patience: Duration) -> std:
 /// Returns the reason for which the sender has ended, if it gave one.
 pub(super) fn last_word(stream: &mut TcpStream) -> Option<String> {
     let (mut line, rest) = (Vec::new(), Hurried::new(stream, LAST_WORD));
-    // After an error, what has come may still be a whole line.
+    // After an error, the received bytes may still be a whole line.
     let _ = rest.take(MOST_LINE).read_to_end(&mut line);
     let line = line.split(|byte| *byte == b'\n').next()?;
     match serde_json::from_slice(line) {
@@ -173,8 +174,8 @@ impl Underway {
 
     /// Ends the copies that are under way, at a signal: waits, for [`GRACE`] at most, until those
     /// that were at their end have been reported, tells the senders of the others `why`, and passes
-    /// these to `end`, which ends the process. A copy that comes to its end meanwhile waits for
-    /// the lock until then.
+    /// these to `end`, which ends the process. A copy that ends meanwhile waits for the lock until
+    /// then.
     pub(super) fn interrupt<T>(
         &self,
         why: Interrupted,
@@ -208,7 +209,7 @@ impl Drop for Hand {
 }
 
 /// Copies that are being sent, each with its outcome once it has one, until they are reported: by
-/// the one that comes first.
+/// the first caller.
 #[derive(Debug)]
 pub(super) struct Sending<T>(Mutex<Option<Outcomes<T>>>);
 
@@ -220,7 +221,7 @@ impl<T> Sending<T> {
         Sending(Mutex::new(Some(copies.into_iter().map(|copy| (copy, None)).collect())))
     }
 
-    /// One has come to its end.
+    /// Records the outcome of a copy that has ended.
     pub(super) fn ended(&self, at: usize, outcome: T) {
         if let Some(all) = &mut *self.0.lock() {
             all[at].1 = Some(outcome);

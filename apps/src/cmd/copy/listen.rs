@@ -74,7 +74,7 @@ pub(super) fn listen(
             };
             if options.once {
                 let served = serve(common, options, device, config, &root, (incoming, &hand));
-                // A signal that comes now finds a copy at its end, which the process ends with.
+                // A signal that arrives now finds a copy at its end, which the process ends with.
                 std::mem::forget(hand);
                 return served;
             }
@@ -98,8 +98,8 @@ pub(super) fn listen(
     })
 }
 
-/// Has a signal end the process, with what has come so far and a word of what ends with it: that is
-/// no failure where nothing does, unless one copy was `wanted`.
+/// Has a signal end the process: it reports what has arrived so far, and what is interrupted. That
+/// is no failure where no copy is interrupted, unless one copy was `wanted`.
 fn end_at_a_signal(
     underway: &Underway,
     common: &Common,
@@ -116,8 +116,8 @@ fn end_at_a_signal(
                     let status = if wanted { why.exit_status() } else { 0 };
                     outcome::exit(status, format_args!("rdma-conn: {why}: no copy was under way"));
                 }
-                1 => "a copy: start it again, and its sender goes on".to_owned(),
-                n => format!("{n} copies: start it again, and their senders go on"),
+                1 => "a copy: start it again, and its sender resumes".to_owned(),
+                n => format!("{n} copies: start it again, and their senders resume"),
             };
             let where_from = "from there with the same command";
             let line = format_args!("rdma-conn: {why} in the middle of {which} {where_from}");
@@ -126,7 +126,7 @@ fn end_at_a_signal(
     })
 }
 
-/// Says what has come of a copy that is interrupted.
+/// Reports what has arrived of an interrupted copy.
 fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
     let counts = Counts { tally, how: None };
@@ -174,7 +174,7 @@ fn serve(
     match (error, line.ok) {
         (Some(e), _) => Err(e.context(format!("the copy from {peer}"))),
         (None, false) => {
-            Err(anyhow::anyhow!("the copy from {peer}: not everything has arrived as it is there"))
+            Err(anyhow::anyhow!("the copy from {peer}: something is missing or differs here"))
         }
         (None, true) => Ok(()),
     }

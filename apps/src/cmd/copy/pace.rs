@@ -3,14 +3,14 @@
 //! A piece of a file is read once for all receivers that keep up with each other, and kept
 //! until the last of them has got it. So a receiver that is ahead by all that is kept waits for
 //! the others, but for each of them for a part of the time only. A receiver that is slow or dead
-//! falls behind and reads for itself: the others no longer wait for it.
+//! falls behind and reads the file on its own: the others no longer wait for it.
 
 use std::time::{Duration, Instant};
 
 /// Number of an entry, and of a piece in it.
 pub(super) type At = (u32, u64);
 
-/// The others wait for a receiver for at most one part in so many of the time.
+/// Reciprocal of the largest part of the time for which the others wait for a receiver.
 const PART: u32 = 4;
 
 /// Standing of a receiver among the others.
@@ -18,7 +18,7 @@ const PART: u32 = 4;
 enum Standing {
     /// Pieces are kept for it.
     KeepsUp,
-    /// It reads for itself.
+    /// It reads the file on its own.
     Behind,
     Gone,
 }

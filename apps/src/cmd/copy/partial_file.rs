@@ -127,7 +127,7 @@ impl PartialFile {
         Ok((offset, bytes as usize))
     }
 
-    /// Writes a piece that has come. If it is not the expected one, this is an error, and the
+    /// Writes a piece that has arrived. If it is not the expected one, this is an error, and the
     /// caller abandons the file.
     pub(super) fn write(&mut self, piece: u64, expected: Hash, bytes: &[u8]) -> Result<()> {
         let (offset, _) = self.span(piece, bytes.len() as u64)?;

@@ -56,8 +56,8 @@ pub(super) struct Runner<'a> {
 impl Pieces {
     /// Pieces that are kept; each receiver that reads meanwhile may add one.
     const KEPT: usize = 32;
-    /// A receiver that waits for room goes on when fewer pieces than this are kept: so it does not
-    /// wake for each piece.
+    /// A receiver that waits for room continues when fewer pieces than this are kept: so it does
+    /// not wake for each piece.
     const ROOM: usize = Self::KEPT / 2;
 
     pub(super) fn new(device: &Device) -> Pieces {

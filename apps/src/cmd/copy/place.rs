@@ -4,8 +4,8 @@
 //! symbolic link: whatever else happens to the tree meanwhile, it does not lead out of it.
 //!
 //! File systems lack services that others have: locks, a rename that replaces nothing, modes. Where
-//! one is missing, the copy goes another way, or goes without; it is no reason to lose what has
-//! come.
+//! one is missing, the copy uses another way, or does without; it is no reason to lose what has
+//! arrived.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -252,7 +252,7 @@ impl Place {
         let stat = match statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(Found::Nothing),
-            Err(e) => return Err(e).context("looking what is there"),
+            Err(e) => return Err(e).context("looking up the existing entry"),
         };
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Found::File(u64::try_from(stat.st_size)?),
@@ -307,7 +307,7 @@ impl Place {
         symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name).context(MAKING)
     }
 
-    /// Replaces what is there in one step: where that fails, it stays.
+    /// Replaces the existing entry in one step: where that fails, it stays.
     fn replace_by_link(&self, target: &[u8]) -> Result<()> {
         let (directory, partial) = (&self.directory, self.partial_name());
         // Of a copy that was interrupted.

@@ -137,7 +137,7 @@ impl Noted {
 }
 
 /// Advice after an interruption.
-pub(super) const GOES_ON: &str = "the same command goes on from there";
+pub(super) const GOES_ON: &str = "the same command resumes the copy";
 
 /// Names the failed entries, and counts those whose names were not kept (`forgotten`), which `-v`
 /// prints when they fail. Failures inside of a directory that has failed are only counted.
@@ -234,7 +234,7 @@ impl Line<'_> {
         self.ok &= left_out == 0;
     }
 
-    /// For people, where there are so many entries in all.
+    /// Row of the table for people, where there are `all` entries.
     pub(super) fn row(&self, all: u64) -> [String; 8] {
         let is_whole = self.error.is_none();
         let there = if is_whole { String::new() } else { format!(" of {all}") };

@@ -75,7 +75,7 @@ pub(super) enum Stopped {
     During(Failure),
 }
 
-/// No more replies come from the receiver.
+/// The receiver sends no more replies.
 #[derive(Debug, thiserror::Error)]
 #[error("it does not answer any more")]
 struct Gone;
@@ -108,7 +108,7 @@ fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
     notice_death(&stream)?;
     let mut lines = Lines { stream, kept: Vec::new(), patience: PATIENCE };
     host::thread::spawn("replies", move || {
-        // The consumer has dropped its end, or nothing more comes: either way this is the end.
+        // The consumer has dropped its end, or nothing more arrives: either way this is the end.
         while let Ok(Some(line)) = lines.next()
             && let Ok(reply) = serde_json::from_slice(&line)
             && send.send(reply).is_ok()
@@ -147,7 +147,7 @@ impl Lines {
     }
 }
 
-/// Reads what there is, behind what is kept; how much.
+/// Reads available bytes, behind those that are kept; returns their number.
 fn read_more(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut bytes = [0; 4096];
     loop {
@@ -184,7 +184,7 @@ struct Copying<'a> {
     known: Vec<Option<Known>>,
     differing: BTreeMap<usize, String>,
     finished: Option<Finished>,
-    /// The receiver's reason for not going on, if it gave one.
+    /// The receiver's reason for giving up, if it gave one.
     given_up: Option<String>,
     tally: &'a Tally,
     bar: &'a ProgressBar,
@@ -280,7 +280,7 @@ impl<'a> Copying<'a> {
             .is_some_and(|e| e.is_close() || matches!(e, direct_read::CloseReason::PeerLost(_)))
             || failure.is::<Gone>();
         let end = host::time::now() + LAST_WORDS;
-        // The receiver's reason comes after all its replies.
+        // The receiver's reason follows all its replies.
         while is_theirs && self.given_up.is_none() {
             let left = end.saturating_duration_since(host::time::now());
             match self.replies.recv_timeout(left) {
@@ -322,7 +322,7 @@ impl<'a> Copying<'a> {
             Err(e) => return self.abandon(at, format!("it cannot be read: {e}")),
         };
         let (mut hashes, total) = (Vec::new(), pieces(entry.len));
-        // What is there already is compared before it is built upon.
+        // Pieces that the receiver has already are compared before it builds on them.
         for piece in 0..have.min(total) {
             match runner.get((at as u32, piece), entry, &file)? {
                 Ok(found) => hashes.push(found.hash),

@@ -55,7 +55,7 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
     send_to_all(common, options, source, (total, &bar), (&copies, &sending));
     bar.finish_and_clear();
     let Some(reported) = sending.report(|sent| told.report(&ToOne::all(sent, None))) else {
-        // A signal has come first, and ends the process.
+        // A signal arrived first, and ends the process.
         return Ok(());
     };
     match (reported?, left_out) {
@@ -63,12 +63,12 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
         (0, n) => Err(anyhow::anyhow!("left out: {n}; all else is there")),
         (n, _) => {
             let all = counted_as(options.to.len() as u64, "receiver", "receivers");
-            Err(anyhow::anyhow!("something is missing, or not as it is here, at {n} of {all}"))
+            Err(anyhow::anyhow!("something is missing or differs at {n} of {all}"))
         }
     }
 }
 
-/// Has a signal end the process with what has come so far.
+/// Has a signal end the process: it reports what was sent so far.
 fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &ProgressBar) -> Result<()> {
     let (told, sending, bar) = (told.clone(), sending.clone(), bar.clone());
     signals::watch(move |signal| {
@@ -81,7 +81,7 @@ fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &Progress
             }
             outcome::exit(why.exit_status(), format_args!("rdma-conn: {why}: {GOES_ON}"));
         };
-        // Where all was reported, the process ends by itself.
+        // Where all was reported, the process ends normally.
         let _: Option<Result<()>> = sending.interrupt(why, end);
     })
 }
@@ -151,7 +151,7 @@ struct Told {
 }
 
 impl Told {
-    /// Says what has come of all receivers; how many of them lack something.
+    /// Reports what each receiver has; returns how many of them lack something.
     fn report(&self, sent: &[ToOne]) -> Result<u32> {
         let Told { common, device, entries, left_out } = self;
         let named = Named::of(common);
@@ -170,7 +170,7 @@ impl Told {
             let Ongoing { peer: to, tally, .. } = &**ongoing;
             let failed = done.failed.iter().map(|(at, why)| (name(*at), &**why));
             complain_of_each(&format!("{to}: "), failed, named, 0);
-            // What is in a directory comes before it: each is named.
+            // Entries of a directory are listed before it: each is named.
             let differing = done.differing.iter().rev().map(|(at, why)| (name(*at), &**why));
             complain_of_each(&format!("{to}: "), differing, named, 0);
             match end {

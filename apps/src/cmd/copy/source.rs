@@ -13,7 +13,7 @@ use crate::outcome::usage;
 
 /// The reason for which a file is not copied that is not what it was.
 pub(super) const CHANGED: &str =
-    "it has changed while it was copied: the same command copies it as it is then";
+    "it has changed while it was copied: repeat the command to copy it";
 
 /// The reason for which a file is not copied that ends elsewhere.
 pub(super) const OTHER_LENGTH: &str = "it has not the length that its metadata tell, as a file of the kernel: write it to \
@@ -51,7 +51,7 @@ impl Stamp {
 
 impl Entry {
     /// Returns the reason for which a file that was read as far as it was found is not kept: it is
-    /// another one by now, or goes on. Receivers may read it at different times: all of them get
+    /// another one by now, or has grown. Receivers may read it at different times: all of them get
     /// the same, or none.
     pub(super) fn fault(&self, file: &File) -> std::io::Result<Option<&'static str>> {
         if Stamp::of(&file.metadata()?) != self.stamp {

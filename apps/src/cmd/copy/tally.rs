@@ -17,12 +17,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// So many bytes more have gone over.
+    /// Adds `bytes` to those that were transferred.
     pub(super) fn moves(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes more were there already.
+    /// Adds `bytes` to those that the receiver had already.
     pub(super) fn has(&self, bytes: u64) {
         self.had.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -37,7 +37,7 @@ impl Tally {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more entry is there, and is not as it is at the sender.
+    /// One more entry is there, and differs from the sender's.
     pub(super) fn differs(&self) {
         self.differing.fetch_add(1, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Tally {
     }
 }
 
-/// Entries that have come to their ends at all receivers, of `all`.
+/// Number of entries that have ended at all receivers, of `all`.
 pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> String {
     let ended: u64 = tallies.map(|tally| tally.entries() + tally.failed()).sum();
     format!("{ended} of {}", counted_as(all, "entry", "entries"))

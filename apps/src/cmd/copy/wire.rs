@@ -23,7 +23,7 @@ use twox_hash::XxHash3_128;
 pub(super) const GREETING: &str = "rdma-conn copy 7 ";
 /// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
 /// a time stays in a processor's cache, and ext4 takes 1 MiB at half the speed. Each piece is
-/// mapped and registered for itself where it lands in its file.
+/// mapped and registered separately where it lands in its file.
 pub(super) const PIECE: usize = 256 << 10;
 /// Application data of a message: a name of 4 KiB, and more.
 pub(super) const APP_BYTES: u32 = 4200;
@@ -146,7 +146,8 @@ fn number<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8])> {
 /// Reply of the receiver, about an entry or the whole copy.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// So many pieces of it are here already, whose hashes have this hash.
+    /// The receiver has this number of pieces of the file already; `hash` is the hash of their
+    /// hashes.
     Have { entry: u32, pieces: u64, hash: Hash },
     /// It is here, verified and under its name.
     Done { entry: u32 },

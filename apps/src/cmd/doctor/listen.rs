@@ -20,7 +20,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 struct Heard {
     echoes: u64,
     damaged: u64,
-    /// Address that a probe came from, and the one that it says it was sent from, if these differ.
+    /// Source address of a probe, and the one that it says it was sent from, if these differ.
     translated: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn serve(report: &mut Report, name: &str, here: Here) -> Result<()> {
 }
 
 impl Heard {
-    /// Answers what has come; the probe that ends the session, and from where it came.
+    /// Answers the received probes; returns the probe that ends the session, and its source.
     fn take(
         &mut self,
         inbox: &mut Inbox,
@@ -91,7 +91,7 @@ impl Heard {
     }
 
     fn report(&self, report: &mut Report, from: SocketAddr) {
-        report.ok("reach", format!("{} packets came, the last from {}", self.echoes, from.ip()));
+        report.ok("reach", format!("{} packets arrived, the last from {}", self.echoes, from.ip()));
         let remedy = "put both ends on one network: RoCE v2's checksum covers the addresses";
         match (self.translated, self.damaged) {
             (Some((seen, own)), _) => {

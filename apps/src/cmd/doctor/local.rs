@@ -8,7 +8,7 @@ use soft_rnic::udp::{LocalAddress, Port, abilities, local_addresses, port_holder
 
 use super::report::Report;
 
-/// Bytes that a device asks the kernel to keep of what comes.
+/// Receive buffer, in bytes, that a device asks the kernel for.
 const WANTED: u64 = 4 << 20;
 
 /// The device's port, and what is known of its address.

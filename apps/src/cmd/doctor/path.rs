@@ -39,7 +39,7 @@ type Came = (Probe, bool);
 
 /// Tests the path.
 pub(super) fn check(report: &mut Report, name: &str, here: Here, peer: SocketAddr) -> Result<()> {
-    // Each packet by itself: what drops a run would drop many.
+    // Each packet in a send of its own: what drops a run would drop many.
     let (inbox, outbox) = (Inbox::default(), Outbox::new(false));
     let mut prober = Prober { here, peer, inbox, outbox, sequence: 0 };
     let Some((reply, fits)) = prober.reach(report)? else { return Ok(()) };
@@ -74,7 +74,7 @@ impl Prober {
         Ok(sequence)
     }
 
-    /// Takes replies for so long, or until `take` has enough.
+    /// Takes replies for this time, or until `take` has enough.
     fn receive(&mut self, time: Duration, mut take: impl FnMut(Came) -> bool) -> Result<()> {
         let end = host::time::now() + time;
         let local = self.here.port.local();
@@ -100,7 +100,7 @@ impl Prober {
         }
     }
 
-    /// Sends one echo; its reply, and how long it took.
+    /// Sends one echo; returns its reply, and the time that it took.
     fn echo(&mut self, len: usize) -> Result<Option<(Came, Duration)>> {
         let start = host::time::now();
         let (sequence, mut found) = (self.send(ProbeKind::Echo, len)?, None);

@@ -61,7 +61,7 @@ impl Pairs {
         Ok(Pairs { cq, connection, datagrams, until: host::time::now() + LIMIT })
     }
 
-    /// Polls for so long, or until `take` has what it waits for.
+    /// Polls for this time, or until `take` has what it waits for.
     fn poll(
         &mut self,
         time: Duration,
@@ -119,7 +119,7 @@ pub(super) fn lead(report: &mut Report, name: &str, peer: SocketAddr, mtu: usize
         Ok(time) => report.ok(
             "queue_pair",
             format!(
-                "{MESSAGES} messages of up to {LONG} bytes came over a reliable connection, {:.1} µs each (median)",
+                "{MESSAGES} messages of up to {LONG} bytes arrived over a reliable connection, {:.1} µs each (median)",
                 time.as_secs_f64() * 1e6
             ),
         ),
@@ -171,7 +171,7 @@ fn join(pairs: &mut Pairs, peer: SocketAddr) -> Result<Endpoint> {
     })
 }
 
-/// Sends one message: how long until it was acknowledged.
+/// Sends one message; returns the time until it was acknowledged.
 fn send(pairs: &mut Pairs, len: u32) -> Result<Duration> {
     let start = host::time::now();
     let queue = &mut pairs.connection.queues.send;
@@ -205,11 +205,11 @@ pub(super) fn follow(
 ) -> Result<()> {
     match receive(name, from, words, mtu) {
         Ok(MESSAGES) => {
-            report.ok("queue_pair", format!("{MESSAGES} messages came over a reliable connection"));
+            report.ok("queue_pair", format!("{MESSAGES} messages sent over a reliable connection"));
         }
         Ok(came) => {
             let error =
-                anyhow::anyhow!("{came} of {MESSAGES} messages came over a reliable connection");
+                anyhow::anyhow!("{came} of {MESSAGES} messages arrived over a reliable connection");
             fail(report, &error);
         }
         Err(error) if signals::is_interruption(&error) => return Err(error),
@@ -248,7 +248,7 @@ fn receive(name: &str, from: SocketAddr, words: [u32; 4], mtu: usize) -> Result<
             Ok(came == MESSAGES)
         })?;
     }
-    // The last acknowledgement may be lost: who sends the message again gets another one.
+    // The last acknowledgement may be lost: a peer that sends the message again gets another one.
     pairs.until = host::time::now() + LINGER;
     pairs.poll(LINGER, |_, _, _| Ok(false))?;
     Ok(came)

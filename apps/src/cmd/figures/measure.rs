@@ -1,5 +1,5 @@
-//! Runs experiments on a device, and keeps their report up to date: what is there when the command
-//! is interrupted is a report, and `--resume` goes on with it.
+//! Runs experiments on a device, and keeps their report up to date: when the command is
+//! interrupted, the folder holds a report, which `--resume` continues.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -89,7 +89,7 @@ pub(super) fn measure(
                 bar.finish_and_clear();
                 let all = bar.length().unwrap_or_default();
                 remark!(
-                    "{} of {all} runs are measured: the same command line with --resume goes on",
+                    "{} of {all} runs are measured: the same command line with --resume continues",
                     bar.position()
                 );
                 return Ok((report, Err(interrupted)));
@@ -332,7 +332,7 @@ impl Plan<'_> {
     }
 }
 
-/// The folder of a report that was begun, if it is to go on.
+/// Folder of a report that was begun, if it is to be continued.
 ///
 /// # Errors
 /// It has none.
@@ -346,7 +346,7 @@ pub(super) fn begun(folder: &Path) -> Result<Report, Failure> {
     Report::read(folder).map_err(|e| usage(format!("--resume: {e:#}")))
 }
 
-/// Records the result of a run. Fails if a signal has come.
+/// Records the result of a run. Fails if a signal has arrived.
 fn take(
     figure: &mut Figure,
     run: &Run<'_>,

@@ -54,7 +54,7 @@ pub(super) fn run(
             let base = Config { link, ..Config::default() };
             let most = options.max_ring.map_or(base.max_ring_bytes, u64::from);
             let config = Config { max_ring_bytes: most, ..base };
-            remark!("joining {address}; the others may take {GATHERING:?} to come");
+            remark!("joining {address}; the others may take {GATHERING:?} to join");
             let joined = wait_for_others(|| join(address, device, &config))?;
             let joined = joined.map_err(|e| advised(e, |e| explain(e, address, "multicast")))?;
             let traffic = serde_json::from_slice(&joined.user);

@@ -13,8 +13,8 @@ use crate::scratch::scratch;
 /// is known.
 const STAMP: usize = 8;
 
-/// So many messages of a sender are timed, and then one of so many: a histogram's cost is
-/// not the group's.
+/// Messages of a sender that are all timed; after them, one in [`ONE_TIMED_IN`] is: a histogram's
+/// cost is not the group's.
 const ALL_TIMED: u64 = 10_000;
 const ONE_TIMED_IN: u64 = 16;
 
@@ -70,8 +70,8 @@ impl Pause {
     }
 }
 
-/// So many messages at a time. Of those that were sent, the policy pushes all up to a multiple of
-/// its k; what is beyond is inhibited, and waits for messages to come.
+/// Messages that are sent at a time. Of those that were sent, the policy pushes all up to a
+/// multiple of its k; the rest are inhibited, and wait for later messages.
 struct Burst {
     size: u64,
     k: u64,
@@ -177,7 +177,7 @@ impl Load {
         self.flush().map(drop)
     }
 
-    /// Flushes, if so many messages have been sent: false if the window has no room for that.
+    /// Flushes, if `flush_every` messages have been sent: false if the window has no room for that.
     fn flush(&mut self) -> Result<bool, SendError> {
         let Some(every) = self.flush_every.filter(|_| self.until_flush == 0) else {
             return Ok(true);

@@ -86,7 +86,7 @@ impl Latency {
     }
 }
 
-/// With so many digits behind the point that it is not long.
+/// Formats `n` with at most `digits` decimals, fewer if it is large.
 fn figure(n: f64, digits: usize) -> String {
     let digits = match n {
         n if n >= 1000.0 => 0,

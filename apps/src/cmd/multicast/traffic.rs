@@ -19,7 +19,7 @@ pub(super) struct Traffic {
     pub(super) slow: Option<f64>,
     /// One message at a time, with such a pause behind it, in microseconds.
     pub(super) lone_us: Option<u64>,
-    /// So many messages of a sender at a time, if not as many as go.
+    /// Messages of a sender at a time; `None` for as many as possible.
     #[serde(default)]
     pub(super) burst: Option<u64>,
     pub(super) flush_every: Option<u64>,

@@ -13,10 +13,10 @@ use crate::signals;
 
 /// Messages of one sender between two passes.
 const BURST: u64 = 250;
-/// Time without a delivery after which the remaining messages are taken to wait for turns of others
-/// that do not come.
+/// Time without a delivery after which the remaining messages are taken to wait for turns that
+/// other members never take.
 const STILL: Duration = Duration::from_millis(50);
-/// No group that comes to its end delivers nothing for so long.
+/// Time without a delivery after which a group does not end any more.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Result of a measurement.
@@ -28,7 +28,7 @@ pub(super) struct Measured {
     pub(super) of_others: u64,
     /// Messages a second of these senders when the last one does not send.
     pub(super) others_alone_per_s: Option<f64>,
-    /// Until the last delivery, but for what waits for turns that do not come.
+    /// Until the last delivery, except for messages that wait for turns that are never taken.
     pub(super) elapsed: Duration,
     pub(super) latency: Histogram<u64>,
     /// Work requests, as the device has counted them; or as the members have, where it
@@ -102,7 +102,7 @@ impl Run {
         Ok(Run { members, delivered, loads, yields: false })
     }
 
-    /// One pass of all members; how many messages they delivered.
+    /// Makes one pass of all members; returns how many messages they delivered.
     fn pass(&mut self) -> usize {
         let mut count = 0;
         for (member, delivered) in self.members.iter_mut().zip(&mut self.delivered) {
@@ -170,14 +170,14 @@ impl Run {
             }
             self.check()?;
             if host::time::now() > end {
-                bail!("the group does not come to its end");
+                bail!("the group does not end");
             }
         }
         Ok(())
     }
 
     /// # Errors
-    /// The group has failed; or a signal asks for an end, and others, which go on, are elsewhere.
+    /// The group has failed; or a signal asks for an end, and other processes' members continue.
     fn check(&self) -> Result<()> {
         if let Some(interrupted) = signals::interrupted().filter(|_| self.yields) {
             return Err(interrupted.into());

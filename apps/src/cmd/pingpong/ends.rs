@@ -159,7 +159,7 @@ fn serve<K: Kind>(
     }
 }
 
-/// Answers one size; how many messages, and what work it took.
+/// Answers one size; returns the number of messages, and the work that it took.
 fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)> {
     pinning::pin_thread(0);
     let until = || signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()));
@@ -169,8 +169,8 @@ fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)>
     followed.map(|messages| (messages, work))
 }
 
-/// Tells the other end what this one has done, and returns what has come of it.
-/// Also, the signal that has ended the other end early, if one has.
+/// Tells the other end what this one has done, and returns the latency that the other end reports.
+/// Also returns the signal that has ended the other end early, if one has.
 fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Option<String>)> {
     let mut ended = None;
     loop {
@@ -185,7 +185,7 @@ fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Opt
     }
 }
 
-/// Checks that the connecting end goes on with the session that has begun, or may begin one.
+/// Checks that the connecting end continues the session that has begun, or may begin one.
 fn judge<K: Kind>(
     options: &Pingpong,
     new: &Session,

@@ -16,7 +16,7 @@ use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
 use crate::session::HungUp;
 use crate::{settings, signals};
 
-/// Round trips before the measured ones: a tenth of them, and at most so many.
+/// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1000;
 /// No peer that lives takes longer for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ pub(super) fn hang_up_first<K: Kind>(connection: Duplex<K>, is_well: bool) {
     }
 }
 
-/// True if so many round trips since `start` are enough before the measured ones.
+/// True if `trips` round trips since `start` are enough before the measured ones.
 fn is_warm(end: EndOfLoad, trips: u64, start: Instant) -> bool {
     match end {
         EndOfLoad::Messages(all) => trips >= WARM_UP.min(all / 10),
@@ -150,7 +150,7 @@ pub(super) fn without_answer(taken: Taken) -> anyhow::Error {
     }
 }
 
-/// Sends back what comes, until the other end closes; how many messages.
+/// Echoes messages until the other end closes; returns their number.
 pub(super) fn follow<K: Kind>(
     far: &mut Duplex<K>,
     verify: bool,

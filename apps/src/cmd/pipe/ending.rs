@@ -1,4 +1,4 @@
-//! End of a stream: it comes once, with the transfer or by a signal, whichever is first.
+//! End of a stream: it happens once, with the transfer or by a signal, whichever is first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::signals;
 /// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";
 
-/// A failure before the end, after so many bytes.
+/// A failure before the end of the stream, after `passed` bytes.
 pub(super) fn early(failure: Failure, passed: u64) -> Failure {
     anyhow!("{failure:#} (after {}): {A_PART}", bytes(passed))
 }
@@ -60,7 +60,7 @@ impl Ending {
         self.0.passed.store(bytes, Ordering::Relaxed);
     }
 
-    /// The transfer has come to its end by itself; a signal finds nothing to do any more.
+    /// The transfer has ended; a signal has no effect any more.
     pub(super) fn claim(&self) {
         self.lock().is_claimed = true;
     }

@@ -112,7 +112,7 @@ fn stream<K: Kind>(
     report::<K>(task, config, size, &passed, whole)
 }
 
-/// Writes all that comes, until the other end says goodbye.
+/// Writes all received bytes, until the other end says goodbye.
 fn drain(
     receiver: &mut impl Receiving,
     output: &mut File,

@@ -38,7 +38,7 @@ pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: Socket
         });
     let sent = sent.and_then(|()| sender.wait_all());
     let work = sender.work();
-    // An error of sending comes first: closing then fails as a consequence.
+    // An error of sending is reported first: closing then fails as a consequence.
     let closed = sender.close();
     let settled = sent.and(closed).and_then(|()| settle(work, &mut wire, &passed));
     bar.finish_and_clear();

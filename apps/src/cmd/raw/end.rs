@@ -36,8 +36,8 @@ pub(super) struct End {
     pub(super) memory: Option<SharedRegion>,
     /// Memory of the peer that this end writes or reads.
     pub(super) remote: Option<Remote>,
-    /// By rank, what a message of that rank says that it is of: the queue pair that it
-    /// came to, or, a datagram, the one that it came from.
+    /// By rank, the sender that a message of that rank names: the queue pair that it
+    /// arrived at or, for a datagram, the one that sent it.
     pub(super) sources: Vec<u32>,
 }
 
@@ -247,7 +247,7 @@ pub(super) fn join(
 pub(super) enum Refused {
     /// The peer was refused: the next one may be served.
     Stranger(anyhow::Error),
-    /// The session cannot go on.
+    /// The session cannot continue.
     Failed(anyhow::Error),
 }
 

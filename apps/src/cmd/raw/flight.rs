@@ -132,7 +132,7 @@ impl Flight {
         left
     }
 
-    /// Gives up those that have waited for longer than `patience`; how many.
+    /// Gives up those that have waited for longer than `patience`; returns their number.
     pub(super) fn give_up(&mut self, now: Instant, patience: Duration) -> u64 {
         let mut lost = 0;
         for number in self.settled..self.sent {
@@ -162,7 +162,7 @@ pub(super) struct Seen {
     next: u64,
     /// A bit for each of the last `SPAN` numbers before `next`: set if the message has arrived.
     recent: Box<[u64]>,
-    /// Messages that came once at least.
+    /// Messages that arrived at least once.
     pub(super) unique: u64,
     pub(super) reordered: u64,
     pub(super) repeated: u64,
@@ -177,7 +177,7 @@ impl Seen {
         Seen { next: 0, recent, unique: 0, reordered: 0, repeated: 0 }
     }
 
-    /// The number that the low bits stand for: the nearest to what comes next.
+    /// The number that the low bits stand for: the nearest to the next expected one.
     #[inline]
     pub(super) fn number(&self, low: u32) -> u64 {
         let shift = 32 - NUMBER_BITS;
@@ -185,7 +185,7 @@ impl Seen {
         self.next.saturating_add_signed(ahead.into())
     }
 
-    /// Message `number` has come; whether for the first time.
+    /// Records that message `number` has arrived; returns true if it is the first time.
     #[inline]
     pub(super) fn see(&mut self, number: u64) -> bool {
         if number >= self.next {

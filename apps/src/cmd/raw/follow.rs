@@ -72,8 +72,8 @@ impl Lane {
     }
 }
 
-/// Answers until the leader says that it has all it wants, or there have been `limit`
-/// messages; how many came.
+/// Answers until the leader says that it has all it wants, or until `limit` messages; returns how
+/// many arrived.
 pub(super) fn follow(
     plan: &Plan,
     end: &mut End,
@@ -181,7 +181,7 @@ fn by_memory(
             if plan.verify {
                 memory.copy_out(at, bytes)?;
             }
-            // Before the answer: the next message may come as soon as it is there.
+            // Before the answer: the next message may arrive as soon as it is sent.
             memory::reset(memory, at, size)?;
             if plan.verify {
                 lane.expected.seek(number);

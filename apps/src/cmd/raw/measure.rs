@@ -18,7 +18,7 @@ use crate::cli::Op;
 use crate::measure::{Machine, NO_THREAD, Rates, since};
 use crate::{pinning, session, signals};
 
-/// Round trips before the measured ones: a tenth of them, and at most so many.
+/// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1000;
 
 /// Both ends as threads of this process.

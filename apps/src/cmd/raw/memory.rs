@@ -16,7 +16,7 @@ pub(super) fn mark(number: u64) -> u8 {
     (number % 255) as u8 + 1
 }
 
-/// The places of messages in a region: so many for each queue pair, used in turn.
+/// The places of messages in a region: `each` for every queue pair, used in turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     each: u64,
@@ -74,7 +74,7 @@ pub(super) fn arrived(memory: &SharedRegion, at: usize, size: usize) -> Result<O
     Ok((memory.observe_byte(at)? == last).then_some(last))
 }
 
-/// As [`arrived`], with so many looks in a row.
+/// As [`arrived`], but looks up to `looks` times in a row.
 #[inline]
 pub(super) fn arrives(
     memory: &SharedRegion,

@@ -60,7 +60,8 @@ impl<'a> Pump<'a> {
         self.lanes.iter().all(|lane| lane.done)
     }
 
-    /// Posts a list to each queue pair that has room for one; how many messages in all.
+    /// Posts a list to each queue pair that has room for one; returns the number of messages in
+    /// all.
     #[inline]
     fn post(&mut self, outbox: &mut Outbox, remote: Option<&Remote>) -> Result<u64> {
         if !self.one_to_one {
@@ -173,7 +174,7 @@ pub(super) fn send(
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Receives until all that was sent has arrived. Where messages may be lost: or until the sender
-/// has finished, and nothing has come for [`QUIET`].
+/// has finished, and nothing has arrived for [`QUIET`].
 pub(super) fn receive(
     plan: &Plan,
     end: &mut End,

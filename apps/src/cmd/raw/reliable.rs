@@ -157,9 +157,9 @@ struct Stream {
     expected: Payload,
     message: Vec<u8>,
     messages: u64,
-    /// Something has come that is still to be acknowledged.
+    /// Something has arrived that is still to be acknowledged.
     is_touched: bool,
-    /// Something has come since the loop last looked whether to acknowledge.
+    /// Something has arrived since the loop last looked whether to acknowledge.
     is_busy: bool,
 }
 
@@ -234,8 +234,8 @@ pub(super) fn receive(
         let mut acknowledged = Ok(());
         touched.retain(|&rank| {
             let stream = &mut streams[rank];
-            // While datagrams come, it waits for more that share an acknowledgement, unless one is
-            // due.
+            // While datagrams arrive, it waits for more that share an acknowledgement, unless one
+            // is due.
             let is_busy = std::mem::replace(&mut stream.is_busy, false);
             let waits = is_busy && !stream.fragments.ack_is_due();
             if !waits && acknowledged.is_ok() {

@@ -96,11 +96,11 @@ impl Rendezvous {
         Ok(epoll::add(&self.epoll_fd, source, epoll::EventData::new_u64(0), events)?)
     }
 
-    /// The next connection that has sent a whole beginning, or anything that is none, or has gone.
-    /// One that has done neither within [`HELLO_LIMIT`] is refused.
+    /// The next connection that has sent a complete or invalid hello, or has closed. One that has
+    /// done neither within [`HELLO_LIMIT`] is refused.
     ///
     /// # Errors
-    /// The operating system has failed to accept connections for long; or a signal has come.
+    /// The operating system has failed to accept connections for long; or a signal has arrived.
     pub(super) fn next(&mut self) -> Result<(TcpStream, SocketAddr)> {
         let mut failures = 0;
         loop {

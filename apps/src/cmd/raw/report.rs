@@ -59,19 +59,19 @@ pub(super) struct Line {
 /// Counts of what an unreliable transport did to messages.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Counted {
-    /// Messages (pingpong: or answers) that did not come, or not in time.
+    /// Messages (pingpong: or answers) that did not arrive, or not in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<u64>,
     /// Bench: those of the lost that arrived where no receive was posted for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) dropped: Option<u64>,
-    /// Messages (pingpong: answers) that came after a later one.
+    /// Messages (pingpong: answers) that arrived after a later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reordered: Option<u64>,
     /// Pingpong: answers to messages that no longer wait for one: late, or repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) late: Option<u64>,
-    /// Bench: messages that came more than once, each time after the first.
+    /// Bench: messages that arrived more than once, each time after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) repeated: Option<u64>,
     /// `--reliable`: datagrams that were sent again.

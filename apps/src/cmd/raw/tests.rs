@@ -294,7 +294,7 @@ fn what_finds_no_receive_is_told_from_what_the_network_has_lost() {
         return;
     }
     let _alone = network(NetworkFaults::default());
-    // So many in flight that one receive cannot do.
+    // More in flight than one receive can take.
     let sent = 64 * 2000;
     let line = one("bench --op send --transport ud --peers 2 --size 40 --messages 64000 \
                     --unacked 64 --batch 64 --recv-depth 1 --faults loss=0.01,seed=3");

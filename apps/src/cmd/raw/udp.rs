@@ -194,7 +194,7 @@ impl Request<'_> {
     }
 }
 
-/// The next stream, unless a signal comes.
+/// Accepts the next stream, unless a signal arrives.
 fn accept(tcp: &TcpListener) -> Result<TcpStream> {
     loop {
         if let Some(interrupted) = signals::interrupted() {

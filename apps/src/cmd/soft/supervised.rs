@@ -103,7 +103,7 @@ fn supervise(program: &mut Command) -> io::Result<ExitStatus> {
     let heard = PASSED.into_iter().filter(|signal| signals::is_heard(*signal));
     let signals = SignalsInfo::<WithRawSiginfo>::new(heard)?;
     let running = Running::default();
-    // What comes before the program has started waits for it.
+    // A signal that arrives before the program has started waits for the start.
     let mut starting = running.lock();
     let passing = Arc::clone(&running);
     host::thread::spawn("signals", move || pass(signals, &passing))?;

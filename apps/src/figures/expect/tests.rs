@@ -124,7 +124,7 @@ fn a_monotone_case_holds_and_fails_when_it_is_reversed() {
     assert_eq!(status(&goes("falling"), UP, DOWN), Status::Failed);
     assert_eq!(status(&goes("falling"), DOWN, UP), Status::Passed);
     assert_eq!(status(&goes("rising"), DOWN, UP), Status::Failed);
-    // A step back within the tolerance, and many small ones that come to more.
+    // A step back within the tolerance, and many small ones that add up to more.
     assert_eq!(status(&goes("rising"), &[1.0, 2.0, 1.9, 4.0], UP), Status::Passed);
     assert_eq!(status(&goes("rising"), &[2.0, 1.9, 1.8, 1.7], UP), Status::Failed);
     assert_eq!(status(&goes("falling"), &[2.0, 2.1, 2.19, 2.3], UP), Status::Failed);

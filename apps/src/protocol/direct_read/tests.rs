@@ -55,7 +55,7 @@ fn the_buffer_that_came_back_last_is_used_first() {
         let bytes = [1, 2, 3].map(|n| n + 3 * (round - 1));
         receive(&mut far, &bytes);
         near.sender.wait_all().unwrap();
-        // None has been taken back; those that are on offer have come back in their order.
+        // None has been taken back; those that are on offer are returned in their order.
         let again = bytes.map(|byte| send(&mut near, byte + 3));
         sent.reverse();
         assert_eq!(again, sent);

@@ -64,7 +64,7 @@ fn half_a_note_is_not_waited_for() {
     let mut far = far;
     far.write_all(&note[..1]).unwrap();
     let (over, is_over) = std::sync::mpsc::channel::<()>();
-    // The rest comes later than `last_words` may wait, but within `PATIENCE`.
+    // The rest arrives later than `last_words` may wait, but within `PATIENCE`.
     let rest = std::thread::spawn(move || {
         let _ = is_over.recv_timeout(PATIENCE / 2);
         let _ = far.write_all(&note[1..]);

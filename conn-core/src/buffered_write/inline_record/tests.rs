@@ -7,8 +7,8 @@ fn words_of(line: &[u8; 64]) -> [u64; 8] {
     core::array::from_fn(|nth| u64::from_le_bytes(words[nth]))
 }
 
-/// Writes the line of a record of `len` bytes of `fill` that ends at `position`, or a
-/// tail alone, over what is there; how many bytes were written.
+/// Writes the line of a record of `len` bytes of `fill` that ends at `position`, or of a
+/// tail alone, over the old one; returns how many bytes were written.
 fn write(line: &mut [u8; 64], position: u64, len: Option<u32>, fill: u64) -> usize {
     let tail = AdvertisedCursor { position, is_last: false };
     let Some(len) = len else {
@@ -82,7 +82,7 @@ fn a_length_that_fits_no_line_is_never_followed() {
 }
 
 proptest! {
-    /// Some bytes of a line have come, and others not yet: it is the old one, the new
+    /// Some bytes of a line have arrived, and others not yet: it decodes as the old one, the new
     /// one, or none.
     #[test]
     fn a_mixture_of_two_lines_is_none(

@@ -1,6 +1,6 @@
 //! A pool, its members and the wires to their senders. There is no model but the rules:
 //! every message finds a buffer, what is under way to a sender fits its receives, and
-//! whatever has happened, every sender that goes on gets credit.
+//! whatever has happened, every active sender gets credit.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -77,7 +77,8 @@ pub struct Bank {
 }
 
 impl Bank {
-    /// So many connections share so many buffers; loans have `max_loan` credits at most.
+    /// A bank of `connections` connections that share `buffers` buffers; loans have at most
+    /// `max_loan` credits.
     ///
     /// # Errors
     /// As [`Lender::new`].
@@ -281,7 +282,7 @@ impl Bank {
             let place = bank.places[at].as_ref().filter(|c| !c.has_finished);
             place.is_none_or(|c| c.sent >= start[at] + each)
         };
-        // A tick comes when nothing else happens any more.
+        // A tick happens when nothing else happens any more.
         for round in 1..=64 * (each + 4) {
             for at in 0..places {
                 (0..self.buffers + 4).for_each(|_| self.arrive(at));
@@ -315,7 +316,7 @@ impl Pair for Bank {
     fn apply(&mut self, op: BankOp) {
         self.step(op);
         self.check();
-        // All senders go on; then all but one, which stays silent with what it has.
+        // All senders are active; then all but one, which stays silent with what it has.
         let all = (1 << self.places.len()) - 1;
         self.clone().go_on(all, 3);
         self.clone().go_on(all & !1, 3);
@@ -323,14 +324,14 @@ impl Pair for Bank {
 }
 
 impl Bank {
-    /// As [`apply`](Pair::apply), without looking at what could come of it.
+    /// As [`apply`](Pair::apply), without checking possible continuations.
     pub fn apply_only(&mut self, op: BankOp) {
         self.step(op);
         self.check();
     }
 
-    /// As [`apply`](Pair::apply) looks at what could come: whether all senders can go on,
-    /// and whether those in `active` can while the others are silent.
+    /// Checks possible continuations as [`apply`](Pair::apply) does: whether all senders can
+    /// proceed, and whether those in `active` can while the others are silent.
     pub fn look_ahead(&self, active: u32) {
         let all = (1 << self.places.len()) - 1;
         self.clone().go_on(all, 9);

@@ -14,11 +14,11 @@ pub enum BorrowerOp {
     Consume(u32),
     /// WANT is sent, if it may be.
     Ask,
-    /// LOAN comes: the limit is this far from where it was; the peer may lie.
+    /// LOAN arrives: the limit is this far from where it was; the peer may lie.
     Loan(i32),
     /// The same by a credit.
     Credit(i32),
-    /// RECALL comes.
+    /// RECALL arrives.
     Recall,
     /// The sender gives back all that it can.
     GiveBack,
@@ -159,11 +159,11 @@ impl Pair for Borrowing {
 /// An operation on a [`LoanGrantor`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum GrantorOp {
-    /// So many messages come, with credits or without.
+    /// This number of messages arrive, with credits or without.
     Receive(u8),
-    /// WANT comes.
+    /// WANT arrives.
     Want,
-    /// RETURN comes, this far from what was received.
+    /// RETURN arrives, this far from what was received.
     Return(i32),
     /// The lender has something for the sender.
     Lend {
@@ -193,7 +193,7 @@ pub struct Granting {
 }
 
 impl Granting {
-    /// Both, as if `already` messages had come before.
+    /// Both, as if `already` messages had arrived before.
     pub fn new(already: u64) -> Self {
         let mut machine = LoanGrantor::new();
         machine.skip_for_tests(already);

@@ -10,15 +10,15 @@ use crate::loan::*;
 /// An operation on a lender; members are numbers of places.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum LenderOp {
-    /// A member joins, with loans of so many credits at most.
+    /// A member joins, with loans of at most this many credits.
     Join(u8),
-    /// A member leaves, with so many unused credits.
+    /// A member leaves, with this number of unused credits.
     Leave(u8, u8),
     /// A member asks for a loan.
     Want(u8),
-    /// So many of its buffers are posted again.
+    /// This number of its buffers are posted again.
     Home(u8, u8),
-    /// It gives so many credits back.
+    /// It gives this number of credits back.
     GiveBack(u8, u8),
     /// An interval has passed.
     Tick,

@@ -23,7 +23,7 @@ fn shows(member: &mut Member, from: u8, row: Row) {
     member.on_row(Rank(from), 0, |at| words[usize::from(at)]);
 }
 
-/// The row of a member that agrees, with so many turns of member 3.
+/// The row of a member that agrees, with `turns` turns of member 3.
 fn agreeing(turns: u64) -> Row {
     let suspects = Members::NONE.with(Rank(3));
     let mut row = Row { health: 1, suspected: suspects, wedged: suspects, ..Row::default() };
@@ -81,7 +81,7 @@ fn suspected_after(rows: [Row; 2]) -> [Option<Reason>; 2] {
 fn only_members_that_are_waited_for_are_suspected() {
     let withholds = Some(Reason::Withholds);
     let apart = Row { wedged: Members::NONE, ..agreeing(2) };
-    assert_eq!(suspected_after([agreeing(2), agreeing(2)]), [None; 2], "this one waits for itself");
+    assert_eq!(suspected_after([agreeing(2), agreeing(2)]), [None; 2], "it waits for its turns");
     assert_eq!(suspected_after([agreeing(2), apart]), [None, withholds]);
     let silent = Row { suspected: Members::NONE, ..agreeing(2) };
     assert_eq!(suspected_after([silent, agreeing(2)]), [withholds, None]);

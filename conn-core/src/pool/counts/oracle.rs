@@ -15,7 +15,7 @@ pub enum Op {
     Lend(u8),
     /// The application is done with them.
     Free(u8),
-    /// They came back without a message.
+    /// They were returned without a message.
     Return(u8),
     /// They were posted.
     Repost(u8),

@@ -22,7 +22,7 @@ pub enum Op {
     },
     /// A record that was freed before is freed again, with what a stale handle holds.
     FreeAgain(u8),
-    /// The owner looks how far the head has come.
+    /// The owner looks where the head is.
     Head,
 }
 

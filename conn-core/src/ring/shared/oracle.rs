@@ -17,7 +17,7 @@ pub enum Op {
     Publish(u8),
     /// A sender that has claimed room does not use it.
     GiveUp(u8),
-    /// So many units of 8 bytes of what is published land at the receivers; or all of it.
+    /// This number of units of 8 bytes of what is published land at the receivers; or all of it.
     Land(u8),
     /// A receiver takes a message.
     Take,
@@ -25,7 +25,7 @@ pub enum Op {
     Free(u8),
     /// The head is told to the senders.
     TellHead,
-    /// A head arrives that is so many bytes beside the true one.
+    /// A head arrives that differs from the true one by this many bytes.
     LieHead(i8),
 }
 

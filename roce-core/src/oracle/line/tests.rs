@@ -31,7 +31,7 @@ fn marks_keep_a_queue_short_and_two_senders_share_the_line() {
     }
 }
 
-/// Without marks the queue overflows again and again. What is sent in vain stays a ninth; it is nearly half if the
+/// Without marks the queue overflows again and again. What is sent for nothing stays a ninth; it is nearly half if the
 /// window does not heed the queue.
 #[test]
 fn two_senders_share_a_line_that_drops_packets() {
@@ -46,7 +46,7 @@ fn two_senders_share_a_line_that_drops_packets() {
     }
 }
 
-/// All behind a lost packet is sent in vain, in the queue as well.
+/// All behind a lost packet is sent for nothing, in the queue as well.
 #[test]
 fn a_slow_receiver_loses_little_more_than_a_round_trip() {
     let line = Line { send_ns: 1_300, ..Line::new(1_707, 40_000) };

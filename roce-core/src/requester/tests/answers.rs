@@ -57,7 +57,7 @@ fn a_missing_response_is_asked_for_to_the_end_of_its_part() {
     assert_eq!(lens, [3 * MTU, 2 * MTU]);
     let va = packets[0].headers.reth.unwrap().va;
     assert_eq!(va, 0x1000 + u64::from(MTU));
-    // The last response that was sent the first time comes late.
+    // The last response that was sent the first time arrives late.
     let late = read_response(Opcode::RcReadResponseMiddle, 1);
     let offset = MTU;
     let placed = Received::Place { index: WqeIndex(0), offset, length: MTU };

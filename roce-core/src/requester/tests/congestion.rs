@@ -22,7 +22,7 @@ fn acknowledge(requester: &mut Machine, next: u32) {
     requester.assert_invariants();
 }
 
-/// Acknowledges all that is under way in steps of a quarter; how many packets that were.
+/// Acknowledges all that is under way in steps of a quarter; returns the number of packets.
 fn round_trip(requester: &mut Machine, from: u32) -> u32 {
     let end = (requester.sent - u64::from(FIRST)) as u32;
     let mut at = from;
@@ -85,7 +85,7 @@ fn however_many_notifications_come_one_packet_may_go() {
     assert!((1..=20).contains(&requester.window()), "{}", requester.window());
     let end = (requester.sent - u64::from(FIRST)) as u32;
     acknowledge(&mut requester, end);
-    assert!(requester.sent > u64::from(FIRST + end), "it goes on");
+    assert!(requester.sent > u64::from(FIRST + end), "it keeps sending");
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn a_probe_acknowledged_alone_shows_that_the_rest_is_lost() {
     requester.on_response(&ack(1), 0, 500_000);
     assert_eq!(numbers(&drain(&mut requester, 500_000)), [2, 3, 4]);
     assert_eq!(requester.window(), 8);
-    // Where more had come, the rest may be under way.
+    // Where more had arrived, the rest may be under way.
     let mut requester = measured(&[send(4 * MTU)]);
     requester.on_timer(400_000);
     drain(&mut requester, 400_000);

@@ -1,4 +1,4 @@
-//! Requests that come again.
+//! Repeated requests.
 
 use super::*;
 
@@ -116,7 +116,7 @@ fn a_repeated_read_checks_its_key_again() {
     end.take(read(1, MTU as u64, 2 * MTU as u32), &[]);
     let nak = Some(Syndrome::Nak(NakCode::RemoteAccessError));
     assert_eq!(end.answers(), [(Opcode::RcAck, 1, nak, Some(1), vec![])]);
-    // It may have been a late copy: the requester ignores the NAK then, and goes on.
+    // It may have been a late copy: the requester ignores the NAK then, and continues.
     assert!(!end.responder.has_failed());
     assert_eq!(end.take(only(3), &[1]), Outcome::Accepted);
     assert_eq!(end.answers(), [ack(3, 2)]);
@@ -163,7 +163,7 @@ fn an_atomic_write_is_executed_once_and_answered_again() {
     assert_eq!(end.take(read(1, 0, 8), &[]), Outcome::Dropped, "it was no READ");
     assert_eq!(end.take(fetch_add(1, WORD), &[]), Outcome::Dropped, "and no atomic");
     assert_eq!((end.host.memory[at], end.answers()), (77, vec![]));
-    // What comes when all is over.
+    // Requests that arrive after the end.
     let late = |headers: &Headers| end.responder.answer_late(headers).map(|late| late.bth);
     let answer = late(&atomic_write(1)).unwrap();
     let number = answer.psn.since(Psn::new(FIRST));

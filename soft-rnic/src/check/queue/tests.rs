@@ -60,7 +60,7 @@ fn a_shared_receive_counts_where_it_completes() {
     let shared = Receives::new(&checker, "SRQ 1".into());
     let (first, first_cq) = queue(&checker, Some(Arc::clone(&shared)));
     (0..ROOM.into()).for_each(|id| shared.post(receive(id)));
-    // Also at one that comes later.
+    // Also at one that is added later.
     let (_second, second_cq) = queue(&checker, Some(Arc::clone(&shared)));
     first.arrive(&shared, |posted| posted);
     second_cq.add(1);

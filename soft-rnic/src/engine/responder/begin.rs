@@ -27,7 +27,7 @@ const NOT_BOUND: Unfit = (Reason::ReceiveInvalidate, Reason::PeerWindow);
 #[inline]
 pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32) -> bool {
     // An unreliable connection takes up with any message that begins, and its
-    // packets do not say which queue pair they come from.
+    // packets do not name the queue pair that sent them.
     let this_one =
         (responder.dest_qpn == from_qpn && responder.psn == psn) || peer.transport == Transport::Uc;
     peer.state().receives() && this_one && responder.peer_is_here

@@ -52,7 +52,7 @@ pub(super) enum Data {
     MayBeGone,
 }
 
-/// Result of the checks of a request that may go on.
+/// Result of the checks of a request that may proceed.
 pub(super) struct Begun<'d> {
     /// The receive request that was taken.
     pub(super) wr_id: Option<u64>,
@@ -60,7 +60,7 @@ pub(super) struct Begun<'d> {
     pub(super) target: Option<Span<'d>>,
 }
 
-/// Reason why a request may not go on.
+/// Reason why a request may not proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It is not for this queue pair, or not in this state, or not in its turn.

@@ -26,8 +26,8 @@ impl Delivery<'_, '_> {
         Reply::Done
     }
 
-    /// Ends the binding of the window whose key the request names. Nothing goes on under it: only
-    /// the requester may use it, in the order of its requests, and all that it does in this
+    /// Ends the binding of the window whose key the request names. No access is under way under it:
+    /// only the requester may use it, in the order of its requests, and all that it does in this
     /// process holds this end's lock.
     #[cold]
     #[inline(never)]
@@ -40,12 +40,12 @@ impl Delivery<'_, '_> {
         }
     }
 
-    /// The request may not go on.
+    /// Refuses a request that may not proceed.
     #[cold]
     pub(super) fn reject(&mut self, refusal: Refusal) -> Reply {
         let is_reliable = self.peer.transport.is_reliable();
         let reason = match refusal {
-            // (What comes later has no reply yet: its sender hears nothing of this one.)
+            // (A later request has no reply yet: its sender gets none for this one.)
             Refusal::Unexpected | Refusal::Later => return Reply::Silence,
             Refusal::Lost => return Reply::Refused(Reason::LocalGone),
             Refusal::NotReady if !is_reliable => return Reply::Silence,
@@ -67,7 +67,7 @@ impl Delivery<'_, '_> {
         self.refuse(reason, Some(event))
     }
 
-    /// The responder cannot go on: it enters the error state, and the requester's
+    /// The responder cannot continue: it enters the error state, and the requester's
     /// completion has `reason`. The event, if any, tells the responder why; where
     /// a receive request completed in error, that says it.
     pub(super) fn refuse(&mut self, reason: Reason, event: Option<ibv_event_type>) -> Reply {

@@ -1,4 +1,4 @@
-//! The copy of a request with on-demand memory at either end, and what comes of it if that has
+//! The copy of a request with on-demand memory at either end, and its result if that memory has
 //! gone.
 //!
 //! The checks bring its pages, so that what is gone is refused there, as a key that is not valid
@@ -164,7 +164,7 @@ impl<'d> Delivery<'d, '_> {
             Presence::Unknown => return Err(Refusal::Later),
         }
         let message = self.message;
-        // What an atomic write stores may come with its request.
+        // The value that an atomic write stores may be part of its request.
         if message.local.is_empty() && op != Op::AtomicWrite {
             return Ok(());
         }

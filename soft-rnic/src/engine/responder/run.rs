@@ -12,7 +12,7 @@ use crate::objects::recv_ring::{Consumer, RecvRing};
 use crate::objects::span::Span;
 use crate::objects::state::{Qp, Taker};
 
-/// At most so many messages under the lock of a shared receive queue.
+/// Most messages that are taken under the lock of a shared receive queue at a time.
 const AT_ONCE: u32 = 64;
 
 /// Messages of one sender, each into a receive request of one buffer.

@@ -110,7 +110,7 @@ impl<'d> Delivery<'d, '_> {
         let mut writer = CqWriter::default();
         writer.push(cq, &completion, None, self.deferred);
         drop(writer);
-        // Relaxed: whoever misses it finds out with the next message.
+        // Relaxed: a thread that misses it sees it at the next message.
         if cq.dead.load(Ordering::Relaxed) {
             self.peer.die(Cause::CQ, self.deferred);
         }

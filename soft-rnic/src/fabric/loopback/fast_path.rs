@@ -66,9 +66,9 @@ pub(crate) unsafe fn run<'a>(
     wr
 }
 
-/// Executes messages up to one that is signalled; returns the request that comes
-/// next, and the signalled one with its length. `regions` are the two that were used last,
-/// of the source and of the target.
+/// Executes messages up to one that is signalled; returns the request that is next, and the
+/// signalled one with its length. `regions` are the two that were used last, of the source and of
+/// the target.
 ///
 /// Not inlined: as a part of the post, it runs short of registers, and a message in a list of 8
 /// takes 512 instructions instead of 503.

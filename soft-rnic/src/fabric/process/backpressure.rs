@@ -8,7 +8,7 @@
 //! Messages to multicast groups go to processes that the program does not name, so that a process
 //! which reads one now and then must not hold up each of them. They wait for a process only as long
 //! as it *drains* the ring in time: to where those that wait are woken. So a process that does as
-//! it likes has senders wait once for so many messages as fit into an eighth of the ring. Once it
+//! it likes has senders wait once for as many messages as fit into an eighth of the ring. Once it
 //! has not drained it for a while, messages for which there is no room are dropped at once, until
 //! it has.
 
@@ -53,7 +53,7 @@ impl Qp {
         true
     }
 
-    /// A deadline has come: if it is that of a full ring, the head tries once more. The send
+    /// A deadline has passed: if it is that of a full ring, the head tries once more. The send
     /// queue's lock is held.
     pub(crate) fn room_expired(
         self: &Arc<Qp>,

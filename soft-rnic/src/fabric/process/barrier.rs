@@ -6,7 +6,7 @@
 //! the two barriers that this takes, the kernel can execute the frequent side's on
 //! behalf of the rare one (`membarrier`), on all processors that run a process which has
 //! registered for it. A list of 8 messages of 16 bytes then does not wait until the ring's
-//! lines have come.
+//! lines have arrived.
 
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use host::sync::OnceLock;
@@ -28,7 +28,7 @@ pub(super) fn is_asymmetric() -> bool {
 }
 
 /// True if the kernel has refused a barrier after it had executed one: a filter of system calls
-/// that came later does that, or a lack of memory.
+/// that was installed later does that, or a lack of memory.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The rare side's barrier, and those of all processes that rely on it. False if the others'

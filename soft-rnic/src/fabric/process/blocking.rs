@@ -2,8 +2,8 @@
 //!
 //! A thread that posts an operation on memory that is attached to holds the send queue meanwhile,
 //! and the other process may let it wait there (see `deferred_fetch`). A thread that serves all
-//! processes, or all queue pairs, goes on without that queue, and never performs such an operation
-//! itself: it leaves it to a thread that no other relies on. The same goes for pages of on-demand memory
+//! processes, or all queue pairs, continues without that queue, and never performs such an
+//! operation itself: it leaves it to a thread that no other relies on. The same goes for pages of on-demand memory
 //! of this process's own.
 
 use core::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ impl Qp {
         BlockingSection(self)
     }
 
-    /// A request's own memory may be on demand, and slow to come. A thread that others rely on leaves
+    /// A request's own memory may be on demand, and slow to be paged in. A thread that others rely on leaves
     /// the queue to another one; any other thread lets go of what others need, and may wait.
     #[cold]
     pub(super) fn begin_paging(
@@ -84,8 +84,8 @@ impl Qp {
         })
     }
 
-    /// Goes on with what is pending, which waits for memory of another process, or of this one: on a thread of
-    /// its own if others rely on this one.
+    /// Resumes what is pending, which waits for memory of another process, or of this one: on a thread of its own if
+    /// others rely on this one.
     #[cold]
     pub(crate) fn resume_attached(self: &Arc<Qp>, pid: i32, deferred: &mut DeferredWork) {
         let Some(peers) = self.pd.context.device.peers.as_ref().filter(|_| serves()) else {

@@ -142,7 +142,7 @@ impl ProgressEngine {
         }
     }
 
-    /// A deferred fetch is over: its process's requests go on.
+    /// A deferred fetch is over: its process's requests are resumed.
     pub(super) fn is_over(&mut self, fetch: DeferredFetch, is_there: bool) {
         let is_its = |side: &&mut Side| fetch.is_for(side);
         if let Some(side) = self.sides.iter_mut().find(is_its)

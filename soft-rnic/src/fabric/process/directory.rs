@@ -1,7 +1,7 @@
 //! The directory that a process publishes to others: a memory file that only it writes.
 //!
-//! Its queue pairs and its memory regions are in it, so that a peer finds out by itself
-//! whether an operation is permitted, and carries it out. Each word has one writer.
+//! Its queue pairs and its memory regions are in it, so that a peer can check whether an operation
+//! is permitted, and carries it out. Each word has one writer.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -64,7 +64,7 @@ pub(crate) struct Directory {
     pub(crate) version: AtomicU32,
     /// It executes the barriers of others, where it needs them (see `barrier`).
     pub(crate) has_barriers: AtomicU32,
-    /// The processor, counted from 1, on which a thread of it has polled in vain.
+    /// The processor, counted from 1, on which a thread of it has polled without result.
     pub(crate) processor: AtomicU32,
     /// The number of its progress thread, or [`OWNER_DIED`](super::liveness::OWNER_DIED) if that
     /// has ended; 0 is unknown.
@@ -120,7 +120,7 @@ pub(crate) struct SrqEntry {
 #[repr(C, align(128))]
 pub(crate) struct RegionEntry {
     key: AtomicU32,
-    /// Version of the registration: keys come back some day, this does not soon.
+    /// Version of the registration: keys are reused some day, this is not soon.
     version: AtomicU32,
     pd: AtomicU32,
     access: AtomicU32,
@@ -142,7 +142,7 @@ pub(crate) struct RegionEntry {
     mw_region: AtomicU32,
 }
 
-/// A memory region, or a memory window, as it is published.
+/// Entry of a memory region, or of a memory window, that a process publishes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PublishedRegion {
     pub(crate) version: u32,
@@ -249,7 +249,7 @@ impl Directory {
     pub(crate) fn publish(&self, key: u32, published: &PublishedRegion) {
         let entry = self.region(key);
         // Release, and a fence: a reader that sees the new version sees that the key was not valid,
-        // and one that sees a field of what comes sees the new version (`find`).
+        // and one that sees a field of the next region sees the new version (`find`).
         entry.version.fetch_add(1, Ordering::Release);
         fence(Ordering::Release);
         entry.pd.store(published.pd, Ordering::Relaxed);
@@ -405,7 +405,7 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let word = self.0.load(Ordering::Relaxed);
         host::point();
-        // Release: our accesses came before.
+        // Release: our accesses precede it.
         self.0.store(word.wrapping_add(1), Ordering::Release);
     }
 }

@@ -14,7 +14,7 @@ use super::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
 pub(super) const KEPT_SOURCES: usize = 4;
 
 /// Bytes that are kept for the next message that has to be fetched: of all processes together,
-/// and enough for those that come often.
+/// and enough for those that are frequent.
 pub(super) const SPARE: usize = 4 << 20;
 
 /// The data of a message, or the reason that they are not at hand.
@@ -22,7 +22,7 @@ pub(super) enum Gathered<'g> {
     There(Spans<'g>),
     /// They have to be fetched first.
     Later,
-    /// They have to be fetched, and are so many that they come in parts, of so many pieces.
+    /// They have to be fetched, in parts, because there are many: with this number of pieces.
     InParts(usize),
     Never,
 }
@@ -98,7 +98,7 @@ impl Side {
         Some(to)
     }
 
-    /// Finds the region that the piece at an index of a list lies in; whether it is mapped.
+    /// Finds the region that the piece at an index of a list lies in; returns true if it is mapped.
     fn find_source(&mut self, nth: usize, sge: &ibv_sge) -> bool {
         let Some(published) = self.pair.theirs.find(sge.lkey) else { return false };
         let Some(offset) = published.offset(sge.addr, sge.length.into()) else { return false };
@@ -126,7 +126,7 @@ impl Side {
         let len = request.len as usize;
         match core::mem::take(&mut self.fetch) {
             FetchState::Over(index, _, None) if index == self.requests => Gathered::Never,
-            // Another part is not it: that of one which came in parts before, or was shorter.
+            // Another part is not it: that of one which arrived in parts before, or was shorter.
             FetchState::Over(index, part, Some(bytes))
                 if (index, part) == (self.requests, (0, len)) =>
             {

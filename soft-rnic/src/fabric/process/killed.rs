@@ -25,7 +25,7 @@ impl Device {
             return;
         };
         {
-            // What is being executed for others comes to its end before.
+            // A request that is being executed for others ends first.
             let _progress = peers.progress.lock();
             peers.is_killed.store(true, Ordering::Relaxed);
             here.liveness.end();

@@ -15,7 +15,7 @@ pub(crate) enum Way {
     From,
 }
 
-/// Bytes at the end of a message that go by themselves: when they are there, all is.
+/// Bytes at the end of a message that are copied last, on their own: when they are there, all is.
 const LAST: usize = 8;
 
 /// Moves the bytes of `here` to or from `there .. there + len` in another process.
@@ -69,7 +69,7 @@ pub(crate) unsafe fn attach(
     Ok(())
 }
 
-/// The pieces of `here` from `skip` up to `len`; how many.
+/// Writes the pieces of `here` from `skip` up to `len`; returns their number.
 fn pieces(to: &mut [libc::iovec], here: &[Span<'_>], skip: usize, len: usize) -> usize {
     let (mut at, mut n) = (0, 0);
     for span in here {

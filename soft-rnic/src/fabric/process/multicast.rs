@@ -48,7 +48,7 @@ impl Qp {
         self.pd.context.device.peers.as_ref().is_some_and(|peers| peers.is_foreign(self.num))
     }
 
-    /// Sends a message to a group's members in other processes, from where it has come.
+    /// Sends a message to a group's members in other processes, out of the memory that it lies in.
     pub(crate) fn send_to_processes(
         &self,
         requester: &mut Requester,
@@ -66,7 +66,7 @@ impl Qp {
         if fan_out.is_received { Outcome::Done } else { Outcome::Dropped }
     }
 
-    /// Puts a late message into the rings that have room; whether that was any.
+    /// Puts a late message into the rings that have room; returns true if there were any.
     pub(crate) fn post_to_processes(&self, message: &Message<'_>) -> bool {
         let mut fan_out = FanOut::default();
         self.put_to_processes(&mut fan_out, message, |_full| None);

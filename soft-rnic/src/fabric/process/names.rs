@@ -29,7 +29,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Those of an address that so many processes share.
+    /// Names of an address that up to `slots` processes share.
     pub(crate) fn of_address(ip: IpAddr, slots: u32) -> Names {
         Names { device: format!("{}-", ip.to_canonical()), slots: slots.min(SLOTS) }
     }

@@ -2,8 +2,8 @@
 //!
 //! It looks up whether the target permits them, and says meanwhile that it is inside: a
 //! process that takes a region, a permission or a queue pair away waits until it has left.
-//! What is not permitted it leaves to the target to judge, so that there is one place from which
-//! statuses and events come.
+//! A request that is not permitted is left to the target, so that only one place determines
+//! statuses and events.
 
 pub(crate) mod regions;
 

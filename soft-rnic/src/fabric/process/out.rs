@@ -70,7 +70,7 @@ impl<'a> Out<'a> {
         (requests, slots)
     }
 
-    /// Puts a request without data; whether there was room.
+    /// Puts a request without data; returns true if there was room.
     #[inline(always)]
     pub(super) fn put(&mut self, request: &Request) -> bool {
         if self.room(request.from, 0).is_none() {
@@ -83,7 +83,7 @@ impl<'a> Out<'a> {
     }
 
     /// Puts a request and its data, which are `local`, or stay in the regions that `sges` say;
-    /// whether there was room.
+    /// returns true if there was room.
     // Always: a request that is moved about is read before it is written, as the
     // processor sees it (see `sq::Request`).
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<'a> Out<'a> {
         self.put_data(request, local)
     }
 
-    /// Puts a request and its data, which go into the ring of data; whether there was
+    /// Puts a request and its data, which go into the ring of data; returns true if there was
     /// room.
     pub(super) fn put_data(&mut self, request: &mut Request, local: &[Span<'_>]) -> bool {
         let len = request.len;

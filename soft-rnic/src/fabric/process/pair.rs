@@ -126,7 +126,8 @@ impl Pair {
     }
 
     /// It has ended, or does not keep the rules. The shutdown of the connections notifies it,
-    /// if it lives, and the progress thread, which buries it. Whether this call was the first.
+    /// if it lives, and the progress thread, which buries it. Returns true if this call was the
+    /// first.
     pub(crate) fn declare_dead(&self) -> bool {
         let is_news = !self.dead.swap(true, Ordering::AcqRel);
         // A child of fork that thinks so does not speak for its parent.
@@ -169,8 +170,8 @@ impl Pair {
         true
     }
 
-    /// Reports whether a thread of it has polled in vain on a processor, counted from 1, and not on
-    /// another one since.
+    /// Reports whether a thread of it has polled without result on a processor, counted from 1, and
+    /// not on another one since.
     pub(crate) fn polls_on(&self, processor: u32) -> bool {
         self.theirs.processor.load(Ordering::Relaxed) == processor
     }
@@ -334,7 +335,7 @@ impl Pair {
 const SEEN_NS: u64 = 50_000;
 
 /// Reports whether the process behind a descriptor has ended, or has closed one of the connections
-/// to it: by itself, or by running another program.
+/// to it: with `close`, or by running another program.
 pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
     let hangs_up = PollFlags::empty();
     let mut fds = [
@@ -356,7 +357,7 @@ pub(crate) fn ring(doorbell: &impl AsFd) {
     }
 }
 
-/// Answers a doorbell of our own; whether it has rung.
+/// Answers a doorbell of our own; returns true if it has rung.
 pub(crate) fn answer(doorbell: &OwnedFd) -> bool {
     rustix::io::read(doorbell, &mut [0; 8]).is_ok()
 }

@@ -8,13 +8,13 @@ use rustix::process::geteuid;
 
 use super::names::Names;
 
-/// The slot that this process has looked for last, in vain.
+/// The slot that this process has looked for last, and not found.
 static NOT_FOUND: Mutex<Option<(u32, Why)>> = Mutex::new(None);
 
 /// Slots whose owners were looked for in the last [`AGAIN`], and when.
 pub(crate) type Looked = Mutex<Vec<(u32, Instant)>>;
 
-/// Time in which a slot is not looked up again: a process may have come by then.
+/// Time in which a slot is not looked up again: a process may have been started by then.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The reason that a slot's process is not there.
@@ -65,9 +65,9 @@ fn user_of(sockets: &str, names: &Names, slot: u32) -> Option<u32> {
     theirs.filter(|(_, known)| *known == slot).map(|(user, _)| user).find(|user| *user != own)
 }
 
-/// Returns the reason that the process of a peer was not found, if one was looked for in vain, and
-/// none has been found since. Requests to it end with `RETRY_EXC`, and unreliable messages are
-/// lost; this is the reason, as far as it can be known.
+/// Returns the reason that the process of a peer was not found, if one was looked for and not
+/// found, and none has been found since. Requests to it end with `RETRY_EXC`, and unreliable
+/// messages are lost; this is the reason, as far as it can be known.
 ///
 /// ```
 /// if let Some(reason) = soft_rnic::peer_not_found() {

@@ -6,7 +6,7 @@
 //! something into one of them then rings its doorbell. While the program polls, it is not
 //! armed, and nothing is rung; the progress thread looks every few milliseconds whether that is
 //! still so. A program that is going to wait for an event arms, too, and the doorbell
-//! wakes it directly: it takes what came by itself. The progress thread leaves it a moment for
+//! wakes it directly: it takes what arrived. The progress thread leaves it a moment for
 //! that, and does it only if no thread has answered the doorbell by then.
 //!
 //! A thread that waits inside `ibv_get_cq_event` waits for the doorbell besides its
@@ -38,17 +38,17 @@ use super::serving::Serving;
 const LOOK: Duration = Duration::from_millis(4);
 /// Looks in a row that find that it does not.
 const LOOKS: u32 = 2;
-/// Time that a program that is woken by the doorbell has to take what came.
+/// Time that a program that is woken by the doorbell has to take what arrived.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Time that the progress thread looks on when nothing comes behind what it has taken: about what
+/// Time that the progress thread looks on when nothing arrives after what it has taken: about what
 /// the next wake-up would take.
 const LINGER: Duration = Duration::from_micros(50);
-/// Longest time that it takes what comes before it looks after everything else.
+/// Longest time that it takes messages before it looks after everything else.
 const LONGEST: Duration = Duration::from_millis(4);
-/// Polls without a completion after which a program is believed to go on polling.
+/// Polls without a completion after which a program is believed to keep polling.
 const POLLS: u32 = 256;
 
-/// Looks at the rings before a program waits, however much comes.
+/// Looks at the rings before a program waits, however much arrives.
 const ROUNDS: u32 = 64;
 
 const DOORBELL: u64 = u64::MAX;
@@ -73,7 +73,7 @@ impl PeerProcesses {
         self.workers.end();
     }
 
-    /// The program polls by itself.
+    /// Records that the program polls.
     #[inline]
     pub(crate) fn saw_poll(&self) {
         let thread = &self.progress_thread;
@@ -92,7 +92,7 @@ impl PeerProcesses {
             host::point();
             here.directory.armed.store(0, Ordering::Relaxed);
             // The progress thread looks from time to time from now on. Other threads that wait need
-            // not: a thread that polls takes what comes for all.
+            // not: a thread that polls takes the messages for all.
             self.wake_progress_thread();
         }
     }
@@ -104,14 +104,14 @@ impl PeerProcesses {
         self.progress_thread.waits.load(Ordering::Relaxed)
     }
 
-    /// The progress thread, or a worker, takes what has come, or has done so. (Of two, the one
+    /// The progress thread, or a worker, takes received messages, or has done so. (Of two, the one
     /// that has done it takes the other's hint away.)
     pub(super) fn says_that_it_works(&self, works: bool) {
         self.progress_thread.works.store(works, Ordering::Relaxed);
     }
 
-    /// Reports whether a thread of the device takes what has come: one that waits for that yields
-    /// to it.
+    /// Reports whether a thread of the device takes received messages: one that waits for that
+    /// yields to it.
     #[inline]
     pub(super) fn progress_thread_works(&self) -> bool {
         self.progress_thread.works.load(Ordering::Relaxed)
@@ -136,7 +136,7 @@ impl PeerProcesses {
         number
     }
 
-    /// Takes back an arming of the progress thread, which goes on looking; not that of a thread
+    /// Takes back an arming of the progress thread, which keeps looking; not that of a thread
     /// that waits, which relies on it.
     fn disarm(&self, number: u32) {
         if let (Some(here), false) = (self.claimed(), self.is_waited()) {
@@ -146,8 +146,8 @@ impl PeerProcesses {
         }
     }
 
-    /// Answers the doorbell for a program that does not. Whether the program was going to,
-    /// so that what has come is not left to it any longer.
+    /// Answers the doorbell for a program that does not. Returns true if the program was going to,
+    /// so that received messages are not left to it any longer.
     pub(super) fn answer(&self, here: &Here) -> bool {
         let waited = self.progress_thread.waits.load(Ordering::Relaxed);
         let hears = || {
@@ -179,7 +179,7 @@ impl PeerProcesses {
     }
 
     /// Lets the doorbell make the descriptor of this completion channel readable, and of no
-    /// other: the thread that is woken takes what came for all.
+    /// other: the thread that is woken takes the messages for all.
     fn let_wake(&self, here: &Here, set: &Arc<OwnedFd>) {
         let mut woken = self.progress_thread.woken.lock();
         if woken.as_ref().is_some_and(|known| Arc::ptr_eq(known, set)) {
@@ -228,7 +228,8 @@ impl Drop for Watch<'_> {
 }
 
 /// A program is going to wait for an event, by the descriptor of its channel (`set`), which
-/// `blocks` or does not: what comes from others wakes it, and what has come is taken.
+/// `blocks` or does not: a message of another process wakes it, and those that have arrived are
+/// taken.
 #[cold]
 pub(crate) fn before_waiting(
     device: &Arc<Device>,
@@ -380,7 +381,7 @@ fn run(device: &Weak<Device>, set: &OwnedFd, _wakeup: &OwnedFd) {
     }
 }
 
-/// Takes what is there, unless the program does that; for how long to wait then.
+/// Takes received messages, unless the program does that; returns how long to wait then.
 fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Option<Duration> {
     let has_pending = peers.rendezvous.lock().has_pending();
     if has_pending {
@@ -404,8 +405,8 @@ fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Op
     (has_pending || has_failed()).then_some(LOOK)
 }
 
-/// Takes what comes behind what was taken: a peer that waits for each answer need not wake this
-/// thread for each request.
+/// Takes messages that arrive after those that were taken: a peer that waits for each answer need
+/// not wake this thread for each request.
 fn take_more(device: &Arc<Device>, peers: &PeerProcesses) {
     let began = host::time::now();
     let mut quiet_since = began;
@@ -419,13 +420,13 @@ fn take_more(device: &Arc<Device>, peers: &PeerProcesses) {
                 return;
             }
         } else {
-            // On a shared processor, what comes is another thread's work.
+            // On a shared processor, what arrives is another thread's work.
             host::thread::yield_now();
         }
     }
 }
 
-/// Takes what has come, instead of the program; whether there was anything.
+/// Takes received messages, instead of the program; returns true if there were any.
 pub(super) fn take(device: &Arc<Device>, peers: &PeerProcesses) -> bool {
     peers.says_that_it_works(true);
     let any = device.progress_or_ask_again();

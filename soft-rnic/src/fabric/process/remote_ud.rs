@@ -1,4 +1,4 @@
-//! Datagrams to queue pairs of other processes. Nothing comes back.
+//! Datagrams to queue pairs of other processes. There are no replies.
 
 use std::sync::Arc;
 

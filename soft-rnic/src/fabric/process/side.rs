@@ -23,7 +23,7 @@ pub(crate) struct Side {
     pub(crate) waits_for_room: bool,
     /// A reply that the next one may stand for, too.
     pub(crate) held: Option<ReplyEntry>,
-    /// The next reply is for a queue pair that cannot take it now: what comes behind it waits.
+    /// The next reply is for a queue pair that cannot take it now: those after it wait.
     pub(crate) pauses: bool,
     /// A long message was among the requests taken last.
     pub(crate) took_long: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Side {
     pub(crate) brought: Option<Box<(u32, Needed, bool)>>,
     /// The process has ended: what it has sent is executed by a thread that waits for pages.
     pub(crate) is_heard_out: bool,
-    /// Progress of the next request, if it comes in parts.
+    /// Progress of the next request, if it arrives in parts.
     pub(crate) placed: Option<Placed>,
 }
 

@@ -206,7 +206,7 @@ impl Wild {
         let any = random.next_u64();
         let peer = u64::from(far(self.pair.slot));
         let from = pick(random, &[peer, peer, to[0].into(), any]) as u32;
-        // What ends it at once comes rarely.
+        // Events that end it at once are rare.
         let more = u64::from(random.below(50) == 0);
         let what = random.below(7 + more) as u8;
         let kinds = [what, random.next_u64() as u8, random.below(3 + more) as u8, 0];
@@ -365,12 +365,12 @@ fn statuses(qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
     }
 }
 
-/// The first completions, so many: what is lost with a process fails a timeout later.
+/// The first `n` completions: what is lost with a process fails a timeout later.
 fn first(n: usize, qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
     let start = host::time::now();
     let mut all = Vec::new();
     while all.len() < n {
-        assert!(host::time::since(start) < Duration::from_secs(60), "{n} wanted, {all:?} came");
+        assert!(host::time::since(start) < Duration::from_secs(60), "{n} wanted, {all:?} polled");
         all.extend(statuses(qp));
         host::thread::yield_now();
     }
@@ -388,7 +388,7 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     peer.acknowledge(&qp, 0);
     process.end();
     device.bury(&peer.pair);
-    // Behind them come the receive requests, flushed.
+    // After them, the receive requests are flushed.
     assert_eq!(first(2, &qp), [SUCCESS, RETRY_EXC]);
 }
 
@@ -462,7 +462,7 @@ fn what_goes_to_a_process_that_has_died_fails_one_timeout_later() {
         (sq.requester.timeout, sq.requester.retries_left) = (timeout, 7);
         let outcome = qp.lost(&mut sq.requester, 8);
         assert_eq!(outcome, Outcome::Blocked(Wait::Response, Some(ns)), "{timeout}");
-        assert_eq!(sq.requester.retries_left, 0, "it does not come back");
+        assert_eq!(sq.requester.retries_left, 0, "it is not tried again");
     }
     let unreliable = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(21)));
     let outcome = unreliable.lost(&mut unreliable.sq.lock().requester, 8);
@@ -590,7 +590,7 @@ fn the_progress_thread_lets_a_program_sleep_that_was_quicker() {
     // No thread has answered the doorbell.
     pair::ring(&here.doorbell);
     assert!(peers.answer(here) && !is_armed());
-    // The program has answered it, has taken what came, and sleeps again.
+    // The program has answered it, has taken what arrived, and sleeps again.
     peers.progress_thread.says_that_it_waits();
     peers.arm();
     pair::ring(&here.doorbell);

@@ -1,8 +1,8 @@
 //! The regions of other processes that are mapped here: how many, and which of them are kept.
 //!
 //! A process of the same user can register as many regions as it likes and name them all. What
-//! it has mapped here is bounded for itself and for all together; beyond that the least recently
-//! used go, and are mapped again when they are named again. What finds no slot because all
+//! it has mapped here is bounded for each process and for all together; beyond that the least
+//! recently used go, and are mapped again when they are named again. What finds no slot because all
 //! that is mapped is in use is attached to instead.
 
 use std::collections::{BTreeMap, HashMap};
@@ -132,7 +132,7 @@ impl Windows {
         self.sweep_at = (SWEEP_WINDOWS.max(2 * self.by_key.len()), SWEEP_BYTES.max(2 * self.bytes));
     }
 
-    /// Unmaps the least recently used one that is not in use; whether there was one.
+    /// Unmaps the least recently used one that is not in use; returns true if there was one.
     fn evict(&mut self) -> bool {
         let is_idle = |key: &&u32| Arc::strong_count(&self.by_key[key].window) == 1;
         let oldest = self.by_use.values().find(is_idle).copied();
@@ -145,7 +145,7 @@ impl Windows {
 }
 
 /// Makes room: the process that has most mapped loses its least recently used region, so that
-/// none takes the slots of all others. Whether one was unmapped.
+/// none takes the slots of all others. Returns true if one was unmapped.
 #[cold]
 fn make_room() -> bool {
     let mut all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();

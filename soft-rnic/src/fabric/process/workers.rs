@@ -2,7 +2,7 @@
 //! (see `blocking`).
 //!
 //! A process may let them wait for as long as it likes, and can be met again meanwhile. So there
-//! are at most so many for each, and in all; they are started when they are needed, and stay as
+//! is a limit for each process, and one for all; they are started when they are needed, and stay as
 //! long as the device. What finds no thread stays where it is, and is tried again: by a thread that
 //! becomes free, by the timer, or by the program when it polls.
 

@@ -52,7 +52,7 @@ impl Turn<'_> {
         self.packets < TURN && !self.allowance.is_used_up()
     }
 
-    /// A packet with so many bytes of payload is sent.
+    /// A packet with `length` bytes of payload is sent.
     pub(super) fn take(&mut self, length: usize) {
         self.packets += 1;
         let cost = u32::try_from(length).unwrap_or(LOOK).saturating_add(PACKET);

@@ -1,4 +1,4 @@
-//! Packets that have come: each to the machine that it is for.
+//! Received packets: each to the machine that it is for.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -167,7 +167,7 @@ impl Arrivals<'_> {
     }
 
     /// Checks a packet before it is parsed: its source, partition and ICRC. Without a path it may
-    /// come from anywhere.
+    /// be from anywhere.
     fn check(
         &self,
         (datagram, flow): (&Datagram<'_>, &Option<Flow>),
@@ -199,7 +199,7 @@ fn dest_of(datagram: &Datagram<'_>) -> Option<u32> {
     codec::peek(datagram.bytes).map(|peek| peek.dest_qpn)
 }
 
-/// Reports whether a packet comes from the peer, as far as its address says.
+/// Reports whether a packet is from the peer, as far as its address says.
 fn is_from(datagram: &Datagram<'_>, path: &Path) -> bool {
     path.peer.ip() == datagram.from.ip().to_canonical()
 }

@@ -46,8 +46,8 @@ impl Here<'_, '_> {
         });
     }
 
-    /// A receive request has room for so many bytes, and its message has `needs`, or more unless
-    /// that `is_all`.
+    /// A receive request has room for `room` bytes, and its message has `needs`, or more unless
+    /// `is_all`.
     #[cold]
     pub(super) fn check_short(&self, wr_id: u64, (room, needs): (u64, u64), is_all: bool) {
         let Some(check) = self.qp.check() else { return };

@@ -42,7 +42,7 @@ impl Qp {
         point.on_marked(clock::now()).then_some((*path, dest_qpn))
     }
 
-    /// A notification has come: the window of a reliable connection becomes smaller. Others have
+    /// A notification has arrived: the window of a reliable connection becomes smaller. Others have
     /// none. What receives is locked.
     #[cold]
     pub(super) fn heed_notification(&self, wire: &Wire, headers: &Headers) {

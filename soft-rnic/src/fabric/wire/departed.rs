@@ -79,7 +79,8 @@ impl Wire {
         all.push_back(Departed { number, machine, path, reads, until_ns: now + LONGEST_NS });
     }
 
-    /// A packet has come for no queue pair: whether it was for one that has ended, and is answered.
+    /// A packet has arrived for no queue pair; returns true if it was for one that has ended, and
+    /// is answered.
     #[cold]
     pub(super) fn answer_departed(&self, datagram: &Datagram<'_>, number: u32) -> bool {
         let mut all = self.departed.lock();

@@ -62,7 +62,7 @@ pub struct Roce {
     pub ip: IpAddr,
     /// Queue pairs of the device reach each other over the network as well.
     pub loopback: bool,
-    /// Faults of the network, applied to packets that come.
+    /// Faults of the network, applied to received packets.
     pub faults: NetworkFaults,
     /// Seed that the faults are drawn from.
     pub seed: u64,

@@ -33,10 +33,10 @@ pub struct Unreached {
     pub is_port_down: bool,
     /// The error with which the system has refused to send some of the device's packets.
     pub refused: Option<Errno>,
-    /// Packets for queue pairs of the device that came from another address than their peer's: from
-    /// where the last one came.
+    /// Source address of the last packet for a queue pair of the device that was not from
+    /// its peer's address.
     pub foreign: Option<IpAddr>,
-    /// Packets that came with a checksum that does not fit.
+    /// Packets that arrived with a checksum that does not fit.
     pub bad_icrc: u64,
     /// Packets that this end's socket had no room for.
     pub overflowed: u64,
@@ -167,7 +167,7 @@ impl fmt::Display for Unreached {
     }
 }
 
-/// The peer that a device on the network has reached last in vain (`RETRY_EXC`), with causes that
+/// The peer that a device on the network has last failed to reach (`RETRY_EXC`), with causes that
 /// this end's counts speak for.
 ///
 /// ```

@@ -76,8 +76,8 @@ fn of_verb(error: Errno) -> Errno {
     if error == Errno::NOBUFS { errno::ENOMEM } else { error }
 }
 
-/// Returns the key of a socket among those that are ready: its descriptor, which it keeps as long
-/// as it is one of them.
+/// Returns the key of a socket among those that are ready: its descriptor, which stays the same
+/// while it is one of them.
 fn key(port: &Port) -> EventData {
     EventData::new_u64(port.as_fd().as_raw_fd().cast_unsigned().into())
 }
@@ -126,15 +126,15 @@ impl Wire {
         *known = index.filter(|_| is_done);
     }
 
-    /// Has all source ports send to groups by the interface of the device's address; whether they
-    /// do.
+    /// Has all source ports send to groups by the interface of the device's address; returns true
+    /// if they do.
     fn send_groups_by_own_interface(&self) -> bool {
         let mut all = self.send_ports.others().iter().chain([&self.port]);
         all.all(|port| port.send_groups_by_own_interface().is_ok())
     }
 
-    /// Joins all groups again; whether that is done. `changing` is held. Each gets a new socket:
-    /// one of a group of a link is bound to the interface that is not there any more.
+    /// Joins all groups again; returns true if that is done. `changing` is held. Each gets a new
+    /// socket: one of a group of a link is bound to the interface that is not there any more.
     fn join_again(&self) -> bool {
         let groups: Vec<Gid> = self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
         let again = |gid: &Gid| {
@@ -236,8 +236,8 @@ impl Qp {
 /// The inbox that takes packets, and the faults that the network adds to them.
 pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
 
-/// Takes what has come to groups, up to a number of [copies](COPIES); whether there may be more.
-/// `before` is called if there is anything: copies take time.
+/// Takes packets received for groups, up to a number of [copies](COPIES); returns true if there may
+/// be more. `before` is called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
     wire: &Wire,
@@ -260,7 +260,8 @@ pub(super) fn take_from_groups(
     true
 }
 
-/// Takes a batch of packets to one group; how many copies that made, or packets that had none.
+/// Takes a batch of packets to one group; returns the number of copies, or of packets that had
+/// none.
 fn take_batch(
     device: &Device,
     wire: &Wire,
@@ -292,7 +293,7 @@ fn take_batch(
     copies
 }
 
-/// A group that packets have come to.
+/// A group that packets have arrived for.
 struct Group<'g> {
     members: &'g [Arc<Qp>],
     gid: Gid,
@@ -300,7 +301,8 @@ struct Group<'g> {
 }
 
 impl Device {
-    /// Takes one packet to a group: each member that may have it gets a copy. How many were tried.
+    /// Takes one packet to a group: each member that may have it gets a copy. Returns how many were
+    /// tried.
     fn take_for_group(
         &self,
         wire: &Wire,

@@ -1,4 +1,4 @@
-//! Packets for other processes of the address that came to this one: a card may merge packets of
+//! Packets for other processes of the address that arrived at this one: a card may merge packets of
 //! several processes on receipt (GRO), and all go where the first one goes.
 //!
 //! The process that has them sends each again, in a datagram from the address to itself, which the
@@ -10,7 +10,7 @@
 //!    base transport header| of the sender        | in its run
 //! ```
 //!
-//! Such a datagram counts only if it comes from the address and port of the device: only processes
+//! Such a datagram counts only if it is from the address and port of the device: only processes
 //! of this user can bind them. Each process hands over what is for others only, and no packet is
 //! handed over twice, so that none goes in circles: also where the kernel gives one to another
 //! process than the one that it is for. What the socket at the other end has no room for is lost.
@@ -39,7 +39,7 @@ impl Wire {
     pub(super) fn hand_over(&self, datagram: &Datagram<'_>, dest_qpn: u32) -> bool {
         let (place, local) = (slot_of(dest_qpn), self.port.local());
         let is_others = self.place.is_some_and(|own| own != place) && place < PLACES;
-        // What comes from the address itself need not be.
+        // A packet from the address itself need not be.
         let has_come = datagram.was_handed_over || datagram.from == local;
         if !is_others || has_come || datagram.bytes.len() > MAX_PACKET {
             return false;

@@ -5,10 +5,10 @@
 //! 2. One thread of the process waits for its messages. They are only a reason to look at all
 //!    interfaces: messages may be lost. Threads that take packets never look.
 //! 3. What a look finds of each device's address is compared with what was found before. The events
-//!    come from the difference, so that a change that is reverted at once has none.
+//!    are derived from the difference, so that a change that is reverted at once has none.
 //!
 //! The socket and the thread see one network namespace: that of the first device. Ports in others
-//! stay as they are, active, and have no events. A child of fork begins anew when it opens a
+//! stay unchanged, active, and have no events. A child of fork begins anew when it opens a
 //! device: its parent's socket is not its own.
 
 use core::time::Duration;
@@ -23,8 +23,8 @@ use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
 use super::state::{Wire, ip_of};
 
-/// Time in which the thread takes no messages after it has taken some: changes come in groups, and
-/// a look takes the longer the more interfaces there are.
+/// Time in which the thread takes no messages after it has taken some: changes arrive in groups,
+/// and a look takes the longer the more interfaces there are.
 const PAUSE: Duration = Duration::from_millis(10);
 /// After how long it tries again what the system has refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) fn network_namespace() -> Option<Namespace> {
 pub(super) fn begin(device: &Arc<Device>) {
     let Some(wire) = device.wire() else { return };
     let watch = watch_of(&mut WATCH.lock(), std::process::id(), wire.namespace);
-    // Otherwise a port would stay as it is found now.
+    // Otherwise a port would stay in the state that is found now.
     if let Some(watch) = watch {
         watch.add(device, wire);
     }

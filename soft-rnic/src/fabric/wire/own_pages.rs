@@ -2,7 +2,7 @@
 //!
 //! The lock of the send queue is held while a request is looked at, and the threads that take
 //! packets need it. So a request whose pages are not there yet is not sent: a thread has them
-//! brought, and then goes on with the queue. A packet whose page has gone again since is left out,
+//! brought, and then resumes the queue. A packet whose page has gone again since is left out,
 //! and a response to such a page dropped: both count as lost, and the request is sent again by the
 //! timer.
 
@@ -109,7 +109,7 @@ impl Qp {
         own.look(self, &pieces, brought, is_written) != Presence::Unknown
     }
 
-    /// Goes on with requests whose pages are there, or have gone.
+    /// Resumes requests whose pages are there, or have gone.
     pub(super) fn resume_wire(self: &Arc<Qp>) {
         let mut deferred = DeferredWork::default();
         self.run_wire(&mut self.sq.lock(), &mut deferred, false);

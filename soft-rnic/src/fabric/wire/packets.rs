@@ -1,4 +1,4 @@
-//! Packets on their way out, and what those that come have in common.
+//! Packets on their way out, and what received ones have in common with them.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +74,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Captures a packet that has come, if that was asked for: with the identification that its
+    /// Captures a received packet, if that was asked for: with the identification that its
     /// ICRC fits.
     pub(super) fn capture_received(&self, datagram: &Datagram<'_>, to: SocketAddr) {
         let Some(capture) = &self.capture else { return };
@@ -131,7 +131,7 @@ impl Wire {
     }
 
     /// Sends what is in the outbox until that is enough; where the socket is full, this thread
-    /// waits for it, unless one has waited before in vain. Whether it is enough.
+    /// waits for it, unless one has waited before without success. Returns true if it is enough.
     pub(super) fn flush_until(&self, is_enough: impl Fn(&Outbox) -> bool) -> bool {
         let mut waits = 0..WAITS;
         loop {
@@ -186,7 +186,7 @@ impl Wire {
     }
 }
 
-/// A packet goes by itself that was made for its place in a run: it has identification 0.
+/// A packet is sent alone that was made for its place in a run: it has identification 0.
 #[cold]
 pub(super) fn renumber(from: SocketAddr, to: SocketAddr, packet: &mut [u8]) {
     // The ICRC of one that is handed over is of its way here.

@@ -1,9 +1,9 @@
 //! Pages of on-demand memory that requests of peers need.
 //!
-//! A page may be slow to come: from a disk, or from a thread of the program (`userfaultfd`). The
-//! threads that take packets do not wait for it: they ask the kernel whether the pages are there,
-//! and if not, another thread has them brought, and the request is not executed. Its peer gets an
-//! RNR NAK, and sends it again later; what is not reliable is dropped.
+//! A page may be slow to be paged in: from a disk, or from a thread of the program (`userfaultfd`).
+//! The threads that take packets do not wait for it: they ask the kernel whether the pages are
+//! there, and if not, another thread has them brought, and the request is not executed. Its peer
+//! gets an RNR NAK, and sends it again later; what is not reliable is dropped.
 //!
 //! A peer can ask for the pages of one request a queue pair at once, and all queue pairs of its
 //! address for those of two (`WORKERS_PER_PEER`), which two threads bring, [`BROUGHT_AT_ONCE`]
@@ -25,7 +25,7 @@ use crate::objects::state::Device;
 use super::state::Path;
 
 /// Bytes whose pages are looked at when a request names them: the kernel walks a thousand pages in
-/// some tens of microseconds. Those of a longer request are brought whenever it comes, and looked
+/// some tens of microseconds. Those of a longer request are brought whenever it arrives, and looked
 /// at packet by packet.
 pub(super) const LOOKED_AT: usize = 4 << 20;
 
@@ -36,7 +36,7 @@ pub(super) struct Paging<'p> {
     pub(super) workers: &'p Arc<Workers>,
     /// The peer that threads are reserved for: see [`peer_of`].
     pub(super) peer: i32,
-    /// A queue pair that goes on when the pages were brought, or have gone.
+    /// A queue pair that is resumed when the pages were brought, or have gone.
     pub(super) resumes: Option<(Weak<Device>, u32)>,
 }
 

@@ -19,7 +19,7 @@ use verbs_sys::ibv_event_type;
 
 use crate::udp::AddressState;
 
-/// The state of the address, as far as it is known.
+/// The known state of the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Seen {
     /// No interface has had it since the device was opened: a route leads here. Nothing is known of

@@ -1,4 +1,4 @@
-//! Taking what has come, by threads that poll, and otherwise by a thread of the device.
+//! Taking received packets, by threads that poll, and otherwise by a thread of the device.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) const ROUNDS: u32 = 4;
 /// Polls that find the receive lock taken, before this thread yields.
 const YIELD_AFTER: u32 = 64;
 /// Looks that a queue pair takes which is reset, at most: as many packets as a socket keeps. Nor do
-/// they take longer, beside the last of them: packets may come as fast as they are taken.
+/// they take longer, beside the last of them: packets may arrive as fast as they are taken.
 pub(super) const DRAIN: u32 = 256;
 pub(super) const DRAIN_NS: u64 = 1_000_000;
 /// Pauses of the device's thread while the device is polled: the first one, and the longest; each
@@ -70,7 +70,7 @@ fn wait_for_holder(wire: &Wire) {
     }
 }
 
-/// Takes packets before the timer lets a deadline count: the answer may have come. A thread that
+/// Takes packets before the timer lets a deadline count: the answer may have arrived. A thread that
 /// polls has mostly taken it, and is not to find the lock taken for nothing.
 #[cold]
 pub(crate) fn catch_up(device: &Arc<Device>) {
@@ -87,12 +87,12 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
     }
 }
 
-/// Takes the packets that have come, before a queue pair that was reset can be connected again:
+/// Takes the received packets, before a queue pair that was reset can be connected again:
 /// those for the connection that has ended are dropped. Those to groups wait elsewhere, and are of
 /// no connection. No lock is held.
 #[cold]
 pub(crate) fn drain(device: &Arc<Device>) {
-    // What comes to a child of fork is its parent's.
+    // A packet for a child of fork is its parent's.
     let Some(wire) = device.wire().filter(|wire| !wire.is_inherited()) else { return };
     look_on(clock::now, || {
         // What is owed to peers is the device's thread's to say, and no time of this call.
@@ -132,8 +132,8 @@ pub(crate) fn settle(qp: &Arc<Qp>) {
     deferred.run();
 }
 
-/// Takes what has come; whether there may be more to do. Connections come first, and are answered
-/// before groups have their turn.
+/// Takes received packets; returns true if there may be more to do. Connections are first, and are
+/// answered before groups have their turn.
 pub(super) fn progress(
     device: &Arc<Device>,
     wire: &Wire,
@@ -161,8 +161,8 @@ pub(super) fn progress(
     has_more
 }
 
-/// Takes what has come to the device's own address, and does what follows from it; whether there
-/// may be more.
+/// Takes packets received at the device's own address, and does what follows from them; returns
+/// true if there may be more.
 pub(super) fn take_own(
     device: &Arc<Device>,
     wire: &Wire,
@@ -210,7 +210,7 @@ pub(super) fn take_own(
             }
         }
         add(&wire.counts.received, came);
-        // Senders go on while this end takes what else has come.
+        // Senders continue while this end takes the other packets.
         if !(is_over && may_defer) {
             answer(device, wire, answering, shared, deferred);
         }

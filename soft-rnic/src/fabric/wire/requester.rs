@@ -227,7 +227,7 @@ impl Qp {
         }
         let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();
         let outcome = match failure_of(completion.status) {
-            // There was no memory for what has come. What was to be sent has been, before.
+            // There was no memory for the received data. What was to be sent has been, before.
             None if is_lost && wqe.op.is_response() => Outcome::Failed(Reason::LocalGone),
             None => Outcome::Done,
             Some(reason) => Outcome::Failed(reason),
@@ -340,8 +340,8 @@ impl Qp {
         })
     }
 
-    /// A response has come. What it completes is complete before the packets behind it are looked at.
-    /// The send queue's lock is held; what may be sent now is [`run_wire`]'s.
+    /// Takes a response. What it completes is complete before the packets behind it are looked at. The send queue's
+    /// lock is held; what may be sent now is [`run_wire`]'s.
     ///
     /// [`run_wire`]: Self::run_wire
     pub(super) fn hear(
@@ -420,7 +420,7 @@ impl Qp {
         }
     }
 
-    /// Arms the deadline of the machine, unless one is armed that comes before.
+    /// Arms the deadline of the machine, unless an earlier one is armed.
     pub(super) fn arm_wire(self: &Arc<Qp>, wire: &mut Reliable) {
         let now = clock::now();
         let looks_again = wire.own.looks_again.then_some(now + LOOK_AGAIN_NS);
@@ -435,7 +435,7 @@ impl Qp {
         wire.armed = Some((token, at));
     }
 
-    /// A deadline has come: whether it was this machine's. The send queue's lock is held.
+    /// A deadline has passed; returns true if it was this machine's. The send queue's lock is held.
     pub(crate) fn wire_expired(
         self: &Arc<Qp>,
         sq: &mut Sq,

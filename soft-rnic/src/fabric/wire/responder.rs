@@ -57,7 +57,7 @@ pub(super) struct Buffers {
 }
 
 impl Answering {
-    /// For a look, which may answer so much.
+    /// For a look, whose answers are limited by `allowance`.
     pub(super) fn with(allowance: Allowance) -> Answering {
         Answering { buffers: Buffers::new(), allowance }
     }
@@ -121,7 +121,7 @@ impl Qp {
         })
     }
 
-    /// A request has come, to an address of this device or of a group.
+    /// Takes a request, to an address of this device or of a group.
     pub(super) fn serve<'q>(
         self: &'q Arc<Qp>,
         held: &mut Held<'q>,
@@ -160,7 +160,7 @@ impl Qp {
         })
     }
 
-    /// A request has come although the queue pair is in the error state.
+    /// Takes a request that arrived although the queue pair is in the error state.
     #[cold]
     fn serve_late<'q>(&'q self, held: &mut Held<'q>, headers: &Headers) {
         let Some(device) = self.pd.context.device.wire() else { return };
@@ -173,7 +173,7 @@ impl Qp {
         }
     }
 
-    /// A packet that breaks the rules has come, for the next request.
+    /// Takes a packet that breaks the rules, for the next request.
     pub(super) fn serve_malformed<'q>(
         self: &'q Arc<Qp>,
         held: &mut Held<'q>,
@@ -323,7 +323,7 @@ impl Qp {
             let Some(response) = machine.next_response(&mut here) else { break };
             let len = response.length as usize;
             turn.take(len);
-            // The completion queue's lock, which `here` may hold, comes before this one.
+            // The completion queue's lock, which `here` may hold, is taken before this one.
             let mut tx = device.tx.lock();
             let Ok(()) = device.put(&mut tx, &path, (&response.headers, len), |to, crc| {
                 Ok::<u32, core::convert::Infallible>(summed_bytes(to, &here.payload[..len], crc))

@@ -50,15 +50,15 @@ pub(crate) struct Wire {
     pub(crate) has_ecn: bool,
     pub(crate) rx: Padded<Lock<Rx>>,
     pub(crate) tx: Padded<Lock<Outbox>>,
-    /// A thread has waited for room to send in vain, and nothing was sent since. It is written
-    /// under the lock of `tx`.
+    /// A thread has timed out while waiting for room to send, and nothing was sent since. It is
+    /// written under the lock of `tx`.
     pub(crate) is_stuck: AtomicBool,
     /// Counts polls, so that the device's thread sees whether there are any.
     pub(crate) polls: AtomicU64,
     /// Counts polls that found the receive lock taken.
     pub(crate) missed: AtomicU32,
     /// The device's thread looks again after two pauses of at most
-    /// [`LONGEST_AWAY`](super::progress::LONGEST_AWAY): a poll may come just after it has asked
+    /// [`LONGEST_AWAY`](super::progress::LONGEST_AWAY): a poll may happen just after it has asked
     /// whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.
@@ -126,7 +126,7 @@ pub(crate) struct Rx {
     pub(crate) resuming: Vec<u32>,
     /// The run that a look has left in the outbox, for packets that may join it.
     pub(crate) left_run: u64,
-    /// Faults of the network, applied to packets that come; `None` if it has none.
+    /// Faults of the network, applied to received packets; `None` if it has none.
     pub(crate) faults: Option<PacketFaults>,
     /// A packet that others overtake, and how many will.
     pub(crate) late: Option<(Late, u32)>,
@@ -232,7 +232,7 @@ pub(crate) enum WireSq {
 }
 
 impl Counts {
-    /// Reports whether packets have come again, or behind a gap: the network loses some.
+    /// Reports whether packets have arrived again, or behind a gap: the network loses some.
     pub(crate) fn tell_of_loss(&self) -> bool {
         // Relaxed: statistics.
         [&self.duplicates, &self.out_of_sequence].iter().any(|n| n.load(Ordering::Relaxed) > 0)
@@ -342,9 +342,9 @@ pub(crate) struct WireRq {
     pub(crate) machine: Machine,
     /// The path to the peer of a connection.
     pub(crate) path: Option<Path>,
-    /// The receive request that was taken for the message that is coming.
+    /// The receive request that was taken for the message that is arriving.
     pub(crate) taken: Option<Taken>,
-    /// A packet of the peer has come.
+    /// A packet of the peer has arrived.
     pub(crate) is_established: bool,
     /// The state that limits the notifications for packets that have met congestion.
     pub(crate) point: NotificationPoint,

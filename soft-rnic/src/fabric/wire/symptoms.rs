@@ -22,10 +22,10 @@ impl Symptoms {
         self.refused.store(error.raw_os_error(), Ordering::Relaxed);
     }
 
-    /// A packet for a queue pair came from an address that is not its peer's.
+    /// A packet for a queue pair was sent from an address that is not its peer's.
     #[cold]
     pub(super) fn note_foreign(&self, from: IpAddr) {
-        // One of those that come at once will do.
+        // Of packets that arrive at once, one will do.
         if let Some(mut foreign) = self.foreign.try_lock() {
             *foreign = Some(from.to_canonical());
         }

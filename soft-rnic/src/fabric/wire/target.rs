@@ -369,7 +369,7 @@ impl Target for Here<'_, '_> {
             // atomically only.
             Ok(unsafe { copy(may_be_gone, Span::of(&mut payload), from) }?)
         });
-        // A READ that is new was checked when it came: this is one that is asked for again.
+        // A READ that is new was checked when it arrived: this is one that is asked for again.
         let read = match (read, self.kept.find(rkey, va, length)) {
             (Err(_), Some(before)) => {
                 payload.copy_from_slice(before);

@@ -164,7 +164,7 @@ impl Rig {
         Headers::new(Bth { ack_req: true, ..bth })
     }
 
-    /// A READ of a region that stays, of so many bytes.
+    /// A READ of a region that stays, of `len` bytes.
     fn read(&self, len: usize) -> Headers {
         let bytes = Box::leak(vec![5_u8; len].into_boxed_slice());
         let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0.cast_signed();
@@ -198,14 +198,14 @@ fn without_thread(address: &str) -> Arc<Device> {
     device
 }
 
-/// One that does not wait for ever for what does not come.
+/// A socket that waits for a limited time only.
 fn socket(ip: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((ip, UDP_PORT)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
-/// No other thread takes what comes.
+/// No other thread takes received packets.
 fn alone(device: &Device) -> Guard<'_, Rx> {
     device.wire().unwrap().rx.lock()
 }
@@ -274,7 +274,7 @@ fn be_ready_for_datagrams(qp: *mut ibv_qp) {
 
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
-/// The group's number is that of no queue pair: a packet to it has to come to a group.
+/// The group's number is that of no queue pair: a packet to it has to be addressed to a group.
 #[test]
 fn a_packet_to_a_group_number_at_a_device_address_is_dropped() {
     let rig = Rig::new("127.0.0.132", "127.0.0.133");
@@ -511,7 +511,7 @@ fn what_a_connection_has_counted_stays_when_it_ends() {
     rig.to_state(ibv_qp_state::IBV_QPS_RESET);
     assert_eq!(naks(), 1);
     connect(rig.object.as_abi(), rig.peer.local_addr().unwrap().ip());
-    // Of the packets of the first connection some have come later.
+    // Of the packets of the first connection some have arrived later.
     rig.peer.set_nonblocking(true).unwrap();
     while rig.peer.recv(&mut [0; 64]).is_ok() {}
     rig.peer.set_nonblocking(false).unwrap();

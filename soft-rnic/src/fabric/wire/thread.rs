@@ -102,7 +102,7 @@ fn quiet_ns(counts: &Counts) -> u64 {
     if counts.tell_of_loss() { LINGER_LOSSY_NS } else { LINGER_NS }
 }
 
-/// Takes what comes until nothing has been answered for a while.
+/// Takes received packets until nothing has been answered for a while.
 fn linger(device: &Arc<Device>, wire: &Wire) {
     let begun = clock::now();
     loop {

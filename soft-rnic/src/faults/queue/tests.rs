@@ -91,7 +91,7 @@ fn requests_meet_only_what_they_are_exposed_to() {
     assert_eq!(queue(plan, 1, 1).next(1, datagram), Some(Fault::Loss));
     assert_eq!(queue(plan, 1, 1).next(1, local), None);
     assert_eq!(queue("flush=1", 1, 1).next(1, local), Some(Fault::Flush));
-    // Once, and then it goes on.
+    // Once, and then it proceeds.
     let mut queue = queue("delay=1us", 1, 1);
     assert_eq!(all(&mut queue, 2, local), [(1, Fault::Delay), (2, Fault::Delay)]);
 }
@@ -107,7 +107,7 @@ fn what_is_struck_and_fails_is_counted() {
     (0..2).for_each(|_| queue.fail());
     let local = Exposure { is_sent: false, takes_receive: false, ..SEND };
     all(&mut queue, 2, local);
-    // It fails by itself.
+    // It fails without a fault.
     queue.fail();
     assert_eq!(queue.of.tally.line(false), "2 of 2 requests struck, 1 failed");
 }

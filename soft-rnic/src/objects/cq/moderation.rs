@@ -1,13 +1,13 @@
-//! Moderation of events: one for several completions, or for all that come within a time.
+//! Moderation of events: one for several completions, or for all that arrive within a time.
 //!
 //! ```text
 //!   armed ── a completion that it is armed for ──> held ── count reached, or period over ──> fired
 //! ```
 //!
 //! An event is armed, and fires once, as without moderation; between that it is held back until as
-//! many completions as `count` says have come, the first one of which is what it was armed for, or
-//! until the period is over that begins with that one. Of what comes while no event is armed
-//! nothing is counted.
+//! many completions as `count` says have arrived, the first one of which is what it was armed for,
+//! or until the period is over that begins with that one. Completions that arrive while no event is
+//! armed are not counted.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Moderation {
 
 impl Cq {
     /// From now on events are held back; one that is held back already fires. Nothing changes if
-    /// the device cannot hold them back for so long.
+    /// the device cannot hold them back for that time.
     pub(crate) fn moderate(self: &Arc<Cq>, count: u16, period_us: u16) -> Result<(), Errno> {
         if count > limits::MAX_CQ_COUNT || period_us > limits::MAX_CQ_PERIOD_US {
             return Err(errno::EINVAL);
@@ -68,7 +68,7 @@ impl Cq {
         (delay > 0).then(|| self.context.device.raise_later(event, delay))
     }
 
-    /// The queue is being destroyed: no event comes any more, although queue pairs may keep the
+    /// The queue is being destroyed: no event is raised any more, although queue pairs may keep the
     /// object.
     pub(crate) fn retire(&self) {
         let mut producer = self.producer.lock();
@@ -76,7 +76,7 @@ impl Cq {
         self.moderation.lock().held = None;
     }
 
-    /// The deadline of an event has come: it fires, if it is still held back.
+    /// The deadline of an event has passed: it fires, if it is still held back.
     pub(crate) fn period_is_over(self: &Arc<Cq>, token: u64) {
         let mut producer = self.producer.lock();
         let mut moderation = self.moderation.lock();

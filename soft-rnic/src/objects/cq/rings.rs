@@ -31,7 +31,7 @@ impl Slot {
 }
 
 impl Ring {
-    /// A ring of so many slots; `lender` has their memory, if there is one.
+    /// A ring of `len` slots; `lender` has their memory, if there is one.
     pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, Errno> {
         Ok(Ring { slots: QueueMemory::new(len as usize, lender, Slot::empty)? })
     }

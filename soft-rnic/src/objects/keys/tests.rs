@@ -76,16 +76,16 @@ fn neighbours_do_not_tell_each_other() {
             *differences.entry((a ^ b) >> TAG_BITS).or_insert(0_u32) += 1;
             equal_bits += (!(a ^ b)).count_ones();
         }
-        // Of 2^14 draws of 2^24, none comes more than a few times.
+        // Of 2^14 draws of 2^24, none occurs more than a few times.
         let most = differences.values().max().copied().unwrap_or_default();
-        assert!(most <= 4, "{name}: a difference comes {most} times");
+        assert!(most <= 4, "{name}: a difference occurs {most} times");
         let share = f64::from(equal_bits) / f64::from(32 << 14);
         assert!((0.49..0.51).contains(&share), "{name}: {share} of the bits are equal");
     }
 }
 
 /// Nor do the tags of some keys of a process tell those of others: no difference of neighbours,
-/// in slots, in generations or in rounds of them, comes much more often than by chance.
+/// in slots, in generations or in rounds of them, occurs much more often than by chance.
 #[test]
 fn tags_do_not_tell_each_other() {
     let keys = Keys::of_process();

@@ -76,7 +76,7 @@ fn call(which: Call, mr: usize) -> c_int {
     }
 }
 
-/// A call waits for an execution, and the other one comes through another struct meanwhile.
+/// A call waits for an execution, and the other one is made through another struct meanwhile.
 fn collide(device: &Device, qp: *mut ibv_qp, key: u32, calls: [(Call, usize); 2]) -> [c_int; 2] {
     // SAFETY: the queue pair is alive.
     let object = unsafe { Qp::from_abi(qp) }.unwrap();

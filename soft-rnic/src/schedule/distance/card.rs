@@ -10,7 +10,7 @@
 //! | a message into a shared receive queue | the queue | the next one into it is taken no earlier |
 //!
 //! Each opened context is a card, with a link out and a link in. Times are reserved when a request
-//! is posted: a poll that comes late delays no other request. The costs are the parameters of the
+//! is posted: a late poll delays no other request. The costs are the parameters of the
 //! thesis' model ("Know Your Memory", Fischer, 2021): `o_snd` is 0.119 µs a doorbell and 0.001 µs a
 //! request, which gives its 0.12 of single requests and 0.016 of lists of 8.
 
@@ -46,7 +46,7 @@ pub(crate) struct Card {
     reads: u32,
 }
 
-/// Bytes of the longest message that comes inside its completion: a shared receive queue does not
+/// Bytes of the longest message that arrives inside its completion: a shared receive queue does not
 /// slow it down.
 pub(crate) const SMALL: u64 = 32;
 
@@ -103,7 +103,7 @@ const CONNECTX5: Card = Card {
 };
 
 impl Card {
-    /// The card of this name, `connectx5`, with all costs so many times as large.
+    /// The card of this name, `connectx5`, with all costs multiplied by `slow`.
     #[must_use]
     pub(crate) fn named(name: &str, slow: f64) -> Option<Card> {
         let mut card = (name == "connectx5").then_some(CONNECTX5)?;
@@ -133,8 +133,8 @@ impl Card {
         self.reads
     }
 
-    /// Time at which a message of `bytes` that comes at `at` has a receive of a queue that several
-    /// queue pairs share, as is known `now`.
+    /// Time at which a message of `bytes` that arrives at `at` has a receive of a queue that
+    /// several queue pairs share, as is known `now`.
     pub(crate) fn receive_shared(&self, queue: &Turn, now: u64, at: u64, bytes: u64) -> u64 {
         if bytes <= SMALL { at } else { queue.0.take(now, at, self.shared_receive as u64).1 }
     }
@@ -144,9 +144,9 @@ impl Card {
         (self.doorbell + f64::from(requests) * self.request) as u64
     }
 
-    /// The cost of a poll that has found so many completions, some of them of messages of at most
-    /// [`SMALL`] bytes. One that finds none is charged only where each thread has a processor:
-    /// elsewhere it takes real time.
+    /// The cost of a poll that has found `completions` completions, `small` of them of messages of
+    /// at most [`SMALL`] bytes. One that finds none is charged only where each thread has a
+    /// processor: elsewhere it takes real time.
     pub(crate) fn poll(&self, completions: u32, small: u32) -> u64 {
         if completions == 0 && !host::has_own_processor() {
             0

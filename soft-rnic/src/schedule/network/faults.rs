@@ -28,8 +28,8 @@ pub struct NetworkFaults {
     pub reordering: f64,
     /// The message arrives twice, as it does when a path repeats a packet.
     pub duplication: f64,
-    /// A packet comes marked, as behind a switch whose queue is long (CE), if its sender permits it
-    /// (ECT). Only on a device on the network.
+    /// A packet arrives marked, as behind a switch whose queue is long (CE), if its sender permits
+    /// it (ECT). Only on a device on the network.
     pub congestion: f64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Network {
 pub(crate) enum Fate {
     Arrives,
     Lost,
-    /// So many later ones overtake it.
+    /// This number of later ones overtake it.
     Late(u32),
     Twice,
 }

@@ -28,7 +28,7 @@ impl Scratch {
         Arc::new(Tracer::create(&self.0, 7).unwrap())
     }
 
-    /// As far as it is in use.
+    /// The used part of the file.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut file = std::fs::File::open(&self.0).unwrap();
@@ -179,7 +179,7 @@ fn what_is_polled_taken_or_cleared_is_over() {
     queue.clear();
     let pair = file.trace().queue_pairs.remove(0);
     assert_eq!((pair.sends, pair.receives, pair.waiting), (vec![], vec![], None));
-    // Positions of receive requests go on, those of sends begin anew.
+    // Positions of receive requests continue, those of sends begin anew.
     queue.posted_recv(2, 300, 8);
     queue.posted(1, &posting(301, 0));
     let pair = file.trace().queue_pairs.remove(0);

@@ -38,7 +38,7 @@ fn taken(ports: &[Port], numbers: &[u32]) -> Vec<Vec<u32>> {
             }
             came
         };
-    // Over the loopback device what was sent has come.
+    // Over the loopback device what was sent has arrived.
     ports.iter().map(of).collect()
 }
 

@@ -11,7 +11,7 @@ fn packet(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n * 7 + i) as u8).collect()
 }
 
-/// Sends packets of these lengths; what comes, and which of its run each was.
+/// Sends packets of these lengths; returns the received ones, and which of its run each was.
 fn exchanged(here: &str, lens: &[usize], cuts: bool) -> (Vec<(Vec<u8>, Marks)>, Vec<u16>) {
     let (a, b) = (port(here), port(here));
     let marks = Marks { class: 0xb8, hops: 17 };
@@ -29,7 +29,7 @@ fn exchanged(here: &str, lens: &[usize], cuts: bool) -> (Vec<(Vec<u8>, Marks)>, 
         assert_eq!(
             b.wait(None, std::time::Duration::from_secs(10)),
             Ok(true),
-            "{} came",
+            "{} arrived",
             came.len()
         );
         while inbox.receive(&b).unwrap() {

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(10);
 fn come(port: &Port, n: usize) -> Vec<(Vec<u8>, Marks)> {
     let (mut inbox, mut all) = (Inbox::default(), Vec::new());
     while all.len() < n {
-        assert_eq!(port.wait(None, LONG), Ok(true), "{} came", all.len());
+        assert_eq!(port.wait(None, LONG), Ok(true), "{} arrived", all.len());
         inbox.receive(port).unwrap();
         all.extend(inbox.datagrams().map(|datagram| {
             assert_eq!(datagram.from.ip(), LOCAL.parse::<IpAddr>().unwrap());
@@ -47,7 +47,7 @@ fn each_socket_that_has_joined_gets_a_copy() {
     send(&apart, b"apart");
     assert_eq!(come(&one, 1), [(b"one".to_vec(), marks)]);
     assert_eq!(come(&apart, 1), [(b"apart".to_vec(), marks)]);
-    // What is sent comes to all sockets before the call returns.
+    // A packet reaches all sockets before the call that sends it returns.
     assert_eq!(two.wait(None, Duration::ZERO), Ok(false), "it has left");
 }
 

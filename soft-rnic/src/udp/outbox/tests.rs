@@ -10,7 +10,7 @@ fn pushed(outbox: &mut Outbox, to: &Port, first: u8) -> Vec<u16> {
     (first..).zip([64, 64, 64, 8]).map(&mut push).collect()
 }
 
-/// The first bytes of what comes to a port, until that is so much.
+/// The first byte of each packet received at a port, until there are `packets`.
 fn taken(port: &Port, packets: usize) -> Vec<u8> {
     let (mut inbox, mut all) = (Inbox::default(), Vec::new());
     while all.len() < packets {
@@ -105,7 +105,7 @@ fn packets_that_are_held_make_room_behind_them() {
     assert!(!outbox.has_room(b.local(), Marks::default(), OUTBOX));
 }
 
-/// A run of which some packets have gone by themselves stays split: the rest would get other
+/// A run of which some packets were sent alone stays split: the rest would get other
 /// identifications.
 #[test]
 fn what_is_left_of_a_run_goes_packet_by_packet() {

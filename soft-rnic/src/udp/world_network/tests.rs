@@ -32,7 +32,7 @@ fn send(from: &Port, to: SocketAddr, packets: u64) {
     outbox.send(from).unwrap();
 }
 
-/// The numbers that come until nothing has come for a second.
+/// The numbers of packets that arrive until none has arrived for a second.
 fn come(to: &Port, inbox: &mut Inbox) -> Vec<u64> {
     let mut all = Vec::new();
     while to.wait(None, SECOND).unwrap() {

@@ -12,7 +12,7 @@ fn the_descriptor_is_readable_as_long_as_there_is_an_event() {
     let note = |number| Noted { event_type: ibv_event_type::IBV_EVENT_CQ_ERR, number };
     let backlog = Backlog::default();
     backlog.put(note(0));
-    assert!(is_readable(&backlog), "what came before there was a descriptor counts");
+    assert!(is_readable(&backlog), "what arrived before there was a descriptor counts");
     backlog.put(note(1));
     assert_eq!(backlog.take().map(|noted| noted.number), Some(0));
     assert!(is_readable(&backlog));

@@ -67,7 +67,7 @@ impl QueueEvents {
         Arc::new(QueueEvents { number, unacknowledged, taken })
     }
 
-    /// Counts an event; how many are to be acknowledged now, if it is worth it.
+    /// Counts an event; returns how many are to be acknowledged now, if it is worth it.
     fn count(&self) -> Option<u32> {
         // Relaxed: both are only changed under the channel's lock, and what is looked for
         // after an event is ordered by the queue's own poll.

@@ -42,9 +42,9 @@ impl<'c> Waiter<'c> {
         Ok(Waiter { channel, seat, wakeup: None })
     }
 
-    /// Takes all events that are there, if it leads, and wakes those that they are for.
-    /// What to sleep on, if nothing has come for this thread: what comes after this makes
-    /// it readable.
+    /// Takes all events that are there, if it leads, and wakes the threads that they are for.
+    /// Returns what to sleep on if no event was for this thread: an event that arrives after this
+    /// makes it readable.
     pub(super) fn look(&mut self) -> Result<Own<'c>, Errno> {
         if let Some(wakeup) = &self.wakeup {
             // Nothing may be there: it was another seat's, or the system's look.

@@ -6,10 +6,9 @@ use super::{GATHERED, HOME, MAX_PREPAID, POSTED, PREPAID, PoolInner, RecvBuf, Re
 
 /// Home.
 impl<R: Recycle> RecvPool<R> {
-    /// Drops a message, and returns its slot without calling the recycler: what the
-    /// poster's owner does with a message that it has finished by itself. `None` where
-    /// other pieces of the message are still held (the last of them calls the
-    /// recycler), or the message is another pool's.
+    /// Drops a message, and returns its slot without calling the recycler: for the owner of the
+    /// poster, when it has finished a message itself. `None` where other pieces of the message are
+    /// still held (the last of them calls the recycler), or the message is another pool's.
     // Always: a message that is passed on in registers is not put together in memory.
     #[inline(always)]
     pub fn reclaim(&mut self, buf: RecvBuf<R>) -> Option<u32> {

@@ -9,9 +9,9 @@ use crate::object::completion::CompletionBatch;
 /// A message that waits to be handed out: its slot, and its length.
 type Lent = (u32, u32);
 
-/// Messages of one queue pair that came one after the other: taken from a batch of
-/// completions in one go ([`RecvPool::take_run`]), handed out one by one. What of a
-/// message is the same for all of them is looked up once.
+/// Consecutive messages of one queue pair: taken from a batch of completions in one go
+/// ([`RecvPool::take_run`]), handed out one by one. What of a message is the same for all of them
+/// is looked up once.
 ///
 /// It owns the messages that it has not handed out; dropping it drops them.
 pub struct RecvRun<R: Recycle> {

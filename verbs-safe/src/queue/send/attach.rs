@@ -64,8 +64,8 @@ impl SendQueue {
         entry.map(PeerId).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
 
-    /// Removes a peer; whether there was such a one. Requests to it that are staged or in
-    /// flight go their way.
+    /// Removes a peer; returns true if there was one. Requests to it that are staged or in
+    /// flight proceed.
     pub fn remove_peer(&mut self, peer: PeerId) -> bool {
         self.leaving.remove(&mut self.peers, peer.0, self.qp.pinned(), self.retired)
     }
@@ -157,14 +157,14 @@ impl SendQueue {
         Ok(Local { addr, len: registration.len(), lkey: registration.lkey() })
     }
 
-    /// Detaches a region; whether there was such a one. Requests that refer to it, and
-    /// are staged or in flight, go their way.
+    /// Detaches a region; returns true if there was one. Requests that refer to it, and are staged
+    /// or in flight, proceed.
     pub fn detach(&mut self, region: RegionId) -> bool {
         self.leaving.remove(&mut self.regions, region.0, self.qp.pinned(), self.retired)
     }
 
     /// Stages a one-sided request whose bytes are at `offset` of `region`, and not in a
-    /// slot: WRITE sends what is there when the device looks, READ and atomics land
+    /// slot: WRITE sends the bytes that the device finds there, READ and atomics land
     /// there. It is never handed over inline.
     ///
     /// # Errors

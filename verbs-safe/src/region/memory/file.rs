@@ -4,9 +4,9 @@
 //! That is safe towards other processes, which may have the place mapped still: a mapping
 //! is dropped only after the registrations on it have ended, and a registration ends when
 //! no peer is inside its memory (soft-rnic's `dereg_mr` waits for them, and fails
-//! otherwise; then the mapping is leaked and its place stays taken). A peer that comes
-//! later looks at the version of the registration first, and not at what it has mapped.
-//! A process that breaks these rules could map the whole file anyway.
+//! otherwise; then the mapping is leaked and its place stays taken). A peer that accesses it
+//! later looks at the version of the registration first, and not at what it has mapped. A process
+//! that breaks these rules could map the whole file anyway.
 
 use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};

@@ -21,7 +21,7 @@ fn memory_is_zero_again_whatever_was_there_before() {
     }
 }
 
-/// Runs `act` in a child of fork; whether it went through.
+/// Runs `act` in a child of fork; returns true if it succeeded.
 fn in_a_child(act: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child takes no lock of another thread but the allocator's, which
     // the system's library keeps usable, and leaves without running destructors.

@@ -107,14 +107,14 @@ macro_rules! blocks_of_64 {
     };
 }
 
-/// Bytes from which on the source is prefetched: lines that another processor has written take long
-/// to come, and no processor prefetches beyond a page by itself.
+/// Fewest bytes for which the source is prefetched: lines that another processor has written take
+/// long to arrive, and the hardware prefetcher does not cross a page.
 const LONG: usize = 4096;
 /// Distance of the prefetch ahead of the copying, within [`blocks`]. Nothing beyond the source's
 /// end is prefetched, because another thread may be writing there.
 const AHEAD: usize = 1024;
 
-/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; how many
+/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; returns how many
 /// bytes it has moved.
 ///
 /// # Safety

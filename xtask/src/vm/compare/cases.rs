@@ -153,7 +153,7 @@ impl Case {
         self.connection.is_some_and(|connection| connection.starts_with("buffered"))
     }
 
-    /// Every so many requests one completion. Perftest wants a post list to end with one.
+    /// Number of requests of which one is signalled. Perftest wants a post list to end with one.
     pub(super) fn signal_every(&self) -> u32 {
         match (self.kind, self.list) {
             (Latency, _) => 1,

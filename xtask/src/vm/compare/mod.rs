@@ -54,8 +54,9 @@ pub(crate) struct CompareArgs {
 const HELP: &str = "\
 Both programs run in one guest on one device, as two processes each, pinned to a processor
 each; they take turns, and change places every round. Both poll without pause (or both wait
-for events, in the cases whose names say so), check no payloads, signal every so many requests, and have the same depth, receives, READs in flight,
-queue pairs and MTU; the commands are printed beside the figures.
+for events, in the cases whose names say so), check no payloads, signal one in the same number of
+requests, and have the same depth, receives, READs in flight, queue pairs and MTU; the commands are
+printed beside the figures.
 
 A rate is that of the whole run; a latency is the run's median. The ratio is the median of
 our rounds divided by the median of perftest's: a rate should be at least 1 and a latency at

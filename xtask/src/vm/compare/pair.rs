@@ -44,7 +44,7 @@ pub(crate) fn run_between(
     Ok(printed)
 }
 
-/// Lines of a program that failed, in the report: the reason may come before the last one.
+/// Lines of a program that failed, in the report: the reason may precede the last one.
 const LAST: usize = 3;
 
 /// A running process, which does not outlive this; neither does what it has started.
@@ -112,7 +112,7 @@ impl End {
         Ok(std::mem::take(&mut self.printed[Stream::Out as usize]))
     }
 
-    /// Takes what it has printed; whether that is all.
+    /// Takes what it has printed; returns true if that is all.
     fn gather_until(&mut self, deadline: Instant) -> bool {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -165,7 +165,7 @@ fn is_told(line: &str) -> bool {
 fn gather(from: impl Read + Send + 'static, stream: Stream, tell: Sender<(Stream, String)>) {
     std::thread::spawn(move || {
         let (mut from, mut bytes) = (from, Vec::new());
-        let _ = from.read_to_end(&mut bytes); // what came before an error counts
+        let _ = from.read_to_end(&mut bytes); // what was read before an error counts
         let _ = tell.send((stream, String::from_utf8_lossy(&bytes).into_owned())); // or not
     });
 }

@@ -1,6 +1,6 @@
 //! Output of perftest.
 //!
-//! Facts about a run come as `Name : value`, two in a line sometimes; the result is the
+//! Facts about a run are printed as `Name : value`, two in a line sometimes; the result is the
 //! line below the one that begins with `#bytes`.
 
 use anyhow::{Context, Result, ensure};

@@ -57,7 +57,7 @@ struct Line<'a> {
     perftest_command: &'a str,
 }
 
-/// A comparison that came to nothing.
+/// A comparison that gave no result.
 #[derive(Serialize, Debug)]
 struct FailedLine<'a> {
     case: &'a str,
@@ -211,7 +211,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints what is left to print; whether nothing has failed.
+    /// Prints what is left to print; returns true if nothing has failed.
     pub(super) fn finish(self) -> bool {
         if !self.json {
             println!("{}", self.table);

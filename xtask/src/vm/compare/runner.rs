@@ -15,7 +15,7 @@ use super::{pair, perftest};
 /// may not be free at once.
 const FIRST_PORT: u16 = 20_000;
 
-/// Runs them all; whether none failed.
+/// Runs them all; returns true if none failed.
 pub(super) fn run(
     comparisons: &[Comparison],
     rounds: u32,
@@ -78,7 +78,7 @@ impl Runner<'_> {
         let output = pair::run(&comparison.perftest(&self.setting, port), port);
         let output = output?;
         if comparison.case.inline && perftest::inline_bytes(&output) < Some(comparison.size) {
-            *note = Some("perftest does not send inline on this device, asked as it is".to_owned());
+            *note = Some("perftest does not send inline on this device as invoked here".to_owned());
         }
         positive(perftest::figure(comparison, &output)?)
     }

@@ -50,7 +50,7 @@ fn host(flags: &[&str], listener: Listener<SendRecv>) -> Result<usize> {
     Ok(report.results.rows())
 }
 
-/// One session that comes to its end; what each process has measured.
+/// One session that runs to its end; what each process has measured.
 fn session(listening: &[&str], connecting: &[&[&str]]) -> Vec<Vec<Measured>> {
     let (listener, address) = listener();
     std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn every_mode_works_between_two_ends() {
         &["--wait", "spin"],
         &["--inline", "0", "--signal-every", "3"],
         &["--recv-depth", "2", "--unacked", "2", "--batch", "1"],
-        // So many buffers that a receiver which has no turn for long has enough.
+        // Enough buffers for a receiver that is not scheduled for a long time.
         &["--no-credits", "--rate", "20000", "--recv-depth", "2048"],
         &["--no-verify"],
     ];
@@ -177,7 +177,7 @@ fn a_contradiction_is_refused_by_name_and_does_not_count() {
     ];
     for (listening, connecting, says) in cases {
         let (listener, address) = listener();
-        // The thread never ends: no connection comes that the listener admits.
+        // The thread never ends: no connection arrives that the listener admits.
         std::thread::spawn({
             let listening: Vec<String> = listening.iter().map(|s| (*s).to_owned()).collect();
             move || host(&listening.iter().map(String::as_str).collect::<Vec<_>>(), listener)
@@ -202,7 +202,7 @@ fn a_sender_of_another_session_is_refused() {
     let (listener, address) = listener();
     std::thread::scope(|scope| {
         let host = scope.spawn(|| host(&["--senders", "2"], listener));
-        // The first of two has come; it waits.
+        // The first of two senders is connected; it waits.
         let device = rdma_conn::device::soft().unwrap();
         let ((common, options), part) = (parse(&FEW), Part::only());
         let config = config::<SendRecv>(&common, &options, 16);
@@ -218,7 +218,7 @@ fn a_sender_of_another_session_is_refused() {
         let many = error(&["--senders", "2"]);
         assert!(many.contains("--senders"), "{many}");
         let again = join::<SendRecv>(&first, &device, &config, address).map(drop).unwrap_err();
-        assert!(format!("{again:#}").contains("come already"), "{again:#}");
+        assert!(format!("{again:#}").contains("already connected"), "{again:#}");
         let second = scope.spawn(|| process(&FEW, address).unwrap());
         begin(&mut wire).unwrap();
         let sides = Sides { senders: vec![outlet], ..Sides::sending() };

@@ -3,7 +3,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// A pace of so many, and when it began.
+/// A pace of `runners` receivers, and when it began.
 fn pace(runners: usize) -> (Pace, Instant) {
     let (mut pace, start) = (Pace::new(LONGEST), Instant::now());
     (0..runners).for_each(|number| assert_eq!(pace.join(start), number));

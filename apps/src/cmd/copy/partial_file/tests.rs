@@ -15,7 +15,7 @@ fn a_truncated_file_or_an_unexpected_piece_is_an_error() {
     for (piece, bytes) in [(0, 5), (2, PIECE as u64), (3, 5), (u64::MAX, 5)] {
         assert!(file.room(&device, piece, bytes).is_err(), "{piece} {bytes}");
     }
-    assert!(file.landed(0, hash(&[1; PIECE]), PIECE as u64).is_err(), "it has not come");
+    assert!(file.landed(0, hash(&[1; PIECE]), PIECE as u64).is_err(), "it has not arrived");
     file.landed(0, hash(&[0; PIECE]), PIECE as u64).unwrap();
     file.expect(1, false).unwrap();
     let _room = file.room(&device, 1, PIECE as u64).unwrap();

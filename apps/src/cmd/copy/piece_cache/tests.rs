@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::cmd::copy::source::{CHANGED, tree};
 
-/// A file of so many pieces, each of which is another one, and of a few bytes behind them.
+/// A file of this number of pieces, all different, and of a few bytes after them.
 struct Scratch {
     path: PathBuf,
     entry: Entry,
@@ -104,8 +104,8 @@ fn each_piece_is_read_once_for_all_that_keep_up() {
     assert!(pieces.cache().kept.is_empty(), "no receiver needs it");
 }
 
-/// A receiver that stands still does not stop the others for good, and reads for itself when it
-/// goes on; one that has gone is not waited for at all.
+/// A receiver that stalls does not stop the others for good, and reads on its own when it resumes;
+/// one that has left is not waited for at all.
 #[test]
 fn a_receiver_that_stands_still_does_not_stop_the_others() {
     const COUNT: u64 = 3 * Pieces::KEPT as u64;

@@ -181,7 +181,7 @@ fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
     assert!(why.ends_with(": make room there"), "{why}");
 }
 
-/// All other files have room, and so only this one fails; and what has come of it stays.
+/// All other files have room, and so only this one fails; and what was received of it stays.
 #[test]
 fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
     let mut scratch = Scratch::new("copy-mounted");
@@ -209,10 +209,10 @@ fn a_received_file_stays_when_there_is_no_room_for_its_name() {
     std::fs::write(scratch.path.join("file"), b"another one's").unwrap();
     let file = receiving.files.get_mut(&0).unwrap();
     assert!(file.end(hash_of_hashes(&[]), false).is_err());
-    assert_eq!(std::fs::read_dir(&scratch.path).unwrap().count(), 2, "it decides by itself");
+    assert_eq!(std::fs::read_dir(&scratch.path).unwrap().count(), 2, "the file decides alone");
     let why = receiving.give_up(0, &Errno::NOSPC.into()).unwrap_err();
     assert!(why.to_string().contains("make room there"), "{why:#}");
-    assert_eq!(std::fs::read_dir(&scratch.path).unwrap().count(), 2, "nothing has come");
+    assert_eq!(std::fs::read_dir(&scratch.path).unwrap().count(), 2, "nothing has arrived");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn files_are_not_begun_without_end() {
     assert!(begin(FILES as u32).unwrap_err().to_string().contains("at a time"));
 }
 
-/// Directories are many, and a receiver keeps the modes of those only that something may still come into.
+/// Directories are many: a receiver keeps the modes only of those into which it may still write something.
 #[test]
 fn modes_of_directories_are_not_kept_without_end() {
     let scratch = Scratch::new("copy-broad");

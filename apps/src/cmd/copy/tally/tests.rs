@@ -12,7 +12,7 @@ fn a_line_tells_what_is_there_and_of_how_much() {
     let mut sender = Onlooker::new("here".into(), &tally, Some((30_000, 3)));
     let line = sender.line();
     assert!(line.starts_with("here: 20.0 kB of 30.0 kB, 1 of 3 entries, "), "{line}");
-    assert!(sender.line().ends_with(", 0 B/s"), "nothing has come since");
+    assert!(sender.line().ends_with(", 0 B/s"), "nothing has arrived since");
 }
 
 #[test]

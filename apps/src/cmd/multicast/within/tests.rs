@@ -2,8 +2,8 @@ use rdma_conn::multicast::Policy;
 
 use super::*;
 
-/// A group that has sent so many messages of each of `senders`; nothing but messages, and the
-/// deadline, makes anything due.
+/// A group in which each of `senders` has sent the messages of `traffic`; only messages and the
+/// deadline make anything due.
 fn ran(senders: u8, policy: Policy, deadline: Duration, traffic: &Traffic) -> Run {
     let (health, suspect_after) = (Duration::from_secs(3600), Duration::from_secs(86_400));
     let config = Config { senders, policy, deadline, health, suspect_after, ..Config::default() };

@@ -89,7 +89,7 @@ fn a_contradiction_is_refused_by_name_and_does_not_count() {
         let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr();
         let listening: Vec<String> = listening.iter().map(|s| (*s).to_owned()).collect();
-        // The thread never ends: no connection comes that the listener admits.
+        // The thread never ends: no connection arrives that the listener admits.
         std::thread::spawn(move || {
             host(&listening.iter().map(String::as_str).collect::<Vec<_>>(), &listener)
         });

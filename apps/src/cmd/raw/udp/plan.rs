@@ -28,9 +28,9 @@ pub(super) enum Note {
     Plan(Plan, u16),
     /// The UDP port of the listening end, and the bytes of its receive buffer.
     Ready(u16, usize),
-    /// So many datagrams were sent: there will be no more.
+    /// Total of the datagrams sent: there will be no more.
     Done(u64),
-    /// So many have come.
+    /// Number of datagrams received so far.
     Received(u64),
     /// Results of the measurement, and the signal that has ended it early.
     Results(Box<Line>, Option<String>),
@@ -66,7 +66,7 @@ impl Plan {
         u64::from(self.size.div_ceil(self.mtu).max(1))
     }
 
-    /// Datagrams under way at once to an end whose kernel keeps so many bytes.
+    /// Datagrams under way at once to an end whose receive buffer has `buffer` bytes.
     pub(super) fn window(&self, buffer: usize) -> u32 {
         let most = buffer / 2 / (self.datagram() + OVERHEAD as usize);
         u32::try_from(most).unwrap_or(MOST_UNACKED).clamp(4, MOST_UNACKED)

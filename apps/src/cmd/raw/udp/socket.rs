@@ -41,7 +41,7 @@ impl Socket {
         self.udp.local_addr().map_or(0, |addr| addr.port())
     }
 
-    /// Bytes that the kernel keeps of what has come.
+    /// Size of the kernel's receive buffer, in bytes.
     pub(super) fn buffer(&self) -> usize {
         self.state.recv_buffer_size((&self.udp).into()).unwrap_or(BUFFER)
     }
@@ -59,7 +59,7 @@ impl Socket {
         (RUN / datagram).clamp(1, self.state.max_gso_segments().max(1))
     }
 
-    /// Sends datagrams of equal length; whether there was room.
+    /// Sends datagrams of equal length; returns true if there was room.
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], datagram: usize) -> Result<bool> {
         let transmit = Transmit {
             destination: to,
@@ -71,8 +71,8 @@ impl Socket {
         came(self.state.try_send((&self.udp).into(), &transmit))
     }
 
-    /// Takes what has come: has `each` called with the bytes of each run, and those of its
-    /// datagrams. Whether anything has.
+    /// Takes received datagrams: calls `each` with the bytes of each run, and the length of its
+    /// datagrams. Returns true if there were any.
     pub(super) fn receive(&mut self, mut each: impl FnMut(&[u8], usize)) -> Result<bool> {
         let Socket { udp, state, room, metas } = self;
         let mut rooms = room.chunks_exact_mut(ROOM);
@@ -88,7 +88,7 @@ impl Socket {
         Ok(runs > 0)
     }
 
-    /// The socket by itself.
+    /// The socket alone.
     pub(super) fn plain(&self) -> &UdpSocket {
         &self.udp
     }

@@ -55,7 +55,7 @@ pub(super) fn send(
         } else if is_over || !is_worth {
             give_way(spins);
             if host::time::since(heard) > LOST {
-                // What did not come will not.
+                // Datagrams that have not arrived by now are lost.
                 (answered, heard) = (sent, host::time::now());
                 control.end_at_signal()?;
                 anyhow::ensure!(control.is_there(), crate::frame::GONE);
@@ -65,7 +65,8 @@ pub(super) fn send(
     Ok(Led { elapsed: host::time::since(start), sent, latencies: None })
 }
 
-/// Counts what comes, and says so every quarter of a window, and where nothing more comes.
+/// Counts the received datagrams, and reports the count every quarter of a window, and when no more
+/// arrive.
 pub(super) fn receive(
     plan: &Plan,
     socket: &mut Socket,

@@ -13,7 +13,7 @@ use super::socket::{Socket, came, give_way};
 const LOST: Duration = Duration::from_millis(100);
 /// Silence after which this end looks whether the other one has said that it has sent all.
 const QUIET: Duration = Duration::from_millis(1);
-/// Round trips before the measured ones: a tenth of them, and at most so many.
+/// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1_000;
 /// The longest time that is told apart, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;

@@ -3,9 +3,9 @@
 //!
 //! The receive request stays at the front of its queue until the last part is there, and its
 //! buffers are the device's as long as it is posted. If another request is there when the next part
-//! has come, the message begins anew. Fetched as a whole instead are messages whose receive request
-//! another sender may fill or take meanwhile (of unreliable connections, and of shared receive
-//! queues), those for on-demand buffers, and those for a process that is checked.
+//! has arrived, the message begins anew. Fetched as a whole instead are messages whose receive
+//! request another sender may fill or take meanwhile (of unreliable connections, and of shared
+//! receive queues), those for on-demand buffers, and those for a process that is checked.
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
@@ -16,7 +16,7 @@ use crate::objects::span::{Span, SpanBuf};
 use super::super::ring::Request;
 use super::super::side::{FetchState, List, PART, Placed, Side};
 
-/// The state of a message that comes in parts.
+/// The state of a message that arrives in parts.
 pub(super) enum Coming {
     /// Its last part is placed.
     Placed,
@@ -31,7 +31,7 @@ fn next(placed: &Placed) -> (usize, usize) {
 }
 
 impl Side {
-    /// Places the part that has come, and wants the next one.
+    /// Places the part that has arrived, and wants the next one.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "those of a delivery")]
     pub(super) fn go_on_with<'a>(

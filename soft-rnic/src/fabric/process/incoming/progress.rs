@@ -1,4 +1,4 @@
-//! Taking what has come: by one thread at a time, for all processes.
+//! Taking received messages: by one thread at a time, for all processes.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Device {
     pub(crate) fn progress_from_poll(self: &Arc<Device>) {
         let Some(peers) = &self.peers else { return };
         peers.saw_poll();
-        // Threads that wait rely on those that poll for all that comes.
+        // Threads that wait rely on those that poll for all messages.
         let until = if peers.is_waited() { Until::Empty } else { Until::LongMessage };
         self.progress_until(peers, until);
     }
@@ -45,7 +45,7 @@ impl Device {
         peers.says_that_it_works(false);
     }
 
-    /// Takes what others have sent; whether there was anything.
+    /// Takes what others have sent; returns true if there was anything.
     pub(crate) fn progress(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
         self.progress_until(peers, Until::Empty)
@@ -73,8 +73,8 @@ impl Device {
         }
     }
 
-    /// Takes what others have sent, or lets the thread that is at it look once more; whether
-    /// there was anything, as far as we know.
+    /// Takes what others have sent, or lets the thread that is at it look once more; returns true
+    /// if there was anything, as far as we know.
     pub(in crate::fabric::process) fn progress_or_ask_again(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
         if let Some(progress) = peers.progress.try_lock() {
@@ -98,7 +98,7 @@ impl Device {
         mut progress: Guard<'_, ProgressEngine>,
         mut until: Until,
     ) -> bool {
-        // What comes may map memory, or end sessions: descriptors are closed.
+        // A request may map memory, or end sessions: descriptors are closed.
         let _uncancelled = Uncancelled::new();
         let mut deferred = DeferredWork::default();
         if peers.look_again.load(Ordering::Relaxed) {

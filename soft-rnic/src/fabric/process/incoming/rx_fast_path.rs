@@ -22,7 +22,7 @@ impl Side {
     /// The fast path of [`execute`](Self::execute), for short plain messages of one queue
     /// pair, at most `left`: what they share is looked up once, and none of the checks is left
     /// out. The first one that is anything else, or would not succeed, is left to the long
-    /// way. Whether there is another request, which has been read then.
+    /// way. Returns true if there is another request, which has been read then.
     pub(super) fn take_fast<'a>(
         &mut self,
         request: &mut Request,

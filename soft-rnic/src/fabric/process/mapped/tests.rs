@@ -18,7 +18,7 @@ fn a_file_of_huge_pages_is_not_mapped() {
     };
     let plain = Mapped::<Huge>::open(&sealed(flags).unwrap()).unwrap();
     assert_eq!(plain.0[7].load(core::sync::atomic::Ordering::Relaxed), 0);
-    // Pages of 2 MiB, if there is such a thing.
+    // Pages of 2 MiB, if there are any.
     if let Some(huge) = sealed(flags | MemfdFlags::HUGETLB) {
         assert_eq!(Mapped::<Huge>::open(&huge).err(), Some(Errno::INVAL));
     }

@@ -2,9 +2,9 @@
 //!
 //! They may be stopped, so that it takes until a deadline. A thread of the program does it itself
 //! where it attaches a queue pair, or where a message to a group is the first: it posts, or its
-//! poll lets that message go on. Threads that others rely on leave it to one that may wait. While a
-//! meeting goes on, other messages wait for its end at the heads of their queues, and no thread
-//! does: it may be the one that holds the meeting, and lets them go on.
+//! poll resumes that message. Threads that others rely on leave it to one that may wait. While a
+//! meeting is under way, other messages wait for its end at the heads of their queues, and no
+//! thread does: it may be the one that holds the meeting, and resumes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Device {
         met
     }
 
-    /// Meets the others, and lets the messages go on that have waited for that.
+    /// Meets the others, and resumes the messages that have waited for that.
     pub(in crate::fabric::process) fn hold_meeting(
         self: &Arc<Device>,
         peers: &PeerProcesses,
@@ -124,7 +124,7 @@ fn marked(peers: &PeerProcesses) -> Result<Vec<u32>, Errno> {
 }
 
 impl Qp {
-    /// Has the others met, and lets the head of the send queue go on then.
+    /// Has the others met, and resumes the head of the send queue then.
     pub(crate) fn go_and_meet_members(self: &Arc<Qp>, deferred: &mut DeferredWork) {
         let device = &self.pd.context.device;
         let Some(peers) = &device.peers else { return self.met(false, deferred) };

@@ -40,7 +40,7 @@ pub(crate) struct Meeting {
 /// The next step for a message to a group that was not sent because others have to be met first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It goes on: they have been met, or were tried to.
+    /// It proceeds: they have been met, or were tried to.
     GoesOn,
     /// It waits for the end of the meeting.
     Waits,
@@ -63,7 +63,7 @@ impl Participation {
     }
 
     /// Begins a meeting, which the caller holds then; false if the others have been met. It waits
-    /// while another thread holds one, and takes over where that was in vain.
+    /// while another thread holds one, and takes over where that one failed.
     pub(crate) fn begin(&self) -> bool {
         let mut meeting = self.meeting.lock();
         while meeting.is_running {

@@ -26,7 +26,7 @@ pub(crate) struct ProgressThread {
     pub(crate) armings: AtomicU32,
     /// A thread waits for the doorbell inside a call: one of them is enough.
     pub(crate) is_watched: AtomicBool,
-    /// The thread takes what has come.
+    /// The thread takes received messages.
     pub(crate) works: AtomicBool,
     /// The completion channel that the doorbell wakes.
     pub(crate) woken: Mutex<Option<Arc<OwnedFd>>>,

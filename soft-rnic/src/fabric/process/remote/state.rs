@@ -12,8 +12,8 @@ pub(crate) struct Remote {
     pub(crate) pair: Option<Arc<Pair>>,
     /// The peer's, as we have seen it; 0 is "not looked yet".
     pub(crate) generation: u32,
-    /// The one that has carried out something for this connection, which then goes on
-    /// with no other: it would not be at the PSN that comes next.
+    /// The one that has carried out something for this connection, which then uses no other: it
+    /// would not be at the next PSN.
     pub(crate) bound: u32,
     /// Number of times that this queue pair has been connected.
     pub(crate) incarnation: u8,

@@ -30,7 +30,7 @@ fn a_turn_is_waited_for_though_its_holder_does_not_listen_yet() {
     listen(&holder, BACKLOG).unwrap();
     let pid = Some(Pid::as_raw(Some(getpid())));
     assert_eq!(take(Duration::ZERO), Err(Silent { pid }.into()));
-    // The one that has waited in vain.
+    // The one whose wait has timed out.
     accepted(&holder);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| take(Duration::from_secs(60)));

@@ -42,7 +42,7 @@ impl Datagrams {
         }
     }
 
-    /// Posts until nothing completes any more; how many were sent.
+    /// Posts until nothing completes any more; returns how many were sent.
     fn fill(&self) -> u32 {
         let mut sent = 0;
         while sent <= REQUESTS && self.post() {
@@ -87,7 +87,7 @@ impl Datagrams {
     }
 }
 
-/// The deadline of the full ring that a queue pair waits for comes.
+/// Expires the deadline of the full ring that a queue pair waits for.
 pub(super) fn expire(qp: &Arc<Qp>) {
     let deadline = qp.sq.lock().requester.backpressure.deadline();
     let mut deferred = DeferredWork::default();
@@ -127,7 +127,7 @@ fn datagrams_to_a_stalled_process_are_dropped_until_it_reads() {
 fn datagrams_wait_for_a_process_that_reads_slowly() {
     let net = Datagrams::to(slot(93));
     assert_eq!(net.fill(), REQUESTS);
-    // Each time a deadline comes it has read something.
+    // It has read something by each deadline.
     for read in 1..10 {
         net.peer.rings.requests_read.store(read, Ordering::Relaxed);
         net.expire();

@@ -33,7 +33,7 @@ fn register(qp: &Arc<Qp>, at: *mut u8, len: usize) -> u32 {
     unsafe { (*(crate::table().reg_mr)((*qp.as_abi()).pd, at.cast(), len, 1)).lkey }
 }
 
-/// Returns the place of the data of a SEND of `len` bytes, as it is put into the ring to a peer.
+/// Returns the place of the data of a SEND of `len` bytes when it is put into the ring to a peer.
 fn location(peer: &Wild, qp: &Arc<Qp>, (at, lkey): (*mut u8, u32), len: u64) -> PayloadLocation {
     let index = qp.sq.lock().remote.as_ref().map_or(0, |remote| remote.next);
     // SAFETY: a request on a queue pair that is alive, as the region is.

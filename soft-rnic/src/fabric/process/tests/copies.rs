@@ -52,7 +52,7 @@ fn a_message_in_its_senders_regions_is_not_copied_plainly() {
     assert_eq!(taken(&mut peer, &qp, PayloadLocation::Regions, 1), 0);
 }
 
-/// The bytes that are copied plainly when so many are posted, out of a region with these flags.
+/// The bytes that are copied plainly when `len` are posted, out of a region with these flags.
 fn posted(qp: &Arc<Qp>, opcode: ibv_wr_opcode, len: u32, access: i32) -> usize {
     let from = vec![7_u8; 4_096].leak();
     // SAFETY: memory that stays; the queue pair is alive.

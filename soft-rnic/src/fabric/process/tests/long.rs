@@ -7,7 +7,7 @@ use crate::limits::LONG;
 /// Slot of the made-up peer.
 const LONGS: u32 = 71;
 
-/// Sends a message of so many bytes to a queue pair that does not exist.
+/// Sends a message of `len` bytes to a queue pair that does not exist.
 fn send(peer: &mut Wild, len: usize) {
     let kinds = u32::from_le_bytes([What::Send as u8, 0, PayloadLocation::Regions as u8, 1]);
     let parties = 0xff_ffff | u64::from(far(slot(LONGS))) << 32;

@@ -102,7 +102,7 @@ fn without_a_thread_that_may_wait_messages_are_tried_again() {
     completes(&qp);
 }
 
-/// It may be the thread that holds the meeting: what it takes in lets messages go on.
+/// It may be the thread that holds the meeting: what it takes in resumes messages.
 #[test]
 fn messages_posted_during_a_meeting_wait_for_its_end() {
     let device = new_device();
@@ -132,7 +132,7 @@ fn an_attachment_waits_for_a_meeting_or_takes_it_over() {
             let _ = report
                 .send((result, peers(&attacher).participation.has_met.load(Ordering::Acquire)));
         });
-        // One that does not wait comes now, most likely.
+        // One that does not wait reports now, most likely.
         for _ in 0..1_000 {
             assert!(reports.try_recv().is_err());
             host::thread::yield_now();

@@ -39,7 +39,7 @@ impl<const PEERS: usize> Sender<PEERS> {
         Sender { qp, ah, peers, _process: process }
     }
 
-    /// Posts a message of no bytes; whether it has completed.
+    /// Posts a message of no bytes; returns true if it has completed.
     fn post(&self, imm: u32) -> bool {
         // SAFETY: a request without a list, on a queue pair that is alive.
         unsafe {
@@ -71,12 +71,12 @@ impl<const PEERS: usize> Sender<PEERS> {
         deferred.run();
     }
 
-    /// The deadline of a full ring comes.
+    /// Expires the deadline of a full ring.
     fn expire(&self) {
         backpressure::expire(&self.qp);
     }
 
-    /// Posts until a message waits; how many have gone before it.
+    /// Posts until a message waits; returns how many were sent before it.
     fn fill(&self) -> u32 {
         (0..=REQUESTS).find(|n| !self.post(*n)).expect("the ring is never full")
     }

@@ -234,7 +234,7 @@ fn work_behind_an_invalidation_delays_no_other_invalidation() {
     std::thread::spawn(move || {
         let all: Vec<_> = (75..78).map(|n| window_to(n, Some(addr))).collect();
         for (_, qp, key) in &all {
-            // What is posted waits, as behind a message, until the thread that serves goes on.
+            // What is posted waits, as behind a message, until the thread that serves continues.
             let token = qp.pd.context.device.arm(qp.num, None);
             qp.sq.lock().requester.waits = Some((crate::objects::pending::Wait::Rnr, token));
             invalidate(qp, *key);

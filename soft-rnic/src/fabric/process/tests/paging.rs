@@ -1,4 +1,4 @@
-//! On-demand memory of this process whose pages are slow to come, or gone.
+//! On-demand memory of this process whose pages are slow to be paged in, or gone.
 
 use std::sync::mpsc::channel;
 
@@ -65,7 +65,7 @@ fn run(peer: &mut Wild) {
     super::reading::run(peer);
 }
 
-/// Returns the work that has to be done before the request goes on.
+/// Returns the work that has to be done before the request proceeds.
 fn left(peer: &mut Wild) -> Option<Box<DeferredFetch>> {
     run(peer);
     assert_eq!(peer.pair.outgoing.requests_read.load(Ordering::Relaxed), 0);

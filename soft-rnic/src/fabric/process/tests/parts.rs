@@ -1,4 +1,4 @@
-//! Long messages that come in parts.
+//! Long messages that arrive in parts.
 
 use super::reading::{ask, forget_receives, run, verdict};
 use super::*;

@@ -1,4 +1,4 @@
-//! Processes that this one looks for in vain.
+//! Processes that this one looks for and does not find.
 
 use super::*;
 

@@ -38,7 +38,7 @@ fn new() -> Wild {
 fn a_full_reply_ring_holds_requests_until_replies_are_read() {
     let mut wild = new();
     let wants = |wild: &Wild| wild.pair.outgoing.wants_reply_room.load(Ordering::Relaxed);
-    // No reply is taken, and more requests come than a ring of replies is long.
+    // No reply is taken, and more requests arrive than a ring of replies is long.
     for _ in 0..24 {
         for _ in 0..100 {
             wild.ask();

@@ -29,7 +29,7 @@ impl Unfilled {
         self.at
     }
 
-    /// Readers that wait go on: the page is one of zeroes now.
+    /// Readers that wait continue: the page is one of zeroes now.
     pub(in crate::fabric::process) fn fill(self) {
         drop(self.faults);
     }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Work for processes that says when it has begun, goes on when it is told to, and says when
+/// Work for processes that says when it has begun, continues when it is told to, and says when
 /// it has ended.
 struct Blocked {
     said: Receiver<()>,

@@ -3,7 +3,7 @@ use super::*;
 const A: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1));
 const B: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 2));
 
-/// Sends full packets without end; how many each has sent, by its number.
+/// Sends full packets without end; counts those of each, by its number.
 fn look(answers: &mut Answers, sent: &mut [u32]) {
     answers.take_turns(&mut Allowance::of_look(), |qpn, allowance| {
         let mut turn = allowance.turn();

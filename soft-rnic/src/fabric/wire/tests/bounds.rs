@@ -9,7 +9,7 @@ use super::*;
 use crate::clock;
 use crate::udp::BATCH;
 
-/// However many have come.
+/// However many have arrived.
 #[test]
 fn a_look_takes_so_many_packets_and_leaves_the_rest() {
     const MOST: u64 = ROUNDS as u64 * BATCH as u64;
@@ -29,7 +29,7 @@ fn a_look_takes_so_many_packets_and_leaves_the_rest() {
     }
 }
 
-/// Packets may come as fast as they are taken.
+/// Packets may arrive as fast as they are taken.
 #[test]
 fn a_reset_takes_so_many_looks_and_so_much_time() {
     let looks = |each_ns: u64| {
@@ -67,7 +67,7 @@ fn destroy(rig: &Rig) {
     assert_eq!(unsafe { (crate::table().destroy_qp)(rig.object.as_abi()) }, 0);
 }
 
-/// True if a packet is answered that comes to the queue pair when it has ended.
+/// True if a packet is answered that arrives for the queue pair when it has ended.
 fn is_answered(rig: &Rig, headers: &Headers) -> bool {
     let strangers = || rig.device.wire().unwrap().packet_counters().strangers;
     let before = strangers();

@@ -9,7 +9,7 @@ use crate::udp::{AddressState, Outbox, Port};
 
 const ALL: Look = Look::Whole { may_defer: false };
 
-/// A device without a thread, that finds no changes by itself: packets are taken by the test alone.
+/// A device without a thread that does not look for changes: packets are taken by the test alone.
 struct Groups {
     device: Arc<Device>,
     members: Vec<Arc<Qp>>,
@@ -25,7 +25,7 @@ impl Groups {
         Groups { device, members: Vec::new(), peer }
     }
 
-    /// Has so many more queue pairs attached to a group.
+    /// Has `n` more queue pairs attached to a group.
     fn attach(&mut self, group: u8, n: usize) {
         let wire = self.device.wire().unwrap();
         for _ in 0..n {
@@ -45,7 +45,7 @@ impl Groups {
         SocketAddr::from(([239, c, d, group], UDP_PORT))
     }
 
-    /// The peer sends runs of so many packets without payload to a group.
+    /// The peer sends runs of these numbers of packets without payload to a group.
     fn send(&self, group: u8, runs: &[usize]) {
         let to = self.address(group);
         let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, MULTICAST_QPN, Psn::new(0)));
@@ -66,8 +66,8 @@ impl Groups {
         }
     }
 
-    /// One look; whether there may be more to do, how many packets it has taken, and how many
-    /// members had no receive request for them.
+    /// Takes one look; returns true if there may be more to do, how many packets it has taken, and
+    /// how many members had no receive request for them.
     fn look(&self, look: Look) -> (bool, usize, usize) {
         let wire = self.device.wire().unwrap();
         let counts = || {

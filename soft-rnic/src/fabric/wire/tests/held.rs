@@ -61,7 +61,7 @@ impl Busy {
         deferred.run();
     }
 
-    /// As many packets come to the peer, and no more.
+    /// Expects `n` packets at the peer, and no more.
     #[track_caller]
     fn expect(&self, n: usize) {
         let peer = &self.rig.peer;

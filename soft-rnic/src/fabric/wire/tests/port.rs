@@ -70,7 +70,7 @@ impl Drop for Watcher {
     }
 }
 
-/// A device that finds no changes by itself.
+/// A device that does not look for changes.
 pub(super) fn unwatched(text: &str) -> Arc<Device> {
     let roce: Roce = text.parse().unwrap();
     let device = roce.open(&format!("roce:{text}")).unwrap();

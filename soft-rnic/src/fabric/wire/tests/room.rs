@@ -198,7 +198,7 @@ fn a_long_unreliable_message_does_not_hold_the_outbox() {
     assert!(found, "the outbox is another's until all packets have gone");
 }
 
-/// Packets of one run count from 0; one that goes by itself is the first one.
+/// Packets of one run count from 0; one that is sent alone is the first one.
 #[test]
 fn without_segmentation_each_packet_goes_by_itself() {
     for (text, expected) in [

@@ -78,7 +78,7 @@ fn the_data_of_a_read_come_out_of_the_other_card() {
     // the other card before them.
     let early = transit(&card, (&far, &near), (0, 0), Load::Fetched(1)).0;
     assert_eq!(early, 20 + 1900 + 20);
-    // The data of another READ come behind them.
+    // The data of another READ follow them.
     let (_, second) = transit(&card, (&near, &far), (0, 0), Load::Answered(10_001));
     assert_eq!(second - answer, 860);
     assert_eq!(transit(&card, (&near, &far), (40, 40), Load::Fetched(1)).0, 40 + 20 + 1900 + 20);

@@ -16,7 +16,7 @@ use crate::cmd::copy::wire::pieces;
 const ERRORS: [Errno; 6] =
     [Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSPC, Errno::IO];
 
-/// A call, those that are missing besides, and what comes of a copy for each of [`ERRORS`]:
+/// A call, those that are missing besides, and the outcome of a copy for each of [`ERRORS`]:
 /// `c` all is copied, `d` all is there and something differs, `f` some entries fail and all others
 /// are there, `e` the copy ends.
 type Row = (&'static str, i64, &'static [i64], &'static str);
@@ -63,7 +63,7 @@ struct Sent {
     name: &'static str,
     /// Content of a file, or target of a link.
     bytes: Vec<u8>,
-    /// It replaces what is there.
+    /// It replaces what exists.
     force: bool,
 }
 
@@ -189,7 +189,7 @@ fn outcome(all: &[Sent], call: &str, (refused, missing): (i64, &[i64]), errno: E
         assert!(is_named || received.error.is_some(), "{what}: not a word of it");
         assert!(now == before, "{what}: something else is there");
         let taken = taken.get(sent.name).copied().unwrap_or(0);
-        assert!(is_kept(&path, &sent.bytes[..taken]), "{what}: what has come is lost");
+        assert!(is_kept(&path, &sent.bytes[..taken]), "{what}: received bytes are lost");
     }
     let Received { error, failed, differing, finished, .. } = received;
     match (error, failed.count, differing.count) {
@@ -214,8 +214,8 @@ fn whatever_the_system_refuses_nothing_is_lost_or_half_there() {
     assert_eq!(outcomes, expected);
 }
 
-/// The calls with which a receiver begins: it does where it can, and where not, nothing has come
-/// yet.
+/// The calls with which a receiver begins: it starts where it can, and where not, nothing has
+/// arrived yet.
 #[test]
 fn a_receiver_begins_where_it_can_write() {
     let calls = [
