@@ -278,11 +278,8 @@ fn folder(options: &Figures) -> Result<&Path> {
         let folder = folder.display();
         let measures =
             options.render.is_none() && options.compare.is_none() && options.model.is_none();
-        let resume = if measures {
-            " (or --resume, to continue the interrupted report)"
-        } else {
-            ""
-        };
+        let resume =
+            if measures { " (or --resume, to continue the interrupted report)" } else { "" };
         return Err(usage(format!(
             "--out {folder}: it has files already: add --force{resume}, or choose another"
         )));
