@@ -242,7 +242,6 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         let context = context.keep();
         let room = context.handles.pds.room()?;
         admit(&context.device.population.pds, limits::MAX_PD)?;
-        context.users.fetch_add(1, Ordering::Relaxed);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed).max(1);
         let users = Arc::default();
         room.insert(id, Arc::clone(&users));
@@ -263,7 +262,6 @@ pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), Errno> {
     pd.context.handles.pds.remove(pd.id);
     pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
     pd.context.gone(Object::ProtectionDomain, 0);
-    pd.context.users.fetch_sub(1, Ordering::Release);
     // SAFETY: takes back the reference of the struct's maker.
     unsafe { Arc::decrement_strong_count(Arc::as_ptr(pd)) };
     Ok(())
