@@ -5,7 +5,6 @@ pub(crate) mod card;
 mod channel;
 mod control;
 mod ends;
-mod origin;
 mod parameters;
 mod refusal;
 
@@ -13,9 +12,8 @@ pub(crate) use channel::{Channel as ChannelOf, GLANCE, LastWords, Told, notice_d
 pub(crate) use control::{Channel, Control, HungUp, cause, receiver_ended, sender_ended};
 pub(crate) use ends::{
     Pending, bad_distance, cannot_bind, cannot_listen, dial, engaged, explain, listen, next_peer,
-    open_device, refused,
+    open_device, out_of_reach, refused,
 };
-pub(crate) use origin::Origin;
 pub(crate) use parameters::{
     Part, Session, Traffic, asked, contradiction, is_copy, other_sizes, run_number,
 };

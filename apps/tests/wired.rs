@@ -2,14 +2,15 @@
 //!
 //! Only on soft0: it makes devices over UDP itself.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 mod support;
 
-use support::processes::Running;
-use support::{assert_refused, text};
+use support::processes::{Running, connects_processes};
+use support::{Scratch, assert_refused, text};
 
 /// Lines of `devices --json`, without `--device`.
 fn devices() -> Vec<Value> {
@@ -141,4 +142,42 @@ fn a_peer_behind_another_address_causes_one_warning() {
 fn networks_apart_for_handshake_and_data_are_no_reason_to_warn() {
     let Some((is_success, said)) = between("roce:10.9.0.2", "roce:10.9.0.3") else { return };
     assert!(is_success && !said.contains("WARN"), "{said}");
+}
+
+/// The set-up refuses, the command says what it says, and the listening end serves the next one.
+#[test]
+fn an_end_out_of_reach_is_refused_and_does_not_count() {
+    if !connects_processes() {
+        return;
+    }
+    let source = Scratch::new("out-of-reach", 16);
+    let source = source.0.to_str().unwrap();
+    let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("out-of-reach-copy");
+    std::fs::create_dir_all(&into).unwrap();
+    let few = ["--size", "16", "--messages", "50", "--connect"];
+    let bench = [&["bench"], &few[..]].concat();
+    let raw = [&["bench", "--op", "send"], &few[..]].concat();
+    for (listening, connecting) in [
+        (&["bench"][..], &bench[..]),
+        (&["pingpong"], &["pingpong", "--size", "16", "--iterations", "20", "--connect"]),
+        (&["bench", "--op", "send"], &raw[..]),
+        (&["copy", "--into", into.to_str().unwrap(), "--once"], &["copy", source, "--to"]),
+    ] {
+        let on_soft0 = [listening, &["--device", "soft0"]].concat();
+        let (mut listener, address) = Running::listener(&on_soft0);
+        let address = address.to_string();
+        let connector = |device: &str| {
+            Running::command(&[connecting, &[&*address, "--device", device]].concat())
+        };
+        let refused = connector("roce:127.31.0.4").ended();
+        let says = format!("{address} refused: the ends cannot reach each other: soft0 connects ");
+        let told = refused.err.iter().find(|line| line.contains(&says));
+        let names_flag = told.is_some_and(|line| line.contains("(--device)"));
+        assert!(names_flag && !refused.status.success(), "{listening:?}: {refused:#?}");
+        let said = listener.wait_for("refused a connection");
+        assert!(said.contains("the ends cannot reach each other: soft0"), "{listening:?}: {said}");
+        let served = connector("soft0");
+        assert_eq!((served.results().len(), listener.results().len()), (1, 1), "{listening:?}");
+    }
+    std::fs::remove_dir_all(&into).unwrap();
 }

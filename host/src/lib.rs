@@ -10,6 +10,7 @@
 //! | [`random`] | `RandomState` |
 //! | [`fd`] | `poll`, `epoll_wait`, timers, reads of descriptors that block |
 //! | [`future`] | in a world only: a runtime for futures |
+//! | [`processors`] | outside of worlds only: the distance of two processors |
 //!
 //! Without the feature `world`, each item is the host's own, inlined. With it, a thread that runs
 //! in a [`World`](world) goes by the world instead: its time is virtual, and one thread runs at a
@@ -24,6 +25,7 @@ pub mod channel;
 pub mod fd;
 pub mod future;
 pub mod plant;
+pub mod processors;
 pub mod random;
 pub mod sync;
 pub mod thread;

@@ -15,7 +15,6 @@ use rdma_conn::send_recv::ConnectError;
 
 use super::address;
 use super::card;
-use super::origin::Origin;
 use super::parameters::Session;
 use super::refusal::{End, read_by};
 use crate::cli::{Common, Ends};
@@ -45,7 +44,6 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
         }
         Err(e) => return Err(e.into()),
     };
-    Origin::open(&device);
     let two_ends = ends.listen.is_some() || ends.connect.is_some();
     if let (true, Some(why)) = (two_ends, device.confined()) {
         return Err(usage(format!(
@@ -275,6 +273,12 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
                  the port of one"
             )
         }
+        ConnectError::Handshake(HandshakeError::Refused { reason: Reason::UNREACHABLE, text }) => {
+            anyhow!("{address} refused: {text} (--device)")
+        }
+        ConnectError::Handshake(found @ HandshakeError::OutOfReach(_)) => {
+            anyhow!("cannot connect to {address}: {found} (--device)")
+        }
         ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {
             anyhow!("{address} refused: {}", read_by(End::Connecting, text))
         }
@@ -289,6 +293,18 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
             anyhow!("{address} has hung up ({e}): if it is another program, {start}")
         }
         _ => Failure::from(error).context(format!("cannot connect to {address}")),
+    }
+}
+
+/// The text of a set-up that has failed because the devices of the two ends do not reach each
+/// other, as this end has found or the other one.
+pub(crate) fn out_of_reach(error: &Failure) -> Option<String> {
+    match error.downcast_ref::<ConnectError>()? {
+        ConnectError::Handshake(
+            found @ (HandshakeError::OutOfReach(_)
+            | HandshakeError::Refused { reason: Reason::UNREACHABLE, .. }),
+        ) => Some(found.to_string()),
+        _ => None,
     }
 }
 

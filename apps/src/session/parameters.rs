@@ -4,7 +4,6 @@ use anyhow::{Context, Result, ensure};
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use super::origin::Origin;
 use super::refusal::differs;
 use crate::cli::{ConnectionArgs, Rounds};
 use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
@@ -33,9 +32,6 @@ pub(crate) struct Session {
     pub(crate) senders: u32,
     #[serde(rename = "s")]
     pub(crate) sender: u32,
-    /// Place where the process runs ([`Origin`]).
-    #[serde(rename = "o")]
-    pub(crate) origin: Origin,
     #[serde(rename = "t")]
     pub(crate) traffic: Traffic,
 }
@@ -117,8 +113,8 @@ impl Part {
         sender: u32,
         traffic: Traffic,
     ) -> Session {
-        let (run, parts, part, origin) = (self.run, self.of, self.at, Origin::here());
-        Session { command: command.into(), run, parts, part, senders, sender, origin, traffic }
+        let (run, parts, part) = (self.run, self.of, self.at);
+        Session { command: command.into(), run, parts, part, senders, sender, traffic }
     }
 }
 
@@ -140,7 +136,6 @@ impl Session {
         }
         let session: Session = serde_json::from_slice(bytes).context(OTHER_VERSION)?;
         check_command(&session.command)?;
-        Origin::here().reaches(session.origin).map_err(anyhow::Error::msg)?;
         session.check::<K>()?;
         Ok(session)
     }

@@ -10,7 +10,6 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::objects::address::{Address, ROUTE, is_route};
 use crate::objects::device::admit;
-use crate::objects::named::{check_name, name_in};
 use crate::objects::state::Pd;
 use crate::{alloc, errno, limits};
 
@@ -30,29 +29,23 @@ impl Address {
 
 /// An address handle.
 #[repr(C)]
-struct Ah {
+pub(crate) struct Ah {
     abi: ibv_ah,
-    pd: Arc<Pd>,
+    pub(crate) pd: Arc<Pd>,
     address: Address,
 }
 
 impl Ah {
-    /// # Safety
-    /// `ah` is NULL or a live address handle of ours.
-    unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
-        // SAFETY: `ah` is NULL or a live address handle of ours (see # Safety).
-        unsafe { ah.cast::<Ah>().as_ref() }.ok_or(errno::EINVAL)
-    }
+    /// The `handle` in the struct of each.
+    pub(crate) const HANDLE: u32 = 0;
 
-    /// As [`from_abi`](Self::from_abi), and `ENOENT` where the struct does not name the handle.
+    /// The object behind a caller's pointer.
     ///
     /// # Safety
-    /// As there.
-    unsafe fn named<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
-        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
-        let (object, shown) = unsafe { (Ah::from_abi(ah)?, name_in!(ah)) };
-        check_name(shown, (0, object.pd.context.as_abi()))?;
-        Ok(object)
+    /// `ah` is NULL or a live address handle of ours.
+    pub(crate) unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, Errno> {
+        // SAFETY: `ah` is NULL or a live address handle of ours (see # Safety).
+        unsafe { ah.cast::<Ah>().as_ref() }.ok_or(errno::EINVAL)
     }
 }
 
@@ -82,7 +75,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
             ..Address::default()
         };
         let abi_pd = Arc::as_ptr(&pd).cast_mut().cast();
-        let abi = ibv_ah { context: pd.context.as_abi(), pd: abi_pd, handle: 0 };
+        let abi = ibv_ah { context: pd.context.as_abi(), pd: abi_pd, handle: Ah::HANDLE };
         Ok(Box::into_raw(Box::new(Ah { abi, pd, address })).cast())
     }))
 }

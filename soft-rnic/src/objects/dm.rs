@@ -1,7 +1,6 @@
 //! The verbs of device memory.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use verbs_sys::*;
@@ -26,7 +25,6 @@ pub(crate) unsafe extern "C" fn alloc_dm(
             return Err(errno::EINVAL);
         }
         let dm = Dm::new(context.keep(), attr.length as u64, 1 << attr.log_align_req)?;
-        context.users.fetch_add(1, Ordering::Relaxed);
         context.made(Object::DeviceMemory, 0);
         Ok(Arc::into_raw(dm).cast_mut().cast())
     }))
@@ -41,7 +39,6 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
             let users = || vec!["a memory region of it".into()];
             object.context.check_in_use(*error, "ibv_free_dm", "device memory", users);
         })?;
-        object.context.users.fetch_sub(1, Ordering::Release);
         object.context.gone(Object::DeviceMemory, 0);
         // SAFETY: takes back the reference of `alloc_dm`.
         unsafe { Arc::decrement_strong_count(dm.cast::<Dm>()) };

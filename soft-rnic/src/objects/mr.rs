@@ -18,7 +18,6 @@ use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
-use crate::objects::named::{check_name, name_in};
 use crate::objects::on_demand;
 use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
@@ -176,18 +175,13 @@ impl Mr {
         Box::into_raw(Box::new(Mr { abi, pd, registration })).cast()
     }
 
-    /// The region behind a caller's pointer; `ENOENT` where the struct does not name it.
+    /// The region behind a caller's pointer.
     ///
     /// # Safety
     /// `mr` is NULL or a region's struct of ours.
-    unsafe fn named<'a>(mr: *mut ibv_mr) -> Result<&'a Mr, Errno> {
-        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
-        let (object, shown) = unsafe {
-            let object = mr.cast::<Mr>().as_ref().ok_or(errno::EINVAL)?;
-            (object, name_in!(mr))
-        };
-        check_name(shown, (object.registration.key, object.pd.context.as_abi()))?;
-        Ok(object)
+    pub(crate) unsafe fn from_abi<'a>(mr: *mut ibv_mr) -> Result<&'a Mr, Errno> {
+        // SAFETY: `mr` is NULL or a region's struct of ours (see # Safety).
+        unsafe { mr.cast::<Mr>().as_ref() }.ok_or(errno::EINVAL)
     }
 }
 
@@ -214,17 +208,6 @@ impl Pd {
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
     }
 
-    /// As [`of_struct`](Self::of_struct), and `ENOENT` where the struct does not name the domain.
-    ///
-    /// # Safety
-    /// As there.
-    pub(crate) unsafe fn named<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, Errno> {
-        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
-        let (object, shown) = unsafe { (Pd::of_struct(pd)?, name_in!(pd)) };
-        check_name(shown, (object.id, object.context.as_abi()))?;
-        Ok(object)
-    }
-
     /// Lender of memory to the queues of this domain, if it is a parent domain with allocators. It
     /// stays as long as there are such queues.
     pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
@@ -242,7 +225,6 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         let context = context.keep();
         let room = context.handles.pds.room()?;
         admit(&context.device.population.pds, limits::MAX_PD)?;
-        context.users.fetch_add(1, Ordering::Relaxed);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed).max(1);
         let users = Arc::default();
         room.insert(id, Arc::clone(&users));
@@ -263,7 +245,6 @@ pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), Errno> {
     pd.context.handles.pds.remove(pd.id);
     pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
     pd.context.gone(Object::ProtectionDomain, 0);
-    pd.context.users.fetch_sub(1, Ordering::Release);
     // SAFETY: takes back the reference of the struct's maker.
     unsafe { Arc::decrement_strong_count(Arc::as_ptr(pd)) };
     Ok(())

@@ -13,7 +13,6 @@ use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::keys::TAG;
 use crate::objects::mw_table::{Bind, NewMw};
-use crate::objects::named::{check_name, name_in};
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, Pd};
 use crate::objects::wqe::{Op, Wqe};
@@ -27,8 +26,8 @@ pub(crate) struct Mw {
     pub(crate) pd: Arc<Pd>,
     pub(crate) is_type_2: bool,
     id: u64,
-    /// Index of its slot in the table of keys.
-    index: u32,
+    /// Index of its slot in the table of keys, and the `handle` in its struct.
+    pub(crate) index: u32,
     /// The key that it was made with.
     key: u32,
 }
@@ -41,17 +40,6 @@ impl Mw {
     pub(crate) unsafe fn from_abi<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, Errno> {
         // SAFETY: `mw` is NULL or a live window of ours (see # Safety).
         unsafe { mw.cast::<Mw>().as_ref() }.ok_or(errno::EINVAL)
-    }
-
-    /// As [`from_abi`](Self::from_abi), and `ENOENT` where the struct does not name the window.
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn named<'a>(mw: *mut ibv_mw) -> Result<&'a Mw, Errno> {
-        // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
-        let (object, shown) = unsafe { (Mw::from_abi(mw)?, name_in!(mw)) };
-        check_name(shown, (object.index, object.pd.context.as_abi()))?;
-        Ok(object)
     }
 
     /// Another key of a window of type 1.

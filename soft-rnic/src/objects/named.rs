@@ -8,11 +8,14 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
+use crate::objects::ah::Ah;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Cq, Qp, Srq};
+use crate::objects::mr::Mr;
+use crate::objects::mw::Mw;
+use crate::objects::state::{Cq, Pd, Qp, Srq};
 
 /// The `handle` and the `context` of a program's struct.
-pub(crate) type Name = (u32, *mut ibv_context);
+type Name = (u32, *mut ibv_context);
 
 /// Reads the name in a program's struct, which the program may write to meanwhile.
 ///
@@ -24,24 +27,25 @@ macro_rules! name_in {
         ((&raw const (*abi).handle).read_volatile(), (&raw const (*abi).context).read_volatile())
     }};
 }
-pub(crate) use name_in;
 
 /// Compares the name in a struct with the object's own.
-pub(crate) fn check_name(shown: Name, own: Name) -> Result<(), Errno> {
+fn check_name(shown: Name, own: Name) -> Result<(), Errno> {
     if shown == own { Ok(()) } else { Err(errno::ENOENT) }
 }
 
+/// Gives each type a function `named`, which finds the object by the function `$find`, and compares the struct with its
+/// own handle and context.
 macro_rules! named {
-    ($($object:ident, $abi:ty, |$own:ident| $handle:expr;)*) => {$(
+    ($($object:ident, $find:ident($abi:ty) -> $found:ty, |$own:ident| $handle:expr, $context:expr;)*) => {$(
         impl $object {
-            /// As [`from_abi`](Self::from_abi), and `ENOENT` where the struct does not name the object.
+            /// The object behind a caller's pointer; `ENOENT` where the struct does not name it.
             ///
             /// # Safety
-            /// As there.
-            pub(crate) unsafe fn named<'a>(abi: *mut $abi) -> Result<InArc<'a, $object>, Errno> {
+            /// `abi` is NULL or a struct of ours that the caller has not given back.
+            pub(crate) unsafe fn named<'a>(abi: *mut $abi) -> Result<$found, Errno> {
                 // SAFETY: the caller owns the struct, which is NULL or live, and has both fields.
-                let ($own, shown) = unsafe { (Self::from_abi(abi)?, name_in!(abi)) };
-                check_name(shown, ($handle, $own.context.as_abi()))?;
+                let ($own, shown) = unsafe { (Self::$find(abi)?, name_in!(abi)) };
+                check_name(shown, ($handle, $context.as_abi()))?;
                 Ok($own)
             }
         }
@@ -49,7 +53,11 @@ macro_rules! named {
 }
 
 named! {
-    Cq, ibv_cq, |cq| Cq::HANDLE;
-    Qp, ibv_qp, |qp| qp.num;
-    Srq, ibv_srq, |srq| srq.num;
+    Ah, from_abi(ibv_ah) -> &'a Ah, |ah| Ah::HANDLE, ah.pd.context;
+    Cq, from_abi(ibv_cq) -> InArc<'a, Cq>, |cq| Cq::HANDLE, cq.context;
+    Mr, from_abi(ibv_mr) -> &'a Mr, |mr| mr.registration.key, mr.pd.context;
+    Mw, from_abi(ibv_mw) -> &'a Mw, |mw| mw.index, mw.pd.context;
+    Pd, of_struct(ibv_pd) -> InArc<'a, Pd>, |pd| pd.id, pd.context;
+    Qp, from_abi(ibv_qp) -> InArc<'a, Qp>, |qp| qp.num, qp.context;
+    Srq, from_abi(ibv_srq) -> InArc<'a, Srq>, |srq| srq.num, srq.context;
 }

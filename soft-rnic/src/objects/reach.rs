@@ -13,13 +13,18 @@ pub(crate) fn gid_of_user() -> Gid {
         // What happens in a world follows from its seed alone.
         return gid_of(0);
     }
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let inode = |name| rustix::fs::stat(name).map_or(0, |stat| stat.st_ino);
+    let namespaces = ["/proc/thread-self/ns/net", "/proc/self/ns/pid"].map(inode);
+    gid_of_place(&boot, namespaces, geteuid().as_raw())
+}
+
+/// The GID of a user's devices, on the machine that was booted so, in namespaces with these inodes.
+fn gid_of_place(boot: &[u8], namespaces: [u64; 2], user: u32) -> Gid {
     let mut of = crc32fast::Hasher::new();
-    of.update(&std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
-    for namespace in ["/proc/thread-self/ns/net", "/proc/self/ns/pid"] {
-        let inode = rustix::fs::stat(namespace).map_or(0, |stat| stat.st_ino);
-        of.update(&inode.to_le_bytes());
-    }
-    of.update(&geteuid().as_raw().to_le_bytes());
+    of.update(boot);
+    namespaces.iter().for_each(|inode| of.update(&inode.to_le_bytes()));
+    of.update(&user.to_le_bytes());
     gid_of(of.finalize())
 }
 

@@ -248,8 +248,6 @@ pub(crate) struct Context {
     pub(crate) abi: UnsafeCell<verbs_context>,
     pub(crate) device: Arc<Device>,
     pub(crate) events: EventQueue<AsyncEvent>,
-    /// Protection domains, completion queues and channels made from it.
-    pub(crate) users: AtomicUsize,
     /// Shared with contexts that are imported from it, or it from them.
     pub(crate) handles: Arc<Handles>,
     /// Its card's, where operations cost something.

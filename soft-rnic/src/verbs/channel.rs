@@ -42,7 +42,6 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
             Some(_) => EventQueue::extensible()?,
             None => EventQueue::new()?,
         };
-        context.users.fetch_add(1, Ordering::Relaxed);
         let context = context.keep();
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
         let channel = Arc::new(Channel { abi, context, events, users: AtomicUsize::new(0) });
@@ -65,7 +64,6 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
         if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {
             peers.waits_no_more(set);
         }
-        object.context.users.fetch_sub(1, Ordering::Release);
         object.check_gone();
         // SAFETY: takes back the reference of `create_comp_channel`.
         unsafe { Arc::decrement_strong_count(channel.cast::<Channel>()) };

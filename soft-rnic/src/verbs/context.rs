@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -98,7 +98,6 @@ impl Context {
             abi: UnsafeCell::new(abi),
             device,
             events,
-            users: AtomicUsize::new(0),
             tracer,
             checker,
             injector,

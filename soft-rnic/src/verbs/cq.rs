@@ -54,7 +54,6 @@ pub(super) unsafe fn create(
     let in_domain = domain.as_ref().map(|domain| domain.users.join()).transpose()?;
     let ring = Ring::new(len, extended.as_ref().and_then(Extended::lender))?;
     admit(&context.device.population.cqs, limits::MAX_CQ)?;
-    context.users.fetch_add(1, Ordering::Relaxed);
     let channel = channel.as_ref().map(InArc::keep);
     if let Some(channel) = &channel {
         channel.users.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +108,6 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         if let Some(domain) = object.extended.as_ref().and_then(|own| own.domain.as_ref()) {
             domain.users.leave();
         }
-        object.context.users.fetch_sub(1, Ordering::Release);
         object.check_gone();
         // SAFETY: takes back the reference of `create_cq`.
         unsafe { Arc::decrement_strong_count(cq.cast::<Cq>()) };

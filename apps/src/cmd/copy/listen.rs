@@ -74,6 +74,7 @@ pub(super) fn listen(
             };
             if options.once {
                 let served = serve(common, options, device, config, &root, (incoming, &hand));
+                let Some(served) = served else { continue };
                 // A signal that arrives now finds a copy at its end, which the process ends with.
                 std::mem::forget(hand);
                 return served;
@@ -83,7 +84,8 @@ pub(super) fn listen(
             let (theirs, root) = (Arc::clone(&guest), &root);
             let started = scope.spawn(move || {
                 let Some((incoming, hand)) = theirs.lock().take() else { return };
-                if let Err(e) = serve(common, options, device, config, root, (incoming, &hand)) {
+                let served = serve(common, options, device, config, root, (incoming, &hand));
+                if let Some(Err(e)) = served {
                     complain(format_args!("{e:#}"));
                 }
             });
@@ -137,7 +139,28 @@ fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupte
     }
 }
 
+/// Serves a sender, unless the set-up finds that the devices of the ends do not reach each other:
+/// that is a refused connection, and no copy.
 fn serve(
+    common: &Common,
+    options: &Copy,
+    device: &Device,
+    config: &Config,
+    root: &Root,
+    (incoming, hand): (Incoming, &Hand),
+) -> Option<Outcome> {
+    let from = incoming.from();
+    let received = receive_copy(common, options, device, config, root, (incoming, hand));
+    match received.as_ref().err().and_then(session::out_of_reach) {
+        Some(why) => {
+            session::refused(from, &why);
+            None
+        }
+        None => Some(received),
+    }
+}
+
+fn receive_copy(
     common: &Common,
     options: &Copy,
     device: &Device,

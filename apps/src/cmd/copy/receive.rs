@@ -26,7 +26,7 @@ use super::wire::{
 use crate::cli::Copy;
 use crate::frame::{self, is_late};
 use crate::outcome::Failure;
-use crate::session::{Origin, is_copy, receiver_ended};
+use crate::session::{is_copy, receiver_ended};
 
 /// The most steps that are queued, whatever the sender asks for: [`BUFFERS`] does not limit
 /// messages without bytes.
@@ -88,13 +88,12 @@ pub(super) fn welcome(incoming: Incoming) -> Result<Incoming, String> {
 
 /// Checks that an end with this greeting in the handshake may copy here.
 fn judge(greeting: &[u8]) -> Result<(), String> {
-    let said = str::from_utf8(greeting).unwrap_or_default();
-    match said.strip_prefix(GREETING).and_then(Origin::decode) {
-        Some(origin) => Origin::here().reaches(origin),
-        None if is_copy(greeting) => {
+    match greeting {
+        GREETING => Ok(()),
+        _ if is_copy(greeting) => {
             Err("the connecting end is another version of rdma-conn: run the same one".into())
         }
-        None => Err("the listening end receives copies: `rdma-conn copy --to` sends them".into()),
+        _ => Err("the listening end receives copies: `rdma-conn copy --to` sends them".into()),
     }
 }
 

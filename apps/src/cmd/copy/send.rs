@@ -25,7 +25,7 @@ use super::wire::{
 };
 use crate::frame::Hurried;
 use crate::outcome::Failure;
-use crate::session::{Origin, dial, explain, notice_death, sender_ended};
+use crate::session::{dial, explain, notice_death, sender_ended};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
 /// others are being sent.
@@ -200,8 +200,7 @@ impl<'a> Copying<'a> {
     ) -> Result<Copying<'a>> {
         let mut stream = dial(to)?;
         let (device, config) = (source.device, &source.config);
-        let greeting = format!("{GREETING}{}", Origin::here().encode());
-        let sender = direct_read::connect_over(&mut stream, device, config, greeting.as_bytes());
+        let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
         let sender = sender.map_err(|e| explain(e, to, "copy"))?;
         let prepared = listen(&stream).and_then(|replies| {
             ongoing.connected(&stream)?;

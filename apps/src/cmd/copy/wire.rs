@@ -18,9 +18,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
-/// The beginning of the sender's application data in the handshake; behind it, where the sender
-/// runs ([`Origin`](crate::session::Origin)).
-pub(super) const GREETING: &str = "rdma-conn copy 7 ";
+/// The sender's application data in the handshake.
+pub(super) const GREETING: &[u8] = b"rdma-conn copy 8";
 /// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
 /// a time stays in a processor's cache, and ext4 takes 1 MiB at half the speed. Each piece is
 /// mapped and registered separately where it lands in its file.

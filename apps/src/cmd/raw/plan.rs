@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::{ConnectionArgs, Op, RawArgs, RawTransport, Rounds};
 use crate::limits::{ENTRY_BYTES, MOST_BUFFER_BYTES};
-use crate::session::Origin;
 use crate::settings::flags::{
     BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
 };
@@ -77,9 +76,6 @@ pub(super) struct Plan {
     /// Rounds of each size, each of which is a measurement.
     #[serde(rename = "r")]
     pub(super) rounds: u32,
-    /// Origin of the process that tells the plan.
-    #[serde(rename = "o")]
-    pub(super) origin: Origin,
 }
 
 /// The settings of connections' queues that a verb alone has as well.
@@ -157,7 +153,6 @@ impl Plan {
         let recv_depth = given.number(&RECV_DEPTH).unwrap_or(recv_depth);
         let repost = recv_depth.saturating_sub(unacked).clamp(1, 32).min(recv_depth.max(1));
         let mut plan = Plan {
-            origin: Origin::here(),
             rounds: 1,
             task,
             op,
@@ -513,7 +508,6 @@ impl Plan {
     pub(super) fn decode(bytes: &[u8]) -> Result<Plan> {
         let plan: Plan = serde_json::from_slice(bytes)
             .context("the connecting end is another version of rdma-conn: run the same one")?;
-        Origin::here().reaches(plan.origin).map_err(anyhow::Error::msg)?;
         ensure!(
             (1..=Rounds::MOST).contains(&plan.rounds) && plan.of.is_multiple_of(plan.rounds),
             "{} measurements in {} rounds",

@@ -82,3 +82,22 @@ fn the_error_of_a_copy_names_no_flag_that_copies_lack() {
     let error = explain(refused(), address, "pipe").to_string();
     assert!(error.contains("--protocol"), "{error}");
 }
+
+#[test]
+fn ends_out_of_reach_are_told_the_flag_that_names_a_device() {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let says = "the ends cannot reach each other: one is elsewhere";
+    let found = || ConnectError::from(HandshakeError::OutOfReach("one is elsewhere".into()));
+    let told = || {
+        let text = found().to_string();
+        ConnectError::from(HandshakeError::Refused { reason: Reason::UNREACHABLE, text })
+    };
+    let error = explain(told(), address, "bench").to_string();
+    assert_eq!(error, format!("127.0.0.1:1 refused: {says} (--device)"));
+    let error = explain(found(), address, "bench").to_string();
+    assert_eq!(error, format!("cannot connect to 127.0.0.1:1: {says} (--device)"));
+    let of = |error: ConnectError| out_of_reach(&Failure::from(error).context("the copy"));
+    assert_eq!(of(found()).as_deref(), Some(says));
+    assert_eq!(of(told()), Some(format!("the peer refused: {says}")));
+    assert_eq!(of(HandshakeError::TimedOut(Duration::from_secs(1)).into()), None);
+}

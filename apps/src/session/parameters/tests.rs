@@ -30,7 +30,6 @@ fn session() -> Session {
         part: u32::MAX - 1,
         senders: 1024,
         sender: 1023,
-        origin: Origin::here(),
         traffic: Traffic {
             size: u32::MAX,
             preset: Some("sequential".into()),
@@ -66,8 +65,6 @@ fn fine() -> Session {
 
 #[test]
 fn the_longest_one_fits_the_handshake() {
-    let origin = Origin::decode("s4294967295.ffffffff").unwrap();
-    assert!(Session { origin, ..session() }.encode().is_ok());
     let bytes = session().encode().unwrap();
     assert_eq!(serde_json::from_slice::<Session>(&bytes).unwrap(), session());
     let bytes = fine().encode().unwrap();
@@ -115,14 +112,6 @@ fn numbers_out_of_range_are_refused() {
             "{bad:?}"
         );
     }
-}
-
-#[test]
-fn another_users_process_is_refused_with_the_reason() {
-    let foreign = Origin::decode(&Origin::here().encode().replacen('s', "s1", 1)).unwrap();
-    let bytes = Session { origin: foreign, ..fine() }.encode().unwrap();
-    let error = Session::decode::<SendRecv>(&bytes, "pingpong").unwrap_err().to_string();
-    assert!(error.contains("soft0 connects the processes of one user"), "{error}");
 }
 
 #[test]

@@ -10,3 +10,18 @@ fn a_user_has_one_gid_and_each_device_of_its_own_another() {
         assert!((64..128).contains(&gid[13]));
     }
 }
+
+#[test]
+fn other_boots_namespaces_and_users_have_other_gids() {
+    let all = [
+        gid_of_place(b"boot", [1, 2], 1000),
+        gid_of_place(b"another boot", [1, 2], 1000),
+        gid_of_place(b"boot", [3, 2], 1000),
+        gid_of_place(b"boot", [1, 3], 1000),
+        gid_of_place(b"boot", [1, 2], 0),
+    ];
+    for (nth, gid) in all.iter().enumerate() {
+        assert!(!all[..nth].contains(gid), "{nth}");
+    }
+    assert_eq!(gid_of_place(b"boot", [1, 2], 1000), all[0]);
+}
