@@ -1,15 +1,19 @@
 //! The halves of a connection: what every protocol's sender and receiver can do.
 
+pub mod driven;
+mod recv;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crate::arm::Arm;
-use crate::error::{RecvError, SendError};
-use crate::peer::Peer;
+use crate::error::SendError;
 use crate::ticket::Ticket;
 use crate::wait::Deadline;
+
+pub use recv::{FromPeer, RecvHalf};
 
 /// The half that sends. What is accepted goes out without further calls, unless the
 /// configuration asks for gathering: then [`flush`](SendHalf::flush) before you wait for a reply.
@@ -356,223 +360,5 @@ impl<S: SendHalf> Drop for Batch<'_, S> {
         if !self.gathered {
             self.sender.gather(false);
         }
-    }
-}
-
-/// The half that receives, from one peer or from many.
-pub trait RecvHalf:
-    fmt::Debug + Send + Sized + driven::Receiver<Taken = <Self as RecvHalf>::Message>
-{
-    /// A message: derefs to its bytes. Dropping it, anywhere and in any order, frees its place.
-    type Message: fmt::Debug + Deref<Target = [u8]> + FromPeer + Send + 'static;
-
-    /// Senders that are connected now.
-    #[must_use]
-    fn peers(&self) -> usize;
-
-    /// The address of a peer on the stream that it was set up over, if that went over a network and
-    /// the peer has not gone. The only peer of a connection is `Peer(0)`.
-    #[must_use]
-    fn peer_addr(&self, peer: Peer) -> Option<SocketAddr> {
-        self.qp_of(peer)?.peer_addr()
-    }
-
-    /// Bytes of memory registered now to receive into.
-    #[must_use]
-    fn registered_bytes(&self) -> u64;
-
-    /// The next message if there is one; never waits.
-    ///
-    /// # Errors
-    /// [`RecvError::Empty`] when there is none now, or as many are held as the configuration
-    /// permits; [`RecvError::Peer`] once for each connection that failed; when there never will be
-    /// one, [`RecvError::Closed`], or [`RecvError::Ended`] with the reason if its only peer was
-    /// lost.
-    fn try_recv(&mut self) -> Result<Self::Message, RecvError>;
-
-    /// For a program with an event loop of its own, after [`try_recv`](RecvHalf::try_recv) has
-    /// found nothing: what to wait for before the next try. Call it before each such wait.
-    ///
-    /// ```no_run
-    /// use rdma_conn::error::RecvError;
-    /// use rdma_conn::{Arm, RecvHalf};
-    /// # fn poll_for(_: std::os::fd::BorrowedFd<'_>) {}
-    ///
-    /// fn serve(mut receiver: impl RecvHalf) -> Result<(), RecvError> {
-    ///     loop {
-    ///         match receiver.try_recv() {
-    ///             Ok(message) => println!("{} bytes", message.len()),
-    ///             Err(RecvError::Empty) => match receiver.arm()? {
-    ///                 Arm::Ready => {}
-    ///                 Arm::Fd(descriptor) => poll_for(descriptor), // and for what else there is
-    ///                 Arm::Poll(after) => std::thread::sleep(after),
-    ///             },
-    ///             Err(RecvError::Closed) => return Ok(()),
-    ///             Err(other) => return Err(other),
-    ///         }
-    ///     }
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_recv`](RecvHalf::try_recv), without `Empty` and `Closed`.
-    fn arm(&mut self) -> Result<Arm<'_>, RecvError>;
-
-    /// Receives messages that are there, and returns how many: `each` is called with the peer that
-    /// sent a message, and its bytes, and the message is free when `each` returns. It costs less
-    /// than [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of them. If
-    /// `each` panics, the messages after that one are still to be received.
-    ///
-    /// ```
-    /// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair::<BufferedRead>(&device, &device, &Default::default())?;
-    /// for number in 0..100_u8 {
-    ///     a.sender.send(&[number])?;
-    /// }
-    /// let mut sum = 0;
-    /// while let Ok(count) = b.receiver.try_recv_each(|_, message| sum += u32::from(message[0])) {
-    ///     assert!(count > 0);
-    /// }
-    /// assert_eq!(sum, 99 * 100 / 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_recv`](RecvHalf::try_recv).
-    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError>;
-
-    /// Frees a message on the receiver's own thread: what dropping it does, at less cost.
-    #[inline]
-    fn free(&mut self, message: Self::Message) {
-        drop(message);
-    }
-
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    /// As [`try_recv`](RecvHalf::try_recv), without `Empty`; [`RecvError::Closed`] also when no
-    /// sender has joined yet.
-    #[inline]
-    fn recv(&mut self) -> Result<Self::Message, RecvError> {
-        match self.try_recv() {
-            Ok(message) => Ok(message),
-            Err(RecvError::Empty) => self.recv_until(Deadline::NEVER),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Waits for the next message, for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`].
-    fn recv_timeout(&mut self, timeout: Duration) -> Result<Self::Message, RecvError> {
-        match self.try_recv() {
-            Ok(message) => Ok(message),
-            Err(RecvError::Empty) => self.recv_until(Deadline::after(timeout)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Tells every sender that this end stops receiving, and ends. Messages that were not
-    /// received are lost: receive until [`RecvError::Closed`] first.
-    fn close(self) {
-        drop(self);
-    }
-
-    /// As [`close`](RecvHalf::close), at once: a sender that does not answer is not waited for, and
-    /// takes this end for lost if what tells it of the end does not arrive. The device may keep
-    /// buffers of a shared pool.
-    fn abort(mut self) {
-        self.abandon();
-    }
-}
-
-/// Message that tells which peer it came from.
-pub trait FromPeer {
-    /// The number of its sender.
-    #[must_use]
-    fn peer(&self) -> Peer;
-}
-
-/// Operations that the calls above are made of: each protocol's own, for
-/// [protocols](crate::Protocol) that are defined elsewhere. Programs call the methods of
-/// [`SendHalf`] and [`RecvHalf`].
-pub mod driven {
-    use super::{Deadline, Peer, RecvError, SendError, Ticket};
-    use crate::error::CloseReason;
-    use crate::wire::ConnectedQp;
-
-    /// Waits of a sender, and its end.
-    pub trait Sender {
-        /// Waits until a message of so many bytes has room.
-        ///
-        /// # Errors
-        /// [`SendError::TooLong`], [`SendError::TimedOut`], [`SendError::Ended`].
-        fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError>;
-
-        /// From now on gathers what is accepted; or sends it, as the configuration says.
-        /// Returns whether it did so before.
-        fn gather(&mut self, on: bool) -> bool;
-
-        /// Waits until a message is acknowledged.
-        ///
-        /// # Errors
-        /// [`SendError::UnknownTicket`], [`SendError::TimedOut`], [`SendError::Ended`].
-        fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError>;
-
-        /// Waits until all that was accepted is acknowledged.
-        ///
-        /// # Errors
-        /// [`SendError::TimedOut`], [`SendError::Ended`].
-        fn drain(&mut self, deadline: Deadline) -> Result<(), SendError>;
-
-        /// Delivers what was accepted, and says goodbye.
-        ///
-        /// # Errors
-        /// As [`drain`](Sender::drain).
-        fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError>;
-
-        /// Marks the sender as closed: dropping it then says no goodbye.
-        fn abandon(&mut self);
-
-        /// Its queue pair.
-        fn qp(&self) -> &ConnectedQp;
-
-        /// Delivers what was accepted, and says goodbye. The half has ended then, also where
-        /// time was up: dropping it does not wait once more. A peer that closes at the same
-        /// time is no error.
-        ///
-        /// # Errors
-        /// As [`drain`](Sender::drain).
-        fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-            match self.say_goodbye(deadline) {
-                Err(SendError::Ended(CloseReason::Closed)) => Ok(()),
-                Err(late @ SendError::TimedOut { .. }) => {
-                    self.abandon();
-                    Err(late)
-                }
-                done => done,
-            }
-        }
-    }
-
-    /// Waits of a receiver, and its end.
-    pub trait Receiver {
-        /// Its messages.
-        type Taken;
-
-        /// Waits for a message.
-        ///
-        /// # Errors
-        /// As [`RecvHalf::recv_timeout`](super::RecvHalf::recv_timeout).
-        fn recv_until(&mut self, deadline: Deadline) -> Result<Self::Taken, RecvError>;
-
-        /// Has dropping it wait for nothing.
-        fn abandon(&mut self);
-
-        /// The queue pair of a peer, while that is there.
-        fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp>;
     }
 }

@@ -25,13 +25,14 @@
 //! **Contract: the program draws on no other source of chance or time, and waits through this crate only.**
 
 mod here;
+mod nature;
 mod schedule;
 mod state;
 pub mod sync;
 mod watch;
 
 pub use here::{Here, Task, fail, here, note, on_node, start_timer, uninterrupted, wait_for_fds};
-pub use state::{Failure, Limits, Nature, NodeId, Report};
+pub use nature::{Failure, Limits, Nature, NodeId, Report};
 
 use std::sync::{Arc, PoisonError};
 

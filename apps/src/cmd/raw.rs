@@ -10,6 +10,7 @@ mod end;
 mod flight;
 mod follow;
 mod lead;
+mod led;
 mod measure;
 mod memory;
 mod plan;

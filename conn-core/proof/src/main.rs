@@ -8,8 +8,6 @@
 #![no_main]
 
 use conn_core::{
-    buffered_read::{Reader, ReaderConfig, Request, Source, Words},
-    buffered_write::{WriteReceiver, WriteSender},
     control::Control,
     credit::{CreditGrantor, CreditWindow},
     datagram::{FragmentReceiver, FragmentSender, SenderConfig},
@@ -22,19 +20,13 @@ use conn_core::{
         DecodeError, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
     },
     loan::{Borrower, Lender, LenderSlot, LoanGrantor},
-    multicast::{Config, Member, Members, Policy, ROW_WORDS, Rank, Record, Write, header},
     pack::{Packer, Unpacker},
     park_flag::ParkFlag,
     pool::{BufferPool, PoolConfig, PoolSlot},
-    push_inhibitor::{PushCause, PushCounter, PushInhibitor, PushRule},
     repost::{EnqueueError, RepostQueue, RepostWord, words_for},
     ring::{
-        Committed, Geometry, Taken,
-        fetch::FetchConfig,
+        Geometry,
         offer::{self, HalfOffer, Offer, RingOffer, Tail},
-    },
-    shared_write::{
-        self, Claim, ExtentReceiver, ExtentSender, ExtentSlot, Found, LinkSlot, LinkWords,
     },
     storage::filled,
     wr::{SendTracker, SendTrackerConfig, WrClass},
@@ -49,7 +41,9 @@ mod atomic64 {
     pub(crate) const STEPS: [super::Step; 0] = [];
 }
 
+mod groups;
 mod queue_pairs;
+mod rings;
 mod wire;
 
 /// Drives some machines. `None` or `false` is failure.
@@ -68,7 +62,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let steps: [Step; _] = [
-        a_ring_is_read,
+        rings::a_ring_is_read,
         messages_flow,
         buffers_are_lent,
         packed_messages_come_out,
@@ -76,11 +70,11 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         frees_are_reposted,
         storage_is_bounded,
         who_sleeps_is_woken,
-        counters_share_a_push,
-        a_group_of_two_delivers,
-        records_are_pushed,
+        groups::counters_share_a_push,
+        groups::a_group_of_two_delivers,
+        rings::records_are_pushed,
         buffers_are_written_and_given_back,
-        extents_are_taken_filled_and_given_back,
+        rings::extents_are_taken_filled_and_given_back,
         memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
         wire::a_packet_goes_over_the_wire,
@@ -256,39 +250,6 @@ fn storage_is_bounded() -> Option<bool> {
     Some(taken == 5 && five.due() && pool(8).is_some() && pool(9).is_none())
 }
 
-/// Both ends of Buffered Read until the sender knows that all was read.
-fn a_ring_is_read() -> Option<bool> {
-    let geometry = Geometry::mirrored(256, 100).ok()?;
-    let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
-    let (prefetch, head_update_polls, gather) = (true, 4, 0);
-    let config = ReaderConfig { head_threshold: 64, fetch, prefetch, head_update_polls, gather };
-    let (mut source, mut reader) = (Source::new(geometry), Reader::new(geometry, config).ok()?);
-    let (mut word, mut sent, mut taken) = (0, 0u32, 0u32);
-    while !source.is_seen() {
-        match source.reserve(16) {
-            Ok(grant) if sent < 500 => {
-                word = source.commit(grant, 16).ok()?.header.word;
-                sent += 1;
-            }
-            _ if sent == 500 => source.finish(),
-            _ => {}
-        }
-        reader.look_again();
-        while let Some(request) = reader.next_request() {
-            reader.on_completion(|| Some(source.tail_word())).ok()?;
-            if let Request::Words(Words { head, landed }) = request {
-                source.on_words(Words { head, landed }).ok()?;
-            }
-        }
-        // Each record is taken before the next one is sent, so that its header is the last.
-        if reader.next_header().is_some() && matches!(reader.take(word), Ok(Taken::Record(_))) {
-            taken += 1;
-            reader.on_freed(reader.ring().read_pointer());
-        }
-    }
-    Some(taken == 500 && source.has_landed(source.ring().tail()))
-}
-
 /// Each message goes into a buffer, and each slot names the next one.
 fn buffers_are_written_and_given_back() -> Option<bool> {
     let layout = Layout::new(4, 100).ok()?;
@@ -312,55 +273,6 @@ fn buffers_are_written_and_given_back() -> Option<bool> {
         }
     }
     Some(receiver.received() == 100)
-}
-
-/// Messages in extents of a shared ring, whose one sender takes ticket after ticket.
-fn extents_are_taken_filled_and_given_back() -> Option<bool> {
-    let layout = shared_write::Layout::new(3, 512, 100, 1).ok()?;
-    let mut sender = ExtentSender::new(layout);
-    let slots = ([ExtentSlot::default(); 3], [LinkSlot::default(); 1]);
-    let mut receiver = ExtentReceiver::new(layout, slots.0, slots.1)?;
-    let (mut entries, mut words, mut tail) = ([0; 6], LinkWords::default(), 1);
-    receiver.open(0);
-    let mut entry_of = |receiver: &mut ExtentReceiver<_, _>, ticket: u64| {
-        while let Some(grant) = receiver.grant() {
-            let nth = (grant.entry_at - layout.entry_at(0)) / shared_write::ENTRY_BYTES;
-            *entries.get_mut(nth as usize)? = grant.word;
-        }
-        entries.get(ticket as usize % entries.len()).copied()
-    };
-    for message in 0..100 {
-        if let Some(Claim { words: claim, place }) = sender.claim_due() {
-            let at =
-                if place == shared_write::FIRST_AT { &mut words.first } else { &mut words.ahead };
-            *at = tail;
-            (words.reported, words.announced) = (Some(claim), Some(claim));
-            sender.on_claimed(tail).ok()?;
-            tail += 1;
-        }
-        if let Some(ticket) = sender.looks_for() {
-            let entry = entry_of(&mut receiver, ticket);
-            sender.on_entry(Some(receiver.decided()), entry).ok()?;
-        }
-        let spot = sender.spot(message)?;
-        sender.mark_sent(&spot);
-        receiver.on_link(0, words).ok()?;
-        if let Some((at, end)) = spot.end {
-            if receiver.trailer_at(0).ok()? != Some(at) {
-                return Some(false);
-            }
-            let Found::End(emptied) = receiver.on_trailer(0, Some(end)).ok()? else { return None };
-            receiver.recycle(emptied);
-        }
-        if receiver.trailer_at(0).ok()? != Some(spot.trailer_at) {
-            return Some(false);
-        }
-        let found = receiver.on_trailer(0, Some(spot.trailer)).ok()?;
-        if found != (Found::Message { offset: spot.payload_at, len: message }) {
-            return Some(false);
-        }
-    }
-    Some(receiver.received(0) == 100)
 }
 
 /// Messages of every length that are read in parts, every seventh of them refused.
@@ -400,162 +312,10 @@ fn memory_is_read_and_given_back() -> Option<bool> {
     Some(offers.acked() == 1000 && read == 857 && parts == 17_566)
 }
 
-/// A Buffered Write connection whose two ends share a memory: a push is no copy.
-fn records_are_pushed() -> Option<bool> {
-    let (geometry, mut memory) = (Geometry::mirrored(256, 120).ok()?, [0u8; 256]);
-    let mut sender = WriteSender::new(geometry, Some(2));
-    let mut receiver = WriteReceiver::new(geometry, 64, Some(2));
-    let mut received = 0;
-    for sent in 0..1000u32 {
-        let grant = sender.reserve(sent % 41).ok()?;
-        let Committed { header, .. } = sender.commit(grant, sent % 41).ok()?;
-        let at = header.offset as usize;
-        memory.get_mut(at..at + 8)?.copy_from_slice(&header.word.to_le_bytes());
-        if sent % 2 == 0 {
-            continue;
-        }
-        let push = sender.push()?;
-        sender.mark_pushed(&push);
-        receiver.on_immediate(push.tail.to_imm()).ok()?;
-        while let Some(at) = receiver.next_header() {
-            let word = memory.get(at as usize..)?.first_chunk()?;
-            received += u32::from(receiver.take(u64::from_le_bytes(*word)).ok()?.is_some());
-        }
-        receiver.on_freed(receiver.read_pointer());
-        let update = receiver.update_due()?;
-        receiver.mark_told(update);
-        sender.on_update(update.head.to_word(), update.taken).ok()?;
-    }
-    Some(received == 1000)
-}
-
 fn who_sleeps_is_woken() -> Option<bool> {
     static PARK_FLAG: ParkFlag = ParkFlag::new();
     PARK_FLAG.announce();
     Some(PARK_FLAG.should_wake() && !PARK_FLAG.should_wake() && !PARK_FLAG.retract())
-}
-
-/// Two counters, of which one moves by jumps; every tenth message is flushed.
-fn counters_share_a_push() -> Option<bool> {
-    let rule = PushRule { every: core::num::NonZeroU32::new(7)?, deadline_ns: 4 };
-    let mut inhibitor = PushInhibitor::new(rule, [PushCounter::new(); 2]);
-    let (mut shown, mut causes) = ([0; 2], [0u32; 3]);
-    for now in 1..=1000 {
-        inhibitor.advance(0, now / 3);
-        inhibitor.advance(1, now / 20 * 5);
-        if now % 10 == 0 {
-            inhibitor.urge();
-        }
-        let Some(cause) = inhibitor.due(now) else { continue };
-        let cause = match cause {
-            PushCause::Urged => causes.first_mut(),
-            PushCause::Crossed => causes.get_mut(1),
-            PushCause::Forced => causes.last_mut(),
-        };
-        *cause? += 1;
-        shown.iter_mut().zip(inhibitor.counts()).for_each(|(word, count)| *word = count);
-        inhibitor.mark_pushed();
-    }
-    let all = causes.iter().all(|&pushes| pushes > 0) && causes.iter().sum::<u32>() < 300;
-    Some(all && shown == [333, 250] && !inhibitor.is_pending())
-}
-
-const RING: usize = Config::capacity_for(8, 8) as usize;
-
-/// Memory that two members see: the sender's ring, its copy at the other member, the private copies
-/// of both, and their rows.
-struct Fabric {
-    ring: [u64; RING / 8],
-    there: [u64; RING / 8],
-    private: [[u64; RING / 8]; 2],
-    rows: [[u64; ROW_WORDS]; 2],
-    delivered: [u64; 2],
-}
-
-impl Fabric {
-    /// One pass of the member `me`.
-    fn pass(&mut self, member: &mut Member, me: usize, now: u64, tail: u64) -> Option<()> {
-        let theirs = self.rows.get(1 - me)?;
-        let load = |at| *theirs.get(usize::from(at)).unwrap_or(&0);
-        member.on_row(Rank(1 - me as u8), now, load);
-        member.on_tail(tail, now);
-        while let Some(copy) = member.next_copy() {
-            let words = copy.span.range().start / 8..copy.span.range().end / 8;
-            let from = if me == 0 { &self.ring } else { &self.there };
-            self.private.get_mut(me)?.get_mut(words.clone())?.copy_from_slice(from.get(words)?);
-        }
-        let private = *self.private.get(me)?;
-        let word = |_, at: u64| *private.get(at as usize / 8).unwrap_or(&0);
-        while let Some(push) = member.next_push(now, word) {
-            self.write(member, me, push.write)?;
-        }
-        while let Some(delivery) = member.next_delivery(word) {
-            let at = (delivery.span.offset as usize / 8) % (RING / 8);
-            let delivered = self.delivered.get_mut(me)?;
-            if private.get(at) != Some(delivered) {
-                return None;
-            }
-            *delivered += 1;
-        }
-        Some(())
-    }
-
-    fn write(&mut self, member: &Member, me: usize, write: Write) -> Option<()> {
-        match write {
-            Write::Slots(span) => {
-                let words = span.range().start / 8..span.range().end / 8;
-                self.there.get_mut(words.clone())?.copy_from_slice(self.ring.get(words)?);
-            }
-            Write::Row(words) => {
-                let mut out = [0; ROW_WORDS];
-                let count = member.row_words(words, &mut out);
-                let to = self.rows.get_mut(me)?.get_mut(usize::from(words.first)..)?;
-                to.get_mut(..count)?.copy_from_slice(out.get(..count)?);
-            }
-            Write::Repair(_) => return None,
-        }
-        Some(())
-    }
-}
-
-/// One member sends to the other; both are driven in turns.
-fn a_group_of_two_delivers() -> Option<bool> {
-    let config = Config {
-        members: 2,
-        rank: Rank(0),
-        senders: Members::first(1),
-        window: 8,
-        max_message: 8,
-        capacity: RING as u64,
-        is_mirrored: false,
-        policy: Policy::Every(3),
-        deadline_ns: 100,
-        health_ns: 1_000_000,
-        suspect_ns: 1 << 40,
-    };
-    let mut members =
-        [Member::new(config, 0).ok()?, Member::new(Config { rank: Rank(1), ..config }, 0).ok()?];
-    let mut fabric = Fabric {
-        ring: [0; RING / 8],
-        there: [0; RING / 8],
-        private: [[0; RING / 8]; 2],
-        rows: [[0; ROW_WORDS]; 2],
-        delivered: [0; 2],
-    };
-    let (mut tail, mut sent) = (0, 0u64);
-    for now in 0..4000 {
-        let limit = members.first()?.freed().1 + u64::from(config.window);
-        if sent < limit.min(500) {
-            let at = (tail % RING as u64 / 8) as usize;
-            *fabric.ring.get_mut(at)? = header(Record::Message(8), tail);
-            *fabric.ring.get_mut((at + 1) % (RING / 8))? = sent;
-            (tail, sent) = (tail + 16, sent + 1);
-        }
-        for (me, member) in members.iter_mut().enumerate() {
-            fabric.pass(member, me, now, tail)?;
-        }
-    }
-    Some(fabric.delivered == [500; 2])
 }
 
 fn the_handshake_goes_there_and_back() -> Option<bool> {

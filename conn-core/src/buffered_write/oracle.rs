@@ -7,6 +7,7 @@ use arbitrary::Arbitrary;
 
 use super::*;
 use crate::exhaustive::Pair;
+use crate::ring::{AdvertisedCursor, CommitError, Committed, Geometry};
 
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]

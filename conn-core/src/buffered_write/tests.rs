@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::*;
 use crate::exhaustive::every_history;
+use crate::ring::{AdvertisedCursor, Geometry, HeadError, TailError};
 
 fn shape(is_mirrored: bool, window: Option<u32>) -> Shape {
     Shape { capacity_log2: 5, is_mirrored, head_threshold: 16, window }

@@ -1,5 +1,8 @@
 //! The pool: how many buffers each member has borrowed, and which member is next.
 
+mod lists;
+mod loans;
+
 use super::{FIRST_LOAN, KEPT};
 
 const NONE: u32 = u32::MAX;
@@ -416,126 +419,5 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
             self.set_used(member, 1);
         }
         Ok(may)
-    }
-}
-
-/// Loans.
-impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
-    /// Makes loans as long as the first of those that wait can have one.
-    fn serve(&mut self) {
-        while let Some(credits) = self.offer(self.queue.first) {
-            self.grant(self.queue.first, credits);
-        }
-    }
-
-    /// The loan that a member can have now.
-    fn offer(&self, member: u32) -> Option<u32> {
-        let slot = self.slots.as_ref().get(member as usize)?;
-        let available = self.free + u32::from(slot.used == 0);
-        let (lent, most) = (self.lendable - self.free, self.most());
-        let left = most.saturating_sub(self.silent);
-        let credits = slot.next_loan.min((left / 2).max(FIRST_LOAN)).min(left).max(1);
-        let fits = credits <= available && (credits == 1 || lent + credits <= most);
-        // Otherwise it waits for loans that are being used up, if there are any.
-        let is_all = lent == self.silent && available > 0;
-        (fits || is_all).then_some(credits.min(available))
-    }
-
-    /// Grants a member that waits and uses nothing its share, if nothing is left to lend: what the
-    /// others wait for may never come.
-    fn serve_share(&mut self, member: u32) {
-        let slot = &self.slots.as_ref()[member as usize];
-        if self.free == 0 && slot.waits && slot.used == 0 {
-            self.grant(member, 1);
-        }
-    }
-
-    fn grant(&mut self, member: u32, credits: u32) {
-        self.unqueue(member);
-        let slot = &mut self.slots.as_mut()[member as usize];
-        if core::mem::take(&mut slot.recalled) {
-            self.silent -= slot.excess();
-        }
-        slot.uses_up = credits == slot.next_loan;
-        slot.old = false;
-        slot.due = Due { credits: slot.due.credits + credits, heard: false, recall: false };
-        let used = slot.used + credits;
-        self.set_used(member, used);
-        self.list_due(member);
-    }
-
-    fn may_have_share(&self, member: u32) -> bool {
-        let slot = &self.slots.as_ref()[member as usize];
-        slot.state == State::Live && !slot.waits && slot.used == 0
-    }
-
-    fn set_used(&mut self, member: u32, used: u32) {
-        let slot = &mut self.slots.as_mut()[member as usize];
-        let before = slot.excess();
-        slot.used = used;
-        let after = slot.excess();
-        self.free = self.free + before - after;
-        if slot.is_silent() {
-            self.silent = self.silent + after - before;
-        }
-        if after == 0 {
-            (slot.old, slot.recalled, slot.due.recall) = (false, false, false);
-        }
-    }
-
-    fn vacate_if_home(&mut self, member: u32) {
-        let slot = &mut self.slots.as_mut()[member as usize];
-        if slot.state == State::Left && slot.used == 0 {
-            (slot.state, slot.after) = (State::Vacant, self.vacant);
-            self.vacant = member;
-        }
-    }
-
-    fn live(&mut self, member: u32) -> Result<&mut LenderSlot, LenderError> {
-        let slot = self.slots.as_mut().get_mut(member as usize);
-        slot.filter(|slot| slot.state == State::Live).ok_or(LenderError::NoMember)
-    }
-}
-
-/// Lists.
-impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
-    fn enqueue(&mut self, member: u32) {
-        let (all, last) = (self.slots.as_mut(), self.queue.last);
-        (all[member as usize].before, all[member as usize].after) = (last, NONE);
-        match all.get_mut(last as usize) {
-            Some(before) => before.after = member,
-            None => self.queue.first = member,
-        }
-        self.queue.last = member;
-        self.waiting += 1;
-    }
-
-    fn unqueue(&mut self, member: u32) {
-        let all = self.slots.as_mut();
-        let slot = &mut all[member as usize];
-        (slot.waits, slot.unanswered) = (false, false);
-        let (before, after) = (slot.before, slot.after);
-        match all.get_mut(before as usize) {
-            Some(slot) => slot.after = after,
-            None => self.queue.first = after,
-        }
-        match all.get_mut(after as usize) {
-            Some(slot) => slot.before = before,
-            None => self.queue.last = before,
-        }
-        self.waiting -= 1;
-    }
-
-    fn list_due(&mut self, member: u32) {
-        let (all, last) = (self.slots.as_mut(), self.due.last);
-        if core::mem::replace(&mut all[member as usize].listed, true) {
-            return;
-        }
-        all[member as usize].after_due = NONE;
-        match all.get_mut(last as usize) {
-            Some(before) => before.after_due = member,
-            None => self.due.first = member,
-        }
-        self.due.last = member;
     }
 }

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 
 use crate::plant::kinds::Plant;
 
+use super::nature::NodeId;
 use super::schedule::{Shared, wait_for};
-use super::state::{NodeId, On, Status};
+use super::state::{On, Status};
 
 thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::state::{Failure, Limits, Nature, NodeId, On, Report, Spins, State, Status, TaskState};
+use super::nature::{Failure, Limits, Nature, NodeId, Report};
+use super::state::{On, Spins, State, Status, TaskState};
 use super::watch::Watch;
 
 /// Real time after which a thread that reaches no point is said to be stuck.

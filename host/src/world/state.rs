@@ -1,118 +1,17 @@
 //! The state of a world, and its rules: which threads can run, and when time passes.
 
+mod turn;
+
 use std::collections::VecDeque;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-
-use crate::plant::kinds::Plant;
 use crate::random::generator::Random;
 
+use super::nature::{Failure, Limits, Nature, NodeId, Report};
 use super::watch::Watch;
-
-/// A part of a world that fails as one: a process, or a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeId(pub(super) u32);
-
-impl NodeId {
-    /// The one that the program runs in.
-    pub const FIRST: NodeId = NodeId(0);
-
-    /// Its number, from 0.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Scheduling and faults of a world. All numbers are drawn from its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nature {
-    /// Each thread has a processor of its own: points take next to no time, and a thread that a
-    /// device keeps waiting for what its calls cost is not in the way of others.
-    pub own_processors: bool,
-    /// At one of so many points another thread runs next.
-    pub switch_one_in: u64,
-    /// One of so many threads that could go on has no processor for a while; 0 is none.
-    pub stall_one_in: u64,
-    /// The longest such while, in nanoseconds.
-    pub stall_ns: u64,
-    /// At one of so many points the clock jumps forward; 0 is never.
-    pub jump_one_in: u64,
-    /// The longest such jump, in nanoseconds.
-    pub jump_ns: u64,
-    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
-    pub short_one_in: u64,
-    /// The same of posts to queues.
-    pub short_posts_one_in: u64,
-    /// A fault that tests plant into the code.
-    pub plant: Option<Plant>,
-}
-
-impl Default for Nature {
-    fn default() -> Nature {
-        Nature {
-            own_processors: false,
-            switch_one_in: 4,
-            stall_one_in: 0,
-            stall_ns: 0,
-            jump_one_in: 0,
-            jump_ns: 0,
-            short_one_in: 0,
-            short_posts_one_in: 0,
-            plant: None,
-        }
-    }
-}
-
-/// Limits of a world that does not end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Points.
-    pub steps: u64,
-    /// Virtual time.
-    pub time: Duration,
-    /// The last events that a failure shows.
-    pub events: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { steps: 5_000_000, time: Duration::from_secs(3600), events: 60 }
-    }
-}
-
-/// A world that has ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// Points that threads came to.
-    pub steps: u64,
-    /// Virtual time that has passed.
-    pub time: Duration,
-    /// Hash of all decisions: the same for the same seed.
-    pub hash: u64,
-    /// The last events, oldest first.
-    pub events: Vec<String>,
-}
-
-/// A world's failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The panic's message, or the limit that was exceeded.
-    pub reason: String,
-    /// Threads that had not ended, and what they waited for.
-    pub threads: Vec<String>,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.reason)?;
-        self.threads.iter().try_for_each(|thread| write!(f, "\n    {thread}"))
-    }
-}
 
 /// Event that ends a wait, besides its deadline.
 pub(super) enum On {
@@ -248,18 +147,11 @@ const POINTS_IN_NS: u64 = 4;
 /// another, which then waits for this share of the time since something happened.
 const FEW_SPINS: u32 = 2;
 const MANY_SPINS: u32 = 32;
-/// Vain polls of such a thread after another one's time has come, which may do something then.
-const MORE_SPINS: u32 = 8;
 const IDLE_SHARE: u64 = 256;
 /// The longest rest of a thread that polls: a change may not be notified.
 const LONGEST_REST_NS: u64 = 20_000;
 /// Time of a vain poll, where each thread has a processor of its own.
 const VAIN_POLL_NS: u64 = 20;
-/// One of so many turns may go to such a thread while others have something to do: it may have been
-/// given something without a happening.
-const IDLE_TURN_ONE_IN: u64 = 16;
-/// Tries, a millisecond each, to get a lock that is held outside of the world.
-const OUTSIDE_TRIES: u32 = 50;
 
 impl State {
     pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> State {
@@ -426,146 +318,6 @@ impl State {
     pub(super) fn start_timer(&mut self, number: RawFd, at: u64, fd: OwnedFd) {
         self.timers.retain(|(other, ..)| *other != number);
         self.timers.push((number, at, fd));
-    }
-
-    /// Makes threads ready whose wait is over, and returns those that can run now.
-    fn runnable(&mut self) -> Vec<usize> {
-        let now = self.now;
-        self.timers.retain(|(_, at, fd)| {
-            let is_due = *at <= now;
-            // A count that is full is readable, too.
-            let _ = is_due.then(|| rustix::io::write(fd, &1_u64.to_ne_bytes()));
-            !is_due
-        });
-        let with_input = self.with_input();
-        let mut runnable = Vec::with_capacity(self.tasks.len());
-        let mut has_timed_out = false;
-        for (id, task) in self.tasks.iter_mut().enumerate() {
-            let mut is_late = false;
-            let is_over = match &task.status {
-                Status::Ready => true,
-                Status::Blocked { on: On::Fds(_), .. } if with_input.contains(&id) => true,
-                Status::Blocked { on: On::Token, .. } if task.has_token => true,
-                Status::Blocked { on: On::Watched, .. } if task.watch.is_signalled() => true,
-                Status::Blocked { deadline, .. } => {
-                    is_late = true;
-                    deadline.is_some_and(|at| at <= now)
-                }
-                Status::Ended => continue,
-            };
-            if !is_over {
-                continue;
-            }
-            if !matches!(task.status, Status::Ready) {
-                if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
-                    self.lock_waiters -= 1;
-                }
-                let is_watch = matches!(&task.status, Status::Blocked { on: On::Watched, .. });
-                task.status = Status::Ready;
-                has_timed_out |= is_late && !is_watch;
-                if !is_late && !is_watch {
-                    self.happenings += 1;
-                    self.happened_at = now;
-                }
-                if self.random.one_in(self.nature.stall_one_in) {
-                    task.not_before = now + self.random.below(self.nature.stall_ns);
-                }
-            }
-            if task.not_before <= now && self.stopped_until[task.node.index()] <= now {
-                runnable.push(id);
-            }
-        }
-        if has_timed_out {
-            for Spins { count, until, .. } in self.tasks.iter_mut().map(|task| &mut task.spins) {
-                *count = if until.is_some() { 0 } else { MANY_SPINS - MORE_SPINS }.min(*count);
-            }
-        }
-        runnable
-    }
-
-    /// The threads that wait for input of a descriptor which has some.
-    fn with_input(&self) -> Vec<usize> {
-        let (mut polled, mut of) = (Vec::new(), Vec::new());
-        for (id, task) in self.tasks.iter().enumerate() {
-            let Status::Blocked { on: On::Fds(fds), .. } = &task.status else { continue };
-            polled.extend(fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-            of.resize(polled.len(), id);
-        }
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if polled.is_empty() || rustix::event::poll(&mut polled, Some(&at_once)) == Ok(0) {
-            return Vec::new();
-        }
-        let has_input = |polled: &PollFd<'_>| !polled.revents().is_empty();
-        polled.iter().zip(of).filter(|(polled, _)| has_input(polled)).map(|(_, id)| id).collect()
-    }
-
-    /// Returns the next time at which a thread can run that cannot run now.
-    fn next_time(&self) -> Option<u64> {
-        let times = self.tasks.iter().filter_map(|task| {
-            let ready_at = match &task.status {
-                Status::Ready => Some(task.not_before),
-                Status::Blocked { deadline, .. } => *deadline,
-                Status::Ended => None,
-            };
-            Some(ready_at?.max(self.stopped_until[task.node.index()]))
-        });
-        let times = times.chain(self.timers.iter().map(|(_, at, _)| *at));
-        times.filter(|at| *at > self.now).min()
-    }
-
-    /// The thread that runs next, with time passed until one can; `None` if the world is over.
-    /// `without` does not run if another one can: it has nothing to do.
-    pub(super) fn choose(&mut self, without: Option<usize>) -> Option<usize> {
-        loop {
-            if self.is_over {
-                return None;
-            }
-            let mut runnable = self.runnable();
-            if let Some(without) = without
-                && runnable.len() > 1
-            {
-                runnable.retain(|id| *id != without);
-            }
-            if self.nature.own_processors && !self.random.one_in(IDLE_TURN_ONE_IN) {
-                let may_wait =
-                    |id: &usize| self.tasks[*id].spins.may_wait(self.happenings, self.now);
-                if !runnable.iter().all(may_wait) {
-                    runnable.retain(|id| !may_wait(id));
-                }
-            }
-            if !runnable.is_empty() {
-                let id = self.random.pick(&runnable);
-                self.mix(id as u64);
-                self.running = id;
-                return Some(id);
-            }
-            if self.tasks.iter().all(|task| matches!(task.status, Status::Ended)) {
-                self.is_over = true;
-            } else if let Some(at) = self.next_time() {
-                self.now = at;
-                if self.now >= self.limits.time.as_nanos() as u64 {
-                    self.fail(format!("no end after {:?} of virtual time", self.limits.time));
-                }
-            } else if !self.tries_locks_again() {
-                self.fail("every thread waits, and nothing ends a wait".to_owned());
-            }
-        }
-    }
-
-    /// Locks may be held by threads outside of the world: those that wait for them try again.
-    fn tries_locks_again(&mut self) -> bool {
-        if self.lock_waiters == 0 || self.outside_tries >= OUTSIDE_TRIES {
-            return false;
-        }
-        self.outside_tries += 1;
-        std::thread::sleep(Duration::from_millis(1));
-        self.lock_waiters = 0;
-        for task in &mut self.tasks {
-            if matches!(task.status, Status::Blocked { on: On::Lock(_), .. }) {
-                task.status = Status::Ready;
-            }
-        }
-        true
     }
 
     /// Makes threads ready that wait for this.

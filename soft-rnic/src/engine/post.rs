@@ -1,5 +1,7 @@
 //! Posting: the data path's entry.
 
+mod receive;
+
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -17,17 +19,17 @@ use crate::fabric::loopback::fast_path;
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
 use crate::lock::Guard;
 use crate::objects::address::Address;
-use crate::objects::checked::check_receive;
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::{State, Transport};
-use crate::objects::recv_ring::recv_len;
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{Op, Request, Wqe};
-use crate::schedule::distance::charge::{Charged, charge};
+use crate::schedule::distance::charge::charge;
 use crate::schedule::distance::times::Distance;
 use crate::trace::layout::flag;
 use crate::trace::queue::Posting;
+
+pub(crate) use receive::{post_recv, post_recv_watched};
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -458,85 +460,4 @@ fn posting(request: &Request<'_>) -> Posting {
         len: request.len().try_into().unwrap_or(u32::MAX),
         to: request.to.map_or(0, |to| to.qpn),
     }
-}
-
-pub(crate) unsafe extern "C" fn post_recv(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: `ibv_post_recv` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
-    errno::code(unsafe { receive::<false>(qp, wr, bad_wr) })
-}
-
-/// [`post_recv`] of a process that is traced or checked.
-pub(crate) unsafe extern "C" fn post_recv_watched(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: `ibv_post_recv` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
-    errno::code(unsafe { receive::<true>(qp, wr, bad_wr) })
-}
-
-/// # Safety
-/// That of the verb.
-#[inline(always)]
-unsafe fn receive<const WATCHED: bool>(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> Result<(), Errno> {
-    // SAFETY: NULL, or a queue pair of ours.
-    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
-        return Err(errno::EINVAL);
-    };
-    // SAFETY: `bad_wr` is not NULL.
-    unsafe { errno::memory_of_post(wr, bad_wr) }?;
-    // SAFETY: the caller's list.
-    let _charged = unsafe { Charged::of(&qp.pd.context.device, wr) };
-    let (result, state) = {
-        let mut poster = qp.rq.poster.lock();
-        let state = qp.state();
-        if qp.srq.is_some() || matches!(state, State::Reset | State::Destroyed) {
-            // SAFETY: the caller's place for a pointer.
-            unsafe { bad_wr.write(wr) };
-            if WATCHED {
-                // SAFETY: NULL, or the caller's list.
-                qp.check_refused_receive(unsafe { wr.as_ref() }, errno::EINVAL);
-            }
-            return Err(errno::EINVAL);
-        }
-        // SAFETY: the caller's list.
-        let result = unsafe {
-            match WATCHED {
-                false => qp.rq.post(&mut poster, wr, bad_wr),
-                true => qp.rq.post_noted(&mut poster, wr, bad_wr, |index, wr| {
-                    if let Some(trace) = qp.trace() {
-                        trace.posted_recv(index, wr.wr_id, recv_len(wr));
-                    }
-                    if let Some(check) = qp.check() {
-                        check_receive(&qp.pd, &check.receives, wr);
-                    }
-                }),
-            }
-        };
-        (result, state)
-    };
-    if let (true, Err(error)) = (WATCHED, result) {
-        // SAFETY: the request that was refused, of the caller's list.
-        qp.check_refused_receive(unsafe { (*bad_wr).as_ref() }, error);
-    }
-    if state == State::Err {
-        flush_late(&qp);
-    }
-    result
-}
-
-/// Requests that were posted to an erroneous queue pair come back at once.
-#[cold]
-fn flush_late(qp: &Arc<Qp>) {
-    let mut deferred = DeferredWork::default();
-    qp.flush_receives(&mut deferred);
-    deferred.run();
 }

@@ -1,11 +1,16 @@
 //! The state of a device and of what a program makes on it.
 //!
 //! A device knows its queue pairs, a queue pair its completion queues and its domain, and these
-//! the context, which knows the device: so all of them are declared together. What each does is
-//! in the module of its name.
+//! the context, which knows the device: so all of them are declared together; their parts that
+//! refer to no other object are in `device` and `guarded`. What each does is in the module of its
+//! name.
+
+mod device;
+mod guarded;
+mod layout;
+mod threads;
 
 use core::cell::UnsafeCell;
-use core::mem::offset_of;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
@@ -15,7 +20,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use host::sync::{Mutex, RwLock};
-use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
@@ -26,7 +30,6 @@ use crate::event::{Acks, EventQueue};
 use crate::fabric::process::backoff::Backoff;
 use crate::fabric::process::multicast::state::Participation;
 use crate::fabric::process::names::Names;
-use crate::fabric::process::outside::Insiders;
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_not_found::Looked;
 use crate::fabric::process::progress_thread::state::ProgressThread;
@@ -35,7 +38,7 @@ use crate::fabric::process::remote::state::Remote;
 use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
 use crate::fabric::process::side::Side;
 use crate::fabric::process::workers::Workers;
-use crate::fabric::wire::state::{Wire, WireRq, WireSq};
+use crate::fabric::wire::state::WireSq;
 use crate::faults::injector::Injector;
 use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
@@ -43,20 +46,21 @@ use crate::objects::address::Gid;
 use crate::objects::batch::Batch;
 use crate::objects::handles::{Command, Handles};
 use crate::objects::mr_table::MrTable;
-use crate::objects::mws::Ending;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::Transport;
 use crate::objects::queue_memory::{Allocators, QueueMemory};
-use crate::objects::recv_ring::{Consumer, RecvRing};
-use crate::objects::span::SpanBuf;
+use crate::objects::recv_ring::RecvRing;
 use crate::objects::users::Users;
 use crate::schedule::distance::card::{Link, Turn};
-use crate::schedule::distance::times::{Distance, Times};
+use crate::schedule::distance::times::Times;
 use crate::schedule::network::faults::Network;
 use crate::schedule::timer::Timer;
 use crate::trace::completions::Completions;
 use crate::trace::queue::Queue;
 use crate::trace::tracer::Tracer;
+
+pub(crate) use device::{Kind, Missing, Population};
+pub(crate) use guarded::{Armed, Moderation, Producer, Responder, Scratch, Settling, Taker};
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]
@@ -97,46 +101,12 @@ pub(crate) struct Device {
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
 }
 
-// SAFETY: the ABI's struct is written before the device is shared and then only read; everything
-// else may be sent.
-unsafe impl Send for Device {}
-
-// SAFETY: the ABI's struct is only read once the device is shared; everything else is Sync.
-unsafe impl Sync for Device {}
-
-/// Time at which a device does what is posted.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    /// Inside the post.
-    Synchronous,
-    /// In steps, in an order drawn from a seed.
-    Simulated(crate::schedule::sim::state::State),
-    /// At the time when a round trip would be over.
-    Distant(Distance),
-    /// As packets come: the peers are reached over UDP.
-    Wired(Box<Wire>),
-}
-
 /// An event that a deadline raises.
 pub(crate) enum TimedEvent {
     /// One of the port, for the contexts that share these.
     Port(Weak<Handles>, ibv_event_type),
     /// One that a completion queue holds back.
     Completions(Weak<Cq>),
-}
-
-/// Numbers of existing objects, of the kinds that have a limit.
-#[derive(Debug, Default)]
-pub(crate) struct Population {
-    pub(crate) pds: AtomicUsize,
-    pub(crate) cqs: AtomicUsize,
-    pub(crate) srqs: AtomicUsize,
-    pub(crate) ahs: AtomicUsize,
-    pub(crate) xrcds: AtomicUsize,
-    /// Bytes of device memory.
-    pub(crate) dm_bytes: Arc<AtomicUsize>,
-    pub(crate) mws: AtomicUsize,
-    pub(crate) mrs: AtomicUsize,
 }
 
 /// Queue pairs by number.
@@ -187,12 +157,6 @@ pub(crate) struct Xrcd {
     pub(crate) users: AtomicUsize,
 }
 
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Send for Xrcd {}
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Sync for Xrcd {}
-
 /// Other processes, as `soft0` or a device on the network knows them.
 #[derive(Debug, Default)]
 pub(crate) struct PeerProcesses {
@@ -216,13 +180,6 @@ pub(crate) struct PeerProcesses {
     pub(crate) looked: Looked,
     #[cfg(feature = "simulation")]
     pub(crate) is_killed: AtomicBool,
-}
-
-/// A facility that this system does not have.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Missing {
-    pub(crate) what: &'static str,
-    pub(crate) errno: Errno,
 }
 
 /// The state of taking what other processes send; under a lock.
@@ -262,13 +219,6 @@ pub(crate) struct Context {
     pub(crate) _command: Command,
 }
 
-// SAFETY: the ABI's struct is written before it is shared; later only callers
-// read it. Everything else is Sync by itself.
-unsafe impl Send for Context {}
-
-// SAFETY: the ABI's struct is only read once it is shared; everything else is Sync.
-unsafe impl Sync for Context {}
-
 /// Struct by which a program knows a protection domain.
 #[repr(C)]
 pub(crate) struct Pd {
@@ -281,12 +231,6 @@ pub(crate) struct Pd {
     /// Present in a parent domain.
     pub(crate) parent: Option<Parent>,
 }
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Send for Pd {}
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Sync for Pd {}
 
 /// Objects that a parent domain stands for. It has one struct, and users of its own.
 pub(crate) struct Parent {
@@ -304,12 +248,6 @@ pub(crate) struct Td {
     pub(crate) users: AtomicUsize,
 }
 
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Send for Td {}
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Sync for Td {}
-
 /// A completion channel: events of the queues that were created with it.
 #[repr(C)]
 pub(crate) struct Channel {
@@ -320,29 +258,10 @@ pub(crate) struct Channel {
     pub(crate) users: AtomicUsize,
 }
 
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Send for Channel {}
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Sync for Channel {}
-
 /// Zeroes behind the ABI's structs that later versions of the library extend: a program may know
 /// fields that this device does not. The device's own fields begin behind them, at a cache line:
 /// no hot field shares one with what the program reads and writes in the struct.
 pub(crate) type Slack = [u64; 12];
-
-const _: () = {
-    assert!(size_of::<ibv_cq_ex>() == 288 && size_of::<ibv_qp_ex>() == 352);
-    assert!(size_of::<Slack>() >= 64);
-    assert!(offset_of!(Cq, abi) == 0 && offset_of!(Cq, slack) == size_of::<ibv_cq_ex>());
-    assert!(offset_of!(Qp, abi) == 0 && offset_of!(Qp, slack) == size_of::<ibv_qp_ex>());
-    assert!(offset_of!(Cq, context) == 384 && offset_of!(Qp, num) == 448);
-    // One line has all that a post reads first.
-    assert!(offset_of!(Qp, srq) + size_of::<Option<Arc<Srq>>>() <= 448 + 64);
-    // `ibv_cq` and `ibv_qp` are the beginnings of the extended structs.
-    assert!(offset_of!(ibv_cq_ex, comp_mask) == size_of::<ibv_cq>());
-    assert!(offset_of!(ibv_qp_ex, qp_base) == 0);
-};
 
 /// A slot of the ring: the six words of an `ibv_wc`, then what the poll needs.
 #[repr(C, align(64))]
@@ -356,56 +275,9 @@ pub(crate) struct Slot {
     pub(crate) sequence: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64 && size_of::<ibv_wc>() == 48);
-
 /// The slots, a power of two.
 pub(crate) struct Ring {
     pub(crate) slots: QueueMemory<Slot>,
-}
-
-/// State that producers share.
-#[derive(Debug, Default)]
-pub(crate) struct Producer {
-    pub(crate) tail: u32,
-    /// `published <= tail`; equal whenever the lock is free.
-    pub(crate) published: u32,
-    pub(crate) head_seen: u32,
-    pub(crate) armed: Armed,
-    pub(crate) overrun: bool,
-    /// A solicited completion, or a failed one, is among the unpublished.
-    pub(crate) notable: bool,
-    /// Events may be held back ([`Cq::moderation`]).
-    pub(crate) is_moderated: bool,
-}
-
-/// Moderation of the events of a completion queue.
-#[derive(Debug, Default)]
-pub(crate) struct Moderation {
-    /// Completions for which an event comes; 0 if none does for their number.
-    pub(crate) count: u16,
-    /// The longest time that it is held back; 0 if that has no end.
-    pub(crate) period_us: u16,
-    /// The event that is held back: the index of the first completion that it is for, and the name
-    /// of its deadline, if it has one.
-    pub(crate) held: Option<(u32, Option<u64>)>,
-}
-
-/// Completions that the next event waits for.
-#[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
-pub(crate) enum Armed {
-    #[default]
-    No,
-    /// For nothing, but completions get a time, or are traced, when they become visible.
-    Watched,
-    Solicited,
-    Any,
-}
-
-impl Armed {
-    /// The state of a queue on which nothing is waited for.
-    pub(crate) fn none(is_watched: bool) -> Armed {
-        if is_watched { Armed::Watched } else { Armed::No }
-    }
 }
 
 /// A completion queue. Its struct is the extended one, of which `ibv_cq` is the beginning, whether
@@ -456,16 +328,6 @@ pub(crate) struct Extended {
     pub(crate) domain: Option<Arc<Pd>>,
 }
 
-// SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written before it is
-// shared, `cqe` later under both locks, and `wr_id` and `status` under the lock of `entry`; the
-// pointers in slots are of queue pairs that stay while their entries are in the ring (`purge`).
-unsafe impl Send for Cq {}
-
-// SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written before it is
-// shared, `cqe` later under both locks, and `wr_id` and `status` by polls under the lock of
-// `entry`.
-unsafe impl Sync for Cq {}
-
 /// A shared receive queue.
 #[repr(C)]
 pub(crate) struct Srq {
@@ -496,20 +358,6 @@ pub(crate) struct XrcSrq {
     /// Completion queue of its requests, whichever queue pair they were taken by.
     pub(crate) cq: Arc<Cq>,
 }
-
-/// State that the queue pairs that take requests share.
-#[derive(Debug, Default)]
-pub(crate) struct Taker {
-    pub(crate) consumer: Consumer,
-    /// An event fires when fewer requests than this are left; 0 is disarmed.
-    pub(crate) limit: u32,
-}
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Send for Srq {}
-
-// SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Sync for Srq {}
 
 /// A queue pair. It lives as long as anything holds a reference, its peer for instance;
 /// its state says whether it was destroyed.
@@ -578,15 +426,6 @@ pub(crate) struct Target {
     pub(crate) handles: Mutex<Vec<Arc<Qp>>>,
 }
 
-// SAFETY: the ABI's struct is written before the program has it, then of it `state` under the send
-// queue's lock (`set_state`, `query`, `show_state`), and `wr_id` and `wr_flags` by the program
-// between calls of one batch, in which they are read; everything else may be sent.
-unsafe impl Send for Qp {}
-
-// SAFETY: the ABI's struct is written as said above, each field by one holder at a time; everything
-// else is guarded or Sync.
-unsafe impl Sync for Qp {}
-
 /// The send queue of a queue pair, under its lock.
 pub(crate) struct Sq {
     pub(crate) requester: Requester,
@@ -608,55 +447,6 @@ pub(crate) struct Sq {
     pub(crate) settling: Option<Box<Settling>>,
     /// The attributes as they were set, for `ibv_query_qp`.
     pub(crate) attr: ibv_qp_attr,
-}
-
-/// Accesses under the key of a window whose binding has ended.
-#[derive(Debug)]
-pub(crate) struct Settling {
-    pub(crate) ending: Ending,
-    pub(crate) insiders: Option<Insiders>,
-    /// Number of times that they were looked at.
-    pub(crate) looks: u32,
-}
-
-/// Room where the pieces of a request's buffers are put together. It stays in one place: half a
-/// kilobyte is too much to move for a message of 16 bytes.
-pub(crate) struct Scratch {
-    /// The requester's.
-    pub(crate) local: SpanBuf,
-    /// Those of the receive request that takes it.
-    pub(crate) remote: SpanBuf,
-}
-
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
-        // SAFETY: a send queue owns it, and hands it out under its lock.
-        let [local, remote] = [(); 2].map(|()| unsafe { SpanBuf::new() });
-        Scratch { local, remote }
-    }
-}
-
-/// The responder's side of a queue pair, under its lock.
-#[derive(Debug, Default)]
-pub(crate) struct Responder {
-    pub(crate) dest_qpn: u32,
-    /// The peer's GID is this device's.
-    pub(crate) peer_is_here: bool,
-    /// The PSN expected next.
-    pub(crate) psn: u32,
-    pub(crate) access: u32,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-    /// The Q_Key that datagrams have to carry.
-    pub(crate) qkey: u32,
-    /// Changes whenever the queue pair is connected anew.
-    pub(crate) generation: u32,
-    /// The number of the next message from another process.
-    pub(crate) number: u32,
-    /// The receive queue's consuming side (unused with a shared one).
-    pub(crate) consumer: Consumer,
-    /// Present if the other end is reached over UDP.
-    pub(crate) wire: Option<Box<WireRq>>,
 }
 
 /// The object that an event is about. It lives while the event waits.

@@ -1,11 +1,11 @@
 //! Several threads that receive from one ring.
 
-use std::io;
+mod transfers;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use host::sync::{Mutex, MutexGuard, OnceLock};
-use host::thread::JoinHandle;
 use std::time::Duration;
 
 use conn_core::ring::RecordError;
@@ -17,6 +17,8 @@ use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::RecvHalf;
 use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, SleepBackoff, Step, WaitStrategy};
+
+pub use transfers::Transfers;
 
 /// A receiving half that several threads use at once: by reference, or each by a clone.
 ///
@@ -367,141 +369,5 @@ impl Drop for Inner {
         let deadline = Deadline::after(linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
         while !link.is_quiet() && idle.step() != Step::TimedOut {}
-    }
-}
-
-/// A thread that does the transfers of a [`SharedReceiver`]. It ends with the connection,
-/// or when the last receiver is dropped. Dropping this ends it at once, and the threads that
-/// receive do the transfers again.
-#[derive(Debug)]
-pub struct Transfers {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), CloseReason>>>,
-}
-
-impl SharedReceiver {
-    /// Has a thread of its own do the transfers, so that the threads that receive only claim
-    /// what has landed.
-    ///
-    /// ```
-    /// use rdma_conn::buffered_read::Config;
-    /// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, b) = pair::<BufferedRead>(&device, &device, &Config::default())?;
-    /// let receiver = b.receiver.into_shared().expect("nothing was received yet");
-    /// let transfers = receiver.spawn_transfers()?;
-    /// a.sender.send(b"hello")?;
-    /// assert_eq!(&*receiver.recv()?, b"hello");
-    /// a.sender.close()?;
-    /// assert_eq!(transfers.join(), Ok(()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `AlreadyExists`, when there is one; or why the system makes no thread.
-    pub fn spawn_transfers(&self) -> io::Result<Transfers> {
-        // Relaxed: it says which thread looks at the device, and the lock orders their looks.
-        if self.inner.has_transfers.swap(true, Ordering::Relaxed) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        let is_over = Arc::new(AtomicBool::new(false));
-        let stand_in = StandIn(Arc::downgrade(&self.inner));
-        let told = is_over.clone();
-        let thread = host::thread::spawn("transfers", move || stand_in.transfer(&told))?;
-        Ok(Transfers { is_over, thread: Some(thread) })
-    }
-}
-
-impl Transfers {
-    /// Waits until all that the sender has sent before its goodbye has arrived, or the last
-    /// receiver is dropped.
-    ///
-    /// # Errors
-    /// Why the connection has failed.
-    pub fn join(mut self) -> Result<(), CloseReason> {
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(ended)) => ended,
-            Some(Err(_)) => Err(CloseReason::Device("the thread of the transfers panicked".into())),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Transfers {
-    /// As [`join`](Transfers::join), for at most `timeout`.
-    ///
-    /// # Errors
-    /// The transfers, which continue, when the timeout passed first.
-    pub fn join_timeout(self, timeout: Duration) -> Result<Result<(), CloseReason>, Transfers> {
-        let (deadline, mut backoff) = (Deadline::after(timeout), SleepBackoff::new());
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            let left = deadline.remaining(host::time::now());
-            if left.is_zero() {
-                return Err(self);
-            }
-            backoff.sleep(left);
-        }
-        Ok(self.join())
-    }
-}
-
-impl Drop for Transfers {
-    fn drop(&mut self) {
-        // Relaxed: it is seen soon.
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic is no reason for another one
-        }
-    }
-}
-
-/// Does the transfers while it lives. Once it is gone, for whatever reason, the threads that
-/// receive do.
-struct StandIn(Weak<Inner>);
-
-impl StandIn {
-    fn transfer(&self, is_over: &AtomicBool) -> Result<(), CloseReason> {
-        let (mut waits, mut progress) = (None::<(Idle, SleepBackoff)>, (0, 0));
-        loop {
-            let Some(inner) = self.0.upgrade() else { return Ok(()) };
-            // Relaxed: it is seen soon.
-            if is_over.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let mut link = inner.lock();
-            // What has landed may wait to be claimed for long: there may be more behind it.
-            link.look_ahead();
-            inner.drive(&mut link);
-            let now = link.progress();
-            drop(link);
-            match inner.ended.get() {
-                Some(CloseReason::Closed) => return Ok(()),
-                Some(ended) => return Err(ended.clone()),
-                None => {}
-            }
-            if now != progress {
-                (waits, progress) = (None, now);
-                continue;
-            }
-            let idle = || Idle::new(inner.wait, Deadline::NEVER, inner.keepalive);
-            let (idle, backoff) = waits.get_or_insert_with(|| (idle(), SleepBackoff::new()));
-            if let Step::Sleep(time) = idle.step() {
-                inner.lock().tell_all();
-                // Before the sleep: the last receiver that is dropped then ends the connection
-                // at once, and not when this thread wakes.
-                drop(inner);
-                backoff.sleep(time);
-            }
-        }
-    }
-}
-
-impl Drop for StandIn {
-    fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            // Relaxed: as where it was set.
-            inner.has_transfers.store(false, Ordering::Relaxed);
-        }
     }
 }

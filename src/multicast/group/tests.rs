@@ -1,3 +1,5 @@
+use conn_core::multicast::RepairHeader;
+
 use super::*;
 use crate::multicast::{Buffer, Config, in_process};
 

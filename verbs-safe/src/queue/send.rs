@@ -6,6 +6,8 @@
 //! slots. A slot belongs to the caller while it is neither staged nor in flight.
 
 mod attach;
+mod check;
+mod completed;
 mod entries;
 mod epochs;
 mod lent;
@@ -24,9 +26,8 @@ use std::sync::Arc;
 use verbs_sys::{ibv_post_send, ibv_qp, ibv_send_flags as flag, ibv_send_wr, ibv_sge};
 
 use crate::errno::Errno;
-use crate::error::{CreateQpError, ForeignCompletion, PostSendError, StageError};
+use crate::error::{CreateQpError, PostSendError, StageError};
 use crate::ids::QueueId;
-use crate::object::completion::Completion;
 use crate::queue::pinned::{Directory, Leaving};
 use crate::queue::pool::PoolMemory;
 use crate::queue::qp::QpInner;
@@ -376,120 +377,12 @@ impl SendQueue {
         Ok(staged)
     }
 
-    /// Retires the completed request, and all before it: their places and slots are
-    /// free again. Returns how many were retired in all. A failed completion retires as
-    /// well; look at its [`status`](Completion::status).
-    ///
-    /// # Errors
-    /// [`ForeignCompletion`]: it is another queue's, or so old that it cannot be told
-    /// which request it was of; nothing has changed.
-    #[inline]
-    pub fn retire(&mut self, completion: &Completion<'_>) -> Result<u64, ForeignCompletion> {
-        let found = completion.queue_id();
-        if found != self.id || completion.epoch() < self.epochs.oldest {
-            return Err(ForeignCompletion { expected: self.id, found });
-        }
-        // Counts of requests in flight lie within `depth` of `retired`, and those of
-        // completions that are not out of date within 2^32: see `Epochs`.
-        let ahead = u64::from(completion.low().wrapping_sub(self.retired as u32));
-        if ahead != 0 && ahead <= self.posted - self.retired {
-            self.retired += ahead;
-            // SAFETY: the place is inside, and only written to through `&mut self`.
-            self.slots_retired = unsafe { (*self.places.at(self.place(self.retired))).slots_after };
-            if !completion.is_success() && self.failed.is_none() {
-                self.failed = Some(self.retired);
-            }
-            if self.retired >= self.leaving.next {
-                self.leaving.let_go(self.qp.pinned(), self.retired);
-            }
-        }
-        Ok(self.retired)
-    }
-
-    /// Returns the bytes that have landed in the slot of a READ or an atomic: `request` is its
-    /// count, that is, [`staged_total`](Self::staged_total) right after it was staged. `None` if it
-    /// is not retired, has failed, is of another kind, or its slot has been lent again.
-    #[must_use]
-    pub fn landed(&self, request: u64) -> Option<&[u8]> {
-        let known = request <= self.retired && self.staged - request <= self.mask as u64;
-        let failed = self.failed.is_some_and(|failed| request >= failed);
-        if request == 0 || !known || failed {
-            return None;
-        }
-        // SAFETY: places are inside, and only written to through `&mut self`.
-        let Place { slots_after, entry, work } = unsafe { &*self.places.at(self.place(request)) };
-        // Lent to be filled, or staged without that, as those of READs are.
-        let used = self.slots_lent.max(self.slots_staged);
-        let lent_again = used >= slots_after + u64::from(self.slots);
-        if !lands(work.opcode) || work.num_sge == 0 || lent_again {
-            return None;
-        }
-        let slot = self.ring.slot((slots_after.checked_sub(1)? % u64::from(self.slots)) as u32);
-        if entry.addr != slot.as_ptr() as u64 {
-            return None; // it landed in a region
-        }
-        // SAFETY: the device is done with the request, and the slot has been neither
-        // lent nor staged since; while `self` is borrowed, it will not be.
-        Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), entry.length as usize) })
-    }
-
-    /// Reports whether the request of that count was executed: it is retired, and neither it nor
-    /// one before it has failed.
-    pub(crate) fn has_succeeded(&self, count: u64) -> bool {
-        count <= self.retired && self.failed.is_none_or(|failed| count < failed)
-    }
-
     pub(crate) fn ring(&self) -> &SendRing {
         &self.ring
     }
 
     pub(crate) fn raw(&self) -> *mut ibv_qp {
         self.qp.raw()
-    }
-
-    /// Checks that a request with its bytes in the next slot can be staged.
-    #[inline]
-    fn check(&self, op: &SendOp, len: u32) -> Result<(), StageError> {
-        self.check_offered(op)?;
-        self.check_room()?;
-        self.check_slot(len)?;
-        check_remote(op, len)
-    }
-
-    #[inline]
-    fn check_offered(&self, op: &SendOp) -> Result<(), StageError> {
-        if self.to_its_peer.has(op.opcode()) {
-            return Ok(());
-        }
-        let datagram = self.max_datagram > 0 && OpSet::sends().has(op.opcode());
-        Err(if datagram { StageError::NoPeer } else { StageError::NotOffered })
-    }
-
-    #[inline]
-    fn check_room(&self) -> Result<(), StageError> {
-        if self.staged - self.retired >= u64::from(self.depth) {
-            return Err(StageError::QueueFull);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn check_slot(&self, len: u32) -> Result<(), StageError> {
-        if len > 0 {
-            let (len, slot_bytes) = (len as usize, self.slot_bytes());
-            if len > slot_bytes {
-                return Err(StageError::TooLong { len, slot_bytes });
-            }
-            if !self.has_slot() {
-                return Err(StageError::NoSlot);
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn has_slot(&self) -> bool {
-        self.slots_staged - self.slots_retired < u64::from(self.slots)
     }
 
     /// Goes on to the next slot, which exists: there is at least one.
@@ -535,16 +428,5 @@ impl fmt::Debug for SendQueue {
             .field("posted", &self.posted)
             .field("retired", &self.retired)
             .finish_non_exhaustive()
-    }
-}
-
-#[inline]
-fn check_remote(op: &SendOp, len: u32) -> Result<(), StageError> {
-    match op.remote() {
-        Some(remote) if u64::from(len) > remote.len => {
-            let (len, remote_len) = (len as usize, remote.len);
-            Err(StageError::RemoteTooShort { len, remote_len })
-        }
-        _ => Ok(()),
     }
 }

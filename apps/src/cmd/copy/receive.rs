@@ -1,5 +1,8 @@
 //! The receiving end of one copy.
 
+mod entries;
+mod modes;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::TcpStream;
@@ -17,26 +20,19 @@ use rdma_conn::{OfferedMessage, ZeroCopyRecv};
 
 use super::ending::{Hand, last_word};
 use super::partial_file::{BUFFERS, PartialFile, WORTH_MAPPING};
-use super::place::{Place, Root, remedy, system_error};
+use super::place::Root;
 use super::report::Noted;
 use super::tally::Tally;
-use super::wire::{
-    APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
-};
+use super::wire::{APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, Word};
 use crate::cli::Copy;
 use crate::frame::{self, is_late};
 use crate::outcome::Failure;
 use crate::session::{is_copy, receiver_ended};
+use modes::{Modes, set_modes};
 
 /// The most steps that are queued, whatever the sender asks for: [`BUFFERS`] does not limit
 /// messages without bytes.
 const STEPS: usize = 64;
-/// Files that are gathered at a time, each of which has a descriptor or two. A sender
-/// begins [`AHEAD`](super::send::AHEAD) of them ahead.
-const FILES: usize = 2 * super::send::AHEAD;
-/// Directories that wait for their modes. More of them are not open at a time: a sender sends all
-/// that is in a directory before the next one.
-const DIRECTORIES: usize = 4096;
 
 const SENDER_GONE: &str = "the sender has gone";
 /// Longest time in which the sender reads why this end gives up.
@@ -169,20 +165,6 @@ impl Landing {
     }
 }
 
-/// Modes of directories, and their entries, by path.
-type Modes = BTreeMap<Vec<u8>, (u32, u32)>;
-
-/// The directories that something of this name is in.
-fn parents(name: &[u8]) -> impl Iterator<Item = &[u8]> {
-    (0..name.len()).filter(move |at| name[*at] == b'/').map(move |at| &name[..at])
-}
-
-/// The modes of those directories that are `open`, and the others'.
-fn part<'a>(modes: Modes, open: impl Iterator<Item = &'a [u8]>) -> (Modes, Modes) {
-    let open: HashSet<&[u8]> = open.collect();
-    modes.into_iter().partition(|(name, _)| open.contains(&**name))
-}
-
 struct Receiving<'a> {
     receiver: Receiver,
     device: &'a Device,
@@ -200,8 +182,9 @@ struct Receiving<'a> {
     buffers: Vec<Buffer>,
     steps: VecDeque<Step>,
     files: HashMap<u32, PartialFile>,
-    /// Directories that get their modes when they are filled, [`DIRECTORIES`] at most. No
-    /// descriptor is kept: there may be more of them than descriptors.
+    /// Directories that get their modes when they are filled,
+    /// [`DIRECTORIES`](entries::DIRECTORIES) at most. No descriptor is kept: there may be more of
+    /// them than descriptors.
     modes: Modes,
     /// Entries that were begun, in order, and the names of those that have not ended.
     begun: u32,
@@ -441,29 +424,6 @@ impl<'a> Receiving<'a> {
         ))
     }
 
-    /// Gives up an entry.
-    fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
-        if let Some(file) = self.files.remove(&entry) {
-            self.check_others(entry, file.place(), why)?;
-            // What the system refuses makes no byte of it wrong: what has come stays, and the same
-            // command goes on from there.
-            if system_error(why).is_none() {
-                file.abandon();
-            }
-        }
-        self.fail(entry, format!("{why:#}"))
-    }
-
-    /// Ends the copy if nothing can be written any more: all that is to come would fail for the
-    /// same reason, unless that is the reason of a file system that is mounted below the directory.
-    fn check_others(&self, entry: u32, place: &Place, why: &Failure) -> Result<()> {
-        let Some(remedy) = remedy(why) else { return Ok(()) };
-        if !self.root.is_on_disk_of(place) {
-            return Ok(());
-        }
-        bail!("writing {}: {why:#}: {remedy}", self.name(entry))
-    }
-
     /// The name of an entry that has not ended.
     fn name(&self, entry: u32) -> Cow<'_, str> {
         self.names.get(&entry).map_or("a file".into(), |name| String::from_utf8_lossy(name))
@@ -485,118 +445,6 @@ impl<'a> Receiving<'a> {
         self.received.error = Some(why);
     }
 
-    fn begin(
-        &mut self,
-        entry: u32,
-        what: What,
-        mode: u32,
-        len: u64,
-        name: &[u8],
-        target: &[u8],
-    ) -> Result<()> {
-        ensure!(self.files.len() < FILES, "more than {FILES} files at a time");
-        ensure!(entry == self.begun, "an entry out of order");
-        self.begun += 1;
-        self.names.insert(entry, name.to_vec());
-        let begun = self.root.place(name).and_then(|place| match what {
-            What::Directory => {
-                place.make_directory()?;
-                self.keep_mode(entry, name, mode)?;
-                Ok(None)
-            }
-            What::Link => place.make_link(target, self.force).map(|()| None),
-            What::File => PartialFile::new(place, mode, len, self.force).map(Some),
-        });
-        match begun {
-            Ok(None) => self.done(entry),
-            Ok(Some(file)) => {
-                let (pieces, hash) = (file.hashes.len() as u64, hash_of_hashes(&file.hashes));
-                self.files.insert(entry, file);
-                self.reply(&Reply::Have { entry, pieces, hash })
-            }
-            Err(e) => {
-                if let Ok(place) = self.root.place(name) {
-                    self.check_others(entry, &place, &e)?;
-                }
-                self.fail(entry, format!("{e:#}"))
-            }
-        }
-    }
-
-    fn end(&mut self, entry: u32, hash: Hash) -> Result<()> {
-        let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
-        match file.end(hash, self.force) {
-            Ok((had, other_mode)) => {
-                self.files.remove(&entry);
-                self.tally.has(had);
-                if let Some(why) = other_mode {
-                    self.differs(entry, self.name(entry).into_owned(), &why)?;
-                }
-                self.done(entry)
-            }
-            Err(e) => self.give_up(entry, &e),
-        }
-    }
-
-    /// Keeps the mode of a directory until the end, or, where there are many, until all is there
-    /// that is in it.
-    fn keep_mode(&mut self, entry: u32, name: &[u8], mode: u32) -> Result<()> {
-        if self.modes.len() >= DIRECTORIES {
-            let modes = std::mem::take(&mut self.modes);
-            let (open, filled) = part(modes, self.names.values().flat_map(|name| parents(name)));
-            self.modes = open;
-            self.set_modes(filled)?;
-        }
-        ensure!(self.modes.len() < DIRECTORIES, "{DIRECTORIES} directories are open already");
-        self.modes.insert(name.to_vec(), (mode, entry));
-        Ok(())
-    }
-
-    fn set_modes(&mut self, modes: Modes) -> Result<()> {
-        for (name, entry, why) in set_modes(self.root, modes) {
-            self.differs(entry, String::from_utf8_lossy(&name).into_owned(), &why)?;
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        let modes = std::mem::take(&mut self.modes);
-        self.set_modes(modes)?;
-        if self.syncs {
-            self.root.sync()?;
-        }
-        let finished = Finished { synced: self.syncs, ..self.received.written(self.tally) };
-        self.received.finished = Some(finished);
-        // Before the reply: the sender may know of the end from here on.
-        self.hand.is_at_end();
-        self.reply(&Reply::Finished(finished))
-    }
-
-    fn done(&mut self, entry: u32) -> Result<()> {
-        self.tally.done();
-        self.names.remove(&entry);
-        self.reply(&Reply::Done { entry })
-    }
-
-    fn fail(&mut self, entry: u32, why: String) -> Result<()> {
-        // Each entry counts as failed once.
-        let Some(name) = self.names.remove(&entry) else { return Ok(()) };
-        let name = String::from_utf8_lossy(&name).into_owned();
-        tracing::info!(name, why, "not copied");
-        self.tally.fails();
-        self.received.failed.add(name, why.clone());
-        self.reply(&Reply::Failed { entry, why })
-    }
-
-    /// An entry is here, but for what its file system does not take of it.
-    fn differs(&mut self, entry: u32, name: String, why: &Failure) -> Result<()> {
-        let why = format!("{why:#}");
-        tracing::info!(name, why, "not in all as at the sender");
-        self.tally.differs();
-        self.received.differing.add(name, why.clone());
-        self.reply(&Reply::Differs { entry, why })
-    }
-
     fn reply(&mut self, reply: &Reply) -> Result<()> {
         let told = self.hand.ongoing.tell(reply, self.patience);
         told.map_err(|e| match is_late(e.kind()) {
@@ -604,16 +452,6 @@ impl<'a> Receiving<'a> {
             false => Failure::from(e).context(SENDER_GONE),
         })
     }
-}
-
-/// Gives directories their modes, the deepest first: one may be closed to us then. Returns those
-/// that have other ones, by name and entry, and why.
-fn set_modes(root: &Root, modes: Modes) -> Vec<(Vec<u8>, u32, Failure)> {
-    let set = |name: &[u8], mode| root.place(name)?.set_directory_mode(mode);
-    let each = |(name, (mode, entry)): (Vec<u8>, (u32, u32))| {
-        set(&name, mode).err().map(|why| (name, entry, why))
-    };
-    modes.into_iter().rev().filter_map(each).collect()
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! The plan of a measurement, which both ends have to know.
 
+mod check;
+mod defaults;
+
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use rdma_conn::conn_core::datagram::{HEADER_LEN, MAX_WINDOW};
+use anyhow::{Context, Result, ensure};
+use rdma_conn::conn_core::datagram::HEADER_LEN;
 use rdma_conn::raw::Offer;
-use rdma_conn::send_recv::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{ConnectionArgs, Op, RawArgs, RawTransport, Rounds};
-use crate::limits::{ENTRY_BYTES, MOST_BUFFER_BYTES};
+use crate::cli::{Op, RawTransport, Rounds};
+use crate::limits::ENTRY_BYTES;
 use crate::settings::flags::{
     BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
 };
@@ -89,25 +91,6 @@ pub(super) const QUEUES: &[Setting<Plan>] = &[
     Setting::told(REPOST_BATCH, field!(repost_batch)),
 ];
 
-/// Without other wishes the buffers of one end stay below this.
-const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
-/// Entries that take no more than this are not worth a longest message its place.
-const FEW_ENTRIES_BYTES: u64 = 16 << 20;
-/// Bytes that several messages may take together, so that a cache of the processor holds them.
-const CACHED_BYTES: u32 = 64 << 10;
-/// The longest message that is handed over inline unless more is asked for: beyond it
-/// the copy into the work request costs more than the device's read.
-const AUTO_INLINE: u32 = 256;
-/// Perftest's depths: what a comparison is most often made with.
-const BENCH_UNACKED: u32 = 128;
-const BENCH_RECV_DEPTH: u32 = 512;
-/// Bytes that the messages under way of one queue pair may take, if they are more than two;
-/// receives may take twice as many. With more, memory is measured that no cache of the processor
-/// holds.
-const UNACKED_BYTES: u64 = 1 << 20;
-/// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
-const ALL_UNACKED: u32 = 4096;
-const LEAST_UNACKED: u32 = 8;
 /// The MTUs of InfiniBand, in bytes.
 const MIN_MTU: u32 = 256;
 const MAX_MTU: u32 = 4096;
@@ -118,145 +101,6 @@ const ACKS: u32 = 64;
 pub(super) const SLOT_ALIGN: u64 = 64;
 
 impl Plan {
-    /// The plan that the command line asks for, for messages of `size` bytes.
-    pub(super) fn new(
-        task: Task,
-        op: Op,
-        raw: &RawArgs,
-        connection: &ConnectionArgs,
-        size: u32,
-        srq: bool,
-    ) -> Plan {
-        let given = &connection.given;
-        let srq = srq || raw.srq_classes;
-        let qps = raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 });
-        // Those that share a receive queue share its window, whatever that is.
-        let lanes = if srq || raw.transport == RawTransport::Ud { 1 } else { qps.max(1) };
-        let (slot, fits) = if raw.reliable { (MAX_MTU, MAX_WINDOW) } else { (size, u32::MAX) };
-        let unacked = || default_unacked(task, slot, lanes).min(fits);
-        let unacked = given.number(&UNACKED).unwrap_or_else(unacked);
-        let batch = given.number(&BATCH).unwrap_or(1);
-        let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
-        let (signal_every, recv_depth) = match task {
-            Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
-            Task::Pingpong => (slack, unacked.saturating_add(slack)),
-            Task::Bench => {
-                let budget = (BUFFER_BUDGET_BYTES / u64::from(slot.max(1))).max(2);
-                let cached = 2 * UNACKED_BYTES / u64::from(slot.max(1));
-                let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes).min(cached as u32);
-                let all = if raw.reliable { qps } else { 2 };
-                let window = share.max(unacked.saturating_mul(all));
-                let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
-                (signal_every, u64::from(window).min(budget) as u32)
-            }
-        };
-        let recv_depth = given.number(&RECV_DEPTH).unwrap_or(recv_depth);
-        let repost = recv_depth.saturating_sub(unacked).clamp(1, 32).min(recv_depth.max(1));
-        let mut plan = Plan {
-            rounds: 1,
-            task,
-            op,
-            transport: raw.transport,
-            size,
-            large: None,
-            unacked,
-            batch,
-            signal_every,
-            inline: AUTO_INLINE,
-            recv_depth,
-            poll_batch: 32,
-            repost_batch: repost,
-            qps,
-            srq,
-            verify: true,
-            assumed_in_order: false,
-            datagram: None,
-            answer_timeout: raw.answer_timeout,
-            at: 0,
-            of: 1,
-        };
-        settings::set_given(QUEUES, &mut plan, given);
-        plan
-    }
-
-    /// Refuses combinations of options that are impossible, whatever the numbers are.
-    fn check_transport(&self) -> Result<()> {
-        let (transport, op) = (self.transport.name(), self.op_name());
-        if let Some(bytes) = self.datagram {
-            ensure!(
-                self.transport == RawTransport::Ud && self.task == Task::Bench,
-                "--reliable is for bench with --transport ud"
-            );
-            ensure!((MIN_MTU..=MAX_MTU).contains(&bytes), "datagrams of {bytes} bytes");
-        }
-        match (self.transport, self.op) {
-            (RawTransport::Rc, _) => return Ok(()),
-            (RawTransport::Uc, Op::Read)
-            | (RawTransport::Ud, Op::Read | Op::Write | Op::WriteImm) => {
-                bail!("--transport {transport} has no --op {op}: use --transport rc")
-            }
-            _ => {}
-        }
-        ensure!(!self.srq, "--srq is for --transport rc");
-        // Its messages have no number: the next one is known by the last one's end.
-        let unnumbered = self.op != Op::Send && self.task == Task::Pingpong;
-        ensure!(
-            !unnumbered || self.unacked == 1,
-            "--unacked {} is too many for --op {op} over {transport}, whose messages have no \
-             number: 1 may be in flight",
-            self.unacked
-        );
-        Ok(())
-    }
-
-    /// Whatever cannot be: of this command line, or of a peer that asks for room.
-    pub(super) fn check(&self) -> Result<()> {
-        self.check_transport()?;
-        let window = Config::MAX_WINDOW;
-        let unacked = if self.datagram.is_some() { MAX_WINDOW } else { window };
-        for (name, value, least, most) in [
-            ("--unacked", self.unacked, 1, unacked),
-            ("--batch", self.batch, 1, self.unacked),
-            ("--signal-every", self.signal_every, 1, self.longest_interval()),
-            ("--recv-depth", self.recv_depth, 1, window),
-            ("--poll-batch", self.poll_batch, 1, Config::MAX_POLL_BATCH),
-            ("--repost-batch", self.repost_batch, 1, self.recv_depth),
-            ("--size", self.largest(), self.smallest_possible(), Config::MAX_MESSAGE_BYTES),
-            ("--qps", self.qps, if self.large.is_some() { 2 } else { 1 }, self.most_qps()),
-        ] {
-            ensure!(
-                (least..=most).contains(&value),
-                "{name} {value}: it may be {least} to {most} with --op {}",
-                self.op_name()
-            );
-        }
-        ensure!(
-            !self.srq || self.receives(),
-            "--srq is about receives, and --op {} posts none",
-            self.op_name()
-        );
-        let late = self.unacked.saturating_add(self.repost_batch) > self.recv_depth + 1;
-        ensure!(
-            !(self.receives() && self.task == Task::Pingpong && late),
-            "--recv-depth {} is too small for {} messages in flight and {} reposted at a time",
-            self.recv_depth,
-            self.unacked,
-            self.repost_batch
-        );
-        let of = |leads| {
-            self.buffer_bytes(leads) + self.entry_bytes(leads).saturating_sub(FEW_ENTRIES_BYTES)
-        };
-        let bytes = of(true).max(of(false));
-        ensure!(
-            bytes <= MOST_BUFFER_BYTES,
-            "an end would register {} MiB of buffers, and {} MiB is the most: --size, --qps, \
-             --unacked or --recv-depth has to be smaller",
-            bytes.div_ceil(1 << 20),
-            MOST_BUFFER_BYTES >> 20
-        );
-        Ok(())
-    }
-
     /// The settings, as people write them.
     pub(super) fn flags(&self) -> Vec<Flag> {
         let sizes = [Some(self.size), self.large].into_iter().flatten();
@@ -273,28 +117,6 @@ impl Plan {
         ];
         flags.extend(settings::by_flag(QUEUES, &settings::terms(QUEUES, self)));
         flags
-    }
-
-    fn op_name(&self) -> &'static str {
-        self.op.protocol().trim_start_matches("raw-")
-    }
-
-    /// Requests of which one at least has to be signalled.
-    fn longest_interval(&self) -> u32 {
-        match (self.task, self.op) {
-            // Each is waited for by its completion.
-            (Task::Pingpong, Op::Read) => 1,
-            (Task::Pingpong, _) => Config::MAX_WINDOW,
-            (Task::Bench, _) => self.unacked,
-        }
-    }
-
-    /// Polling memory takes a byte that changes.
-    fn smallest_possible(&self) -> u32 {
-        match (self.task, self.op) {
-            (Task::Pingpong, Op::Write) | (_, Op::Read) => 1,
-            _ => 0,
-        }
     }
 
     /// Bytes of a datagram.
@@ -359,11 +181,6 @@ impl Plan {
     /// is.
     pub(super) fn numbered(&self) -> bool {
         self.op == Op::Send && (self.srq || !self.is_reliable())
-    }
-
-    /// Queue pairs at most: a message may have to say in its immediate which one it is of.
-    fn most_qps(&self) -> u32 {
-        if self.is_reliable() && !self.srq { MAX_QPS } else { MAX_NUMBERED_QPS }
     }
 
     /// Reports whether payloads can be checked: not those of one-way WRITEs over an unreliable
@@ -522,8 +339,6 @@ impl Plan {
 /// The immediate of a numbered message: the low bits of its number, and above them the
 /// rank of its queue pair.
 pub(super) const NUMBER_BITS: u32 = 24;
-const MAX_NUMBERED_QPS: u32 = 1 << (32 - NUMBER_BITS);
-const MAX_QPS: u32 = 1024;
 
 /// The immediate of message `number` of a queue pair.
 #[inline]
@@ -535,20 +350,6 @@ pub(super) fn immediate(rank: usize, number: u64) -> u32 {
 #[inline]
 pub(super) fn rank_and_number(imm: u32) -> (usize, u32) {
     ((imm >> NUMBER_BITS) as usize, imm & ((1 << NUMBER_BITS) - 1))
-}
-
-fn default_unacked(task: Task, size: u32, lanes: u32) -> u32 {
-    match task {
-        Task::Pingpong => 1,
-        Task::Bench => {
-            // With two in flight and two receives, WRITEs with immediate have five places.
-            let slot = u64::from(size).next_multiple_of(SLOT_ALIGN);
-            let least = if slot * 5 <= MOST_BUFFER_BYTES { 2 } else { 1 };
-            let fits = UNACKED_BYTES / u64::from(size.max(1));
-            let share = (ALL_UNACKED / lanes).max(LEAST_UNACKED);
-            u64::from(BENCH_UNACKED.min(share)).min(fits.max(least)) as u32
-        }
-    }
 }
 
 #[cfg(test)]

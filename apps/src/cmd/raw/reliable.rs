@@ -15,7 +15,7 @@ use rdma_conn::verbs_safe::SendOp;
 use super::control::{RawChannel, Received};
 use super::end::End;
 use super::follow::done;
-use super::lead::Led;
+use super::led::Led;
 use super::plan::Plan;
 use super::queues::{Outbox, Watch};
 use crate::measure::{EndOfLoad, Payload};

@@ -6,7 +6,9 @@ use std::{collections::VecDeque, vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
+use crate::combiner::Combiner;
 use crate::exhaustive::Pair;
+use crate::ring::{Geometry, HEADER_BYTES, Header, ReserveError, Span, record_bytes};
 
 /// An operation on a shared ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]

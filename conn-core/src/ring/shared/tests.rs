@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::*;
 use crate::exhaustive::{Pair, every_history};
-use crate::ring::{Consumer, ConsumerConfig, Taken};
+use crate::ring::{Consumer, ConsumerConfig, Geometry, Taken};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {

@@ -1,27 +1,25 @@
 //! The processes that a device knows: how it meets them, and how it parts with them.
 
+mod queue_pairs;
+
 use core::sync::atomic::{AtomicBool, Ordering};
 use host::sync::OnceLock;
 use std::sync::Arc;
 
 use host::sync::MutexGuard;
 use rustix::io::Errno;
-use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
 use crate::errno;
 use crate::objects::mr_table::ON_DEMAND;
-use crate::objects::pending::Wait;
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::state::{Device, Missing, PeerProcesses, Qp, Responder, Sq};
+use crate::objects::state::{Device, Missing, PeerProcesses};
 
-use super::directory::{Directory, GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
+use super::directory::{GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
 #[cfg(feature = "simulation")]
 use super::names::Names;
 use super::outside::{Insiders, look, wait_for};
 use super::pair::Pair;
 use super::peer_not_found;
-use super::remote::state::Remote;
 use super::rendezvous::{Here, Pairs, Rendezvous, most_unasked};
 
 /// Pairs of one process that are kept after it was declared dead, as it may be inside our memory.
@@ -435,129 +433,5 @@ pub(super) fn has_pairs(device: &Device) -> bool {
 pub(crate) fn look_around(device: &Arc<Device>) {
     if has_pairs(device) {
         device.progress_from_poll();
-    }
-}
-
-impl Qp {
-    /// Publishes a new queue pair.
-    pub(crate) fn publish_qp(&self) {
-        let Some(entry) = self.entry() else { return };
-        entry.transport.store(self.transport.far_end() as u32, Ordering::Relaxed);
-        entry.pd.store(self.pd.id, Ordering::Relaxed);
-        let xrcd = self.target.as_ref().map_or(0, |target| target.xrcd.domain.id);
-        entry.xrcd.store(xrcd, Ordering::Relaxed);
-        if let Some(peers) = &self.pd.context.device.peers {
-            peers.use_entry(self.num);
-        }
-        self.publish_state();
-    }
-
-    /// It is connected anew; both locks are held.
-    pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut Responder) {
-        responder.generation = responder.generation.wrapping_add(1).max(1);
-        responder.number = 0;
-        let device = &self.pd.context.device;
-        let Some(peers) = &device.peers else { return };
-        let to = sq.requester.dest_qpn;
-        let is_here = sq.requester.reaches_us && device.loops_by_memory();
-        let foreign = self.transport != Transport::Ud && is_here && peers.is_foreign(to);
-        sq.remote = foreign.then(|| Box::new(Remote::new(to, responder.generation as u8)));
-        if let Some(entry) = self.entry() {
-            // Others find it when the state is published.
-            entry.psn.store(responder.psn, Ordering::Relaxed);
-            entry.generation.store(responder.generation, Ordering::Relaxed);
-        }
-    }
-
-    /// Publishes what others may do with it; both locks are held.
-    pub(crate) fn publish_connection(&self, responder: &Responder) {
-        let Some(entry) = self.entry() else { return };
-        entry.dest_qpn.store(responder.dest_qpn, Ordering::Relaxed);
-        entry.access.store(responder.access, Ordering::Relaxed);
-        entry.dest_rd_atomic.store(responder.max_dest_rd_atomic.into(), Ordering::Relaxed);
-    }
-
-    /// Meets the process that a transition names, if it names one.
-    pub(crate) fn meet_for(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
-        let device = &self.pd.context.device;
-        let Some(peers) = &device.peers else { return Ok(()) };
-        let to_rtr = mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
-            && attr.qp_state == ibv_qp_state::IBV_QPS_RTR;
-        if to_rtr && self.transport == Transport::Ud {
-            // Any process may send to it.
-            return device.start_progress_thread();
-        }
-        // SAFETY: bytes, whichever member was written.
-        let gid = unsafe { attr.ah_attr.grh.dgid.raw };
-        let is_here = device.loops_by_memory()
-            && (mask & ibv_qp_attr_mask::IBV_QP_AV.0 == 0 || gid == device.gid());
-        let named = is_here && mask & ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 != 0;
-        if named && peers.is_foreign(attr.dest_qp_num) && attr.dest_qp_num <= 0x00ff_ffff {
-            let slot = slot_of(attr.dest_qp_num);
-            // A process may not have answered our introduction yet.
-            if !device.meet(slot)? && peers.rendezvous.lock().awaits(slot).is_none() {
-                peer_not_found::note_absent(slot);
-            }
-        }
-        Ok(())
-    }
-
-    /// Publishes the state of this queue pair.
-    pub(crate) fn publish_state(&self) {
-        let Some(entry) = self.entry() else { return };
-        loop {
-            let state = self.state();
-            entry.state.store(state as u32, Ordering::SeqCst);
-            // Another thread may have published an older state since: the last one looks again.
-            if self.state() == state {
-                return;
-            }
-        }
-    }
-
-    /// Returns the entry in which others look it up.
-    pub(crate) fn entry(&self) -> Option<&QpEntry> {
-        self.pd.context.device.peers.as_ref()?.entry(self.num)
-    }
-
-    /// The process that this queue pair's peer is in has been met, or is not there.
-    pub(crate) fn met(self: &Arc<Qp>, is_there: bool, deferred: &mut DeferredWork) {
-        let mut sq = self.sq.lock();
-        if !matches!(sq.requester.waits, Some((Wait::Meeting, _))) {
-            return;
-        }
-        sq.requester.waits = None;
-        sq.requester.peer_not_found = !is_there;
-        self.run_pending(&mut sq, deferred, false);
-    }
-
-    /// Meets the process that the head of the send queue is for.
-    pub(crate) fn go_and_meet(self: &Arc<Qp>, slot: u32, deferred: &mut DeferredWork) {
-        let device = &self.pd.context.device;
-        let is_there = if self.transport.is_reliable() {
-            device.meet(slot) == Ok(true)
-        } else {
-            device.meet_with_backoff(slot)
-        };
-        self.met(is_there, deferred);
-    }
-}
-
-/// Reports whether a queue pair in this published state receives.
-fn receives(state: u32) -> bool {
-    [State::Rtr, State::Rts, State::Sqd, State::Sqe].iter().any(|s| *s as u32 == state)
-}
-
-impl Directory {
-    /// The queue pair with a number, if it receives now what `from` sends.
-    pub(crate) fn receiver(&self, qpn: u32, transport: u32, from: u32) -> Option<&QpEntry> {
-        let entry = self.qp(qpn);
-        // Acquire: the rest was published before the state.
-        let open = receives(entry.state.load(Ordering::Acquire));
-        let same = entry.transport.load(Ordering::Relaxed) == transport;
-        let ours = entry.dest_qpn.load(Ordering::Relaxed) == from;
-        // An unreliable connection accepts any sender.
-        let takes = ours || transport == crate::objects::qp_state::Transport::Uc as u32;
-        (open && same && takes).then_some(entry)
     }
 }

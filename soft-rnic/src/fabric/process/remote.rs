@@ -14,6 +14,8 @@
 //! An operation on memory is carried out here when nothing before it waits for a reply.
 //! A write with immediate is not: nothing is written before there is a receive request.
 
+mod replies;
+mod requests;
 pub(crate) mod state;
 pub(crate) mod tx_fast_path;
 
@@ -21,30 +23,26 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
-use crate::objects::on_demand::copy_word;
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::Transport;
-use crate::objects::span::{Copying, Span, Spans, copy_spans};
+use crate::objects::span::Span;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::{self, Op};
+use crate::objects::wqe;
 use crate::reason::Reason;
 use crate::schedule::timer::response_timeout_ns;
 
 use super::directory::slot_of;
 use super::one_sided::Access;
 use super::one_sided::regions::Regions;
-use super::out::{COPIED, COPIED_UNMAPPED, Out};
+use super::out::{COPIED, Out};
 use super::pair::Pair;
 use super::remote::state::Remote;
-use super::ring::{
-    DATA, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, ReplyEntry, Request, SOLICITED,
-    WANTS_REPLY, What,
-};
+use super::ring::{DATA, Request};
+use requests::flags_of;
 
 /// Longest time, in nanoseconds, after which a request to a peer's process that has died fails: one
 /// timeout of the queue pair, but not more than code 14 (67 ms), and this too for one that waits
@@ -359,249 +357,6 @@ impl Qp {
         remote.generation = generation;
         generation != 0
     }
-
-    fn send<const XRC: bool>(
-        &self,
-        requester: &mut Requester,
-        local: &Spans<'_>,
-        remote: &Remote,
-        out: &mut Out<'_>,
-        request: &wqe::Request<'_>,
-    ) -> Step {
-        let len = request.len();
-        // An unreliable queue pair takes silence for success: it waits only for what is not copied.
-        let waits = self.transport.is_reliable() || len > COPIED || remote.sent > 0;
-        let mut flags = flags_of(request);
-        if waits {
-            flags |= WANTS_REPLY;
-        }
-        let to = requester.dest_qpn;
-        let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
-        // Inline data lie in the queue, which the peer cannot read: they are copied, however
-        // many they are.
-        let stays = len > COPIED && !request.wqe.inline && self.stays(request.sges, len, local);
-        let (regions, local) = (stays.then_some(request.sges), local.as_slice());
-        let is_put = match XRC {
-            false => out.put_message(&mut sent, local, regions),
-            true => {
-                sent.name_srq(request.srqn());
-                out.put_apart(&mut sent, local, regions)
-            }
-        };
-        if !is_put {
-            return Step::Later;
-        }
-        requester.started = true;
-        if waits {
-            return Step::Sent;
-        }
-        Step::Ended(self.judge(requester, Reply::Done, len))
-    }
-
-    /// Reports whether a long message stays where it is, for the peer to copy.
-    fn stays(&self, sges: &[ibv_sge], len: u64, local: &Spans<'_>) -> bool {
-        let peers = &self.pd.context.device.peers;
-        let is_mapped = |sge: &ibv_sge| {
-            sge.length == 0 || peers.as_ref().is_some_and(|peers| peers.may_be_mapped(sge.lkey))
-        };
-        len > COPIED_UNMAPPED || local.on_demand || sges.iter().all(is_mapped)
-    }
-
-    /// Leaves it to the peer to say what is wrong with an operation on memory, or to carry
-    /// out an atomic that cannot be carried out here.
-    fn refer<const XRC: bool>(
-        &self,
-        requester: &Requester,
-        local: &Spans<'_>,
-        remote: &Remote,
-        out: &mut Out<'_>,
-        request: &wqe::Request<'_>,
-    ) -> Step {
-        let (wqe, len) = (request.wqe, request.len() as u32);
-        let mut operand = wqe.compare_add;
-        if wqe.op == Op::AtomicWrite && len == 8 {
-            let to = [Span::of_words(core::slice::from_mut(&mut operand))];
-            // SAFETY: the list has just been checked; the program accesses it atomically only.
-            if unsafe { local.copy_to(&to) }.is_err() {
-                return Step::Ended(Outcome::Failed(Reason::LocalGone));
-            }
-        }
-        let flags = flags_of(request) | WANTS_REPLY | JUDGE;
-        let body = [wqe.remote_addr, operand, wqe.swap, wqe.rkey.into()];
-        let to = requester.dest_qpn;
-        let mut sent = Request { body, len, ..self.request(remote, request, to, flags) };
-        if XRC {
-            sent.name_srq(request.srqn());
-        }
-        if out.put(&sent) { Step::Sent } else { Step::Later }
-    }
-
-    #[inline(always)]
-    fn request(&self, remote: &Remote, request: &wqe::Request<'_>, to: u32, flags: u8) -> Request {
-        let what = match request.wqe.op {
-            // Those two go to no peer.
-            Op::Send | Op::BindMw | Op::LocalInv => What::Send,
-            Op::Write => What::Write,
-            Op::Read => What::Read,
-            Op::CompareSwap => What::CompareSwap,
-            Op::FetchAdd => What::FetchAdd,
-            Op::AtomicWrite => What::AtomicWrite,
-        };
-        Request {
-            what,
-            flags,
-            location: PayloadLocation::Body,
-            incarnation: remote.incarnation,
-            to,
-            from: self.num,
-            generation: remote.generation,
-            number: remote.next,
-            imm: request.wqe.imm.unwrap_or(0),
-            len: 0,
-            // Of a write with immediate; what else has no data sets its own.
-            body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
-            ..Request::default()
-        }
-    }
-
-    /// A reply has come. False if the queue pair cannot take it now.
-    pub(crate) fn replied(
-        self: &Arc<Qp>,
-        from: u32,
-        reply: &ReplyEntry,
-        deferred: &mut DeferredWork,
-    ) -> bool {
-        let Some(mut guard) = self.sq_unless_blocked() else { return false };
-        self.take_reply(&mut guard, from, reply, deferred);
-        true
-    }
-
-    fn take_reply(
-        self: &Arc<Qp>,
-        guard: &mut Sq,
-        from: u32,
-        reply: &ReplyEntry,
-        deferred: &mut DeferredWork,
-    ) {
-        let Sq { requester, pending, remote, counters, scratch, .. } = &mut *guard;
-        let Some(remote) = remote.as_deref_mut() else { return };
-        let first = remote.next.wrapping_sub(remote.sent);
-        let nth = reply.number.wrapping_sub(first);
-        // Ignore stale or forged replies.
-        let stale = remote.slot != from || reply.incarnation != remote.incarnation;
-        if stale || nth >= remote.sent || self.state().flushes_sends() {
-            return;
-        }
-        let mut execution = Execution::new();
-        let mut parts = SqParts { requester, counters, scratch };
-        let (before, verdict) = match reply.verdict {
-            Reply::Done => {
-                remote.bound = remote.generation;
-                (nth + 1, None)
-            }
-            // What was done before it has been said. So this is about something that was
-            // sent before we went back, and behind what made us.
-            _ if nth > 0 => return,
-            verdict => (0, Some(verdict)),
-        };
-        for _ in 0..before {
-            let Some(request) = pending.front() else { return };
-            let (wqe, len) = (request.wqe, request.len());
-            self.check_execution(wqe);
-            remote.sent -= 1;
-            let mut outcome = self.judge(parts.requester, Reply::Done, len);
-            if wqe.op.is_atomic() && !self.land(&mut parts, &request, reply.value) {
-                outcome = Outcome::Failed(Reason::LocalGone);
-            }
-            self.settle(&mut parts, &mut execution, wqe, len, outcome);
-            pending.pop();
-        }
-        if let Some(verdict) = verdict
-            && let Some(request) = pending.front()
-        {
-            let (wqe, len) = (request.wqe, request.len());
-            self.answered(&mut parts, remote, verdict, wqe, len, &mut execution);
-            // An unreliable transport takes any answer for success.
-            let ends = !self.transport.is_reliable() || matches!(verdict, Reply::Refused(_));
-            if ends || self.state().flushes_sends() {
-                pending.pop();
-            }
-        }
-        parts.requester.started |= remote.sent > 0;
-        let goes_on = remote.sent < pending.len();
-        deferred.append(execution.finish());
-        // Mostly all was sent.
-        if goes_on || guard.draining {
-            self.run_queue(guard, deferred, false);
-        }
-        self.trace_progress(guard);
-    }
-
-    /// The head got another answer than that it is done.
-    fn answered<'a>(
-        self: &'a Arc<Qp>,
-        parts: &mut SqParts<'_>,
-        remote: &mut Remote,
-        verdict: Reply,
-        wqe: &wqe::Wqe,
-        len: u64,
-        execution: &mut Execution<'a>,
-    ) {
-        if self.transport.is_reliable() {
-            remote.go_back();
-        } else {
-            remote.sent -= 1;
-        }
-        if verdict == Reply::Again && self.transport.is_reliable() {
-            return;
-        }
-        let outcome = match self.judge(parts.requester, verdict, len) {
-            // The other process has counted it.
-            Outcome::Dropped => Outcome::Done,
-            outcome => outcome,
-        };
-        self.settle(parts, execution, wqe, len, outcome);
-    }
-
-    /// Puts what an atomic has found where the request wants it. False if that has gone.
-    fn land(&self, parts: &mut SqParts<'_>, request: &wqe::Request<'_>, mut value: u64) -> bool {
-        let room = &mut parts.scratch.local;
-        let Ok(spans) = self.local(parts.requester, request, 8, room) else { return false };
-        if spans.on_demand {
-            // SAFETY: the list has just been checked; the program accesses it
-            // atomically only.
-            return unsafe { copy_word(spans.as_slice(), value) }.is_ok();
-        }
-        let value = Span::of_words(core::slice::from_mut(&mut value));
-        // SAFETY: `self.local` has just checked the list, and `parts` is of a send queue that is
-        // locked; the program accesses the list atomically only; `value` is ours.
-        unsafe { copy_spans(spans.as_slice(), &[value], Copying::Shared) };
-        true
-    }
-
-    /// A process has died: what was on its way there has failed.
-    pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<Pair>, deferred: &mut DeferredWork) {
-        // A holder in a blocking section waits for no reply, and finds out when it is back.
-        let Some(mut sq) = self.sq_unless_blocked() else { return };
-        let Sq { remote, pending, .. } = &mut *sq;
-        let Some(remote) = remote.as_deref_mut() else { return };
-        if !remote.pair.as_ref().is_some_and(|known| Arc::ptr_eq(known, pair)) {
-            return;
-        }
-        let _ = remote.reclaim(pending);
-        remote.go_back();
-        // Its memory is kept as long as it is mapped.
-        remote.regions.clear();
-        sq.requester.waits = None;
-        self.run_pending(&mut sq, deferred, false);
-    }
-}
-
-fn flags_of(request: &wqe::Request<'_>) -> u8 {
-    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-    flag(request.wqe.imm.is_some(), HAS_IMM)
-        | flag(request.wqe.solicited, SOLICITED)
-        | flag(request.wqe.invalidates, INVALIDATES)
 }
 
 impl Remote {

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{GATHERED, HOME, MAX_PREPAID, POSTED, PREPAID, PoolInner, RecvBuf, RecvPool, Recycle};
+use super::buf::RecvBuf;
+use super::inner::{GATHERED, HOME, POSTED, PoolInner};
+use super::recycle::Recycle;
+use super::{MAX_PREPAID, PREPAID, RecvPool};
 
 /// Home.
 impl<R: Recycle> RecvPool<R> {

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use super::{PoolInner, RecvBuf, RecvPool, Recycle};
+use super::RecvPool;
+use super::buf::RecvBuf;
+use super::inner::PoolInner;
+use super::recycle::Recycle;
 use crate::object::completion::CompletionBatch;
 
 /// A message that waits to be handed out: its slot, and its length.

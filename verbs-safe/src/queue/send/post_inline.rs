@@ -4,6 +4,7 @@ use verbs_sys::{ibv_send_flags as flag, ibv_sge};
 
 use crate::error::{PostInlineError, StageError};
 use crate::queue::send::SendQueue;
+use crate::queue::send::check::check_remote;
 use crate::queue::send::op::{SendFlags, SendOp, lands};
 
 impl SendQueue {
@@ -107,7 +108,7 @@ impl SendQueue {
         }
         self.check_offered(op)?;
         self.check_room()?;
-        super::check_remote(op, op.len())
+        check_remote(op, op.len())
     }
 
     /// Takes back the last request, if it was not posted, so that no later call posts it.

@@ -13,9 +13,10 @@ use rdma_conn::direct_read::{NotReadReason, Sender, pair};
 use rdma_conn::verbs_safe::{WcError, WcStatus};
 use rustix::io::Errno;
 
+use super::entries::{DIRECTORIES, FILES};
 use super::*;
 use crate::cmd::copy::ending::{Places, Underway};
-use crate::cmd::copy::wire::hash;
+use crate::cmd::copy::wire::{What, hash, hash_of_hashes};
 
 /// A command line, for its options.
 #[derive(Parser)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::cli::{ConnectionArgs, RawArgs};
 
 #[test]
 fn an_immediate_holds_a_rank_and_a_number() {

@@ -14,7 +14,7 @@ use super::super::directory::slot_of;
 use super::super::gather::Gathered;
 use super::super::ring::{PayloadLocation, Request};
 use super::super::side::{Scratch, Side};
-use super::{address, wqe};
+use super::execution::{address, wqe};
 
 impl Side {
     /// Delivers a message to the members of a group. It is missed if none receives it.

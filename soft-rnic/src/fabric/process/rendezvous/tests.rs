@@ -3,6 +3,7 @@
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::super::directory::SLOTS;
 use super::super::marker::Probe;
 use super::super::rendezvous::*;
 use super::super::tests::unfilled::Unfilled;

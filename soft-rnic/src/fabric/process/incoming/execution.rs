@@ -1,0 +1,174 @@
+//! Executing one request of another process, as if a queue pair of this one had sent it.
+
+use std::sync::Arc;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::responder::{Message, Session};
+use crate::limits;
+use crate::objects::address::{Address, Gid};
+use crate::objects::cq::CqWriter;
+use crate::objects::paging::Pages;
+use crate::objects::pending::Reply;
+use crate::objects::qp_state::Transport;
+use crate::objects::span::Span;
+use crate::objects::wqe::{Op, Wqe};
+
+use super::super::gather::Gathered;
+use super::super::ring::{
+    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, What, XRC,
+};
+use super::super::side::{Scratch, Side, carries_data, read_there};
+use super::parts::Coming;
+
+impl Side {
+    /// [`execute`](Self::execute) with the pages that were brought, or by a thread that waits for
+    /// those that were not.
+    pub(super) fn execute_with<'a>(
+        &mut self,
+        session: &mut Session<'a>,
+        request: &Request,
+        scratch: &mut Scratch,
+        writer: &mut CqWriter<'a>,
+        deferred: &mut DeferredWork,
+        pages: Option<&Pages>,
+    ) -> Option<(Reply, u64)> {
+        let transport = session.peer.transport;
+        if !hears(transport, request) {
+            return Some((Reply::Silence, 0));
+        }
+        let reliable = transport.is_reliable();
+        let expected = request.generation == session.responder.generation
+            && request.number == session.responder.number;
+        if reliable && !expected {
+            return Some((Reply::Silence, 0));
+        }
+        let there = is_elsewhere(request).then(|| Arc::clone(&self.pair));
+        let reading = there.as_deref().map(|pair| read_there(pair, request));
+        if matches!(reading, Some(None)) {
+            return Some((Reply::Silence, 0));
+        }
+        let device = &session.peer.pd.context.device;
+        let longest = if transport == Transport::Ud { device.mtu() } else { limits::MAX_MESSAGE };
+        if u64::from(request.len) > longest {
+            return Some((Reply::Silence, 0));
+        }
+        let wqe = wqe(request);
+        let to = (transport == Transport::Ud).then(|| address(request, device.gid()));
+        let Scratch { local, room, list } = scratch;
+        let message = Message {
+            wqe: &wqe,
+            from_qpn: request.from,
+            psn: session.responder.psn,
+            packets: 1,
+            len: request.len.into(),
+            local: &[],
+            on_demand: false,
+            pages,
+            to: to.as_ref(),
+        };
+        // Nothing is fetched, nor memory taken for it, that is refused whatever it is.
+        let takes_parts = match &reading {
+            None => false,
+            Some(_) => match session.judge_unread(&message, request.srqn(), room, writer, deferred)
+            {
+                Ok(takes_parts) => takes_parts,
+                Err(reply) => return Some((reply, 0)),
+            },
+        };
+        let mut local = match self.gather(request, local, list) {
+            Gathered::There(local) => local,
+            Gathered::Later => return None,
+            Gathered::InParts(n) if takes_parts => {
+                let list = (&*list, n);
+                match self.go_on_with(session, request, &message, list, room, writer, deferred) {
+                    Coming::Placed => local.start(),
+                    Coming::Later => return None,
+                    Coming::Refused(reply) => return Some((reply, 0)),
+                }
+            }
+            Gathered::InParts(n) => match self.fetched(request, &list[..n], local.start()) {
+                Gathered::There(local) => local,
+                Gathered::Later => return None,
+                _ => return Some((Reply::Refused(self.pair.unreadable()), 0)),
+            },
+            Gathered::Never => {
+                return Some((Reply::Refused(self.pair.unreadable()), 0));
+            }
+        };
+        let mut value = [0_u64];
+        let is_atomic = wqe.op.is_atomic();
+        if is_atomic {
+            local.push(Span::of_words(&mut value));
+        }
+        let message = Message { local: local.as_slice(), ..message };
+        let reply = match request.srqn() {
+            None => session.deliver(&message, room, writer, deferred),
+            Some(srqn) => session.deliver_xrc(&message, srqn, room, writer, deferred),
+        };
+        let verdict = match reply {
+            Reply::Done if request.flags & JUDGE != 0 && !wqe.op.is_word() => Reply::Again,
+            verdict => verdict,
+        };
+        if verdict == Reply::Done {
+            session.responder.number = session.responder.number.wrapping_add(1);
+        }
+        Some((verdict, value[0]))
+    }
+}
+
+/// Reports whether a queue pair of this transport hears such requests.
+#[inline]
+fn hears(transport: Transport, request: &Request) -> bool {
+    match transport {
+        Transport::Ud => request.what == What::Datagram && request.srqn().is_none(),
+        Transport::Rc => !request.is_datagram() && request.srqn().is_none(),
+        Transport::Uc => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == 0,
+        Transport::XrcRecv => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == XRC,
+        Transport::XrcSend => false,
+    }
+}
+
+/// Reports whether the data of a request are still where the sender's program has them.
+#[inline]
+fn is_elsewhere(request: &Request) -> bool {
+    request.location == PayloadLocation::Regions && carries_data(request)
+}
+
+/// Returns the operation that a request asks for, as a send queue's request.
+pub(super) fn wqe(request: &Request) -> Wqe {
+    let op = match request.what {
+        What::Send | What::Datagram | What::Multicast => Op::Send,
+        What::Write => Op::Write,
+        What::Read => Op::Read,
+        What::CompareSwap => Op::CompareSwap,
+        What::FetchAdd => Op::FetchAdd,
+        What::AtomicWrite => Op::AtomicWrite,
+    };
+    // Of what carries data, the first two say where they are.
+    let [first, compare_add, third, rkey] = request.body;
+    let (remote_addr, swap) = if carries_data(request) { (third, 0) } else { (first, third) };
+    Wqe {
+        wr_id: 0,
+        remote_addr,
+        compare_add,
+        swap,
+        rkey: rkey as u32,
+        imm: (request.flags & HAS_IMM != 0).then_some(request.imm),
+        position: 0,
+        op,
+        signaled: false,
+        solicited: request.flags & SOLICITED != 0,
+        inline: false,
+        fence: false,
+        ahead: false,
+        invalidates: request.what == What::Send && request.flags & INVALIDATES != 0,
+        access: 0,
+    }
+}
+
+/// Destination of a datagram, at the device or group of this GID, and the key that it carries.
+pub(super) fn address(request: &Request, gid: Gid) -> (Address, u32) {
+    let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
+    let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
+    (Address::here(gid, request.to, traffic_class, hop_limit), qkey)
+}

@@ -1,0 +1,135 @@
+//! Requests as they go through the ring.
+
+use verbs_sys::*;
+
+use crate::fabric::link::Step;
+use crate::objects::pending::{Outcome, Reply, Requester};
+use crate::objects::span::{Span, Spans};
+use crate::objects::state::Qp;
+use crate::objects::wqe::{self, Op};
+use crate::reason::Reason;
+
+use super::super::out::{COPIED, COPIED_UNMAPPED, Out};
+use super::super::remote::state::Remote;
+use super::super::ring::{
+    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, WANTS_REPLY, What,
+};
+
+impl Qp {
+    pub(super) fn send<const XRC: bool>(
+        &self,
+        requester: &mut Requester,
+        local: &Spans<'_>,
+        remote: &Remote,
+        out: &mut Out<'_>,
+        request: &wqe::Request<'_>,
+    ) -> Step {
+        let len = request.len();
+        // An unreliable queue pair takes silence for success: it waits only for what is not copied.
+        let waits = self.transport.is_reliable() || len > COPIED || remote.sent > 0;
+        let mut flags = flags_of(request);
+        if waits {
+            flags |= WANTS_REPLY;
+        }
+        let to = requester.dest_qpn;
+        let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
+        // Inline data lie in the queue, which the peer cannot read: they are copied, however
+        // many they are.
+        let stays = len > COPIED && !request.wqe.inline && self.stays(request.sges, len, local);
+        let (regions, local) = (stays.then_some(request.sges), local.as_slice());
+        let is_put = match XRC {
+            false => out.put_message(&mut sent, local, regions),
+            true => {
+                sent.name_srq(request.srqn());
+                out.put_apart(&mut sent, local, regions)
+            }
+        };
+        if !is_put {
+            return Step::Later;
+        }
+        requester.started = true;
+        if waits {
+            return Step::Sent;
+        }
+        Step::Ended(self.judge(requester, Reply::Done, len))
+    }
+
+    /// Reports whether a long message stays where it is, for the peer to copy.
+    fn stays(&self, sges: &[ibv_sge], len: u64, local: &Spans<'_>) -> bool {
+        let peers = &self.pd.context.device.peers;
+        let is_mapped = |sge: &ibv_sge| {
+            sge.length == 0 || peers.as_ref().is_some_and(|peers| peers.may_be_mapped(sge.lkey))
+        };
+        len > COPIED_UNMAPPED || local.on_demand || sges.iter().all(is_mapped)
+    }
+
+    /// Leaves it to the peer to say what is wrong with an operation on memory, or to carry
+    /// out an atomic that cannot be carried out here.
+    pub(super) fn refer<const XRC: bool>(
+        &self,
+        requester: &Requester,
+        local: &Spans<'_>,
+        remote: &Remote,
+        out: &mut Out<'_>,
+        request: &wqe::Request<'_>,
+    ) -> Step {
+        let (wqe, len) = (request.wqe, request.len() as u32);
+        let mut operand = wqe.compare_add;
+        if wqe.op == Op::AtomicWrite && len == 8 {
+            let to = [Span::of_words(core::slice::from_mut(&mut operand))];
+            // SAFETY: the list has just been checked; the program accesses it atomically only.
+            if unsafe { local.copy_to(&to) }.is_err() {
+                return Step::Ended(Outcome::Failed(Reason::LocalGone));
+            }
+        }
+        let flags = flags_of(request) | WANTS_REPLY | JUDGE;
+        let body = [wqe.remote_addr, operand, wqe.swap, wqe.rkey.into()];
+        let to = requester.dest_qpn;
+        let mut sent = Request { body, len, ..self.request(remote, request, to, flags) };
+        if XRC {
+            sent.name_srq(request.srqn());
+        }
+        if out.put(&sent) { Step::Sent } else { Step::Later }
+    }
+
+    #[inline(always)]
+    pub(super) fn request(
+        &self,
+        remote: &Remote,
+        request: &wqe::Request<'_>,
+        to: u32,
+        flags: u8,
+    ) -> Request {
+        let what = match request.wqe.op {
+            // Those two go to no peer.
+            Op::Send | Op::BindMw | Op::LocalInv => What::Send,
+            Op::Write => What::Write,
+            Op::Read => What::Read,
+            Op::CompareSwap => What::CompareSwap,
+            Op::FetchAdd => What::FetchAdd,
+            Op::AtomicWrite => What::AtomicWrite,
+        };
+        Request {
+            what,
+            flags,
+            location: PayloadLocation::Body,
+            incarnation: remote.incarnation,
+            to,
+            from: self.num,
+            generation: remote.generation,
+            number: remote.next,
+            imm: request.wqe.imm.unwrap_or(0),
+            len: 0,
+            // Of a write with immediate; what else has no data sets its own.
+            body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
+            ..Request::default()
+        }
+    }
+}
+
+pub(super) fn flags_of(request: &wqe::Request<'_>) -> u8 {
+    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+    flag(request.wqe.imm.is_some(), HAS_IMM)
+        | flag(request.wqe.solicited, SOLICITED)
+        | flag(request.wqe.invalidates, INVALIDATES)
+}

@@ -1,0 +1,43 @@
+//! Parts of a device that refer to no object made on it.
+
+use core::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::fabric::wire::state::Wire;
+use crate::schedule::distance::times::Distance;
+
+/// Time at which a device does what is posted.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Inside the post.
+    Synchronous,
+    /// In steps, in an order drawn from a seed.
+    Simulated(crate::schedule::sim::state::State),
+    /// At the time when a round trip would be over.
+    Distant(Distance),
+    /// As packets come: the peers are reached over UDP.
+    Wired(Box<Wire>),
+}
+
+/// Numbers of existing objects, of the kinds that have a limit.
+#[derive(Debug, Default)]
+pub(crate) struct Population {
+    pub(crate) pds: AtomicUsize,
+    pub(crate) cqs: AtomicUsize,
+    pub(crate) srqs: AtomicUsize,
+    pub(crate) ahs: AtomicUsize,
+    pub(crate) xrcds: AtomicUsize,
+    /// Bytes of device memory.
+    pub(crate) dm_bytes: Arc<AtomicUsize>,
+    pub(crate) mws: AtomicUsize,
+    pub(crate) mrs: AtomicUsize,
+}
+
+/// A facility that this system does not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Missing {
+    pub(crate) what: &'static str,
+    pub(crate) errno: Errno,
+}

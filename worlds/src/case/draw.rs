@@ -1,0 +1,231 @@
+//! Drawing cases from seeds.
+
+use host::random::Random;
+
+use super::{
+    Case, Connection, End, Faults, Form, GENTLE, Kill, Network, Place, RecvStep, SendStep,
+    Settings, Stop, Strangers, Wait, timeout,
+};
+
+/// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
+const LONG_MS: u64 = 100;
+/// A keepalive interval in which no world ends: nothing hides a lost wake-up.
+const NEVER_MS: u64 = 86_400_000;
+
+impl Case {
+    /// The case of a seed; of one connection and one place, if they are given.
+    pub fn draw(seed: u64, connection: Option<Connection>, place: Option<Place>) -> Case {
+        let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
+        let connection = connection.unwrap_or_else(|| random.pick(&Connection::ALL));
+        let place = place.unwrap_or_else(|| random.pick(&Place::ALL));
+        let mut settings = settings(&mut random);
+        let faults = if place == Place::Faulty { faults(&mut random) } else { Faults::default() };
+        let is_wired = place == Place::Wired;
+        if is_wired {
+            // The shortest one that the device takes.
+            settings.timeout = 14;
+        }
+        let network = if is_wired { network(&mut random, &settings) } else { Network::default() };
+        let senders = 1 + random.below(3) as usize;
+        let steps = 1 + random.below(24);
+        let mut case = Case {
+            seed,
+            connection,
+            form: Form::Messages,
+            place,
+            switch_one_in: random.pick(&[1, 2, 4, 16, 64]),
+            stall_one_in: random.pick(&[0, 0, 0, 8, 32]),
+            stall_us: random.pick(&[10, 1_000, 50_000]),
+            jump_one_in: 0,
+            jump_us: 0,
+            short_one_in: 0,
+            short_posts_one_in: 0,
+            faults,
+            network,
+            settings,
+            senders: (0..senders)
+                .map(|_| (0..steps).map(|_| send_step(&mut random, &settings)).collect())
+                .collect(),
+            ends: (0..senders)
+                .map(|_| if random.one_in(5) { End::Drop } else { End::Close })
+                .collect(),
+            receiver: (0..2 * steps).map(|_| recv_step(&mut random, &settings)).collect(),
+            receiver_is_dropped: random.one_in(8),
+            sender_processes: 0,
+            kill: None,
+            stop: None,
+            strangers: None,
+        };
+        if place == Place::Process {
+            case.sender_processes = 1 + random.below(senders as u64) as usize;
+            let processes = 1 + case.sender_processes as u64;
+            let some_of_them = |random: &mut Random| {
+                let latest = random.pick(&[50, 1_000, 20_000, 1_000_000]);
+                (random.below(processes) as usize, 1 + random.below(latest))
+            };
+            if random.one_in(4) {
+                let (process, at_us) = some_of_them(&mut random);
+                case.kill = Some(Kill { process, at_us });
+            }
+            if random.one_in(4) {
+                let (process, at_us) = some_of_them(&mut random);
+                case.stop =
+                    Some(Stop { process, at_us, for_us: random.pick(&[100, 10_000, 300_000]) });
+            }
+        }
+        if random.one_in(8) {
+            // Shorter than the shortest timeout of a device.
+            (case.jump_one_in, case.jump_us) =
+                (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
+        }
+        if connection == Connection::Multicast {
+            // All members are of one process.
+            case.stop = None;
+        } else {
+            case.form = match random.below(8) {
+                0 => Form::Bytes,
+                1 => Form::Futures,
+                _ => Form::Messages,
+            };
+        }
+        if case.form == Form::Bytes {
+            case.senders.truncate(1);
+            case.ends.truncate(1);
+        } else if connection != Connection::Multicast {
+            if random.one_in(8) {
+                case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
+            }
+            if random.one_in(8) {
+                case.short_posts_one_in = random.pick(&[2, 10, 30, 300]);
+            }
+            if random.one_in(8) {
+                let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));
+                case.strangers = Some(Strangers { count, are_awaited });
+            }
+        }
+        if case.stop.is_some() && case.strangers.is_none() {
+            // Ends that meet within a process have their devices' threads there, too.
+            case.strangers = Some(Strangers { count: 0, are_awaited: false });
+        }
+        if is_wired && case.short_one_in > 0 && case.settings.wait == Wait::Spin {
+            // A request to an end that was given up is tried for half a second: many polls.
+            case.settings.wait = Wait::Adaptive;
+        }
+        if is_wired || case.stall_one_in > 0 {
+            // An end's last word is said within this: it may have to be sent again, or wait for a
+            // processor.
+            case.settings.linger_ms = case.settings.linger_ms.max(1000);
+        }
+        let closes = case.ends.iter().all(|end| *end == End::Close)
+            && !case.receiver_is_dropped
+            && case.kill.is_none()
+            && case.short_one_in == 0;
+        if matches!(case.place, Place::Faulty | Place::Wired) || !closes {
+            // An end that could not be said within the linger is found by a probe alone.
+            case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
+        }
+        case
+    }
+}
+
+fn settings(random: &mut Random) -> Settings {
+    let window = random.pick(&[1, 2, 3, 4, 7, 8, 16]);
+    let wait = random.pick(&[Wait::Spin, Wait::Block, Wait::Block, Wait::Adaptive, Wait::Adaptive]);
+    // Polling for a long time takes many steps.
+    let keepalives: &[u64] =
+        if wait == Wait::Spin { &[1, 10] } else { &[1, 10, LONG_MS, NEVER_MS] };
+    Settings {
+        window,
+        message_bytes: random.pick(&[1, 8, 40, 64, 100, 1000, 4000]),
+        batch: if random.one_in(2) { 1 } else { 1 + random.below(window.into()) as u32 },
+        signal_every: if random.one_in(2) { 0 } else { 1 + random.below(3) as u32 },
+        other_way: random.one_in(2),
+        wait,
+        keepalive_ms: random.pick(keepalives),
+        linger_ms: random.pick(&[1, 50, 1000]),
+        timeout: timeout(),
+    }
+}
+
+/// A length at an edge: nothing, one byte, the longest message, what lies beside it.
+fn length(random: &mut Random, settings: &Settings) -> u32 {
+    let most = settings.message_bytes;
+    match random.below(6) {
+        0 => 0,
+        1 => 1,
+        2 => most,
+        3 => most.saturating_sub(1),
+        _ => random.below(u64::from(most) + 1) as u32,
+    }
+}
+
+/// A time in microseconds: short ones, and some about that of a probe.
+fn time_us(random: &mut Random, settings: &Settings) -> u64 {
+    let keepalive = settings.keepalive_ms.min(LONG_MS) * 1000;
+    random.pick(&[0, 1, 50, 300, 2_000, keepalive / 2, keepalive + 1, 3 * keepalive])
+}
+
+fn send_step(random: &mut Random, settings: &Settings) -> SendStep {
+    let bytes = length(random, settings);
+    match random.below(16) {
+        0..5 => SendStep::Send(bytes),
+        5..8 => SendStep::TrySend(bytes),
+        8 => SendStep::SendWithin(bytes, time_us(random, settings)),
+        9 => SendStep::Batch(bytes, 1 + random.below(u64::from(settings.window) + 2) as u32),
+        10 => SendStep::Reserve(bytes, !random.one_in(4)),
+        11 => SendStep::Flush,
+        12 => SendStep::Ask,
+        13 => SendStep::WaitAll(time_us(random, settings)),
+        _ => SendStep::Sleep(time_us(random, settings)),
+    }
+}
+
+fn recv_step(random: &mut Random, settings: &Settings) -> RecvStep {
+    match random.below(16) {
+        0..6 => RecvStep::Recv(time_us(random, settings)),
+        6..9 => RecvStep::TryRecv,
+        9 => RecvStep::Each,
+        10 | 11 => RecvStep::Free(random.below(8) as u32),
+        12 => RecvStep::FreeElsewhere(random.below(8) as u32),
+        13 => RecvStep::FreeAll,
+        _ => RecvStep::Sleep(time_us(random, settings)),
+    }
+}
+
+fn faults(random: &mut Random) -> Faults {
+    let mut rate = |most: u64, rare: bool| {
+        let strikes = if rare { random.one_in(4) } else { random.one_in(2) };
+        if strikes { random.below(most) as u16 } else { 0 }
+    };
+    Faults {
+        delay: rate(200, false),
+        rnr: rate(50, false),
+        lost_response: rate(50, false),
+        late_read: rate(200, false),
+        qp_death: rate(4, true),
+    }
+}
+
+/// A network: without faults one time in three, and one time in six such that requests may fail.
+fn network(random: &mut Random, settings: &Settings) -> Network {
+    let tries_us = settings.retry_time().as_micros() as u64;
+    let calm = Network {
+        delay_us: random.pick(&[0, 1, 20, 200]),
+        mtu: random.pick(&[600, 1500, 1500, 9000]),
+        queue_kib: random.pick(&[16, 208, 208]),
+        ..Network::default()
+    };
+    let (most, cut_us) = match random.below(6) {
+        0 | 1 => return calm,
+        2 if settings.wait != Wait::Spin => (15 * GENTLE, 2 * tries_us),
+        // Threads that poll take many steps to come to the end of a long outage.
+        _ if settings.wait == Wait::Spin => (GENTLE, 20_000),
+        _ => (GENTLE, tries_us / 4),
+    };
+    let mut rate = |most: u16| if random.one_in(2) { random.below(most.into()) as u16 } else { 0 };
+    let (loss, corrupt) = (rate(most), rate(most));
+    let (repeat, reorder, congestion) = (rate(200), rate(200), rate(200));
+    let partition_us = if random.one_in(3) { random.below(cut_us) } else { 0 };
+    let partition_at_us = random.pick(&[0, 100, 1_000, 10_000]);
+    Network { loss, corrupt, repeat, reorder, congestion, partition_us, partition_at_us, ..calm }
+}
