@@ -1,19 +1,30 @@
-//! A send queue with its accounting: what either end of a connection of WRITEs posts through.
+//! A send queue with its accounting: what an end of a connection posts through.
 
-use conn_core::wr::{WrClass, WrId};
+use conn_core::wr::{Planned, WrClass, WrId};
 use verbs_safe::{Completion, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
 
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, internal_error};
 use crate::wire::{ConnectedQp, PROBE, Tracker};
 
-/// One end of a queue pair that posts requests out of the queue's own slots, until it ends.
+/// One end of a queue pair that posts requests, until it ends.
 #[derive(Debug)]
 pub(crate) struct Posting {
     control: ConnectedQp,
     queue: SendQueue,
     tracker: Tracker,
     ended: Option<CloseReason>,
+    at_end: AtEnd,
+}
+
+/// Fate of the queue pair when its end [fails](Posting::fail). In ERR, its device does not answer the
+/// peer any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    /// ERR, unless one of the ends has closed the connection.
+    ErrUnlessClosed,
+    /// ERR.
+    Err,
 }
 
 /// A request that was staged.
@@ -24,8 +35,13 @@ pub(crate) struct Staged {
 }
 
 impl Posting {
-    pub(crate) fn new(control: ConnectedQp, queue: SendQueue, tracker: Tracker) -> Posting {
-        Posting { control, queue, tracker, ended: None }
+    pub(crate) fn new(
+        control: ConnectedQp,
+        queue: SendQueue,
+        tracker: Tracker,
+        at_end: AtEnd,
+    ) -> Posting {
+        Posting { control, queue, tracker, ended: None, at_end }
     }
 
     pub(crate) fn qp(&self) -> &ConnectedQp {
@@ -38,6 +54,17 @@ impl Posting {
 
     pub(crate) fn queue_id(&self) -> QueueId {
         self.queue.queue_id()
+    }
+
+    #[inline]
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.queue
+    }
+
+    /// The queue itself, to stage requests that were [planned](Self::plan).
+    #[inline]
+    pub(crate) fn queue_mut(&mut self) -> &mut SendQueue {
+        &mut self.queue
     }
 
     /// Requests that the queue has executed, or has yet to execute.
@@ -83,6 +110,18 @@ impl Posting {
     #[inline]
     pub(crate) fn slot(&mut self) -> Option<&mut [u8]> {
         self.queue.next_slot()
+    }
+
+    /// Gives the request that is staged next its id; `None` if the queue has no room for one of this
+    /// class. It is signalled if it is `awaited`.
+    // Always: what a short message costs is not much more than this.
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, class: WrClass, awaited: bool) -> Option<Planned> {
+        let planned = match awaited {
+            true => self.tracker.plan_signalled(class),
+            false => self.tracker.plan(class),
+        };
+        planned.ok()
     }
 
     /// Stages a request; `None` if the queue has no room for one of this class.
@@ -141,11 +180,7 @@ impl Posting {
         stage: impl FnOnce(&mut SendQueue, bool) -> Result<(), StageError>,
     ) -> Result<Option<Staged>, CloseReason> {
         self.check()?;
-        let planned = match awaited {
-            true => self.tracker.plan_signalled(class),
-            false => self.tracker.plan(class),
-        };
-        let Ok(planned) = planned else { return Ok(None) };
+        let Some(planned) = self.plan(class, awaited) else { return Ok(None) };
         match stage(&mut self.queue, planned.signalled) {
             Ok(()) => Ok(Some(Staged { id: planned.id, is_signalled: planned.signalled })),
             Err(e) => Err(self.fail(internal_error(e))),
@@ -172,31 +207,40 @@ impl Posting {
         Ok(staged.map(|staged| staged.id))
     }
 
-    /// Takes a completion of this queue.
+    /// Takes a completion of this queue: how many requests are retired in all. Also a request that
+    /// has failed is retired.
     ///
     /// # Errors
     /// The reason why it ends; the caller may have something to look at before it
     /// [fails](Self::fail).
-    pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
+    #[inline]
+    pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<u64, CloseReason> {
+        let retired = self.queue.retire(completion).ok();
         if let Some(error) = completion.error() {
             return Err(CloseReason::from(error));
         }
-        let retired = self.queue.retire(completion).ok();
-        match retired.is_some_and(|number| self.tracker.complete(WrId(number)).is_ok()) {
-            true => Ok(()),
-            false => Err(CloseReason::Protocol(ProtocolError::Completion)),
-        }
+        let known = retired.filter(|number| self.tracker.complete(WrId(*number)).is_ok());
+        known.ok_or(CloseReason::Protocol(ProtocolError::Completion))
     }
 
     /// Ends it, unless it has ended already: the reason that holds.
     #[cold]
     pub(crate) fn fail(&mut self, reason: CloseReason) -> CloseReason {
-        if self.ended.is_none() && !reason.is_close() {
+        let goes_to_err = match self.at_end {
+            AtEnd::ErrUnlessClosed => !reason.is_close(),
+            AtEnd::Err => true,
+        };
+        if self.ended.is_none() && goes_to_err {
             // Otherwise our device would still answer the peer's probes.
             if let Err(e) = self.control.to_error() {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
         self.ended.get_or_insert(self.control.explain(reason)).clone()
+    }
+
+    /// Ends it as closed, unless it has ended already. Its device goes on answering the peer.
+    pub(crate) fn close(&mut self) {
+        self.ended.get_or_insert(CloseReason::Closed);
     }
 }
