@@ -1,7 +1,7 @@
 //! A send queue with its accounting: what an end of a connection posts through.
 
 use conn_core::wr::{Planned, WrClass, WrId};
-use verbs_safe::{Completion, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
+use verbs_safe::{Completion, LoanId, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
 
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, internal_error};
@@ -34,6 +34,16 @@ pub(crate) struct Staged {
     pub(crate) is_signalled: bool,
 }
 
+/// Returns the id of a request for which room was counted.
+///
+/// # Errors
+/// It was not staged: a bug of ours.
+#[inline]
+pub(crate) fn in_room(staged: Option<Staged>) -> Result<WrId, CloseReason> {
+    let full = || internal_error(StageError::QueueFull);
+    staged.map(|staged| staged.id).ok_or_else(full)
+}
+
 impl Posting {
     pub(crate) fn new(
         control: ConnectedQp,
@@ -52,6 +62,7 @@ impl Posting {
         self.control.qp_num()
     }
 
+    #[inline]
     pub(crate) fn queue_id(&self) -> QueueId {
         self.queue.queue_id()
     }
@@ -93,15 +104,18 @@ impl Posting {
     }
 
     /// Requests of any class that may be staged.
+    #[inline]
     pub(crate) fn control_room(&self) -> u32 {
         self.tracker.available(WrClass::Control)
     }
 
+    #[inline]
     pub(crate) fn is_complete(&self, id: WrId) -> bool {
         self.tracker.is_complete(id)
     }
 
     /// Reports whether a completion will come without more requests.
+    #[inline]
     pub(crate) fn awaits_completion(&self) -> bool {
         self.tracker.signalled_outstanding()
     }
@@ -138,18 +152,39 @@ impl Posting {
         self.stage_by(class, awaited, |queue, signalled| queue.stage(op, signalled))
     }
 
-    /// As [`stage`](Self::stage), of a request that is awaited, and executed when all READs and
-    /// atomics before it are answered.
+    /// As [`stage`](Self::stage), with all flags: of a request that is awaited if they say that it is
+    /// signalled.
     ///
     /// # Errors
     /// It has ended, or ends by this.
-    pub(crate) fn stage_fenced(
+    #[inline]
+    pub(crate) fn stage_with(
         &mut self,
         op: SendOp,
+        flags: SendFlags,
         class: WrClass,
     ) -> Result<Option<Staged>, CloseReason> {
-        self.stage_by(class, true, |queue, signalled| {
-            queue.stage_with(op, SendFlags { signalled, fence: true, ..SendFlags::default() })
+        self.stage_by(class, flags.signalled, |queue, signalled| {
+            queue.stage_with(op, SendFlags { signalled, ..flags })
+        })
+    }
+
+    /// As [`stage`](Self::stage), of a request whose bytes are at `offset` of memory that the queue
+    /// was lent.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    #[inline]
+    pub(crate) fn stage_lent(
+        &mut self,
+        (loan, offset): (LoanId, u64),
+        op: SendOp,
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<Option<Staged>, CloseReason> {
+        self.stage_by(class, awaited, |queue, signalled| {
+            let flags = SendFlags { signalled, ..SendFlags::default() };
+            queue.stage_lent(loan, offset as usize, op, flags)
         })
     }
 
