@@ -214,6 +214,7 @@ impl Link {
 
     /// A request of ours has completed.
     pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
+        self.heard = true;
         let total = match self.posting.retire(completion) {
             Ok(total) => total,
             Err(ended) => return self.fail(completion.error().map_or(ended, close_reason)),
