@@ -21,6 +21,8 @@ pub(crate) struct Posting {
 /// peer any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtEnd {
+    /// It stays as it is.
+    Answers,
     /// ERR, unless one of the ends has closed the connection.
     ErrUnlessClosed,
     /// ERR.
@@ -112,6 +114,28 @@ impl Posting {
     #[inline]
     pub(crate) fn is_complete(&self, id: WrId) -> bool {
         self.tracker.is_complete(id)
+    }
+
+    /// Reports whether the request has completed, or will without another one being posted.
+    #[inline]
+    pub(crate) fn will_complete(&self, id: WrId) -> bool {
+        self.tracker.will_complete(id)
+    }
+
+    /// The id of the request that is staged next.
+    #[inline]
+    pub(crate) fn next_id(&self) -> WrId {
+        self.tracker.next_id()
+    }
+
+    /// The last id that is known to be complete.
+    pub(crate) fn last_completed(&self) -> WrId {
+        self.tracker.last_completed()
+    }
+
+    /// Requests that are not known to be complete.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.tracker.outstanding()
     }
 
     /// Reports whether a completion will come without more requests.
@@ -222,6 +246,36 @@ impl Posting {
         }
     }
 
+    /// Begins a run, as [`SendQueue::open_run`]: no SEND of it but the last is to be signalled. What
+    /// was staged before is [booked](Self::book).
+    #[inline]
+    pub(crate) fn open_run(&mut self, most: u32, max_len: usize) {
+        let most = most.min(self.tracker.run(WrClass::Data));
+        self.queue.open_run(most, max_len);
+    }
+
+    /// Requests that were staged in a run and are not [booked](Self::book) yet: all others are
+    /// planned when they are staged.
+    #[inline]
+    pub(crate) fn unbooked(&self) -> u32 {
+        (self.queue.staged_total() + 1 - self.tracker.next_id().0) as u32
+    }
+
+    /// Plans what was staged in a run, and returns how many requests that are: before anything else
+    /// is staged, or posted.
+    #[inline]
+    pub(crate) fn book(&mut self) -> u32 {
+        let staged = self.unbooked();
+        if staged > 0 {
+            let planned = self.tracker.plan_run(WrClass::Data, staged);
+            debug_assert!(planned.is_ok(), "there was room");
+            if planned.is_ok_and(|planned| planned.signalled) {
+                self.queue.signal_last();
+            }
+        }
+        staged
+    }
+
     /// Rings the doorbell for everything staged.
     ///
     /// # Errors
@@ -258,10 +312,18 @@ impl Posting {
         known.ok_or(CloseReason::Protocol(ProtocolError::Completion))
     }
 
+    /// Waits for no completion any more: one has failed, and the others follow.
+    pub(crate) fn give_up(&mut self) {
+        let last = WrId(self.tracker.next_id().0 - 1);
+        let _ = self.tracker.complete_failed(last);
+    }
+
     /// Ends it, unless it has ended already: the reason that holds.
     #[cold]
     pub(crate) fn fail(&mut self, reason: CloseReason) -> CloseReason {
+        self.queue.close_run();
         let goes_to_err = match self.at_end {
+            AtEnd::Answers => false,
             AtEnd::ErrUnlessClosed => !reason.is_close(),
             AtEnd::Err => true,
         };
@@ -276,6 +338,7 @@ impl Posting {
 
     /// Ends it as closed, unless it has ended already. Its device goes on answering the peer.
     pub(crate) fn close(&mut self) {
+        self.queue.close_run();
         self.ended.get_or_insert(CloseReason::Closed);
     }
 }
