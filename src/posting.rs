@@ -296,8 +296,8 @@ impl Posting {
         Ok(staged.map(|staged| staged.id))
     }
 
-    /// Takes a completion of this queue: how many requests are retired in all. Also a request that
-    /// has failed is retired.
+    /// Takes a completion of this queue, and returns how many requests are retired in all. A request
+    /// that has failed is retired, too.
     ///
     /// # Errors
     /// The reason why it ends; the caller may have something to look at before it

@@ -286,10 +286,11 @@ impl Link {
             let _ = checked::last_look(|| self.told()).map(|tail| self.take_tail(tail));
         }
         // A peer that has said goodbye need not take what is told to it then.
-        self.posting.fail(match reason {
+        let reason = match reason {
             CloseReason::PeerLost(_) if self.core.has_heard_goodbye() => CloseReason::Closed,
             other => other,
-        });
+        };
+        self.posting.fail(reason);
     }
 
     /// The next bytes in the ring are no record.

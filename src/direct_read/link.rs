@@ -151,10 +151,11 @@ impl Link {
     /// Ends the link; the first reason is kept.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
         // A sender that has said goodbye need not answer what is asked of it then.
-        self.posting.fail(match reason {
+        let reason = match reason {
             CloseReason::PeerLost(_) if self.is_over() => CloseReason::Closed,
             other => other,
-        });
+        };
+        self.posting.fail(reason);
     }
 
     /// Reports whether its queue pair may be destroyed, now that all is done: the device has said,

@@ -231,6 +231,7 @@ impl<B: Offer> Sender<B> {
         self.progress(false)?;
         let heard = self.stats.messages + self.offers.acked();
         let is_silent = look == Look::Round && self.watch.is_silent(heard);
+        // After the end, `try_take` still hands out what was acknowledged.
         let is_alive = self.posting.ended().is_none();
         if is_silent && is_alive && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
