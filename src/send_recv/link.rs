@@ -593,6 +593,8 @@ impl Link {
         let staged = staged.map_err(|e| CloseReason::Device(e.to_string()));
         if let Err(reason) = staged.and_then(|()| self.posting.post()) {
             self.fail(reason);
+            // Also where the link was not open any more: what is refused ends in ERR.
+            self.is_silent |= self.posting.ended().is_some();
             return Posted::Failed;
         }
         Posted::Yes
