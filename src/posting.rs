@@ -1,19 +1,32 @@
-//! A send queue with its accounting: what either end of a connection of WRITEs posts through.
+//! A send queue with its accounting: what an end of a connection posts through.
 
-use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{Completion, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
+use conn_core::wr::{Planned, WrClass, WrId};
+use verbs_safe::{Completion, LoanId, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
 
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, internal_error};
 use crate::wire::{ConnectedQp, PROBE, Tracker};
 
-/// One end of a queue pair that posts requests out of the queue's own slots, until it ends.
+/// One end of a queue pair that posts requests, until it ends.
 #[derive(Debug)]
 pub(crate) struct Posting {
     control: ConnectedQp,
     queue: SendQueue,
     tracker: Tracker,
     ended: Option<CloseReason>,
+    at_end: AtEnd,
+}
+
+/// Fate of the queue pair when its end [fails](Posting::fail). In ERR, its device does not answer the
+/// peer any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    /// It stays as it is.
+    Answers,
+    /// ERR, unless one of the ends has closed the connection.
+    ErrUnlessClosed,
+    /// ERR.
+    Err,
 }
 
 /// A request that was staged.
@@ -23,9 +36,24 @@ pub(crate) struct Staged {
     pub(crate) is_signalled: bool,
 }
 
+/// Returns the id of a request for which room was counted.
+///
+/// # Errors
+/// It was not staged: a bug of ours.
+#[inline]
+pub(crate) fn in_room(staged: Option<Staged>) -> Result<WrId, CloseReason> {
+    let full = || internal_error(StageError::QueueFull);
+    staged.map(|staged| staged.id).ok_or_else(full)
+}
+
 impl Posting {
-    pub(crate) fn new(control: ConnectedQp, queue: SendQueue, tracker: Tracker) -> Posting {
-        Posting { control, queue, tracker, ended: None }
+    pub(crate) fn new(
+        control: ConnectedQp,
+        queue: SendQueue,
+        tracker: Tracker,
+        at_end: AtEnd,
+    ) -> Posting {
+        Posting { control, queue, tracker, ended: None, at_end }
     }
 
     pub(crate) fn qp(&self) -> &ConnectedQp {
@@ -36,8 +64,20 @@ impl Posting {
         self.control.qp_num()
     }
 
+    #[inline]
     pub(crate) fn queue_id(&self) -> QueueId {
         self.queue.queue_id()
+    }
+
+    #[inline]
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.queue
+    }
+
+    /// The queue itself, to stage requests that were [planned](Self::plan).
+    #[inline]
+    pub(crate) fn queue_mut(&mut self) -> &mut SendQueue {
+        &mut self.queue
     }
 
     /// Requests that the queue has executed, or has yet to execute.
@@ -66,15 +106,40 @@ impl Posting {
     }
 
     /// Requests of any class that may be staged.
+    #[inline]
     pub(crate) fn control_room(&self) -> u32 {
         self.tracker.available(WrClass::Control)
     }
 
+    #[inline]
     pub(crate) fn is_complete(&self, id: WrId) -> bool {
         self.tracker.is_complete(id)
     }
 
+    /// Reports whether the request has completed, or will without another one being posted.
+    #[inline]
+    pub(crate) fn will_complete(&self, id: WrId) -> bool {
+        self.tracker.will_complete(id)
+    }
+
+    /// The id of the request that is staged next.
+    #[inline]
+    pub(crate) fn next_id(&self) -> WrId {
+        self.tracker.next_id()
+    }
+
+    /// The last id that is known to be complete.
+    pub(crate) fn last_completed(&self) -> WrId {
+        self.tracker.last_completed()
+    }
+
+    /// Requests that are not known to be complete.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.tracker.outstanding()
+    }
+
     /// Reports whether a completion will come without more requests.
+    #[inline]
     pub(crate) fn awaits_completion(&self) -> bool {
         self.tracker.signalled_outstanding()
     }
@@ -83,6 +148,18 @@ impl Posting {
     #[inline]
     pub(crate) fn slot(&mut self) -> Option<&mut [u8]> {
         self.queue.next_slot()
+    }
+
+    /// Gives the request that is staged next its id; `None` if the queue has no room for one of this
+    /// class. It is signalled if it is `awaited`.
+    // Always: what a short message costs is not much more than this.
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, class: WrClass, awaited: bool) -> Option<Planned> {
+        let planned = match awaited {
+            true => self.tracker.plan_signalled(class),
+            false => self.tracker.plan(class),
+        };
+        planned.ok()
     }
 
     /// Stages a request; `None` if the queue has no room for one of this class.
@@ -99,18 +176,39 @@ impl Posting {
         self.stage_by(class, awaited, |queue, signalled| queue.stage(op, signalled))
     }
 
-    /// As [`stage`](Self::stage), of a request that is awaited, and executed when all READs and
-    /// atomics before it are answered.
+    /// As [`stage`](Self::stage), with all flags: of a request that is awaited if they say that it is
+    /// signalled.
     ///
     /// # Errors
     /// It has ended, or ends by this.
-    pub(crate) fn stage_fenced(
+    #[inline]
+    pub(crate) fn stage_with(
         &mut self,
         op: SendOp,
+        flags: SendFlags,
         class: WrClass,
     ) -> Result<Option<Staged>, CloseReason> {
-        self.stage_by(class, true, |queue, signalled| {
-            queue.stage_with(op, SendFlags { signalled, fence: true, ..SendFlags::default() })
+        self.stage_by(class, flags.signalled, |queue, signalled| {
+            queue.stage_with(op, SendFlags { signalled, ..flags })
+        })
+    }
+
+    /// As [`stage`](Self::stage), of a request whose bytes are at `offset` of memory that the queue
+    /// was lent.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    #[inline]
+    pub(crate) fn stage_lent(
+        &mut self,
+        (loan, offset): (LoanId, u64),
+        op: SendOp,
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<Option<Staged>, CloseReason> {
+        self.stage_by(class, awaited, |queue, signalled| {
+            let flags = SendFlags { signalled, ..SendFlags::default() };
+            queue.stage_lent(loan, offset as usize, op, flags)
         })
     }
 
@@ -141,15 +239,41 @@ impl Posting {
         stage: impl FnOnce(&mut SendQueue, bool) -> Result<(), StageError>,
     ) -> Result<Option<Staged>, CloseReason> {
         self.check()?;
-        let planned = match awaited {
-            true => self.tracker.plan_signalled(class),
-            false => self.tracker.plan(class),
-        };
-        let Ok(planned) = planned else { return Ok(None) };
+        let Some(planned) = self.plan(class, awaited) else { return Ok(None) };
         match stage(&mut self.queue, planned.signalled) {
             Ok(()) => Ok(Some(Staged { id: planned.id, is_signalled: planned.signalled })),
             Err(e) => Err(self.fail(internal_error(e))),
         }
+    }
+
+    /// Begins a run, as [`SendQueue::open_run`]: no SEND of it but the last is to be signalled. What
+    /// was staged before is [booked](Self::book).
+    #[inline]
+    pub(crate) fn open_run(&mut self, most: u32, max_len: usize) {
+        let most = most.min(self.tracker.run(WrClass::Data));
+        self.queue.open_run(most, max_len);
+    }
+
+    /// Requests that were staged in a run and are not [booked](Self::book) yet: all others are
+    /// planned when they are staged.
+    #[inline]
+    pub(crate) fn unbooked(&self) -> u32 {
+        (self.queue.staged_total() + 1 - self.tracker.next_id().0) as u32
+    }
+
+    /// Plans what was staged in a run, and returns how many requests that are: before anything else
+    /// is staged, or posted.
+    #[inline]
+    pub(crate) fn book(&mut self) -> u32 {
+        let staged = self.unbooked();
+        if staged > 0 {
+            let planned = self.tracker.plan_run(WrClass::Data, staged);
+            debug_assert!(planned.is_ok(), "there was room");
+            if planned.is_ok_and(|planned| planned.signalled) {
+                self.queue.signal_last();
+            }
+        }
+        staged
     }
 
     /// Rings the doorbell for everything staged.
@@ -172,31 +296,49 @@ impl Posting {
         Ok(staged.map(|staged| staged.id))
     }
 
-    /// Takes a completion of this queue.
+    /// Takes a completion of this queue, and returns how many requests are retired in all. A request
+    /// that has failed is retired, too.
     ///
     /// # Errors
     /// The reason why it ends; the caller may have something to look at before it
     /// [fails](Self::fail).
-    pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
+    #[inline]
+    pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<u64, CloseReason> {
+        let retired = self.queue.retire(completion).ok();
         if let Some(error) = completion.error() {
             return Err(CloseReason::from(error));
         }
-        let retired = self.queue.retire(completion).ok();
-        match retired.is_some_and(|number| self.tracker.complete(WrId(number)).is_ok()) {
-            true => Ok(()),
-            false => Err(CloseReason::Protocol(ProtocolError::Completion)),
-        }
+        let known = retired.filter(|number| self.tracker.complete(WrId(*number)).is_ok());
+        known.ok_or(CloseReason::Protocol(ProtocolError::Completion))
+    }
+
+    /// Waits for no completion any more: one has failed, and the others follow.
+    pub(crate) fn give_up(&mut self) {
+        let last = WrId(self.tracker.next_id().0 - 1);
+        let _ = self.tracker.complete_failed(last);
     }
 
     /// Ends it, unless it has ended already: the reason that holds.
     #[cold]
     pub(crate) fn fail(&mut self, reason: CloseReason) -> CloseReason {
-        if self.ended.is_none() && !reason.is_close() {
+        self.queue.close_run();
+        let goes_to_err = match self.at_end {
+            AtEnd::Answers => false,
+            AtEnd::ErrUnlessClosed => !reason.is_close(),
+            AtEnd::Err => true,
+        };
+        if self.ended.is_none() && goes_to_err {
             // Otherwise our device would still answer the peer's probes.
             if let Err(e) = self.control.to_error() {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
         self.ended.get_or_insert(self.control.explain(reason)).clone()
+    }
+
+    /// Ends it as closed, unless it has ended already. Its device goes on answering the peer.
+    pub(crate) fn close(&mut self) {
+        self.queue.close_run();
+        self.ended.get_or_insert(CloseReason::Closed);
     }
 }

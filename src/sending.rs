@@ -446,6 +446,6 @@ impl<S: Driving> driven::Sender for S {
     }
 
     fn abandon(&mut self) {
-        self.sending_mut().posting.fail(CloseReason::Closed);
+        self.sending_mut().posting.close();
     }
 }

@@ -13,18 +13,18 @@ use conn_core::buffered_read::wake::Waker;
 use conn_core::buffered_read::{Source, WordError, Words};
 use conn_core::ring::offer::HEAD_AT;
 use conn_core::ring::{Grant, ReserveError};
-use verbs_safe::{CompletionBatch, CompletionQueue, SendQueue, SharedRegion, SourceRing};
+use verbs_safe::{CompletionBatch, CompletionQueue, SharedRegion, SourceRing};
 
 use super::Config;
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within, send_when_free};
 use crate::keepalive::Watch;
+use crate::posting::Posting;
 use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence, poll_after};
-use crate::wire::ConnectedQp;
 
 pub use shared::SharedSender;
 
@@ -61,13 +61,11 @@ pub struct Sender {
     /// The same ring, once several threads fill it.
     shared: Option<SharedRegion>,
     block: Arc<ControlBlock>,
-    control: ConnectedQp,
-    queue: SendQueue,
+    posting: Posting,
     cq: CompletionQueue,
     batch: CompletionBatch,
     config: Config,
     arming: Arming,
-    ended: Option<CloseReason>,
     silence: Silence,
     watch: Watch,
     stats: SenderStats,
@@ -75,8 +73,7 @@ pub struct Sender {
 
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) control: ConnectedQp,
-    pub(super) queue: SendQueue,
+    pub(super) posting: Posting,
     pub(super) cq: CompletionQueue,
     pub(super) ring: SourceRing,
     pub(super) block: ControlBlock,
@@ -87,7 +84,7 @@ pub(super) struct SenderParts {
 /// Making, inspecting.
 impl Sender {
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { control, queue, cq, ring, block, source, config } = parts;
+        let SenderParts { posting, cq, ring, block, source, config } = parts;
         Sender {
             number: sender_number(),
             source,
@@ -95,13 +92,11 @@ impl Sender {
             ring,
             shared: None,
             block: Arc::new(block),
-            control,
-            queue,
+            posting,
             cq,
             batch: CompletionBatch::new(4),
             config,
             arming: Arming::default(),
-            ended: None,
             silence: Silence::default(),
             watch: Watch::default(),
             stats: SenderStats::default(),
@@ -121,13 +116,13 @@ impl Sender {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
+        SenderStats { work_requests: self.posting.posted_total(), ..self.stats }
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.control.qp_num()
+        self.posting.qp_num()
     }
 }
 
@@ -153,7 +148,7 @@ impl SendHalf for Sender {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.check_alive()?;
+        self.posting.check()?;
         self.look().map(drop)
     }
 
@@ -161,7 +156,7 @@ impl SendHalf for Sender {
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.wake_receiver_for_certain();
         self.hear_answers()?;
-        self.check_alive()?;
+        self.posting.check()?;
         let has_news = self.look()?;
         if self.arming.is_silent(has_news.into(), self.config.common.keepalive) {
             self.probe()?;
@@ -173,7 +168,7 @@ impl SendHalf for Sender {
         if !self.is_known(ticket) {
             return Err(SendError::UnknownTicket);
         }
-        if !self.source.has_landed(ticket.number) && self.ended.is_none() {
+        if !self.source.has_landed(ticket.number) && self.posting.ended().is_none() {
             // Also if this ends the sender, the check below sees what has landed before.
             let _ = self.look_after_peer().and_then(|()| self.look());
         }
@@ -275,7 +270,7 @@ impl Sender {
     fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
         let len = u32::try_from(message.len()).ok()?;
         let grant = self.source.reserve(len).ok()?;
-        if self.ended.is_some() || self.watch.has_ticked() {
+        if self.posting.ended().is_some() || self.watch.has_ticked() {
             return None;
         }
         self.ring.copy_in(grant.payload().offset as usize, message).ok()?;
@@ -307,7 +302,7 @@ impl Sender {
     fn grant(&mut self, bytes: usize) -> Result<Grant, SendError> {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.source.reserve(len) {
-            Ok(grant) if self.ended.is_none() && !self.watch.has_ticked() => Ok(grant),
+            Ok(grant) if self.posting.ended().is_none() && !self.watch.has_ticked() => Ok(grant),
             _ => self.grant_after_look(bytes, len),
         }
     }
@@ -315,7 +310,7 @@ impl Sender {
     #[cold]
     fn grant_after_look(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         self.look_after_peer()?;
-        self.check_alive()?;
+        self.posting.check()?;
         if let Ok(grant) = self.source.reserve(len) {
             return Ok(grant);
         }
@@ -364,15 +359,8 @@ impl Sender {
     #[cold]
     fn internal_error(&mut self) -> SendError {
         debug_assert!(false, "the machine and the ring have different books");
-        self.fail(CloseReason::Device("room was granted that the ring does not have".into()))
-    }
-
-    fn fail(&mut self, reason: CloseReason) -> SendError {
-        self.ended.get_or_insert(self.control.explain(reason)).clone().into()
-    }
-
-    fn check_alive(&self) -> Result<(), SendError> {
-        self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
+        let why = "room was granted that the ring does not have";
+        self.posting.fail(CloseReason::Device(why.into())).into()
     }
 
     /// Looks at the receiver's words; returns whether they have changed.
@@ -382,7 +370,7 @@ impl Sender {
 
     /// Reports whether the message of `ticket` has landed, as far as the last look has shown.
     fn has_landed(&self, ticket: Ticket) -> Result<bool, SendError> {
-        match (&self.ended, self.source.has_landed(ticket.number)) {
+        match (self.posting.ended(), self.source.has_landed(ticket.number)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
             (None, false) => Ok(false),
@@ -401,11 +389,11 @@ impl Sender {
                 WordError::Head(e) | WordError::Landed(e) => ProtocolError::Head(e),
                 _ => ProtocolError::Words(e),
             };
-            self.fail(CloseReason::Protocol(violation))
+            self.posting.fail(CloseReason::Protocol(violation))
         })?;
         if self.source.is_stopped() && !self.source.is_seen() {
             let ended = self.peer_stopped();
-            return Err(self.fail(ended));
+            return Err(self.posting.fail(ended).into());
         }
         Ok(news)
     }

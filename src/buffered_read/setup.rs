@@ -20,12 +20,13 @@ use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
+use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
-use crate::wire::{Wire, completion_queue};
+use crate::wire::{Wire, completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
 const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
@@ -141,9 +142,10 @@ impl NewHalf for NewSender {
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
         let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
+        // Each request is signalled.
+        let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
         Ok(Sender::new(SenderParts {
-            control,
-            queue,
+            posting: Posting::new(control, queue, tracker, AtEnd::Answers),
             cq: self.cq,
             ring: self.ring,
             block: self.block,

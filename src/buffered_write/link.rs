@@ -4,15 +4,16 @@ use conn_core::buffered_write::inline_record::{self, InlineRecord};
 use conn_core::buffered_write::{PushedError, Update, WriteReceiver};
 use conn_core::ring::AdvertisedCursor;
 use conn_core::ring::offer::{HEAD_AT, Place};
-use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{Completion, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError};
+use conn_core::wr::WrClass;
+use verbs_safe::{Completion, RecvQueue, RemoteSpan, SendOp, SharedRegion, TakeError};
 
 use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
+use crate::posting::Posting;
 use crate::ring::memory::{ControlBlock, remote};
-use crate::wire::{ConnectedQp, PROBE, Tracker};
+use crate::wire::ConnectedQp;
 
 /// Bytes of a head and a count.
 pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
@@ -21,11 +22,10 @@ pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
 #[derive(Debug)]
 pub struct Link {
     pub(super) peer: Peer,
-    control: ConnectedQp,
-    queue: SendQueue,
+    /// Nothing more arrives once it has ended.
+    posting: Posting,
     /// Receives for immediates; `None` where the tail is written.
     recv: Option<RecvQueue<()>>,
-    tracker: Tracker,
     pub(super) core: WriteReceiver,
     pub(super) ring: SharedRegion,
     block: ControlBlock,
@@ -34,8 +34,6 @@ pub struct Link {
     /// The inline record that came with it.
     inline: Option<InlineRecord>,
     peer_update: RemoteSpan,
-    /// Reason why nothing more arrives.
-    ended: Option<CloseReason>,
     /// Nothing in the ring can be trusted any more.
     is_broken: bool,
     pub(super) is_told: bool,
@@ -59,10 +57,8 @@ struct Tail {
 
 /// Parts of a link, which the set-up hands over.
 pub(super) struct LinkParts {
-    pub(super) control: ConnectedQp,
-    pub(super) queue: SendQueue,
+    pub(super) posting: Posting,
     pub(super) recv: Option<RecvQueue<()>>,
-    pub(super) tracker: Tracker,
     pub(super) core: WriteReceiver,
     pub(super) ring: SharedRegion,
     pub(super) block: ControlBlock,
@@ -72,20 +68,17 @@ pub(super) struct LinkParts {
 /// Making, inspecting.
 impl Link {
     pub(super) fn new(parts: LinkParts) -> Link {
-        let LinkParts { control, queue, recv, tracker, core, ring, block, peer_block } = parts;
+        let LinkParts { posting, recv, core, ring, block, peer_block } = parts;
         Link {
             peer: Peer(u32::MAX),
-            control,
-            queue,
+            posting,
             recv,
-            tracker,
             core,
             ring,
             block,
             seen: 0,
             inline: None,
             peer_update: remote(peer_block, HEAD_AT, UPDATE_BYTES.into()),
-            ended: None,
             is_broken: false,
             is_told: false,
             is_ready: false,
@@ -97,11 +90,11 @@ impl Link {
     }
 
     pub(super) fn qp(&self) -> &ConnectedQp {
-        &self.control
+        self.posting.qp()
     }
 
     pub(super) fn qp_num(&self) -> u32 {
-        self.control.qp_num()
+        self.posting.qp_num()
     }
 
     /// Reports whether the tail is written, and so polled.
@@ -113,7 +106,7 @@ impl Link {
     /// Reports whether more may arrive.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
-        self.ended.is_none()
+        self.posting.ended().is_none()
     }
 
     /// Reports whether there is something to hand out.
@@ -124,11 +117,11 @@ impl Link {
 
     /// Returns the reason of the end, if all was handed out and the end was not reported yet.
     pub(super) fn unreported_end(&self) -> Option<&CloseReason> {
-        self.ended.as_ref().filter(|_| !self.is_told && !self.has_more())
+        self.posting.ended().filter(|_| !self.is_told && !self.has_more())
     }
 
     pub(super) fn work_requests(&self) -> u64 {
-        self.queue.posted_total()
+        self.posting.posted_total()
     }
 
     pub(super) fn registered_bytes(&self) -> u64 {
@@ -235,7 +228,7 @@ impl Link {
     #[inline]
     pub(super) fn see_end(&mut self) {
         if self.core.has_ended() {
-            self.ended.get_or_insert(CloseReason::Closed);
+            self.posting.close();
         }
     }
 
@@ -249,8 +242,11 @@ impl Link {
 
     /// Takes a completion; whether there is something to hand out, or to report.
     pub(super) fn arrive(&mut self, completion: Completion<'_>) -> bool {
-        if completion.queue_id() == self.queue.queue_id() {
-            return self.retire(&completion);
+        if completion.queue_id() == self.posting.queue_id() {
+            self.has_spoken = true;
+            let Err(reason) = self.posting.retire(&completion) else { return false };
+            self.fail(reason);
+            return true;
         }
         let Some(recv) = &mut self.recv else { return false };
         let (imm, is_write) = (completion.imm(), completion.is_write_imm());
@@ -279,24 +275,10 @@ impl Link {
         true
     }
 
-    fn retire(&mut self, completion: &Completion<'_>) -> bool {
-        self.has_spoken = true;
-        if let Some(error) = completion.error() {
-            self.fail(CloseReason::from(error));
-            return true;
-        }
-        let retired = self.queue.retire(completion).ok();
-        let known = retired.is_some_and(|n| self.tracker.complete(WrId(n)).is_ok());
-        if !known {
-            self.fail(CloseReason::Protocol(ProtocolError::Completion));
-        }
-        !known
-    }
-
     /// Nothing more arrives. What has come before is still to be handed out.
     #[cold]
     pub(super) fn fail(&mut self, reason: CloseReason) {
-        if self.ended.is_some() {
+        if !self.is_open() {
             return;
         }
         if self.is_polled() && matches!(reason, CloseReason::PeerLost(_)) {
@@ -304,14 +286,11 @@ impl Link {
             let _ = checked::last_look(|| self.told()).map(|tail| self.take_tail(tail));
         }
         // A peer that has said goodbye need not take what is told to it then.
-        self.ended = Some(match reason {
+        let reason = match reason {
             CloseReason::PeerLost(_) if self.core.has_heard_goodbye() => CloseReason::Closed,
-            other => self.control.explain(other),
-        });
-        // Otherwise our device would still answer the peer's probes.
-        if let Err(e) = self.control.to_error() {
-            tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
-        }
+            other => other,
+        };
+        self.posting.fail(reason);
     }
 
     /// The next bytes in the ring are no record.
@@ -342,41 +321,27 @@ impl Link {
             self.fail(CloseReason::Device(e.to_string()));
             return true;
         }
-        let is_last = update.head.is_last;
-        let planned = match is_last {
-            true => self.tracker.plan_signalled(class),
-            false => self.tracker.plan(class),
-        };
-        let Ok(planned) = planned else { return false };
-        let Some(slot) = self.queue.next_slot() else { return false };
+        let Some(planned) = self.posting.plan(class, update.head.is_last) else { return false };
+        let Some(slot) = self.posting.slot() else { return false };
         let put = checked::put(&[update.head.to_word(), update.taken], slot);
         debug_assert!(put.is_some(), "a slot has room for an update");
         let op = SendOp::Write { len: UPDATE_BYTES, remote: self.peer_update };
-        if let Err(e) = self.queue.stage(op, planned.signalled) {
+        if let Err(e) = self.posting.queue_mut().stage(op, planned.signalled) {
             self.fail(CloseReason::Device(e.to_string()));
             return true;
         }
         self.core.mark_told(update);
         self.updates += 1;
-        self.post();
+        // What fails ends the link.
+        let _ = self.posting.post();
         true
-    }
-
-    fn post(&mut self) {
-        if let Err(e) = doorbell::ring(&mut self.queue) {
-            self.fail(CloseReason::Device(e.to_string()));
-        }
     }
 
     /// Asks whether the peer's device still answers.
     pub(super) fn probe(&mut self) {
-        if !self.is_open() || self.tracker.signalled_outstanding() {
-            return;
-        }
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return };
-        match self.queue.stage(PROBE, planned.signalled) {
-            Ok(()) => self.post(),
-            Err(e) => self.fail(CloseReason::Device(e.to_string())),
+        if self.is_open() && !self.posting.awaits_completion() {
+            // What fails ends the link.
+            let _ = self.posting.probe();
         }
     }
 
@@ -410,6 +375,6 @@ impl Link {
             self.look();
         }
         let is_gone = !self.is_open() || self.core.has_heard_goodbye();
-        is_gone || !self.tracker.signalled_outstanding()
+        is_gone || !self.posting.awaits_completion()
     }
 }

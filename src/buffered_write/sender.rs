@@ -14,8 +14,7 @@ use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
 use conn_core::wr::WrId;
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, RegionId, RemoteSpan, SendQueue,
-    SharedRegion,
+    CompletionBatch, CompletionChannel, CompletionQueue, RegionId, RemoteSpan, SharedRegion,
 };
 
 use super::Config;
@@ -23,10 +22,10 @@ use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::keepalive::Watch;
+use crate::posting::Posting;
 use crate::ring::memory::{ControlBlock, remote};
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence, poll_after};
-use crate::wire::{ConnectedQp, Tracker};
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,13 +58,11 @@ pub struct SenderStats {
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
-    control: ConnectedQp,
-    queue: SendQueue,
+    posting: Posting,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     arming: Arming,
     batch: CompletionBatch,
-    tracker: Tracker,
     core: WriteSender,
     /// Records that were not pushed, skipped ones with them.
     records: u32,
@@ -93,7 +90,6 @@ pub struct Sender {
     config: Config,
     /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
     gathers: bool,
-    ended: Option<CloseReason>,
     silence: Silence,
     watch: Watch,
     stats: SenderStats,
@@ -108,11 +104,9 @@ struct Reach {
 
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) control: ConnectedQp,
-    pub(super) queue: SendQueue,
+    pub(super) posting: Posting,
     pub(super) cq: CompletionQueue,
     pub(super) channel: Option<CompletionChannel>,
-    pub(super) tracker: Tracker,
     pub(super) core: WriteSender,
     pub(super) staging: SharedRegion,
     pub(super) staging_id: RegionId,
@@ -129,22 +123,20 @@ impl Sender {
     const POLL_BATCH: usize = 16;
 
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { control, queue, cq, channel, tracker, core, config, .. } = parts;
+        let SenderParts { posting, cq, channel, core, config, .. } = parts;
         const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
         let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
         let posts_short = !core.has_window()
             && config.batch_bytes == 0
-            && queue.max_inline() as usize >= Self::ZCOPY_FROM;
+            && posting.queue().max_inline() as usize >= Self::ZCOPY_FROM;
         Sender {
             number: sender_number(),
-            control,
-            marks: VecDeque::with_capacity(queue.depth() as usize),
-            queue,
+            marks: VecDeque::with_capacity(posting.queue().depth() as usize),
+            posting,
             cq,
             channel,
             arming: Arming::default(),
             batch: CompletionBatch::new(Self::POLL_BATCH),
-            tracker,
             posts_short,
             by_immediate: core.has_window(),
             core,
@@ -160,7 +152,6 @@ impl Sender {
             pushed_messages: 0,
             config,
             gathers: false,
-            ended: None,
             silence: Silence::default(),
             watch: Watch::default(),
             stats: SenderStats::default(),
@@ -176,7 +167,7 @@ impl Sender {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
+        SenderStats { work_requests: self.posting.posted_total(), ..self.stats }
     }
 
     /// Messages that were accepted and are still being gathered: [`flush`](Sender::flush) sends
@@ -189,7 +180,7 @@ impl Sender {
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.control.qp_num()
+        self.posting.qp_num()
     }
 }
 
@@ -230,7 +221,7 @@ impl SendHalf for Sender {
 
     /// No event tells of room: completions tell of acknowledgements.
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         self.arming.disarm(self.channel.as_ref()).map_err(|e| self.fail_device(&e))?;
         self.push(true)?;
         let keepalive = self.config.common.keepalive;
@@ -250,7 +241,7 @@ impl SendHalf for Sender {
         if events > 0 {
             return Ok(Arm::Ready);
         }
-        self.check_alive()?;
+        self.posting.check()?;
         let Some(channel) = channel else {
             return Ok(Arm::Poll(poll_after(self.config.common.wait)));
         };
@@ -262,12 +253,12 @@ impl SendHalf for Sender {
         if !self.is_known(ticket) {
             return Err(SendError::UnknownTicket);
         }
-        if !self.was_acked(ticket) && self.ended.is_none() {
+        if !self.was_acked(ticket) && self.posting.ended().is_none() {
             // Also if this ends the sender, the check below sees what was acknowledged before.
             let _ = self.push(true).and_then(|()| self.nudge(ticket));
             let _ = self.progress();
         }
-        match (&self.ended, self.was_acked(ticket)) {
+        match (self.posting.ended(), self.was_acked(ticket)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
             (None, false) => Ok(false),
@@ -288,7 +279,9 @@ impl Sender {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.core.reserve(len) {
             Ok(grant)
-                if self.ended.is_none() && self.has_push_room() && !self.watch.has_ticked() =>
+                if self.posting.ended().is_none()
+                    && self.has_push_room()
+                    && !self.watch.has_ticked() =>
             {
                 Ok(grant)
             }
@@ -302,18 +295,18 @@ impl Sender {
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         if self.watch.has_ticked() {
             self.look_after_peer()?;
-            self.check_alive()?;
+            self.posting.check()?;
             if let Ok(grant) = self.core.reserve(len)
                 && self.has_push_room()
             {
                 return Ok(grant);
             }
         }
-        self.check_alive()?;
+        self.posting.check()?;
         // Messages that wait for the rest of their batch would otherwise never be freed.
         self.push(false)?;
         self.progress()?;
-        self.check_alive()?;
+        self.posting.check()?;
         let grant = self.core.reserve(len).map_err(|e| match e {
             ReserveError::TooLong { .. } => {
                 SendError::TooLong { bytes, limit: self.max_message_bytes() }
@@ -363,7 +356,7 @@ impl Sender {
     fn make_record(&mut self, grant: Grant, bytes: usize) -> Result<Committed, SendError> {
         let Ok(committed) = self.core.commit(grant, bytes as u32) else {
             // The grant was given a moment ago, and the ring is not closed while it is lent.
-            return Err(self.ended.clone().unwrap_or(CloseReason::Closed).into());
+            return Err(self.posting.ended().cloned().unwrap_or(CloseReason::Closed).into());
         };
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;
@@ -385,10 +378,6 @@ impl Sender {
         // A record's offset lies in the ring, whose memory is at least as long.
         let stored = self.staging.store_u64(header.offset as usize, header.word.to_le());
         debug_assert!(stored.is_ok());
-    }
-
-    fn check_alive(&self) -> Result<(), SendError> {
-        self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
     }
 }
 

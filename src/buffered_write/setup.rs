@@ -20,6 +20,7 @@ use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
+use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
@@ -185,12 +186,11 @@ impl setup::NewSender for NewSender {
         let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
         let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
         let config = self.config;
+        let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
         Ok(Sender::new(SenderParts {
-            control,
-            queue,
+            posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
             cq: self.cq,
             channel: self.channel,
-            tracker: tracker(config.send_queue, SENDER_CONTROL, config.signal_interval()),
             core: WriteSender::new(ring.geometry, window),
             staging,
             staging_id,
@@ -258,11 +258,10 @@ impl setup::NewLink for NewLink {
         let peer_block = peer.terms.control.ok_or_else(missing)?;
         let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
         let window = (self.config.window() > 0).then_some(self.config.window());
+        let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
         Ok(Link::new(LinkParts {
-            control,
-            queue,
+            posting: Posting::new(control, queue, tracker, AtEnd::Err),
             recv,
-            tracker: tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4),
             core: WriteReceiver::new(self.geometry, self.config.told_bytes(), window),
             ring: self.ring,
             block: self.block,

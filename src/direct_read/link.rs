@@ -11,25 +11,22 @@ use conn_core::direct_read::{
 };
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    Completion, LoanId, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue, SharedRegion, WcError,
-    WcStatus,
+    Completion, LoanId, RecvQueue, RemoteSpan, SendFlags, SendOp, SharedRegion, WcError, WcStatus,
 };
 
 use super::room::{Room, RoomKind};
 use crate::checked;
-use crate::doorbell;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
+use crate::posting::{Posting, in_room};
 use crate::wait::{Deadline, SILENT_DEVICE};
-use crate::wire::{ConnectedQp, PROBE, Tracker};
+use crate::wire::PROBE;
 
 /// Parts of a link, which the set-up hands over.
 pub struct LinkParts {
-    pub(crate) control: ConnectedQp,
-    pub(crate) queue: SendQueue,
+    pub(crate) posting: Posting,
     /// Its own buffers for requests; `None` where they are shared.
     pub(crate) recv: Option<RecvQueue<()>>,
-    pub(crate) tracker: Tracker,
     pub(crate) reads: Reads<Box<[Slot]>>,
     /// The count that the sender reads.
     pub(crate) memory: Option<SharedRegion>,
@@ -42,10 +39,8 @@ pub struct LinkParts {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: Peer,
-    pub(crate) control: ConnectedQp,
-    pub(crate) queue: SendQueue,
+    pub(crate) posting: Posting,
     pub(crate) recv: Option<RecvQueue<()>>,
-    tracker: Tracker,
     reads: Reads<Box<[Slot]>>,
     memory: Option<SharedRegion>,
     counts: Option<Place>,
@@ -58,7 +53,6 @@ pub(crate) struct Link {
     posted: VecDeque<WrId>,
     /// Something has come from it since the last probe.
     pub(crate) heard: bool,
-    pub(crate) ended: Option<CloseReason>,
     /// Its end was reported.
     pub(crate) reported: bool,
     /// Stop was posted.
@@ -111,13 +105,11 @@ pub(crate) enum Came {
 /// Making.
 impl Link {
     pub(crate) fn new(parts: LinkParts, peer: Peer) -> Link {
-        let LinkParts { control, queue, recv, tracker, reads, memory, counts, too_early } = parts;
+        let LinkParts { posting, recv, reads, memory, counts, too_early } = parts;
         Link {
             peer,
-            control,
-            queue,
+            posting,
             recv,
-            tracker,
             reads,
             memory,
             counts,
@@ -126,7 +118,6 @@ impl Link {
             landings: VecDeque::new(),
             posted: VecDeque::new(),
             heard: true,
-            ended: None,
             reported: false,
             has_stopped: false,
             goes_by: None,
@@ -148,27 +139,23 @@ impl Link {
 
     /// Reports whether all requests have completed, and no message is being read.
     pub(crate) fn is_empty(&self) -> bool {
-        self.is_idle() && self.queue.retired_total() == self.queue.posted_total()
+        self.is_idle() && self.has_no_requests()
+    }
+
+    /// Reports whether all requests that the device has taken have completed.
+    fn has_no_requests(&self) -> bool {
+        let queue = self.posting.queue();
+        queue.retired_total() == queue.posted_total()
     }
 
     /// Ends the link; the first reason is kept.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
-        if self.ended.is_none() {
-            // A sender that has said goodbye need not answer what is asked of it then.
-            let reason = match reason {
-                CloseReason::PeerLost(_) if self.is_over() => CloseReason::Closed,
-                other => self.control.explain(other),
-            };
-            tracing::debug!(peer = self.peer.0, error = %reason, "a sender's connection has ended");
-            self.silence();
-            self.ended = Some(reason);
-        }
-    }
-
-    fn silence(&mut self) {
-        if let Err(e) = self.control.to_error() {
-            tracing::warn!(peer = self.peer.0, error = %e, "a queue pair was not stopped");
-        }
+        // A sender that has said goodbye need not answer what is asked of it then.
+        let reason = match reason {
+            CloseReason::PeerLost(_) if self.is_over() => CloseReason::Closed,
+            other => other,
+        };
+        self.posting.fail(reason);
     }
 
     /// Reports whether its queue pair may be destroyed, now that all is done: the device has said,
@@ -178,8 +165,10 @@ impl Link {
         if self.recv.is_some() {
             return true;
         }
-        if self.goes_by.is_none() {
-            self.silence();
+        if self.goes_by.is_none()
+            && let Err(e) = self.posting.qp().to_error()
+        {
+            tracing::debug!(peer = self.peer.0, error = %e, "not moved to ERR");
         }
         let goes_by =
             *self.goes_by.get_or_insert_with(|| Deadline::after(linger.min(SILENT_DEVICE)));
@@ -187,7 +176,7 @@ impl Link {
             return true;
         }
         // What had completed before that is taken before the next look.
-        self.is_drained = self.control.has_reached_last_wqe().unwrap_or(false);
+        self.is_drained = self.posting.qp().has_reached_last_wqe().unwrap_or(false);
         self.is_unaccounted = !self.is_drained && goes_by.has_passed(host::time::now());
         self.is_unaccounted
     }
@@ -226,16 +215,11 @@ impl Link {
 
     /// A request of ours has completed.
     pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
-        let error = completion.error();
-        let Ok(total) = self.queue.retire(completion) else {
-            return self.fail(CloseReason::Protocol(ProtocolError::Completion));
+        self.heard = true;
+        let total = match self.posting.retire(completion) {
+            Ok(total) => total,
+            Err(ended) => return self.fail(completion.error().map_or(ended, close_reason)),
         };
-        if let Err(e) = self.tracker.complete(WrId(total)) {
-            tracing::debug!(error = %e, "a completion out of turn");
-        }
-        if let Some(error) = error {
-            return self.fail(close_reason(error));
-        }
         while self.posted.front().is_some_and(|id| id.0 <= total) {
             self.posted.pop_front();
             if self.reads.on_read_done().is_err() {
@@ -264,10 +248,11 @@ impl Link {
     /// Reads a request that arrived here into a buffer or a file.
     pub(crate) fn read(&mut self, arrived: &Arrived, room: Room, ticket: u64) -> Result<(), Room> {
         let kind = room.kind();
-        let loan = room.lend(&mut self.queue)?;
+        let loan = room.lend(self.posting.queue_mut())?;
         let Ok(number) = self.reads.read(arrived.len) else {
             debug_assert!(false, "a request that arrived is undecided");
-            return Err(Room::reclaim(loan, kind, &mut self.queue).expect("nothing uses it yet"));
+            let room = Room::reclaim(loan, kind, self.posting.queue_mut());
+            return Err(room.expect("nothing uses it yet"));
         };
         let Place { addr, rkey } = arrived.memory;
         let remote = RemoteSpan { addr, rkey, len: arrived.len };
@@ -302,16 +287,16 @@ impl Link {
         loop {
             let &Landing { number, ticket, loan, kind, remote } = self.landings.front()?;
             let finished = number <= self.reads.finished();
-            if !finished && self.ended.is_none() {
+            if !finished && self.posting.ended().is_none() {
                 return None;
             }
-            let room = Room::reclaim(loan, kind, &mut self.queue);
+            let room = Room::reclaim(loan, kind, self.posting.queue_mut());
             if room.is_none() && !self.is_given_up() {
                 return None;
             }
             self.landings.pop_front();
             if let Some(room) = room {
-                let ended = self.ended.clone().filter(|_| !finished);
+                let ended = self.posting.ended().filter(|_| !finished).cloned();
                 return Some(Landed { ticket, peer: self.peer, len: remote.len, room, ended });
             }
             self.lost_buffers += usize::from(kind == RoomKind::Message);
@@ -321,8 +306,8 @@ impl Link {
     /// Reports whether requests stay in the queue because the device refused to take them: their
     /// buffers stay, too.
     fn is_given_up(&self) -> bool {
-        let idle = self.queue.retired_total() == self.queue.posted_total();
-        self.ended.is_some() && self.queue.staged() > 0 && idle
+        let has_staged = self.posting.queue().staged() > 0;
+        self.posting.ended().is_some() && has_staged && self.has_no_requests()
     }
 }
 
@@ -330,28 +315,25 @@ impl Link {
 impl Link {
     /// Posts the READs and acknowledgements that are due and have room.
     pub(crate) fn work(&mut self) {
-        if self.ended.is_some() {
+        if self.posting.ended().is_some() {
             return;
         }
-        if let Err(ended) = self.stage_all() {
-            return self.fail(ended);
-        }
-        if let Err(e) = doorbell::ring(&mut self.queue) {
-            self.fail(CloseReason::Device(e.to_string()));
+        if let Err(ended) = self.stage_all().and_then(|()| self.posting.post()) {
+            self.fail(ended);
         }
     }
 
     fn stage_all(&mut self) -> Result<(), CloseReason> {
         loop {
             let mut part = None;
-            if self.tracker.available(WrClass::Data) > 0 {
+            if self.posting.room() > 0 {
                 part = self.reads.next_read();
             }
             if let Some(part) = part {
                 self.stage_read(part)?;
             }
             // Behind a fence they go out in between.
-            while self.tracker.available(WrClass::Data) > 0
+            while self.posting.room() > 0
                 && let Some(ack) = self.reads.next_ack()
             {
                 self.stage_ack(ack)?;
@@ -373,15 +355,9 @@ impl Link {
         let addr = remote.addr.wrapping_add(part.offset);
         let (loan, remote) = (*loan, RemoteSpan { addr, len: part.len.into(), ..*remote });
         let op = SendOp::Read { len: part.len, remote };
-        let planned = match part.signalled {
-            true => self.tracker.plan_signalled(WrClass::Data),
-            false => self.tracker.plan(WrClass::Data),
-        };
-        let full = verbs_safe::StageError::QueueFull;
-        let planned = planned.map_err(|_| internal_error(full))?;
-        let flags = SendFlags { signalled: planned.signalled, ..SendFlags::default() };
-        self.queue.stage_lent(loan, part.offset as usize, op, flags).map_err(internal_error)?;
-        self.posted.push_back(planned.id);
+        let at = (loan, part.offset);
+        let staged = self.posting.stage_lent(at, op, WrClass::Data, part.signalled)?;
+        self.posted.push_back(in_room(staged)?);
         Ok(())
     }
 
@@ -398,7 +374,7 @@ impl Link {
             }
             Ack::Notice(notice) => {
                 let op = SendOp::SendImm { len: 0, imm: notice.encode() };
-                self.stage(op, WrClass::Data, SendFlags::default())
+                self.stage(op, SendFlags::default())
             }
             Ack::Count(word) => {
                 let word = word.encode();
@@ -423,22 +399,17 @@ impl Link {
 
     fn stage_write(&mut self, place: Place, bytes: &[u8], fence: bool) -> Result<(), CloseReason> {
         let slot =
-            self.queue.next_slot().ok_or_else(|| internal_error(verbs_safe::StageError::NoSlot));
+            self.posting.slot().ok_or_else(|| internal_error(verbs_safe::StageError::NoSlot));
         slot?[..bytes.len()].copy_from_slice(bytes);
         let len = bytes.len() as u32;
         let remote = RemoteSpan { addr: place.addr, rkey: place.rkey, len: len.into() };
         let flags = SendFlags { fence, ..SendFlags::default() };
-        self.stage(SendOp::Write { len, remote }, WrClass::Data, flags)
+        self.stage(SendOp::Write { len, remote }, flags)
     }
 
-    fn stage(&mut self, op: SendOp, class: WrClass, flags: SendFlags) -> Result<(), CloseReason> {
-        let planned = match flags.signalled {
-            true => self.tracker.plan_signalled(class),
-            false => self.tracker.plan(class),
-        };
-        let planned = planned.map_err(|_| internal_error(verbs_safe::StageError::QueueFull))?;
-        let flags = SendFlags { signalled: planned.signalled, ..flags };
-        self.queue.stage_with(op, flags).map_err(internal_error)
+    /// Stages an acknowledgement.
+    fn stage(&mut self, op: SendOp, flags: SendFlags) -> Result<(), CloseReason> {
+        in_room(self.posting.stage_with(op, flags, WrClass::Data)?).map(drop)
     }
 
     /// Asks the sender's device whether it is there.
@@ -449,7 +420,7 @@ impl Link {
     /// Tells the sender that nothing more is read, and how much was: a sender that pulls the
     /// count could not read it any more. Where there is no room, ask again after completions.
     pub(crate) fn stop(&mut self) {
-        if self.has_stopped || self.ended.is_some() {
+        if self.has_stopped || self.posting.ended().is_some() {
             return;
         }
         self.work();
@@ -459,20 +430,19 @@ impl Link {
 
     /// Reports whether it has stopped, or has ended, and nothing is on its way.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.ended.is_some() || self.is_over() || self.has_stopped && self.is_empty()
+        let has_ended = self.posting.ended().is_some() || self.is_over();
+        has_ended || self.has_stopped && self.is_empty()
     }
 
     /// Posts a request, unless there is no room.
     fn control(&mut self, op: SendOp) -> bool {
         // A full control share has a signalled request on its way already.
-        if self.ended.is_some() || self.tracker.available(WrClass::Control) == 0 {
+        if self.posting.ended().is_some() || self.posting.control_room() == 0 {
             return false;
         }
-        let flags = SendFlags { signalled: true, ..SendFlags::default() };
-        match self.stage(op, WrClass::Control, flags) {
-            Ok(()) => self.work(),
-            Err(ended) => self.fail(ended),
-        }
+        // What fails ends the link.
+        let _ = self.posting.stage(op, WrClass::Control, true);
+        self.work();
         true
     }
 }

@@ -36,7 +36,7 @@ impl Sender<Buffer> {
         let bytes = self.message_limit;
         let made = self.pd.register_buffer(bytes, BufferConfig { peers_read: true, signal });
         let buffer = made.map_err(|e| match self.pooled {
-            0 => self.fail(CloseReason::Device(e.to_string())).into(),
+            0 => self.posting.fail(CloseReason::Device(e.to_string())).into(),
             // It goes on with those that there are: with one of them, once it is acknowledged.
             _ => match self.look_for_room(|sender| !sender.pool.is_empty()) {
                 Ok(()) => SendError::Full(Full::Window),
@@ -55,7 +55,7 @@ impl Sender<Buffer> {
                 self.pool.push(buffer);
                 match error {
                     OfferError::Send(error) => Err(error),
-                    other => Err(self.fail(CloseReason::Device(other.to_string())).into()),
+                    other => Err(self.posting.fail(CloseReason::Device(other.to_string())).into()),
                 }
             }
         }
@@ -102,7 +102,7 @@ impl SendHalf for Sender<Buffer> {
         let bytes = message.len();
         check_within(bytes, self.message_limit)?;
         self.look_after_peer()?;
-        self.check_alive()?;
+        self.posting.check()?;
         let mut buffer = self.message_buffer()?;
         buffer[..bytes].copy_from_slice(message);
         self.send_buffer(buffer, bytes)
@@ -111,7 +111,7 @@ impl SendHalf for Sender<Buffer> {
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
         check_within(bytes, self.message_limit)?;
         self.look_after_peer()?;
-        self.check_alive()?;
+        self.posting.check()?;
         self.make_room()?;
         let buffer = self.message_buffer()?;
         self.pool.push(buffer);
@@ -120,8 +120,8 @@ impl SendHalf for Sender<Buffer> {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.check_alive()?;
-        self.post()
+        self.posting.check()?;
+        Ok(self.posting.post()?)
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
@@ -146,9 +146,9 @@ impl driven::Sender for Sender<Buffer> {
 
     fn gather(&mut self, on: bool) -> bool {
         let before = std::mem::replace(&mut self.gathers, on);
-        if !on && self.ended.is_none() {
+        if !on && self.posting.ended().is_none() {
             // What fails ends the half, and is reported by the next call.
-            let _ = self.post();
+            let _ = self.posting.post();
         }
         before
     }
@@ -168,7 +168,7 @@ impl driven::Sender for Sender<Buffer> {
     }
 
     fn qp(&self) -> &ConnectedQp {
-        &self.control
+        self.posting.qp()
     }
 
     fn abandon(&mut self) {
@@ -333,7 +333,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.links.iter().find(|link| link.peer == peer).map(|link| &link.control)
+        self.links.iter().find(|link| link.peer == peer).map(|link| link.posting.qp())
     }
 
     fn abandon(&mut self) {

@@ -194,7 +194,7 @@ impl Receiver {
             let is_done = link.reported && link.is_idle() && (link.is_over() || link.is_empty());
             let gone = is_done && link.keeps_no_buffer(linger);
             if gone {
-                *past += link.queue.posted_total();
+                *past += link.posting.posted_total();
                 *unaccounted += u64::from(link.is_unaccounted);
             }
             !gone
@@ -211,7 +211,7 @@ impl Receiver {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        let now: u64 = self.links.iter().map(|link| link.queue.posted_total()).sum();
+        let now: u64 = self.links.iter().map(|link| link.posting.posted_total()).sum();
         ReceiverStats { work_requests: self.past_requests + now, ..self.stats }
     }
 
@@ -239,7 +239,7 @@ impl Receiver {
         let Some(link) = self.links.iter_mut().find(|link| link.peer == peer) else {
             return Err((room, NotReadReason::Ended(CloseReason::Closed)));
         };
-        if let Some(ended) = link.ended.clone() {
+        if let Some(ended) = link.posting.ended().cloned() {
             return Err((room, NotReadReason::Ended(ended)));
         }
         if !room.takes(len, link.max_read()) {
@@ -259,7 +259,7 @@ impl Receiver {
             return false;
         };
         self.stats.messages += 1;
-        if let Some(link) = self.link(arrived.peer).filter(|link| link.ended.is_none()) {
+        if let Some(link) = self.link(arrived.peer).filter(|link| link.posting.ended().is_none()) {
             link.take_empty();
             link.work();
         }
@@ -269,7 +269,7 @@ impl Receiver {
     pub(super) fn refuse_oldest(&mut self, why: Refusal) {
         let Some(arrived) = self.arrived.pop_front() else { return };
         self.stats.refused += 1;
-        if let Some(link) = self.link(arrived.peer).filter(|link| link.ended.is_none()) {
+        if let Some(link) = self.link(arrived.peer).filter(|link| link.posting.ended().is_none()) {
             link.refuse(why);
             link.work();
         }
@@ -445,7 +445,7 @@ impl Receiver {
         // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
         let is_untold = |link: &Link| {
             let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
-            !link.reported && (link.ended.is_some() || has_closed)
+            !link.reported && (link.posting.ended().is_some() || has_closed)
         };
         let is_here = has_landed(self) || self.links.iter().any(is_untold);
         if goes_on || is_here || self.progress()? > 0 {
@@ -487,11 +487,11 @@ impl Receiver {
 
     fn completed(&mut self, completion: Completion<'_>) {
         let id = completion.queue_id();
-        if let Some(link) = self.links.iter_mut().find(|link| link.queue.queue_id() == id) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.posting.queue_id() == id) {
             return link.completed(&completion);
         }
         let (imm, qp_num) = (completion.imm(), completion.qp_num());
-        let own = self.links.iter().position(|link| link.control.qp_num() == qp_num);
+        let own = self.links.iter().position(|link| link.posting.qp_num() == qp_num);
         let Some(at) = own else { return self.stale(completion) };
         let link = &mut self.links[at];
         let (is_shared, shared) = (link.recv.is_none(), self.shared.as_mut());
@@ -506,13 +506,13 @@ impl Receiver {
                     recv.gather(slot);
                 }
                 let ended = close_reason(&e);
-                return if link.ended.is_none() {
+                return if link.posting.ended().is_none() {
                     link.fail(ended)
                 };
             }
         };
         // The request is a few bytes, and is taken out at once.
-        if link.ended.is_none() {
+        if link.posting.ended().is_none() {
             match link.received(imm, &taken) {
                 Ok(Came::Request(arrived)) => {
                     self.arrivals += 1;
@@ -580,12 +580,12 @@ impl Receiver {
         let landed = &self.landed;
         let is_new = |link: &&mut Link| {
             let has_failed =
-                link.ended.as_ref().is_some_and(|reason| *reason != CloseReason::Closed);
+                link.posting.ended().is_some_and(|reason| *reason != CloseReason::Closed);
             !link.reported && has_failed && !is_held_up(landed, link.peer)
         };
         let link = self.links.iter_mut().find(is_new)?;
         link.reported = true;
-        let (peer, ended) = (link.peer, link.ended.clone()?);
+        let (peer, ended) = (link.peer, link.posting.ended().cloned()?);
         self.arrived.retain(|arrived| arrived.peer != peer);
         Some(self.losses.report(peer, ended))
     }
@@ -596,7 +596,7 @@ impl Receiver {
             return Some(failure);
         }
         for link in self.links.iter_mut().filter(|link| link.is_over() && link.is_idle()) {
-            link.ended.get_or_insert(CloseReason::Closed);
+            link.posting.close();
             link.reported = true;
         }
         let has_had_any = self.peers_so_far > 0;

@@ -11,16 +11,16 @@ use conn_core::direct_read::{Offers, Place, ReadRequest, Refusal, SignalAt};
 use conn_core::wr::WrClass;
 use verbs_safe::{
     CompletionBatch, CompletionChannel, CompletionQueue, ProtectionDomain, RecvQueue, SendOp,
-    SendQueue, SharedRegion,
+    SharedRegion,
 };
 
 use super::Config;
 use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError, internal_error};
 use crate::keepalive::Watch;
+use crate::posting::Posting;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence};
-use crate::wire::{ConnectedQp, Tracker};
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
@@ -66,8 +66,7 @@ struct OnOffer<B> {
 #[derive(Debug)]
 pub struct Sender<B: Offer = Buffer> {
     serial: u32,
-    pub(super) control: ConnectedQp,
-    queue: SendQueue,
+    pub(super) posting: Posting,
     /// Empty buffers for the receiver's notices.
     notices: RecvQueue<()>,
     cq: CompletionQueue,
@@ -75,7 +74,6 @@ pub struct Sender<B: Offer = Buffer> {
     arming: Arming,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
-    tracker: Tracker,
     offers: Offers,
     on_offer: VecDeque<OnOffer<B>>,
     /// Acknowledged, and not taken.
@@ -110,7 +108,6 @@ pub struct Sender<B: Offer = Buffer> {
     pub(super) pooled: u32,
     pub(super) pd: ProtectionDomain,
     pub(super) message_limit: usize,
-    pub(super) ended: Option<CloseReason>,
     silence: Silence,
     watch: Watch,
     stats: SenderStats,
@@ -118,12 +115,10 @@ pub struct Sender<B: Offer = Buffer> {
 
 /// Parts of a sender, which the set-up hands over.
 pub(crate) struct SenderParts {
-    pub(crate) control: ConnectedQp,
-    pub(crate) queue: SendQueue,
+    pub(crate) posting: Posting,
     pub(crate) notices: RecvQueue<()>,
     pub(crate) cq: CompletionQueue,
     pub(crate) channel: Option<CompletionChannel>,
-    pub(crate) tracker: Tracker,
     pub(crate) offers: Offers,
     pub(crate) memory: SharedRegion,
     pub(crate) counts: Option<Place>,
@@ -144,14 +139,12 @@ impl<B: Offer> Sender<B> {
     pub(crate) fn new(parts: SenderParts) -> Sender<B> {
         Sender {
             serial: sender_number(),
-            control: parts.control,
-            queue: parts.queue,
+            posting: parts.posting,
             notices: parts.notices,
             cq: parts.cq,
             channel: parts.channel,
             arming: Arming::default(),
             batch: None,
-            tracker: parts.tracker,
             offers: parts.offers,
             on_offer: VecDeque::new(),
             done: VecDeque::new(),
@@ -172,7 +165,6 @@ impl<B: Offer> Sender<B> {
             pooled: 0,
             pd: parts.pd,
             message_limit: parts.message_limit,
-            ended: None,
             silence: Silence::default(),
             watch: Watch::default(),
             stats: SenderStats::default(),
@@ -188,13 +180,13 @@ impl<B: Offer> Sender<B> {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
+        SenderStats { work_requests: self.posting.posted_total(), ..self.stats }
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.control.qp_num()
+        self.posting.qp_num()
     }
 
     /// Messages that are offered and not acknowledged yet.
@@ -222,7 +214,7 @@ impl<B: Offer> Sender<B> {
         if ticket.number > self.offers.acked() {
             self.progress(true)?;
         }
-        match &self.ended {
+        match self.posting.ended() {
             _ if ticket.number <= self.offers.acked() => {
                 self.check_read(ticket.number).map(|()| true)
             }
@@ -281,7 +273,7 @@ impl<B: Offer> ZeroCopySend for Sender<B> {
         if let Some((number, sent)) = self.done.pop_front() {
             return Ok(Some((Ticket { sender: self.serial, number }, sent)));
         }
-        self.check_alive()?;
+        self.posting.check()?;
         Ok(None)
     }
 
@@ -290,7 +282,7 @@ impl<B: Offer> ZeroCopySend for Sender<B> {
     }
 
     fn take_back(&mut self, ticket: Ticket) -> Option<B> {
-        self.ended.as_ref()?;
+        self.posting.ended()?;
         if ticket.sender != self.serial {
             return None;
         }
@@ -310,7 +302,7 @@ impl<B: Offer> Sender<B> {
         app: &[u8],
     ) -> Result<u64, OfferError> {
         self.look_after_peer()?;
-        self.check_alive()?;
+        self.posting.check()?;
         if app.len() > self.app_limit {
             let (bytes, limit) = (app.len(), self.app_limit);
             return Err(OfferError::AppTooLong { bytes, limit });
@@ -343,9 +335,7 @@ impl<B: Offer> Sender<B> {
 
     /// Makes sure that one more request may be staged.
     pub(super) fn make_room(&mut self) -> Result<(), SendError> {
-        let has_room = |sender: &Sender<B>| {
-            sender.offers.room() > 0 && sender.tracker.available(WrClass::Data) > 0
-        };
+        let has_room = |sender: &Sender<B>| sender.offers.room() > 0 && sender.posting.room() > 0;
         if !has_room(self) {
             self.look_for_room(has_room)?;
         }
@@ -361,7 +351,7 @@ impl<B: Offer> Sender<B> {
         if !has_room(self) {
             self.progress(true)?;
         }
-        self.check_alive()
+        Ok(self.posting.check()?)
     }
 
     /// Says in the message's signal that there is no outcome yet; where it is.
@@ -387,21 +377,21 @@ impl<B: Offer> Sender<B> {
     }
 
     fn post_request(&mut self, request: &ReadRequest<'_>) -> Result<(), SendError> {
-        let Some(slot) = self.queue.next_slot() else {
-            return Err(self.fail(internal_error(verbs_safe::StageError::NoSlot)).into());
+        let Some(slot) = self.posting.slot() else {
+            return Err(self.posting.fail(internal_error(verbs_safe::StageError::NoSlot)).into());
         };
         let len = match request.encode(slot) {
             Ok(len) => len as u32,
-            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string())).into()),
+            Err(e) => return Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
         };
         self.stage(SendOp::Send { len }, WrClass::Data, false)?;
-        if self.gathers { Ok(()) } else { self.post() }
+        if self.gathers { Ok(()) } else { Ok(self.posting.post()?) }
     }
 }
 
 impl<B: Offer> Drop for Sender<B> {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if self.posting.ended().is_some() {
             return;
         }
         if let Err(e) = self.end_until(Deadline::after(self.config.common.linger)) {

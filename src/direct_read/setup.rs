@@ -22,6 +22,7 @@ use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
+use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
@@ -196,13 +197,13 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
+        let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
         Ok(Sender::new(SenderParts {
-            control,
-            queue,
+            // In ERR, so that the peer's device cannot read the buffers that are given back.
+            posting: Posting::new(control, queue, tracker, AtEnd::Err),
             notices,
             cq: self.cq,
             channel: self.channel,
-            tracker: tracker(config.window, CONTROL, (config.window / 4).max(1)),
             offers: Offers::new(window).map_err(unfit)?,
             memory: self.memory,
             counts: terms.counts,
@@ -295,11 +296,11 @@ impl setup::NewLink for NewLink {
         let depth = link_depth(config);
         let reads = reads_config(peer, config, wire.port, rd_atomic);
         let slots = vec![Slot::default(); reads.window as usize].into_boxed_slice();
+        let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
         Ok(LinkParts {
-            control,
-            queue,
+            // In ERR, so that its device lets go of the buffers that messages are read into.
+            posting: Posting::new(control, queue, tracker, AtEnd::Err),
             recv,
-            tracker: tracker(depth, CONTROL, (depth / 4).max(1)),
             reads: Reads::new(reads, slots).map_err(unfit)?,
             // The sender of the other modes looks at no count here.
             memory: (terms.ack == AckMode::Pull).then_some(self.memory),

@@ -20,7 +20,7 @@ use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::Posting;
+use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
@@ -164,7 +164,7 @@ impl setup::NewSender for NewSender {
         let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let posting = Posting::new(control, send, tracker);
+        let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
         Ok(Sender::new(SenderParts {
             sending: Sending::new(posting, self.cq, self.channel, config.common, config.batch),
             core,
@@ -232,7 +232,7 @@ impl setup::NewLink for NewLink {
         let (control, send, recv) = self.pair.connect(&peer.endpoint, wire)?;
         let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
         Ok(Link {
-            posting: Posting::new(control, send, tracker),
+            posting: Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed),
             recv: recv.filter(|_| found == Found::Immediate),
             core,
             buffers: Buffers::new(self.buffers, layout.buffers())

@@ -9,14 +9,14 @@ use conn_core::control::{Control, Taken};
 use conn_core::credit::CreditGrantor;
 use conn_core::wr::{WrClass, WrId};
 use host::plant::{Plant, is_planted};
-use verbs_safe::{Completion, CompletionBatch, RecvBuf, RecvRun, SendOp, SendQueue};
+use verbs_safe::{Completion, CompletionBatch, RecvBuf, RecvRun, SendOp};
 
 use super::shared::SlotReturn;
-use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
-use crate::wire::{ConnectedQp, PROBE, Tracker};
+use crate::posting::Posting;
+use crate::wire::{ConnectedQp, PROBE};
 pub(crate) use buffers::{OwnBuffers, Source};
 
 /// The effect of a completion that brought no message.
@@ -71,9 +71,8 @@ enum Posted {
 
 #[derive(Debug)]
 pub struct Link {
-    qp: ConnectedQp,
-    queue: SendQueue,
-    tracker: Tracker,
+    /// It ends when the link fails; whether the link is open, `state` says.
+    posting: Posting,
     /// `None` in the uncontrolled mode, and where credits are loans of a shared pool.
     grantor: Option<CreditGrantor>,
     /// Messages that may come until the link counts again, of `counted` at the last count;
@@ -132,9 +131,7 @@ impl std::ops::Add for Work {
 }
 
 pub(crate) struct LinkParts {
-    pub(crate) qp: ConnectedQp,
-    pub(crate) queue: SendQueue,
-    pub(crate) tracker: Tracker,
+    pub(crate) posting: Posting,
     pub(crate) grantor: Option<CreditGrantor>,
     pub(crate) source: Source,
     pub(crate) packed: bool,
@@ -144,11 +141,9 @@ pub(crate) struct LinkParts {
 /// Making, inspecting.
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Link {
-        let LinkParts { qp, queue, tracker, grantor, source, packed, place } = parts;
+        let LinkParts { posting, grantor, source, packed, place } = parts;
         Link {
-            qp,
-            queue,
-            tracker,
+            posting,
             grantor,
             room: 0,
             counted: 0,
@@ -174,7 +169,7 @@ impl Link {
 
     #[inline]
     pub(crate) fn qp_num(&self) -> u32 {
-        self.qp.qp_num()
+        self.posting.qp_num()
     }
 
     #[inline]
@@ -192,7 +187,7 @@ impl Link {
     }
 
     pub(crate) fn qp(&self) -> &ConnectedQp {
-        &self.qp
+        self.posting.qp()
     }
 
     /// Its peer's number, once it has joined the receiver.
@@ -240,7 +235,7 @@ impl Link {
             Source::Own(own) => own.posted,
             Source::Shared(_) => 0,
         };
-        let (work_requests, credits_sent) = (self.queue.posted_total(), self.credits_sent);
+        let (work_requests, credits_sent) = (self.posting.posted_total(), self.credits_sent);
         Work { work_requests, credits_sent, buffers_posted }
     }
 
@@ -323,7 +318,7 @@ impl Link {
     /// Books a completion that [`take`](Link::take) did not take.
     #[cold]
     pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
-        if completion.queue_id() == self.queue.queue_id() {
+        if completion.queue_id() == self.posting.queue_id() {
             return self.control_sent(&completion);
         }
         if completion.queue_id() != self.source.queue_id() {
@@ -362,7 +357,7 @@ impl Link {
     /// Takes no more messages.
     pub(crate) fn silence(&mut self) {
         self.is_silent = true;
-        if let Err(e) = self.qp.to_error() {
+        if let Err(e) = self.posting.qp().to_error() {
             tracing::debug!(qp = self.qp_num(), error = %e, "a queue pair was not moved to ERR");
         }
     }
@@ -380,7 +375,7 @@ impl Link {
     /// Reports whether the device has said that a queue pair which was silenced keeps no buffer of
     /// the pool: what it had taken has completed. One system call, if it has not.
     pub(crate) fn keeps_no_buffer(&self) -> bool {
-        self.qp.has_reached_last_wqe().unwrap_or_else(|e| {
+        self.posting.qp().has_reached_last_wqe().unwrap_or_else(|e| {
             tracing::debug!(qp = self.qp_num(), error = %e, "asynchronous events");
             false
         })
@@ -424,17 +419,15 @@ impl Link {
     }
 
     fn control_sent(&mut self, completion: &Completion<'_>) -> Arrival {
-        if let Some(error) = completion.error() {
-            let last = self.tracker.next_id().0 - 1;
+        let retired = self.posting.retire(completion);
+        if !completion.is_success() {
             // Flushed or failed: nothing is outstanding any more.
-            let _ = self.tracker.complete_failed(WrId(last));
+            self.posting.give_up();
             self.goodbye = Goodbye::None;
-            return self.fail(CloseReason::from(error));
         }
-        let retired = self.queue.retire(completion).ok();
-        match retired.map(|count| self.tracker.complete(WrId(count))) {
-            Some(Ok(_)) => Arrival::Settled,
-            _ => self.fail(CloseReason::Protocol(ProtocolError::Completion)),
+        match retired {
+            Ok(_) => Arrival::Settled,
+            Err(reason) => self.fail(reason),
         }
     }
 
@@ -445,8 +438,8 @@ impl Link {
         }
         self.book();
         self.leave_open(State::Dead);
-        self.error = Some(self.qp.explain(reason));
-        self.silence();
+        self.error = Some(self.posting.fail(reason));
+        self.is_silent = true;
         Arrival::Failed
     }
 }
@@ -594,16 +587,14 @@ impl Link {
     }
 
     fn post_control(&mut self, op: SendOp, signalled: bool) -> Posted {
-        let planned = match signalled {
-            true => self.tracker.plan_signalled(WrClass::Control),
-            false => self.tracker.plan(WrClass::Control),
-        };
-        let Ok(planned) = planned else { return Posted::Full };
-        let staged = self.queue.stage(op, planned.signalled).map_err(|e| e.to_string());
-        let ring = |()| doorbell::ring(&mut self.queue).map_err(|e| e.to_string());
-        let posted = staged.and_then(ring);
-        if let Err(e) = posted {
-            self.fail(CloseReason::Device(e));
+        let planned = self.posting.plan(WrClass::Control, signalled);
+        let Some(planned) = planned else { return Posted::Full };
+        let staged = self.posting.queue_mut().stage(op, planned.signalled);
+        let staged = staged.map_err(|e| CloseReason::Device(e.to_string()));
+        if let Err(reason) = staged.and_then(|()| self.posting.post()) {
+            self.fail(reason);
+            // Also where the link was not open any more: what is refused ends in ERR.
+            self.is_silent |= self.posting.ended().is_some();
             return Posted::Failed;
         }
         Posted::Yes
@@ -618,7 +609,7 @@ impl Link {
             return;
         }
         // An unsignalled credit message proves nothing.
-        if self.state == State::Open && !self.tracker.signalled_outstanding() {
+        if self.state == State::Open && !self.posting.awaits_completion() {
             self.post_control(PROBE, true);
         }
     }
@@ -654,7 +645,7 @@ impl Link {
     /// completions of what is on its way, so ask again after each of them.
     pub(crate) fn say_goodbye(&mut self) {
         let Goodbye::Due(control) = self.goodbye else { return };
-        let id = self.tracker.next_id();
+        let id = self.posting.next_id();
         self.goodbye = match self.send_control(control, true) {
             Posted::Yes => Goodbye::Said(id),
             Posted::Full => return,
@@ -678,7 +669,7 @@ impl Link {
     /// Receives of a link that has ended well wait for a sender that sends no more.)
     pub(crate) fn has_settled(&self) -> bool {
         let told = self.state != State::Open && self.error.is_none();
-        told && !self.marked && !self.tracker.signalled_outstanding() && self.is_home()
+        told && !self.marked && !self.posting.awaits_completion() && self.is_home()
     }
 
     /// Reports whether it has settled but for what the device has yet to complete.
@@ -710,7 +701,7 @@ impl Link {
         match self.goodbye {
             Goodbye::None => false,
             Goodbye::Due(_) => true,
-            Goodbye::Said(id) => !self.tracker.is_complete(id),
+            Goodbye::Said(id) => !self.posting.is_complete(id),
         }
     }
 }

@@ -13,9 +13,7 @@ use conn_core::credit::CreditWindow;
 use conn_core::loan::Borrower;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp, SendQueue,
-};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp};
 
 use self::loan_waits::LoanWaits;
 use self::staged::{Controls, Packs};
@@ -24,9 +22,9 @@ use crate::arm::{Arm, Arming};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::keepalive::Watch;
+use crate::posting::Posting;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::Silence;
-use crate::wire::{ConnectedQp, Tracker};
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,15 +60,13 @@ pub struct SenderStats {
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
-    control: ConnectedQp,
-    queue: SendQueue,
+    posting: Posting,
     /// Zero-length buffers for the peer's credits.
     credits: RecvQueue<()>,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     arming: Arming,
     batch: CompletionBatch,
-    tracker: Tracker,
     window: CreditWindow,
     /// Account of the loans; `None` where credits are no loans.
     borrower: Option<Borrower>,
@@ -90,7 +86,6 @@ pub struct Sender {
     gathers: bool,
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
-    ended: Option<CloseReason>,
     silence: Silence,
     loan_waits: LoanWaits,
     watch: Watch,
@@ -99,12 +94,10 @@ pub struct Sender {
 
 /// Parts of a sender, which the set-up hands over.
 pub(crate) struct SenderParts {
-    pub(crate) control: ConnectedQp,
-    pub(crate) queue: SendQueue,
+    pub(crate) posting: Posting,
     pub(crate) credits: RecvQueue<()>,
     pub(crate) cq: CompletionQueue,
     pub(crate) channel: Option<CompletionChannel>,
-    pub(crate) tracker: Tracker,
     pub(crate) window: CreditWindow,
     pub(crate) borrower: Option<Borrower>,
     pub(crate) config: Config,
@@ -118,19 +111,16 @@ impl Sender {
     pub(crate) const POLL_BATCH: usize = 16;
 
     pub(crate) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { control, queue, credits, cq, channel, tracker, window, .. } = parts;
-        let SenderParts { borrower, config, limit, .. } = parts;
+        let SenderParts { posting, credits, cq, channel, window, borrower, config, limit } = parts;
         let pack = Packer::new(config.pack_bytes.min(limit as u32));
         Sender {
             number: sender_number(),
-            control,
-            queue,
+            posting,
             credits,
             cq,
             channel,
             arming: Arming::default(),
             batch: CompletionBatch::new(Self::POLL_BATCH),
-            tracker,
             window,
             borrower,
             has_finished: false,
@@ -142,7 +132,6 @@ impl Sender {
             config,
             gathers: false,
             limit,
-            ended: None,
             silence: Silence::default(),
             loan_waits: LoanWaits::default(),
             watch: Watch::default(),
@@ -153,8 +142,8 @@ impl Sender {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        let messages = self.stats.messages + u64::from(self.unbooked());
-        SenderStats { messages, work_requests: self.queue.posted_total(), ..self.stats }
+        let messages = self.stats.messages + u64::from(self.posting.unbooked());
+        SenderStats { messages, work_requests: self.posting.posted_total(), ..self.stats }
     }
 
     /// Messages that were accepted and are still being gathered: [`flush`](Sender::flush) sends
@@ -162,20 +151,20 @@ impl Sender {
     #[must_use]
     pub fn unflushed(&self) -> u64 {
         let open = self.packer.as_ref().map_or(0, Packer::count);
-        let sent = self.data_sent() + u64::from(self.unbooked());
-        self.packs.messages(sent, self.queue.staged()) + u64::from(open)
+        let sent = self.data_sent() + u64::from(self.posting.unbooked());
+        self.packs.messages(sent, self.posting.queue().staged()) + u64::from(open)
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.control.qp_num()
+        self.posting.qp_num()
     }
 
     /// Longest message that goes inside its work request, in bytes.
     #[must_use]
     pub fn inline_bytes(&self) -> u32 {
-        self.queue.max_inline()
+        self.posting.queue().max_inline()
     }
 }
 
@@ -196,7 +185,7 @@ impl SendHalf for Sender {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.check_alive()?;
+        self.posting.check()?;
         self.push()?;
         if self.borrower.is_some() {
             // Credits that were lent meanwhile are given back, too.
@@ -206,11 +195,11 @@ impl SendHalf for Sender {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         let channel = self.channel.clone();
         self.arming.disarm(channel.as_ref()).map_err(|e| self.fail_device(&e))?;
         self.push()?;
-        let last = WrId(self.tracker.next_id().0 - 1);
+        let last = WrId(self.posting.next_id().0 - 1);
         if !self.was_acked(self.ticket(last)) {
             self.nudge(self.ticket(last))?;
         }
@@ -225,7 +214,7 @@ impl SendHalf for Sender {
         if events > 0 {
             return Ok(Arm::Ready);
         }
-        self.check_alive()?;
+        self.posting.check()?;
         let Some(channel) = channel else { return Ok(Arm::Poll(Duration::ZERO)) };
         let descriptor = self.arming.descriptor(&channel, None, keepalive);
         Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
@@ -238,12 +227,12 @@ impl SendHalf for Sender {
         if !self.was_acked(ticket) {
             self.progress()?;
         }
-        if self.ended.is_none() && !self.was_acked(ticket) {
+        if self.posting.ended().is_none() && !self.was_acked(ticket) {
             self.push()?;
             self.nudge(ticket)?;
             self.progress()?;
         }
-        match (&self.ended, self.was_acked(ticket)) {
+        match (self.posting.ended(), self.was_acked(ticket)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
             (None, false) => Ok(false),
@@ -278,7 +267,7 @@ impl Room for Reserved<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let slot = self.sender.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
+        let slot = self.sender.posting.slot().ok_or(SendError::Full(Full::Window))?;
         slot[self.at + at..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
@@ -306,7 +295,7 @@ impl Sender {
         if self.watch.has_ticked() {
             self.look_after_peer()?;
         }
-        match self.queue.stage_next(bytes, fill) {
+        match self.posting.queue_mut().stage_next(bytes, fill) {
             Ok(staged) => self.accepted(bytes, staged),
             Err(fill) => self.send_apart(bytes, fill),
         }
@@ -348,7 +337,7 @@ impl Sender {
             return self.pack(bytes, fill);
         }
         self.make_room()?;
-        match self.queue.stage_next(bytes, fill) {
+        match self.posting.queue_mut().stage_next(bytes, fill) {
             Ok(staged) => self.accepted(bytes, staged),
             Err(fill) if bytes == 0 => {
                 fill(&mut []);
@@ -371,17 +360,17 @@ impl Sender {
     /// Makes sure that one more request may be staged; looks at the completion queue only
     /// when it may not.
     fn make_room(&mut self) -> Result<(), SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         self.book();
         if self.room() == 0 {
             // Messages that wait for the rest of their batch would otherwise never complete.
             self.post()?;
             self.progress()?;
-            self.check_alive()?;
+            self.posting.check()?;
         }
         self.open_run();
         match self.room() {
-            0 if self.tracker.available(WrClass::Data) == 0 => Err(SendError::Full(Full::Window)),
+            0 if self.posting.room() == 0 => Err(SendError::Full(Full::Window)),
             0 => Err(self.out_of_credits()?),
             _ => Ok(()),
         }
@@ -394,22 +383,18 @@ impl Sender {
         Ok(SendError::Full(Full::Credits))
     }
 
-    fn check_alive(&self) -> Result<(), SendError> {
-        self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
-    }
-
     /// Stages the first bytes of the next slot; there is room, and it is known how much.
     fn stage_data(&mut self, bytes: usize) -> Result<Ticket, SendError> {
         self.book();
-        let Ok(planned) = self.tracker.plan(WrClass::Data) else {
+        let Some(planned) = self.posting.plan(WrClass::Data, false) else {
             return Err(self.misjudged_room());
         };
         let op = SendOp::Send { len: bytes as u32 };
-        if self.queue.stage(op, planned.signalled).is_err() {
+        if self.posting.queue_mut().stage(op, planned.signalled).is_err() {
             return Err(self.misjudged_room());
         }
         self.take_credits(1);
-        if self.queue.staged() >= self.batch_limit() {
+        if self.posting.queue().staged() >= self.batch_limit() {
             self.post_batch()?;
         }
         Ok(self.ticket(planned.id))
@@ -421,7 +406,7 @@ impl Sender {
             return Err(self.too_long(bytes));
         }
         match &self.packer {
-            Some(packer) if packer.count() > 0 && packer.fits(bytes) => self.check_alive(),
+            Some(packer) if packer.count() > 0 && packer.fits(bytes) => Ok(self.posting.check()?),
             Some(_) => {
                 self.end_pack()?;
                 self.make_room()
@@ -442,24 +427,24 @@ impl Sender {
     /// Begins a run of messages: until the batch is full, the next one has to be signalled
     /// (which it then is), or there is no room.
     fn open_run(&mut self) {
-        let most = match (&self.ended, &self.packer) {
-            (None, None) => self.room().min(self.tracker.run(WrClass::Data)),
+        let most = match (self.posting.ended(), &self.packer) {
+            (None, None) => self.room(),
             _ => 0,
         };
-        let batch = self.batch_limit().saturating_sub(self.queue.staged());
-        self.queue.open_run(most.min(batch), self.limit);
+        let batch = self.batch_limit().saturating_sub(self.posting.queue().staged());
+        self.posting.open_run(most.min(batch), self.limit);
     }
 
     /// Messages that credits and the queue have room for; the run is booked.
     fn room(&self) -> u32 {
         let credits = if self.config.credits { self.window.available() } else { u32::MAX };
-        self.tracker.available(WrClass::Data).min(credits)
+        self.posting.room().min(credits)
     }
 
     /// The last message of a run was staged.
     #[inline(never)]
     fn end_run(&mut self) -> Result<(), SendError> {
-        if self.queue.staged() >= self.batch_limit() {
+        if self.posting.queue().staged() >= self.batch_limit() {
             return self.post_batch();
         }
         self.book();
@@ -467,25 +452,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Messages staged in a run that are not booked yet: all other requests are planned
-    /// when they are staged.
-    fn unbooked(&self) -> u32 {
-        (self.queue.staged_total() + 1 - self.tracker.next_id().0) as u32
-    }
-
-    /// Books what was staged in the run: before the tracker or the window are asked for
+    /// Books what was staged in the run: before the send queue or the window are asked for
     /// anything, and before it is posted.
     pub(super) fn book(&mut self) {
-        let staged = self.unbooked();
-        if staged == 0 {
-            return;
-        }
-        self.stats.messages += u64::from(staged);
-        self.take_credits(staged);
-        let planned = self.tracker.plan_run(WrClass::Data, staged);
-        debug_assert!(planned.is_ok(), "there was room");
-        if planned.is_ok_and(|planned| planned.signalled) {
-            self.queue.signal_last();
+        let booked = self.posting.book();
+        if booked > 0 {
+            self.stats.messages += u64::from(booked);
+            self.take_credits(booked);
         }
     }
 
@@ -510,11 +483,11 @@ impl Sender {
         match &self.packer {
             Some(packer) if packer.count() == 0 => self.make_room()?,
             // The room of an open pack is its own, but it may never be sent.
-            _ => self.check_alive()?,
+            _ => self.posting.check()?,
         }
         // The slot stays ours until the pack has ended: nothing else is staged
         // meanwhile, so the pack's request will get the next id.
-        let slot = self.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
+        let slot = self.posting.slot().ok_or(SendError::Full(Full::Window))?;
         let packer = self.packer.as_mut().ok_or(SendError::Full(Full::Window))?;
         // Booked after `fill`: one that panics has packed nothing.
         let mut packed = packer.clone();
@@ -523,7 +496,7 @@ impl Sender {
         *packer = packed;
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;
-        Ok(self.ticket(self.tracker.next_id()))
+        Ok(self.ticket(self.posting.next_id()))
     }
 
     /// Posts what was accepted.

@@ -24,6 +24,7 @@ use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
+use crate::posting::{AtEnd, Posting};
 use crate::protocol::{Protocol, Served};
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::wire::{Wire, completion_queue, entries, tracker};
@@ -208,13 +209,12 @@ impl setup::NewSender for NewSender {
             false => CreditWindow::new(peer.recv_depth).map(|window| (None, window)),
         }
         .map_err(unfit)?;
+        let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
         Ok(Sender::new(SenderParts {
-            control,
-            queue,
+            posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
             credits,
             cq: self.cq,
             channel: self.channel,
-            tracker: tracker(config.unacked, SENDER_CONTROL, config.signal_interval()),
             window,
             borrower,
             config: *config,
@@ -278,10 +278,9 @@ impl setup::NewLink for NewLink {
                 return Err(device.error("use a queue pair", &"no receive side").into());
             }
         };
+        let tracker = tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4);
         let link = Link::new(LinkParts {
-            qp: wire.unjoined(control.clone()),
-            queue: send,
-            tracker: tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4),
+            posting: Posting::new(wire.unjoined(control.clone()), send, tracker, AtEnd::Err),
             grantor,
             source,
             packed: peer.options.contains(Options::PACKED),

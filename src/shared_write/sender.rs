@@ -8,7 +8,7 @@ use conn_core::shared_write::{
     STOP_BYTES, Spot, TAIL_AT, TRAILER_BYTES, padded,
 };
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{RegionId, RemoteSpan, SendOp, SharedRegion};
+use verbs_safe::{RegionId, RemoteSpan, SendFlags, SendOp, SharedRegion};
 
 use crate::arm::Arm;
 use crate::checked;
@@ -446,7 +446,8 @@ impl Driving for Sender {
         let _ = checked::put(&words, slot);
         // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered
         // before.
-        let staged = self.sending.posting.stage_fenced(op, WrClass::Control)?;
+        let flags = SendFlags { signalled: true, fence: true, ..SendFlags::default() };
+        let staged = self.sending.posting.stage_with(op, flags, WrClass::Control)?;
         self.sending.mark(staged).map(drop)
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::Posting;
+use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
@@ -168,7 +168,7 @@ impl setup::NewSender for NewSender {
         let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let posting = Posting::new(control, send, tracker);
+        let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
         Ok(Sender::new(SenderParts {
             sending: Sending::new(posting, self.cq, self.channel, config.common, config.batch),
             core: ExtentSender::new(layout),
@@ -226,7 +226,7 @@ impl setup::NewLink for NewLink {
         receiver.receiving.shared.core.open(self.number);
         let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
         Ok(Link {
-            posting: Posting::new(control, send, tracker),
+            posting: Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed),
             number: self.number,
             peer_stop: place,
             is_broken: false,

@@ -83,7 +83,7 @@ impl Sender {
             block: self.block.clone(),
             number: self.number,
             config: self.config,
-            is_over: AtomicBool::new(self.ended.is_some()),
+            is_over: AtomicBool::new(self.posting.ended().is_some()),
             answered: AtomicU64::new(self.waker.answered()),
             tick: AtomicU64::new(0),
             sender: Mutex::new(self),
@@ -106,7 +106,7 @@ impl SharedSender {
     pub fn try_send(&self, message: &[u8]) -> Result<Ticket, SendError> {
         // Relaxed: where it is set, the reason is read under the lock below.
         if self.is_over.load(Ordering::Relaxed) {
-            self.lock().check_alive()?;
+            self.lock().posting.check()?;
         }
         // Relaxed: whichever thread sees the tick first looks.
         if host::time::tick() != self.tick.load(Ordering::Relaxed) {
@@ -269,7 +269,8 @@ impl SharedSender {
         // The words first: the messages that they acknowledge were published before.
         let words = sender.words();
         sender.source.catch_up(self.senders.tail());
-        let looked = sender.check_alive().and_then(|()| sender.take_in(words));
+        let alive = sender.posting.check().map_err(SendError::from);
+        let looked = alive.and_then(|()| sender.take_in(words));
         // The machine has checked this head, and it is no older than the known one.
         let _ = self.senders.on_head(sender.source.ring().head());
         looked.map(drop)
@@ -334,7 +335,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        if self.sender.ended.is_some() {
+        if self.sender.posting.ended().is_some() {
             // Relaxed: a thread that sees it asks for the reason under the lock.
             self.is_over.store(true, Ordering::Relaxed);
         }

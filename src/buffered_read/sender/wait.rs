@@ -1,16 +1,13 @@
 //! Waiting, and ending.
 
-use verbs_safe::SendOp;
-
 use super::{Sender, Ticket};
 use crate::checked;
-use crate::doorbell;
 use crate::error::{CloseReason, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::wait::{Deadline, Idle, SleepBackoff, Step};
-use crate::wire::{ConnectedQp, PROBE};
+use crate::wire::ConnectedQp;
 
 impl driven::Sender for Sender {
     fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
@@ -40,15 +37,15 @@ impl driven::Sender for Sender {
     }
 
     fn qp(&self) -> &ConnectedQp {
-        &self.control
+        self.posting.qp()
     }
 
     fn abandon(&mut self) {
-        self.ended.get_or_insert(CloseReason::Closed);
+        self.posting.close();
     }
 
     fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         self.source.finish();
         self.block.publish_tail(self.source.tail_word());
         self.wake_receiver_for_certain();
@@ -89,7 +86,7 @@ impl Sender {
         let mut heard = self.heard();
         while !is_done(self)? {
             // A wake-up that could not be sent has ended it.
-            self.check_alive()?;
+            self.posting.check()?;
             let has_news = heard != self.heard();
             if has_news {
                 (heard, backoff) = (self.heard(), SleepBackoff::new());
@@ -124,7 +121,7 @@ impl Sender {
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
         let look = self.watch.look(self.config.common.keepalive);
-        if look == Look::No || self.ended.is_some() {
+        if look == Look::No || self.posting.ended().is_some() {
             return Ok(());
         }
         self.hear_answers()?;
@@ -137,49 +134,48 @@ impl Sender {
         Ok(())
     }
 
-    /// Asks the peer's device whether it is there: a write of no bytes fails when the device
-    /// does not answer.
+    /// Asks the peer's device whether it is there, unless the answer to another request will tell.
     pub(super) fn probe(&mut self) -> Result<(), SendError> {
-        self.check_alive()?;
-        if self.queue.posted_total() > self.queue.retired_total() {
-            return Ok(()); // one is on its way
+        self.posting.check()?;
+        if self.on_their_way() == 0 {
+            self.posting.probe()?;
         }
-        self.post_signalled(PROBE)
+        Ok(())
     }
 
-    pub(super) fn post_signalled(&mut self, request: SendOp) -> Result<(), SendError> {
-        let staged = self.queue.stage(request, true).map_err(|e| e.to_string());
-        let ring = |()| doorbell::ring(&mut self.queue).map_err(|e| e.to_string());
-        staged.and_then(ring).map_err(|why| self.fail(CloseReason::Device(why)))
+    /// Probes and wake-ups that are on their way. One that has failed behind the receiver's last
+    /// word ends nothing, and is not.
+    pub(super) fn on_their_way(&self) -> u64 {
+        let queue = self.posting.queue();
+        queue.posted_total() - queue.retired_total()
     }
 
     /// Takes in the completions of probes and wake-ups; only polls if one is on its way.
     pub(super) fn hear_answers(&mut self) -> Result<(), SendError> {
-        if self.queue.posted_total() == self.queue.retired_total() {
+        if self.on_their_way() == 0 {
             return Ok(());
         }
         let polled = self.cq.poll(&mut self.batch);
-        polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())))?;
+        polled.map_err(|e| self.posting.fail(CloseReason::Device(e.to_string())))?;
         let mut lost = None;
         for completion in self.batch.drain() {
             // Nothing else completes here.
-            let _ = self.queue.retire(&completion);
-            lost = lost.or(completion.error());
+            lost = lost.or(self.posting.retire(&completion).err());
         }
-        let Some(error) = lost else { return Ok(()) };
+        let Some(reason) = lost else { return Ok(()) };
         // The receiver may have written its reason before it went.
         let words = checked::last_look(|| self.words());
         self.take_in(words)?;
         if self.source.is_seen() {
             return Ok(()); // it has all, and may have gone
         }
-        Err(self.fail(CloseReason::from(error)))
+        Err(self.posting.fail(reason).into())
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if self.posting.ended().is_some() {
             return;
         }
         if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {

@@ -2,6 +2,7 @@
 
 use conn_core::buffered_read::wake::Waker;
 use conn_core::ring::offer::WAKE_AT;
+use conn_core::wr::WrClass;
 use verbs_safe::SendOp;
 
 use super::Sender;
@@ -15,15 +16,16 @@ impl Sender {
     /// next call reports a failure.
     #[cold]
     pub(super) fn wake_receiver(&mut self) {
-        if self.ended.is_some() || self.hear_answers().is_err() {
+        if self.posting.ended().is_some() || self.hear_answers().is_err() {
             return;
         }
-        let is_full = self.queue.posted_total() - self.queue.retired_total() >= SENDER_DEPTH.into();
+        let is_full = self.on_their_way() >= SENDER_DEPTH.into();
         // Where there is no room, the next message tries again. An honest receiver makes no
         // request before it has had the wake-up of the last one.
         let Some([request]) = self.block.observe(WAKE_AT).filter(|_| !is_full) else { return };
         if self.waker.answer(request) {
-            let _ = self.post_signalled(WAKE_UP); // it ends the half
+            let staged = self.posting.stage(WAKE_UP, WrClass::Control, true);
+            let _ = staged.and_then(|_| self.posting.post()); // what fails ends the half
         }
     }
 

@@ -4,15 +4,13 @@ use conn_core::buffered_write::inline_record::{self, MAX_RECORD};
 use conn_core::buffered_write::{Piece, Push, UpdateError};
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::ring::offer::HEAD_AT;
-use conn_core::wr::{WrClass, WrId};
+use conn_core::wr::WrClass;
 use verbs_safe::{SendFlags, SendOp, StageError};
 
 use super::{Reach, Sender};
 use crate::checked;
-use crate::doorbell;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::ring::memory::remote;
-use crate::wire::PROBE;
 
 /// Requests of a push at most: two pieces, and the tail.
 pub(super) const PUSH_REQUESTS: u32 = 3;
@@ -23,7 +21,7 @@ impl Sender {
     /// too.
     #[inline]
     pub(super) fn has_push_room(&self) -> bool {
-        self.tracker.available(WrClass::Data) >= PUSH_REQUESTS && self.core.may_push()
+        self.posting.room() >= PUSH_REQUESTS && self.core.may_push()
     }
 
     /// Says what a push lacks.
@@ -43,7 +41,7 @@ impl Sender {
     /// signalled.
     #[inline]
     fn has_queue_room(&mut self) -> Result<bool, SendError> {
-        if self.tracker.available(WrClass::Data) >= PUSH_REQUESTS {
+        if self.posting.room() >= PUSH_REQUESTS {
             return Ok(true);
         }
         self.make_queue_room()
@@ -52,9 +50,9 @@ impl Sender {
     #[cold]
     fn make_queue_room(&mut self) -> Result<bool, SendError> {
         self.progress()?;
-        self.check_alive()?;
-        let has_room = self.tracker.available(WrClass::Data) >= PUSH_REQUESTS;
-        if !has_room && !self.tracker.signalled_outstanding() {
+        self.posting.check()?;
+        let has_room = self.posting.room() >= PUSH_REQUESTS;
+        if !has_room && !self.posting.awaits_completion() {
             self.probe()?;
         }
         Ok(has_room)
@@ -64,7 +62,7 @@ impl Sender {
     /// wait for its acknowledgement.
     #[inline]
     pub(super) fn push(&mut self, awaited: bool) -> Result<(), SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         let push = match self.core.push() {
             None if self.core.gathered() > 0 => self.push_late()?,
             push => push,
@@ -81,14 +79,14 @@ impl Sender {
         (self.records, self.written) = (0, self.core.pushed());
         self.stats.pushes += 1;
         self.stats.pushed_bytes += push.tail.position - before;
-        self.post()
+        Ok(self.posting.post()?)
     }
 
     /// No receive for an immediate was left: looks how many there are now.
     #[cold]
     fn push_late(&mut self) -> Result<Option<Push>, SendError> {
         self.progress()?;
-        self.check_alive()?;
+        self.posting.check()?;
         Ok(self.core.push())
     }
 
@@ -138,10 +136,10 @@ impl Sender {
     #[inline]
     fn stage_tail(&mut self, push: &Push, awaited: bool) -> Result<(), StageError> {
         let signalled = self.plan(push.tail.position, awaited)?;
-        let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
+        let slot = self.posting.slot().ok_or(StageError::NoSlot)?;
         checked::put(&[push.tail.to_word()], slot).ok_or(StageError::NoSlot)?;
         let write = SendOp::Write { len: CHECKED_BYTES as u32, remote: self.peer_tail };
-        self.queue.stage(write, signalled)
+        self.posting.queue_mut().stage(write, signalled)
     }
 
     /// Reports whether what is pushed is one short record, which goes with its tail. A goodbye
@@ -164,40 +162,37 @@ impl Sender {
             let loaded = self.staging.load_u64(piece.offset as usize + 8 * nth);
             *word = u64::from_le(loaded.unwrap_or_default());
         }
-        let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
+        let slot = self.posting.slot().ok_or(StageError::NoSlot)?;
         let len = inline_record::put(push.tail, record, slot).ok_or(StageError::NoSlot)?;
         let write = SendOp::Write { len: len as u32, remote: self.peer_tail };
-        self.queue.stage(write, signalled)
+        self.posting.queue_mut().stage(write, signalled)
     }
 
     /// Bytes of the ring: out of a slot, and so inline, where the device takes them that way.
     #[inline]
     fn stage_bytes(&mut self, piece: Piece, op: SendOp, signalled: bool) -> Result<(), StageError> {
         if piece.len == 0 {
-            return self.queue.stage(op, signalled);
+            return self.posting.queue_mut().stage(op, signalled);
         }
         if piece.len <= self.inline {
             let len = piece.len as usize;
-            let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
+            let slot = self.posting.slot().ok_or(StageError::NoSlot)?;
             let slot = slot.get_mut(..len).ok_or(StageError::NoSlot)?;
             // A piece lies in the ring.
             let copied = self.staging.copy_out(piece.offset as usize, slot);
             debug_assert!(copied.is_ok());
-            return self.queue.stage(op, signalled);
+            return self.posting.queue_mut().stage(op, signalled);
         }
         let flags = SendFlags { signalled, ..SendFlags::default() };
-        self.queue.stage_at(self.staging_id, piece.offset as usize, op, flags)
+        let queue = self.posting.queue_mut();
+        queue.stage_at(self.staging_id, piece.offset as usize, op, flags)
     }
 
     /// Plans a request whose completion acknowledges all up to `end`; whether it is
     /// signalled.
     #[inline]
     pub(super) fn plan(&mut self, end: u64, awaited: bool) -> Result<bool, StageError> {
-        let planned = match awaited {
-            true => self.tracker.plan_signalled(WrClass::Data),
-            false => self.tracker.plan(WrClass::Data),
-        };
-        let planned = planned.map_err(|_| StageError::QueueFull)?;
+        let planned = self.posting.plan(WrClass::Data, awaited).ok_or(StageError::QueueFull)?;
         if planned.signalled {
             self.marks.push_back((planned.id, self.reach(end)));
         }
@@ -212,21 +207,12 @@ impl Sender {
         Reach { end, messages }
     }
 
-    /// Rings the doorbell for everything staged.
-    #[inline]
-    pub(super) fn post(&mut self) -> Result<(), SendError> {
-        doorbell::ring(&mut self.queue).map_err(|e| self.fail_device(&e))
-    }
-
-    /// Asks the peer's device whether it is there: a write of no bytes needs no credit, and
-    /// fails when the device does not answer. Its completion acknowledges all that was pushed.
+    /// Asks the peer's device whether it is there. The completion acknowledges all that was pushed.
     pub(super) fn probe(&mut self) -> Result<(), SendError> {
-        self.check_alive()?;
-        // A full control share has a signalled request on its way already.
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
-        self.marks.push_back((planned.id, self.reach(self.core.pushed())));
-        self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
-        self.post()
+        if let Some(id) = self.posting.probe()? {
+            self.marks.push_back((id, self.reach(self.core.pushed())));
+        }
+        Ok(())
     }
 }
 
@@ -246,31 +232,21 @@ impl Sender {
         };
         let mut failure = None;
         for completion in self.batch.drain() {
-            let taken = match completion.error() {
-                Some(error) => Err(CloseReason::from(error)),
-                None => match self.queue.retire(&completion) {
-                    Ok(retired) => {
-                        let known = self.tracker.complete(WrId(retired));
-                        known.map_err(|_| CloseReason::Protocol(ProtocolError::Completion))
-                    }
-                    Err(_) => Err(CloseReason::Protocol(ProtocolError::Completion)),
-                },
-            };
             // The first error is the reason, the flushed rest follows from it.
-            failure = failure.or(taken.err());
+            failure = failure.or(self.posting.retire(&completion).err());
         }
         self.acknowledge();
         let Some(ended) = failure else { return Ok(polled) };
-        if matches!(ended, CloseReason::PeerLost(_)) && self.ended.is_none() {
+        if matches!(ended, CloseReason::PeerLost(_)) && self.posting.ended().is_none() {
             // The receiver may have written its reason before it went.
             checked::last_look(|| self.block.observe(HEAD_AT)).map(|words| self.hear(words));
         }
-        Err(self.fail(ended))
+        Err(self.posting.fail(ended).into())
     }
 
     fn acknowledge(&mut self) {
         while let Some((id, reach)) = self.marks.front()
-            && self.tracker.is_complete(*id)
+            && self.posting.is_complete(*id)
         {
             self.acknowledged = *reach;
             self.marks.pop_front();
@@ -286,11 +262,11 @@ impl Sender {
     /// Takes in the words that the receiver has written.
     fn hear(&mut self, [head, taken]: [u64; 2]) -> Result<bool, SendError> {
         let heard = self.core.on_update(head, taken);
-        let heard = heard.map_err(|e| self.fail(CloseReason::Protocol(violation(e))))?;
+        let heard = heard.map_err(|e| self.posting.fail(CloseReason::Protocol(violation(e))))?;
         match self.core.taken_messages() {
-            Some(taken) if self.ended.is_none() => {
+            Some(taken) if self.posting.ended().is_none() => {
                 let ended = self.peer_stopped(taken);
-                Err(self.fail(ended))
+                Err(self.posting.fail(ended).into())
             }
             _ => Ok(heard),
         }
@@ -311,19 +287,7 @@ impl Sender {
 
     #[cold]
     pub(super) fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.fail(CloseReason::Device(error.to_string()))
-    }
-
-    /// Ends this half with a reason, unless it has ended already; the reason that holds.
-    #[cold]
-    fn fail(&mut self, reason: CloseReason) -> SendError {
-        if self.ended.is_none() && !reason.is_close() {
-            // Otherwise our device would still answer the peer's probes.
-            if let Err(e) = self.control.to_error() {
-                tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
-            }
-        }
-        self.ended.get_or_insert(self.control.explain(reason)).clone().into()
+        self.posting.fail(CloseReason::Device(error.to_string())).into()
     }
 }
 

@@ -9,7 +9,6 @@
 use conn_core::buffered_write::Push;
 use conn_core::buffered_write::inline_record::{self, MAX_PAYLOAD, RECORD_AT};
 use conn_core::ring::{AdvertisedCursor, Committed, Grant};
-use conn_core::wr::WrClass;
 use verbs_safe::RemoteSpan;
 
 use super::drive::PUSH_REQUESTS;
@@ -26,7 +25,7 @@ impl Sender {
             && !self.gathers
             && message.len() <= MAX_PAYLOAD
             && self.core.gathered() == 0
-            && self.tracker.available(WrClass::Data) >= PUSH_REQUESTS
+            && self.posting.room() >= PUSH_REQUESTS
     }
 
     /// Sends a message by itself.

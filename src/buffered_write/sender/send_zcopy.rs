@@ -7,7 +7,6 @@
 
 use conn_core::buffered_write::{Piece, Push};
 use conn_core::ring::{Grant, Header};
-use conn_core::wr::WrClass;
 use verbs_safe::{RemoteSpan, SendOp};
 
 use super::drive::PUSH_REQUESTS;
@@ -44,23 +43,23 @@ impl Sender {
 
     /// Reports whether all requests of a message, and of a push, can be posted now.
     fn has_room(&mut self, bytes: usize) -> Result<bool, SendError> {
-        let most = self.queue.max_inline() as usize;
+        let most = self.posting.queue().max_inline() as usize;
         // With its header most fit one request, and a division takes long.
         let requests = if bytes < most { 2 } else { 2 + bytes / most.max(1) };
         if most < Self::ZCOPY_FROM || requests > Self::MOST_REQUESTS {
             return Ok(false);
         }
         let needed = requests as u32 + PUSH_REQUESTS;
-        if self.tracker.available(WrClass::Data) < needed {
+        if self.posting.room() < needed {
             self.progress()?;
         }
-        Ok(self.tracker.available(WrClass::Data) >= needed)
+        Ok(self.posting.room() >= needed)
     }
 
     /// Writes a record to its place in the receiver's ring.
     #[inline]
     fn put_zcopy(&mut self, header: Header, message: &[u8]) -> Result<(), SendError> {
-        let most = self.queue.max_inline() as usize;
+        let most = self.posting.queue().max_inline() as usize;
         let word = header.word.to_le_bytes();
         let (first, rest) = message.split_at(message.len().min(most - word.len()));
         self.post_record([&word, first], header.offset)?;
@@ -103,7 +102,7 @@ impl Sender {
     ) -> Result<(), SendError> {
         let signalled = self.plan(end, false).map_err(|e| self.fail_device(&e))?;
         let op = SendOp::Write { len: to.len as u32, remote: to };
-        doorbell::post_inline(&mut self.queue, parts, op, signalled)
+        doorbell::post_inline(self.posting.queue_mut(), parts, op, signalled)
             .map_err(|e| self.fail_device(&e))
     }
 }

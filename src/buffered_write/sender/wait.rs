@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Sender, Ticket};
-use crate::error::{CloseReason, Full, SendError};
+use crate::error::{Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
@@ -60,7 +60,7 @@ impl driven::Sender for Sender {
 
     fn gather(&mut self, on: bool) -> bool {
         let before = std::mem::replace(&mut self.gathers, on);
-        if !on && self.ended.is_none() {
+        if !on && self.posting.ended().is_none() {
             // What fails ends the half, and is reported by the next call.
             let _ = self.push(false);
         }
@@ -68,16 +68,16 @@ impl driven::Sender for Sender {
     }
 
     fn qp(&self) -> &ConnectedQp {
-        &self.control
+        self.posting.qp()
     }
 
     fn abandon(&mut self) {
-        self.ended.get_or_insert(CloseReason::Closed);
+        self.posting.close();
     }
 
     fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.drain(deadline)?;
-        self.check_alive()?;
+        self.posting.check()?;
         self.core.close();
         let mut idle = self.idle(deadline);
         while !self.core.has_said_goodbye() {
@@ -87,7 +87,7 @@ impl driven::Sender for Sender {
             }
         }
         let goodbye = self.marks.back().map(|(id, _)| *id);
-        let is_complete = |me: &Self| goodbye.is_none_or(|id| me.tracker.is_complete(id));
+        let is_complete = |me: &Self| goodbye.is_none_or(|id| me.posting.is_complete(id));
         while !is_complete(self) {
             let waited = self.wait_a_little(&mut idle, For::Completion);
             // A probe behind the goodbye may fail where the receiver has gone: that does not count.
@@ -146,11 +146,11 @@ impl Sender {
         if look == Look::No {
             return Ok(());
         }
-        self.check_alive()?;
+        self.posting.check()?;
         self.progress()?;
-        self.check_alive()?;
+        self.posting.check()?;
         let is_silent = look == Look::Round && self.watch.is_silent(self.stats.messages);
-        if is_silent && !self.tracker.signalled_outstanding() {
+        if is_silent && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
         }
@@ -195,7 +195,7 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if self.posting.ended().is_some() {
             return;
         }
         if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {

@@ -5,58 +5,26 @@ use conn_core::direct_read::{
     AckMode, Acknowledged, CountWord, Notice, NoticeEffect, Outcome, SignalAt,
 };
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendFlags, SendOp};
+use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendOp};
 
 use super::{OnOffer, Sender};
 use crate::checked;
-
 use crate::doorbell;
-use crate::error::{CloseReason, ProtocolError, SendError, close_reason, internal_error};
+use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
+use crate::posting::in_room;
 use crate::zero_copy::{Offer, Sent};
 
 /// Posting.
 impl<B: Offer> Sender<B> {
-    pub(in crate::direct_read) fn check_alive(&self) -> Result<(), SendError> {
-        self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
-    }
-
     /// Stages a request for which there is room: its id.
     pub(super) fn stage(
         &mut self,
         op: SendOp,
         class: WrClass,
-        signalled: bool,
+        awaited: bool,
     ) -> Result<WrId, SendError> {
-        let planned = match signalled {
-            true => self.tracker.plan_signalled(class),
-            false => self.tracker.plan(class),
-        };
-        let Ok(planned) = planned else {
-            return Err(self.fail(internal_error(verbs_safe::StageError::QueueFull)).into());
-        };
-        let flags = SendFlags { signalled: planned.signalled, ..SendFlags::default() };
-        match self.queue.stage_with(op, flags) {
-            Ok(()) => Ok(planned.id),
-            Err(e) => Err(self.fail(internal_error(e)).into()),
-        }
-    }
-
-    /// Posts all that is staged.
-    pub(in crate::direct_read) fn post(&mut self) -> Result<(), SendError> {
-        doorbell::ring(&mut self.queue)
-            .map_err(|e| self.fail(CloseReason::Device(e.to_string())).into())
-    }
-
-    /// Ends the half; every waiter gets the first reason. The queue pair is moved to ERR, so
-    /// that the peer's device cannot read the buffers that are given back.
-    pub(in crate::direct_read) fn fail(&mut self, reason: CloseReason) -> CloseReason {
-        if self.ended.is_none() {
-            tracing::debug!(qp = self.qp_num(), error = %reason, "a sender has ended");
-            if let Err(e) = self.control.to_error() {
-                tracing::warn!(qp = self.qp_num(), error = %e, "a queue pair was not stopped");
-            }
-        }
-        self.ended.get_or_insert(self.control.explain(reason)).clone()
+        let staged = self.posting.stage(op, class, awaited)?;
+        in_room(staged).map_err(|bug| self.posting.fail(bug).into())
     }
 }
 
@@ -73,13 +41,13 @@ impl<B: Offer> Sender<B> {
         let mut events = self.poll()?;
         // A pull that found no new count is no event.
         events -= usize::from(pulling && self.pull.is_none()).min(events);
-        if self.ended.is_none() {
-            self.look().map_err(|e| self.fail(CloseReason::Protocol(e)))?;
+        if self.posting.ended().is_none() {
+            self.look().map_err(|e| self.posting.fail(CloseReason::Protocol(e)))?;
             if wanted && self.config.ack == AckMode::Pull {
                 self.start_pull()?;
             }
-            if self.queue.staged() > 0 && (wanted || !self.gathers) {
-                self.post()?;
+            if self.posting.queue().staged() > 0 && (wanted || !self.gathers) {
+                self.posting.post()?;
             }
         }
         events += (self.offers.acked() - before) as usize;
@@ -93,32 +61,18 @@ impl<B: Offer> Sender<B> {
             self.completed(completion);
         }
         self.batch = Some(batch);
-        polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())).into())
+        polled.map_err(|e| self.posting.fail(CloseReason::Device(e.to_string())).into())
     }
 
     fn completed(&mut self, completion: Completion<'_>) {
-        if completion.queue_id() == self.notices.queue_id() {
-            if let Err(ended) = self.notice(completion) {
-                self.fail(ended);
-            }
-            return;
-        }
-        let error = completion.error();
-        let retired = self.queue.retire(&completion);
-        if let Some(error) = error.filter(|_| retired.is_ok()) {
-            self.fail(CloseReason::from(error));
-            return;
-        }
-        match retired {
-            Ok(total) => {
-                if let Err(e) = self.tracker.complete(WrId(total)) {
-                    tracing::debug!(error = %e, "a completion out of turn");
-                }
-            }
-            Err(_) => drop(self.fail(CloseReason::Protocol(ProtocolError::Completion))),
-        }
-        if let Err(violation) = self.pulled() {
-            self.fail(CloseReason::Protocol(violation));
+        let taken = if completion.queue_id() == self.notices.queue_id() {
+            self.notice(completion)
+        } else {
+            let retired = self.posting.retire(&completion);
+            retired.and_then(|_| self.pulled().map_err(CloseReason::Protocol))
+        };
+        if let Err(ended) = taken {
+            self.posting.fail(ended);
         }
     }
 
@@ -205,7 +159,7 @@ impl<B: Offer> Sender<B> {
         self.looks += 1;
         let rare = 1 << self.vain_pulls.min(Self::RAREST_PULLS);
         let is_early = self.looks < rare && !self.has_woken(number);
-        if is_early || self.tracker.available(WrClass::Control) == 0 {
+        if is_early || self.posting.control_room() == 0 {
             return Ok(());
         }
         self.looks = 0;
@@ -213,17 +167,17 @@ impl<B: Offer> Sender<B> {
         let id =
             self.stage(SendOp::Read { len: CHECKED_BYTES as u32, remote }, WrClass::Control, true)?;
         self.pull = Some(id.0);
-        self.post()
+        Ok(self.posting.post()?)
     }
 
     /// Takes the count that was read, if one was.
     fn pulled(&mut self) -> Result<(), ProtocolError> {
-        let Some(id) = self.pull.filter(|id| *id <= self.queue.retired_total()) else {
+        let Some(id) = self.pull.filter(|id| *id <= self.posting.queue().retired_total()) else {
             return Ok(());
         };
         self.pull = None;
         let before = self.offers.acked();
-        let word = self.queue.landed(id).and_then(checked::get);
+        let word = self.posting.queue().landed(id).and_then(checked::get);
         word.map_or(Ok(()), |[word]| self.counted(word))?;
         if self.offers.acked() > before {
             self.vain_pulls = 0;
@@ -255,7 +209,7 @@ impl<B: Offer> Sender<B> {
         self.pool.push(buffer);
         if let Outcome::Refused(why) = outcome {
             self.refused.get_or_insert((number, why));
-            self.fail(CloseReason::Refused(why));
+            self.posting.fail(CloseReason::Refused(why));
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::arm::Arm;
 use crate::error::{CloseReason, SendError};
 use crate::keepalive::{Look, SILENT};
 use crate::wait::{Deadline, Idle, Step, poll_after};
-use crate::wire::PROBE;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
 
 impl<B: Offer> driven::Sender for Sender<B> {
@@ -81,7 +80,7 @@ impl<B: Offer> Sender<B> {
         self.check_known(ticket)?;
         let mut idle = self.idle(deadline);
         while ticket.number > self.offers.acked() {
-            self.check_alive()?;
+            self.posting.check()?;
             self.wait_a_little(&mut idle)?;
         }
         Ok(())
@@ -93,7 +92,7 @@ impl<B: Offer> Sender<B> {
     ) -> Result<(), SendError> {
         let mut idle = self.idle(deadline);
         while self.offers.awaited().is_some() {
-            self.check_alive()?;
+            self.posting.check()?;
             self.wait_a_little(&mut idle)?;
         }
         Ok(())
@@ -106,14 +105,15 @@ impl<B: Offer> Sender<B> {
     ) -> Result<(), SendError> {
         let events = self.progress(true)?;
         if events == 0 {
-            self.check_alive()?;
+            self.posting.check()?;
         }
         match idle.after(events) {
             Step::Again => Ok(()),
             Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
                 tracing::debug!(qp = self.qp_num(), "{SILENT}");
-                self.probe()
+                self.posting.probe()?;
+                Ok(())
             }
             Step::TimedOut => {
                 self.silence = idle.silence();
@@ -128,7 +128,7 @@ impl<B: Offer> Sender<B> {
         self.request_wakeup()?;
         let armed = match self.cq.arm(false) {
             Ok(armed) => armed,
-            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string())).into()),
+            Err(e) => return Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
         };
         // A pull in flight completes; none is begun that would only say "not yet".
         if self.progress(false)? > 0 {
@@ -142,31 +142,31 @@ impl<B: Offer> Sender<B> {
         let Some(channel) = &mut self.channel else { return Ok(()) };
         match channel.wait(&armed, Some(time)) {
             Ok(_) => Ok(()),
-            Err(e) => Err(self.fail(CloseReason::Device(e.to_string())).into()),
+            Err(e) => Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
         }
     }
 
     /// As [`sleep`](Self::sleep), for an event loop of the program's.
     pub(in crate::direct_read) fn arm_channel(&mut self) -> Result<Arm<'_>, SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         let channel = self.channel.clone();
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(device(&e)))?;
-        self.post()?;
+        self.arming.disarm(channel.as_ref()).map_err(|e| self.posting.fail(device(&e)))?;
+        self.posting.post()?;
         if channel.is_some() {
             self.request_wakeup()?;
-            self.post()?;
-            let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
+            self.posting.post()?;
+            let armed = self.cq.arm(false).map_err(|e| self.posting.fail(device(&e)))?;
             self.arming.note(armed);
         }
         let (events, keepalive) = (self.progress(false)?, self.config.common.keepalive);
         if self.arming.is_silent(events, keepalive) {
-            self.probe()?;
+            self.posting.probe()?;
         }
         if events > 0 {
             return Ok(Arm::Ready);
         }
-        self.check_alive()?;
+        self.posting.check()?;
         let Some(channel) = channel.filter(|_| self.will_be_woken()) else {
             return Ok(Arm::Poll(poll_after(self.config.common.wait)));
         };
@@ -179,7 +179,7 @@ impl<B: Offer> Sender<B> {
         let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
         // There is no room to ask for a wakeup now: a signalled request on its way makes some, and
         // completes.
-        let is_full = self.tracker.available(WrClass::Control) == 0;
+        let is_full = self.posting.control_room() == 0;
         comes || is_full || self.offers.awaited().is_none()
     }
 
@@ -204,13 +204,13 @@ impl<B: Offer> Sender<B> {
             self.vain_looks += 1;
             return Ok(());
         }
-        if self.tracker.available(WrClass::Control) == 0 {
+        if self.posting.control_room() == 0 {
             return Ok(());
         }
         let imm = Notice::Wakeup(Notice::low(number)).encode();
         self.stage(SendOp::SendImm { len: 0, imm }, WrClass::Control, false)?;
         (self.wakeup, self.wakeup_for) = (true, number);
-        self.post()
+        Ok(self.posting.post()?)
     }
 
     /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
@@ -225,27 +225,19 @@ impl<B: Offer> Sender<B> {
 
     #[cold]
     fn look_after_peer_now(&mut self, look: Look) -> Result<(), SendError> {
-        if self.ended.is_some() {
+        if self.posting.ended().is_some() {
             return Ok(());
         }
         self.progress(false)?;
         let heard = self.stats.messages + self.offers.acked();
         let is_silent = look == Look::Round && self.watch.is_silent(heard);
-        if is_silent && !self.tracker.signalled_outstanding() {
+        // After the end, `try_take` still hands out what was acknowledged.
+        let is_alive = self.posting.ended().is_none();
+        if is_silent && is_alive && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
-            self.probe()?;
+            self.posting.probe()?;
         }
         Ok(())
-    }
-
-    /// Asks the peer's device whether it is there.
-    fn probe(&mut self) -> Result<(), SendError> {
-        // A full control share has a signalled request on its way already.
-        if self.tracker.available(WrClass::Control) == 0 {
-            return Ok(());
-        }
-        self.stage(PROBE, WrClass::Control, true)?;
-        self.post()
     }
 }
 
@@ -273,18 +265,18 @@ impl<B: Offer> Sender<B> {
         self.drain_until(deadline)?;
         // A peer that has stopped does not receive the goodbye.
         self.progress(false)?;
-        self.check_alive()?;
+        self.posting.check()?;
         let mut idle = self.idle(deadline);
-        while self.tracker.available(WrClass::Control) == 0 {
+        while self.posting.control_room() == 0 {
             self.wait_a_little(&mut idle)?;
-            self.check_alive()?;
+            self.posting.check()?;
         }
         let op = SendOp::SendImm { len: 0, imm: Notice::Fin.encode() };
         let id = self.stage(op, WrClass::Control, true)?;
-        self.post()?;
+        self.posting.post()?;
         // A probe behind the goodbye may fail where the receiver has gone: that does not count.
-        while !self.tracker.is_complete(id) {
-            self.check_alive()?;
+        while !self.posting.is_complete(id) {
+            self.posting.check()?;
             self.wait_a_little(&mut idle)?;
         }
         self.abandon();
@@ -293,6 +285,6 @@ impl<B: Offer> Sender<B> {
 
     /// Marks the sender as closed: dropping it then sends no goodbye.
     pub(crate) fn abandon(&mut self) {
-        self.ended.get_or_insert(CloseReason::Closed);
+        self.posting.close();
     }
 }

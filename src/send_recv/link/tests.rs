@@ -15,7 +15,7 @@ fn small() -> Config {
 impl Link {
     /// Nothing more can be posted, however much room was counted.
     fn clog(&mut self) {
-        while self.queue.stage(PROBE, false).is_ok() {}
+        while self.posting.queue_mut().stage(PROBE, false).is_ok() {}
     }
 }
 

@@ -3,20 +3,19 @@
 use conn_core::control::{Control, Taken};
 use conn_core::credit::{CreditWindow, CreditWire};
 use conn_core::loan::{Borrower, LoanError, LoanWire};
-use conn_core::wr::WrId;
-use verbs_safe::{Completion, RecvQueue, SendQueue};
+use verbs_safe::{Completion, RecvQueue};
 
 use super::{Sender, SenderStats};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
-use crate::wire::Tracker;
+use crate::posting::Posting;
 
 /// Driving the device.
 impl Sender {
     /// Rings the doorbell for everything staged.
     pub(super) fn post(&mut self) -> Result<(), SendError> {
         self.book();
-        doorbell::ring(&mut self.queue).map_err(|e| self.fail_device(&e))?;
+        self.posting.post()?;
         self.open_run();
         Ok(())
     }
@@ -33,9 +32,8 @@ impl Sender {
         let (mut spent_count, mut failure, mut stop) = (0, None, None);
         for completion in self.batch.drain() {
             let taken = Books {
-                queue: &mut self.queue,
+                posting: &mut self.posting,
                 credits: &mut self.credits,
-                tracker: &mut self.tracker,
                 window: &mut self.window,
                 borrower: self.borrower.as_mut(),
                 stats: &mut self.stats,
@@ -59,7 +57,7 @@ impl Sender {
             (failure, _) => failure,
         };
         if let Some(ended) = failure {
-            self.fail(ended);
+            self.posting.fail(ended);
         }
         self.repost_credit_buffers(&spent[..spent_count]);
         self.answer_recall()?;
@@ -69,7 +67,7 @@ impl Sender {
     /// Before anything more is sent: the peer counts on these buffers for the
     /// credits of what we send next.
     fn repost_credit_buffers(&mut self, slots: &[u32]) {
-        if slots.is_empty() || self.ended.is_some() {
+        if slots.is_empty() || self.posting.ended().is_some() {
             return;
         }
         if let Err(e) = doorbell::post_receives(&mut self.credits, slots) {
@@ -79,28 +77,14 @@ impl Sender {
 
     #[cold]
     pub(super) fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.fail(CloseReason::Device(error.to_string()))
-    }
-
-    /// Ends this half with a reason, unless it has ended already; the reason that holds.
-    #[cold]
-    fn fail(&mut self, reason: CloseReason) -> SendError {
-        self.queue.close_run();
-        if self.ended.is_none() && !reason.is_close() {
-            // Otherwise our device would still answer the peer's probes.
-            if let Err(e) = self.control.to_error() {
-                tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
-            }
-        }
-        self.ended.get_or_insert(self.control.explain(reason)).clone().into()
+        self.posting.fail(CloseReason::Device(error.to_string())).into()
     }
 }
 
 /// State that a completion changes.
 struct Books<'a> {
-    queue: &'a mut SendQueue,
+    posting: &'a mut Posting,
     credits: &'a mut RecvQueue<()>,
-    tracker: &'a mut Tracker,
     window: &'a mut CreditWindow,
     borrower: Option<&'a mut Borrower>,
     stats: &'a mut SenderStats,
@@ -113,20 +97,10 @@ impl Books<'_> {
     /// Books one completion. A buffer that brought a credit is returned, to be
     /// posted again.
     fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, CloseReason> {
-        if completion.queue_id() == self.queue.queue_id() {
-            return self.acknowledge(&completion).map(|()| None);
+        if completion.queue_id() == self.posting.queue_id() {
+            return self.posting.retire(&completion).map(|_| None);
         }
         self.credit(completion).map(Some)
-    }
-
-    fn acknowledge(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
-        if let Some(error) = completion.error() {
-            return Err(CloseReason::from(error));
-        }
-        let violation = CloseReason::Protocol(ProtocolError::Completion);
-        let retired = self.queue.retire(completion).map_err(|_| violation.clone())?;
-        self.tracker.complete(WrId(retired)).map_err(|_| violation)?;
-        Ok(())
     }
 
     fn credit(&mut self, completion: Completion<'_>) -> Result<u32, CloseReason> {

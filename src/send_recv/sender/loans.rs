@@ -24,7 +24,7 @@ impl Sender {
         // A pack that is open has the next id and the next slot.
         let is_packing = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
         // Behind FIN nothing may come: the receiver gives back what this sender has.
-        let is_over = self.has_finished || self.ended.is_some();
+        let is_over = self.has_finished || self.posting.ended().is_some();
         if self.borrower.is_none() || is_over || is_packing {
             return Ok(());
         }
@@ -59,10 +59,10 @@ impl Sender {
     /// Stages a message without payload. False when there is no room for it now.
     fn stage_control(&mut self, control: Control) -> Result<bool, SendError> {
         self.book();
-        let Ok(planned) = self.tracker.plan(WrClass::Control) else { return Ok(false) };
-        self.controls.note(planned.id, self.tracker.last_completed());
         let op = SendOp::SendImm { len: 0, imm: control.encode() };
-        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        let staged = self.posting.stage(op, WrClass::Control, false)?;
+        let Some(staged) = staged else { return Ok(false) };
+        self.controls.note(staged.id, self.posting.last_completed());
         Ok(true)
     }
 }

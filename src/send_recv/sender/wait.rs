@@ -7,7 +7,7 @@ use conn_core::wr::{WrClass, WrId};
 use verbs_safe::SendOp;
 
 use super::{Sender, Ticket};
-use crate::error::{CloseReason, Full, SendError};
+use crate::error::{Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
@@ -24,7 +24,7 @@ impl driven::Sender for Sender {
             return Ok(());
         }
         // It is the last one: there may be no call for a while.
-        if self.borrower.is_some() && ticket.number >= self.queue.staged_total() {
+        if self.borrower.is_some() && ticket.number >= self.posting.queue().staged_total() {
             self.flush()?;
         }
         let mut idle = self.idle(deadline);
@@ -36,10 +36,10 @@ impl driven::Sender for Sender {
 
     fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
         // After the end, it depends on the last message.
-        if self.ended.is_none() || self.unflushed() > 0 {
+        if self.posting.ended().is_none() || self.unflushed() > 0 {
             self.flush()?;
         }
-        let last = WrId(self.tracker.next_id().0 - 1);
+        let last = WrId(self.posting.next_id().0 - 1);
         self.wait_until(self.ticket(last), deadline)
     }
 
@@ -74,7 +74,7 @@ impl driven::Sender for Sender {
     fn gather(&mut self, on: bool) -> bool {
         self.book();
         let before = std::mem::replace(&mut self.gathers, on);
-        if !on && self.ended.is_none() {
+        if !on && self.posting.ended().is_none() {
             // What fails ends the half, and is reported by the next call.
             let _ = self.push();
         }
@@ -83,29 +83,27 @@ impl driven::Sender for Sender {
     }
 
     fn qp(&self) -> &ConnectedQp {
-        &self.control
+        self.posting.qp()
     }
 
     fn abandon(&mut self) {
-        self.ended.get_or_insert(CloseReason::Closed);
-        self.queue.close_run();
+        self.posting.close();
     }
 
     fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.check_alive()?;
+        self.posting.check()?;
         self.drain(deadline)?;
         // A peer that has stopped does not receive the goodbye.
         self.progress()?;
-        self.check_alive()?;
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else {
+        self.posting.check()?;
+        let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
+        let Some(fin) = self.posting.stage(op, WrClass::Control, true)? else {
             return Err(SendError::TimedOut { unflushed: self.unflushed() });
         };
-        self.controls.note(planned.id, self.tracker.last_completed());
-        let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
-        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        self.controls.note(fin.id, self.posting.last_completed());
         self.has_finished = true;
         self.post()?;
-        self.wait_until(self.ticket(planned.id), deadline)?;
+        self.wait_until(self.ticket(fin.id), deadline)?;
         self.abandon();
         Ok(())
     }
@@ -122,14 +120,14 @@ impl Sender {
     /// message of that number, or the pack that is open will get it.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         let open = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
-        let last = self.queue.staged_total() + u64::from(open);
+        let last = self.posting.queue().staged_total() + u64::from(open);
         ticket.sender == self.number && ticket.number <= last
     }
 
     /// An unsignalled request completes with the next signalled one: when none is on its way,
     /// a zero-length write is sent behind it, which is answered when everything before it was.
     pub(super) fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        if self.tracker.will_complete(WrId(ticket.number)) {
+        if self.posting.will_complete(WrId(ticket.number)) {
             return Ok(());
         }
         self.probe()
@@ -177,11 +175,11 @@ impl Sender {
         if look == Look::No {
             return Ok(());
         }
-        self.check_alive()?;
+        self.posting.check()?;
         self.progress()?;
-        self.check_alive()?;
+        self.posting.check()?;
         let is_silent = look == Look::Round && self.watch.is_silent(self.stats.messages);
-        if is_silent && !self.tracker.signalled_outstanding() {
+        if is_silent && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
         }
@@ -191,19 +189,18 @@ impl Sender {
     /// Asks the peer's device whether it is there: a write of no bytes needs no
     /// buffer, no key and no credit, and fails when the device does not answer.
     pub(super) fn probe(&mut self) -> Result<(), SendError> {
-        self.check_alive()?;
         self.book();
         // A full control share has a signalled request on its way already.
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
-        self.controls.note(planned.id, self.tracker.last_completed());
-        self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        let staged = self.posting.stage(PROBE, WrClass::Control, true)?;
+        let Some(probe) = staged else { return Ok(()) };
+        self.controls.note(probe.id, self.posting.last_completed());
         self.post()
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if self.posting.ended().is_some() {
             return;
         }
         if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
