@@ -38,7 +38,7 @@
 //!
 //! 1. Give each datagram to [`arrive`](FragmentReceiver::arrive), and copy the fragment that it
 //!    returns into the message; then copy those that [`take`](FragmentReceiver::take) returns,
-//! returns into the message; then copy those that [`take`](FragmentReceiver::take) returns,
+//!    which arrived early.
 //! 2. When [`ack_is_due`](FragmentReceiver::ack_is_due), or no more datagrams wait and some
 //!    fragments are [`unacked`](FragmentReceiver::unacked), send [`ack`](FragmentReceiver::ack).
 //!

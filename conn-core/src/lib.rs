@@ -65,7 +65,7 @@
 //!
 //! 1. Poll. For a message, `grantor.on_receive()` and `pool.lend(id)`, and hand it out.
 //! 2. When the application has dropped it, `pool.free(id)`. Frees from other threads
-//! are passed on by a [`repost::RepostQueue`].
+//!    are passed on by a [`repost::RepostQueue`].
 //! 3. While `pool.due()`: `pool.take_repost(&mut ids)`, post them,
 //!    `grantor.on_reposted(n)`; what could not be posted goes to `pool.unpost`.
 //! 4. When `grantor.due()` gives a credit: `tracker.plan(WrClass::Control)`, post it

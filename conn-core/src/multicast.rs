@@ -63,7 +63,7 @@
 //!    `wedged`: its counters for these are final.
 //! 2. When all survivors show the same set, the stream of a suspect ends at the *most* that
 //!    any survivor has received; one that has it repairs the others ([`Write::Repair`]). The
-//! stream of a survivor ends with all it has sent. Delivery continues, in the same order,
+//!    stream of a survivor ends with all it has sent. Delivery continues, in the same order,
 //!    by the survivors' counters alone.
 //!
 //! All survivors end with the same sequence, whatever fails meanwhile. What any member has
