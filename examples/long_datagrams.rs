@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result {
     let repeated = transfer(device.pd());
     set_network_faults(0, NetworkFaults::default());
     println!(
-        "{}: {MESSAGES} messages of {MESSAGE_BYTES} bytes in order; {} datagrams were sent again",
+        "{}: {MESSAGES} messages of {MESSAGE_BYTES} bytes arrived in order; {} datagrams were sent again",
         device.name(),
         repeated?
     );

@@ -1,7 +1,7 @@
 //! A server that loses a request now and then, and a simulated world that finds it.
 //!
 //! One thread of the server takes requests, and another one answers them. The first version answers
-//! the requests in a list, and then empties it: a request that has arrived since then is lost. That
+//! the requests in a list, and then empties it: a request that has arrived in between is lost. That
 //! takes a client whose next request arrives before the server's thread continues, which is rare,
 //! and no test that runs once shows it. In a world, a seed decides which thread runs at each point:
 //! some seeds lose a request, and each of them does so again. The three seconds that the client

@@ -349,7 +349,7 @@ impl<'s, S: Stream> Exchange<'s, S> {
         Exchange { stream, end: host::time::now() + limit, limit, arriving: Arriving::default() }
     }
 
-    /// Gives the peer `limit` time from here on.
+    /// Gives the peer the time `limit` from here on.
     pub(crate) fn limit(&mut self, limit: Duration) {
         (self.end, self.limit) = (host::time::now() + limit, limit);
     }

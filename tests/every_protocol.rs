@@ -546,7 +546,7 @@ fn room_that_is_not_there_is_waited_for<P: Case>() {
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let soon = Duration::from_millis(20);
     let mut sent = 0;
-    // The end of a room is reported again, unless the room was found late.
+    // That there is no room is reported again, unless some has become free late.
     loop {
         match left.sender.reserve_timeout(BYTES, soon).map(|mut room| {
             room.write(0, &content(0, sent, BYTES)).unwrap();

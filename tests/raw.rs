@@ -41,7 +41,7 @@ fn end(device: &Device, transport: Transport) -> (RawEnd, CompletionQueue) {
 
 type Joined = (Result<RawPeer, ConnectError>, Result<RawPeer, ConnectError>);
 
-/// Joins two ends, each of which then knows the other.
+/// Joins two ends; returns what each then knows of the other.
 fn join(
     near: &mut RawEnd,
     far: &mut RawEnd,

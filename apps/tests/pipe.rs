@@ -1,4 +1,4 @@
-//! `pipe`: the output is the input, and whatever ends it early is a failure at both ends.
+//! `pipe`: the output equals the input, and an early end of the stream is a failure at both ends.
 //!
 //! Not on apart, distant: its ends are processes, as apart makes them, and soft0@5us joins none.
 //! Shows: the command.

@@ -7,7 +7,7 @@
 //! 2. Ask for it to be done: `combiner.try_enter()`. If that is false, return: another
 //!    thread is inside, and looks again before it leaves.
 //! 3. Inside, alone: drain the queue until it gives nothing.
-//!    `combiner.leave()`. If that is true, a request has arrived since the last look: go to
+//! 4. `combiner.leave()`. If that is true, a request has arrived since the last look: go to
 //!    step 3.
 //!
 //! Without the answer of step 4, work could be stranded: a thread publishes it after

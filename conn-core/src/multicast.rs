@@ -72,7 +72,7 @@
 //! nearer, since repairs never take a counter beyond the most of the agreed survivors.
 //!
 //! A member that lives and does not do its part does not hold up the others for ever. When the
-//! end is no nearer for `suspect_ns`, each member that the survivors wait for is suspected
+//! end has got no nearer for `suspect_ns`, each member that the survivors wait for is suspected
 //! ([`Withholds`](Reason::Withholds)): a survivor that does not show the same suspects, or does
 //! not acknowledge what it was sent or repaired with; or one that has what others lack, and
 //! does not repair them. (Of the missing turns, each sixteenth that arrives counts as progress.)

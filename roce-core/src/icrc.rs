@@ -344,8 +344,8 @@ impl Icrc {
         self.0.update(bytes);
     }
 
-    /// Continues with bytes of which the caller computes the CRC-32: it maps the CRC before them to
-    /// the CRC after them.
+    /// Continues with bytes of which the caller computes the CRC-32: `crc32` maps the CRC before
+    /// them to the CRC after them.
     #[inline]
     pub fn update_by<E>(&mut self, crc32: impl FnOnce(u32) -> Result<u32, E>) -> Result<(), E> {
         let behind = crc32(self.0.clone().finalize())?;

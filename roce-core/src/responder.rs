@@ -340,7 +340,7 @@ impl<S> Responder<S> {
     }
 
     /// Reports whether the next response reports a gap: the requester's packets are dropped until
-    /// it has it.
+    /// it has that response.
     pub fn reports_gap(&self) -> bool {
         self.due == Due::SequenceNak && !self.slots.has_pending()
     }

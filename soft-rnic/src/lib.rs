@@ -45,18 +45,19 @@
 //! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
 //! | `ibv_import_device`, `ibv_import_pd`, … | [`import_device`], [`import_pd`], … |
 //!
-//! A context can be closed before what was made of it: each object holds what it needs. `cmd_fd`
-//! is a sealed file of memory that says `device process number`; nothing goes through it. By a
+//! A context can be closed before what was made of it: each object holds what it needs. `cmd_fd` is
+//! a sealed file of memory that says `device process number`; nothing goes through it. By a
 //! duplicate of it, [`import_device`] makes another context in the same process, which shares the
 //! objects of the first (`EOPNOTSUPP` in another process). It has events of its own: all of the
 //! port, and those of objects that were made through it (by `ibv_create_qp_ex`, … which name a
-//! context, or else by their domain's struct). [`import_pd`], [`import_mr`] and
-//! [`import_dm`] make further structs of an object, by its handle (`ENOENT` without one). An object
-//! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
-//! …; where all are given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr`
-//! and `ibv_dereg_mr` are `EBUSY` while one of them is under way through another struct of the region, and
-//! `ENOENT` when it was deregistered. Nothing is made in a domain, or of device memory, that was given
-//! back through another struct (`ENOENT`). The vendor is `0x02005a`, a locally administered number.
+//! context, or else by their domain's struct). [`import_pd`], [`import_mr`] and [`import_dm`] make
+//! further structs of an object, by its handle (`ENOENT` without one). An object is destroyed once,
+//! through any of its structs, and the others are given back by `unimport_pd`, …; where all are
+//! given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr` and
+//! `ibv_dereg_mr` are `EBUSY` while one of them is under way through another struct of the region,
+//! and `ENOENT` when it was deregistered. Nothing is made in a domain, or of device memory, that
+//! was given back through another struct (`ENOENT`). The vendor is `0x02005a`, a locally
+//! administered number.
 //!
 //! # Between processes
 //!
@@ -161,9 +162,9 @@
 //! `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`. The header in front of the data names the group; it is one
 //! of IPv6 if the group's address is.
 //!
-//! On a device on the network a group is one of IP, of the family of the device's address (another is `EINVAL`),
-//! and each copy is sent from there, also to the same process; an attachment may be refused as the system refuses
-//! to join (`fabric::wire::groups`).
+//! On a device on the network a group is one of IP, of the family of the device's address (another
+//! is `EINVAL`), and each copy is sent from there, also to the same process; an attachment may be
+//! refused as the system refuses to join (`fabric::wire::groups`).
 //!
 //! A queue pair that is attached is `EBUSY`, in any state. Groups, members of a group, and
 //! attachments of a queue pair are limited (`ENOMEM`). A faulty network loses, delays and repeats a
@@ -203,8 +204,8 @@
 //!
 //! A receiving queue pair is known by handles, of `ibv_create_qp_ex` and of `ibv_open_qp`. Each has
 //! its state and gets its events, and it goes with the last of them. A domain that a handle or a
-//! queue was made with is `EBUSY`. A receive queue can be destroyed at any time; its completions
-//! are left in its completion queue, also when the queue pair that took it is gone. If that
+//! queue was made with is `EBUSY`. A receive queue can be destroyed at any time; messages that were
+//! received stay in its completion queue, also when the queue pair that took them is gone. If that
 //! completion queue overruns, the queue pairs that receive there go to ERR (`QP_FATAL`).
 //! `LAST_WQE_REACHED` is not raised: a queue pair takes from all queues of its domain. Attributes
 //! of a transition that only the other end has are ignored, as in the kernel.
@@ -228,19 +229,19 @@
 //! those of a key of type 2, and the rest of it is not looked at; the post writes that key to `ibv_mw.rkey`, as
 //! with irdma.
 //!
-//! Requests take effect in their order. One that ends a binding completes when no access is under way under the old key
-//! any more. It waits for those that can use the window, and for no others: of type 2 that is the peer, or over an
-//! unreliable connection all that are connected to its queue pair; of type 1 all that are connected to a queue pair of
-//! its domain. If one is in a process that is stopped inside the memory, the request waits until it continues, as any
-//! request to that process does. `ibv_dealloc_mw` waits for the same, and is `EBUSY` after five
-//! seconds.
+//! Requests take effect in their order. One that ends a binding completes when no access is under
+//! way under the old key any more. It waits for those that can use the window, and for no others:
+//! of type 2 that is the peer, or over an unreliable connection all that are connected to its queue
+//! pair; of type 1 all that are connected to a queue pair of its domain. If one is in a process
+//! that is stopped inside the memory, the request waits until it continues, as any request to that
+//! process does. `ibv_dealloc_mw` waits for the same, and is `EBUSY` after five seconds.
 //!
 //! # On-demand paging
 //!
-//! A region with `IBV_ACCESS_ON_DEMAND` need not be mapped: the mapping at the time of an access counts. One at NULL of
-//! length `SIZE_MAX` has all addresses (an implicit region). All operations of all
-//! transports take memory of either kind, also in one list, and memory windows may be bound to
-//! such regions. `ibv_advise_mr` brings pages beforehand.
+//! A region with `IBV_ACCESS_ON_DEMAND` need not be mapped: the mapping at the time of an access
+//! counts. One at NULL of length `SIZE_MAX` has all addresses (an implicit region). All operations
+//! of all transports take memory of either kind, also in one list, and memory windows may be bound
+//! to such regions. `ibv_advise_mr` brings pages beforehand.
 //!
 //! A page that is unmapped, protected, or cut off from under the mapping of a file is an error, and
 //! never a signal: the kernel copies, by cross-memory attach to the own process, and is asked for
@@ -251,12 +252,13 @@
 //! unreliable connection the request fails, and the peer's receive request stays where it is. Such copies
 //! take some system calls each; nothing else is slower for them. Other processes never map such memory.
 //!
-//! A page may be slow to be paged in: from a disk, a network, or a thread of the program. Requests of other
-//! processes that need it wait, with those behind them in the same process's ring, and no others do: a
-//! thread that others rely on leaves pages to another one, of which there is a bounded number. A
-//! polling thread has them brought itself, and a post waits for its own. (Waited for by all are
-//! pages for a message to a multicast group, for what an atomic operation brings back, for requests that the timer
-//! repeats within one process, and one that is gone again between being brought and being copied.)
+//! A page may be slow to be paged in: from a disk, a network, or a thread of the program. Requests
+//! of other processes that need it wait, with those behind them in the same process's ring, and no
+//! others do: a thread that others rely on leaves pages to another one, of which there is a bounded
+//! number. A polling thread has them brought itself, and a post waits for its own. (Waited for by
+//! all are pages for a message to a multicast group, for what an atomic operation brings back, for
+//! requests that the timer repeats within one process, and one that is gone again between being
+//! brought and being copied.)
 //!
 //! Where the system does not let a process attach to itself, or before Linux 5.14, the device does
 //! not report on-demand paging, and registers no such memory that peers may reach.

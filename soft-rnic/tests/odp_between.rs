@@ -165,8 +165,7 @@ fn each_operation_takes_and_brings_the_bytes() {
     user.close();
 }
 
-/// Length of an operation, and the missing page behind which it begins: at its first, or its
-/// middle.
+/// Length of an operation, and the page that is gone: its first one, or one in its middle.
 const GONE: [(u32, usize); 2] = [(8, 0), (150_000, 20)];
 
 #[test]

@@ -220,7 +220,7 @@ fn a_message_over_uc_arrives_whole_or_not_at_all() {
         assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS");
     }
     let mut came = Vec::new();
-    // What is lost is not waited for: the last received one is repeated until it arrives.
+    // What is lost is not waited for: a last message is repeated until it arrives.
     let end = Instant::now() + PATIENCE;
     while came.last().is_none_or(|wc: &Wc| wc.imm != Some(1_000)) {
         assert!(Instant::now() < end, "{} arrived", came.len());

@@ -1,5 +1,5 @@
-//! Pages of on-demand memory that are slow to be paged in, on devices of the network: the threads that take
-//! packets do not wait for them.
+//! Pages of on-demand memory that are slow to be paged in, on devices of the network: the threads
+//! that take packets do not wait for them.
 //!
 //! Only on soft0: it makes devices over UDP itself.
 
@@ -248,7 +248,7 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
         let mut wr = rdma_wr(W::IBV_WR_RDMA_READ, &mut to, from);
         assert_eq!(post_send(slow[0], &mut wr), 0);
         until(|| b.not_ready() > before, [a, b]);
-        // It was sent. Now its landing place goes, and the data that it reads arrive.
+        // It was sent. Now its landing place goes, and the page that it reads is paged in.
         pages.map(0);
         let Some(held_back) = pages.hold_back() else { return };
         drop(far_held_back);

@@ -75,7 +75,7 @@ fn queue_pairs_of_other_kinds_are_not_supported() {
     net.close();
 }
 
-/// The kernel's order: errors that any device has are checked before those of this one.
+/// The kernel's order: what is wrong for any device is checked before what this one does not have.
 #[test]
 fn access_flags_are_judged_as_the_kernel_does() {
     if !is_softs_own("on-demand paging of some memory") {

@@ -142,7 +142,7 @@ fn the_event_of_a_queue_pair_goes_with_it() {
     let net = Net::new();
     let (cq, srq) = (net.cq(16), create_srq(&net));
     let qp = net.qp_with(ibv_qp_init_attr { srq, ..net.init_attr(cq) });
-    // Nothing more arrives from the shared queue: `LAST_WQE_REACHED`.
+    // Nothing more is taken from the shared queue: `LAST_WQE_REACHED`.
     flush(&net, qp, 0);
     wait_for_event(&net);
     net.destroy_qp(qp);

@@ -279,7 +279,7 @@ fn folder(options: &Figures) -> Result<&Path> {
         let measures =
             options.render.is_none() && options.compare.is_none() && options.model.is_none();
         let resume =
-            if measures { " (or --resume, to continue the interrupted report)" } else { "" };
+            if measures { " (or --resume, to continue an interrupted report)" } else { "" };
         return Err(usage(format!(
             "--out {folder}: it has files already: add --force{resume}, or choose another"
         )));

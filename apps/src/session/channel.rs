@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 const QUESTIONS: u32 = 4;
 const BETWEEN: Duration = Duration::from_secs(10);
 
-/// Has a wait for an other end whose host has died, or was cut off, end: no FIN says so.
+/// Ends a wait for an other end whose host has died, or was cut off: no FIN says so.
 pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_tcp_keepidle(stream, SILENCE)?;

@@ -366,7 +366,7 @@ impl Reader {
                     // One that is being written is new.
                     self.goes_along = word.is_none_or(|word| word & !LAST != known);
                 }
-                // A look at a tail that was being written does not count.
+                // A look at a tail that was being written is not one that found nothing.
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }

@@ -73,9 +73,9 @@ pub enum AckError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[must_use = "these messages' memory is the sender's again"]
 pub struct Acknowledged {
-    /// Number of messages that were read,
+    /// Number of messages that were read.
     pub read: u64,
-    /// and then one ended so.
+    /// The outcome of one more message, after these.
     pub then: Option<Outcome>,
 }
 
@@ -186,7 +186,7 @@ impl Offers {
         if word.count < self.counted {
             return Err(AckError::Backwards);
         }
-        // The word counts fewer refusals than have arrived: it is older.
+        // Up to 2^15 refusals more may have arrived than the word counts: it is older then.
         let unreported = word.refusals.wrapping_sub(self.refusals as u16) as i16;
         if unreported > 0 {
             return Ok(Acknowledged::default());

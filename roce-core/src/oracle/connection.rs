@@ -135,7 +135,7 @@ impl Connection {
         packets.map(u64::from).sum()
     }
 
-    /// The memory of this number of the responder's next accesses is not there.
+    /// The responder's next `accesses` accesses to memory find that it is not there.
     pub fn hold_back(&mut self, accesses: u32) {
         self.host.absent = accesses;
     }

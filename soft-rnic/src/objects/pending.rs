@@ -197,7 +197,7 @@ pub(crate) enum Reply {
     Refused(Reason),
     /// No reply: no queue pair is there, or it does not expect this message.
     Silence,
-    /// The requester may carry it out after all.
+    /// The requester may carry it out itself after all.
     Again,
 }
 

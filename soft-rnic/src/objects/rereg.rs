@@ -30,10 +30,10 @@ enum Failed {
 }
 
 /// `ibv_rereg_mr`: an access meanwhile finds the old region, or the new one, or none, and fails
-/// then; the keys are the same afterwards. While a process is stopped in the middle of an access it
-/// fails, and leaves the region without a valid key. As in the kernel, `errno` is `EBUSY` while the
-/// region is being changed through another struct, and `ENOENT` when it was deregistered through
-/// one.
+/// then; the keys are the same afterwards. While a process is stopped in the middle of an access
+/// the call fails, and leaves the region without a valid key. As in the kernel, `errno` is `EBUSY`
+/// while the region is being changed through another struct, and `ENOENT` when it was deregistered
+/// through one.
 pub(crate) unsafe extern "C" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,

@@ -1,8 +1,8 @@
 //! XRC receive queue pairs, and the handles that programs know them by.
 //!
-//! One is in an XRC domain, and each process that has opened the domain can open it, too: each gets
-//! a handle with a context of its own, all handles get its events, and it goes with the last of
-//! them.
+//! One is in an XRC domain, and each context that has opened the domain can open it, too: each gets
+//! a handle with a `qp_context` of its own, all handles get its events, and it goes with the last
+//! of them.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;

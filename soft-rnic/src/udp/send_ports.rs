@@ -1,7 +1,8 @@
 //! Sockets that only send: more than one source port, for networks that choose among paths by a hash of it.
 //!
-//! Packets of a queue pair leave by one of them, always the same, so that they stay in order. Replies still
-//! arrive at the device's own port, which peers send to whatever port a packet was sent from.
+//! Packets of a queue pair leave by one of them, always the same, so that they stay in order. Those
+//! of peers still arrive at the device's own port, to which peers send whatever port a packet was
+//! sent from.
 
 use core::net::{IpAddr, SocketAddr};
 

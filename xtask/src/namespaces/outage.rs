@@ -136,8 +136,8 @@ fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Re
     back.iter().try_for_each(|event| watch.next(event))
 }
 
-/// Interrupts the network while a connection is at work, and checks that the connection continues
-/// after it; false if it ended before it was at work.
+/// Interrupts the network while a connection is at work, and waits until it is at work again; false
+/// if the program has ended before that.
 fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<bool> {
     if !network.is_at_work(has_ended)? {
         return Ok(false);

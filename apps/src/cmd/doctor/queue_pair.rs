@@ -205,7 +205,8 @@ pub(super) fn follow(
 ) -> Result<()> {
     match receive(name, from, words, mtu) {
         Ok(MESSAGES) => {
-            report.ok("queue_pair", format!("{MESSAGES} messages sent over a reliable connection"));
+            let note = format!("{MESSAGES} messages arrived over a reliable connection");
+            report.ok("queue_pair", note);
         }
         Ok(came) => {
             let error =

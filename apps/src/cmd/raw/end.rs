@@ -36,8 +36,8 @@ pub(super) struct End {
     pub(super) memory: Option<SharedRegion>,
     /// Memory of the peer that this end writes or reads.
     pub(super) remote: Option<Remote>,
-    /// By rank, the sender that a message of that rank names: the queue pair that it
-    /// arrived at or, for a datagram, the one that sent it.
+    /// By rank, the number of the queue pair that shows a message to be of that rank: the one
+    /// that it arrived at or, for a datagram, the one that sent it.
     pub(super) sources: Vec<u32>,
 }
 

@@ -81,7 +81,7 @@ fn suspected_after(rows: [Row; 2]) -> [Option<Reason>; 2] {
 fn only_members_that_are_waited_for_are_suspected() {
     let withholds = Some(Reason::Withholds);
     let apart = Row { wedged: Members::NONE, ..agreeing(2) };
-    assert_eq!(suspected_after([agreeing(2), agreeing(2)]), [None; 2], "it waits for its turns");
+    assert_eq!(suspected_after([agreeing(2), agreeing(2)]), [None; 2], "it waits for no other");
     assert_eq!(suspected_after([agreeing(2), apart]), [None, withholds]);
     let silent = Row { suspected: Members::NONE, ..agreeing(2) };
     assert_eq!(suspected_after([silent, agreeing(2)]), [withholds, None]);

@@ -1,7 +1,7 @@
 //! The directory that a process publishes to others: a memory file that only it writes.
 //!
 //! Its queue pairs and its memory regions are in it, so that a peer can check whether an operation
-//! is permitted, and carries it out. Each word has one writer.
+//! is permitted, and carry it out. Each word has one writer.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -120,7 +120,7 @@ pub(crate) struct SrqEntry {
 #[repr(C, align(128))]
 pub(crate) struct RegionEntry {
     key: AtomicU32,
-    /// Version of the registration: keys are reused some day, this is not soon.
+    /// Version of the registration: keys are reused some day, a version not soon.
     version: AtomicU32,
     pd: AtomicU32,
     access: AtomicU32,

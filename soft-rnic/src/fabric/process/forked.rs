@@ -38,8 +38,8 @@ fn mappings() -> impl Iterator<Item = &'static ForkMapping> {
 /// [`forget`](ForkMapping::forget).
 pub(crate) fn fill_in(base: NonNull<c_void>, len: usize) -> &'static ForkMapping {
     static HANDLER: Once = Once::new();
-    // Without memory for the handler a child that still uses the device dies of it. SAFETY: the
-    // handler does what may be done in a child of a process with threads.
+    // Without memory for the handler a child that still uses the device dies of it.
+    // SAFETY: the handler does what may be done in a child of a process with threads.
     HANDLER.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
     let mapping =
         mappings().find(|mapping| mapping.claim(base)).unwrap_or_else(|| ForkMapping::append(base));

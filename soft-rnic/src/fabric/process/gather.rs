@@ -22,7 +22,7 @@ pub(super) enum Gathered<'g> {
     There(Spans<'g>),
     /// They have to be fetched first.
     Later,
-    /// They have to be fetched, in parts, because there are many: with this number of pieces.
+    /// They have to be fetched, in parts, because they are long: a list of this number of pieces.
     InParts(usize),
     Never,
 }

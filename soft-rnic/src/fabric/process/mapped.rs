@@ -72,8 +72,8 @@ impl<T: Layout> Mapped<T> {
     }
 
     fn at(base: NonNull<T>) -> Mapped<T> {
-        // A child that still used the device would write what only its parent may. SAFETY: the
-        // advice changes nothing for this process.
+        // A child that still used the device would write what only its parent may.
+        // SAFETY: the advice changes nothing for this process.
         let _ = unsafe { madvise(base.as_ptr().cast(), size_of::<T>(), Advice::LinuxDontFork) };
         let in_children = forked::fill_in(base.cast(), size_of::<T>());
         Mapped { base, in_children, file: None }

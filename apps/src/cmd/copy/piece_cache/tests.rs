@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::cmd::copy::source::{CHANGED, tree};
 
-/// A file of this number of pieces, all different, and of a few bytes after them.
+/// A file of pieces, all different, and of a few bytes after them.
 struct Scratch {
     path: PathBuf,
     entry: Entry,

@@ -129,7 +129,7 @@ fn a_deadline_during_a_blocked_post_is_checked_again() {
     drop(section);
     let start = host::time::now();
     while qp.sq.lock().requester.waits.is_some_and(|(_, waits)| waits == token) {
-        assert!(host::time::since(start) < Duration::from_secs(60), "it arrives again");
+        assert!(host::time::since(start) < Duration::from_secs(60), "the deadline passes again");
         host::thread::yield_now();
     }
 }

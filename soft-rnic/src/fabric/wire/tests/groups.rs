@@ -66,7 +66,7 @@ impl Groups {
         }
     }
 
-    /// Takes one look; returns true if there may be more to do, how many packets it has taken, and
+    /// Takes one look; returns whether there may be more to do, how many packets it has taken, and
     /// how many members had no receive request for them.
     fn look(&self, look: Look) -> (bool, usize, usize) {
         let wire = self.device.wire().unwrap();
