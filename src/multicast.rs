@@ -40,9 +40,9 @@
 //! [`Reason`]; the group then takes no more messages ([`SendError::Group`]). The survivors
 //! agree on what was sent, deliver it, and are [finished](Group::is_finished): soon, or after
 //! [`suspect_after`](Config::suspect_after) for each member that lives and holds them up. (Drive
-//! a group that has failed, and take its deliveries, until then.) To continue without it takes a new
-//! group. There is no quorum: where a network splits the group in two, both sides are survivors.
-//! [`conn_core::multicast`] has the protocol and its proof.
+//! a group that has failed, and take its deliveries, until then.) To continue without it takes a
+//! new group. There is no quorum: where a network splits the group in two, both sides are
+//! survivors. [`conn_core::multicast`] has the protocol and its proof.
 
 mod backoff;
 mod config;

@@ -25,9 +25,9 @@ static SLOWED: AtomicU64 = AtomicU64::new(0);
 /// The moment from which it does, by both clocks of the system.
 static BEGINNING: OnceLock<(Instant, u64)> = OnceLock::new();
 
-/// Slows the clock of this process by this factor from now on, and stretches its waits accordingly: a device that takes a
-/// card's time more slowly is in time with the program then. Another call changes nothing, and returns false unless it
-/// asks for the same.
+/// Slows the clock of this process by this factor from now on, and stretches its waits accordingly:
+/// a device that takes a card's time more slowly is in time with the program then. Another call
+/// changes nothing, and returns false unless it asks for the same.
 ///
 /// ```
 /// // A clock as the system's.

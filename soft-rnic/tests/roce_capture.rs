@@ -139,8 +139,8 @@ fn both_ends_capture_the_same_packets() {
     assert!(payload >= BYTES, "{payload}");
     // Runs that the kernel cuts have identifications that count.
     assert!(sent.iter().any(|packet| packet.id > Some((0, true))));
-    // Nothing is lost here, so that both have the same, each with what was sent first, once all has arrived: a
-    // packet that was sent again may still be on its way.
+    // Nothing is lost here, so that both have the same, each with what was sent first, once all has
+    // arrived: a packet that was sent again may still be on its way.
     let of = |packets: &[Packet], from: &str| {
         let theirs = packets.iter().filter(|packet| packet.from.ip().to_string() == from);
         theirs.map(|packet| (packet.id, packet.bytes.clone())).collect::<Vec<_>>()

@@ -70,8 +70,8 @@ fn byte(at: usize) -> u8 {
     (at.wrapping_mul(31) ^ at >> 8) as u8
 }
 
-/// Messages from the first to the second end, one after the other: no socket is ever full. All arrive as they
-/// were sent.
+/// Messages from the first to the second end, one after the other: no socket is ever full. All
+/// arrive as they were sent.
 fn exchange(a: &mut Side, b: &Side) {
     let len = MESSAGES as usize * LEN;
     a.bytes[..len].iter_mut().enumerate().for_each(|(at, to)| *to = byte(at));

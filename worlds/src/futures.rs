@@ -214,8 +214,8 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
         self.taken
     }
 
-    /// Receives for at most `time`; returns true if something has arrived. An error of one sender does not end the
-    /// others.
+    /// Receives for at most `time`; returns true if something has arrived. An error of one sender
+    /// does not end the others.
     fn recv(&mut self, case: &Case, time: Duration) -> bool {
         let deadline = time::now() + time;
         let received = block_on(self.inbox.recv(), Some(deadline)).expect("descriptors");

@@ -117,7 +117,8 @@ impl Qp {
                 let Wqe { op, rkey, remote_addr: addr, .. } = *wqe;
                 self.why_remote(requester, &Asked { op, rkey, addr, len }, reason)
             }
-            // Over the network there are no more details. What is wrong with a receive request is said there.
+            // Over the network there are no more details. What is wrong with a receive request is
+            // said there.
             Reason::PeerInvalid | Reason::PeerAccess | Reason::PeerOperation
                 if wqe.op != Op::Send && self.peer_here(requester).is_none() =>
             {
@@ -168,7 +169,8 @@ impl Qp {
         (describe(&device.mrs, (pd, &of), (rkey, "rkey"), piece, denial), kind_of(denial))
     }
 
-    /// Reason for which the device may not write to the buffers of a receive request, for a message of this length.
+    /// Reason for which the device may not write to the buffers of a receive request, for a message
+    /// of this length.
     #[cold]
     pub(crate) fn check_buffer(
         &self,

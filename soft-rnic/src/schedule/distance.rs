@@ -36,8 +36,8 @@ use crate::objects::wqe::Request;
 use crate::schedule::distance::card::{Card, Link, Load, transit};
 use crate::schedule::distance::times::{Distance, Limits, Transit};
 
-/// Delay of the timer behind the next arrival: a poll is earlier, and a timer without delay would occupy a processor
-/// that other threads use.
+/// Delay of the timer behind the next arrival: a poll is earlier, and a timer without delay would
+/// occupy a processor that other threads use.
 const TIMER_NS: u64 = 50_000;
 /// The number of no queue pair, by which the timer asks for all of a device.
 pub(crate) const ALL: u32 = 0;

@@ -1,5 +1,5 @@
-//! Events that a deadline raises: those that a plan of faults has, each at its time after its device was
-//! opened, in all contexts of that, and those that completion queues hold back.
+//! Events that a deadline raises: those that a plan of faults has, each at its time after its
+//! device was opened, in all contexts of that, and those that completion queues hold back.
 
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

@@ -312,7 +312,8 @@ impl State {
 impl End {
     fn take_in(&mut self, parcel: &Parcel, queue_bytes: usize) {
         let size = parcel.bytes.len() + OVERHEAD;
-        // As the kernel: a packet is taken if the queue is not beyond the limit, also a run that is longer.
+        // As the kernel: a packet is taken if the queue is not beyond the limit, also a run that is
+        // longer.
         if self.used > queue_bytes {
             note(|| format!("the network: the queue of {} is full", self.host));
             let packets = parcel.bytes.len().div_ceil(parcel.segment.max(1));

@@ -1,8 +1,8 @@
 //! Lanes: the integration tests on one device after the other.
 //!
-//! A test program is in every lane, unless the [header] of its source says otherwise; so a new
-//! one is in all lanes that it fits, without any setting. `programs` finds and builds them, `runner` runs them, on
-//! this machine or in the guest.
+//! A test program is in every lane, unless the [header] of its source says otherwise; so a new one
+//! is in all lanes that it fits, without any setting. `programs` finds and builds them, `runner`
+//! runs them, on this machine or in the guest.
 
 mod header;
 mod lane;

@@ -31,8 +31,8 @@ fn marks_keep_a_queue_short_and_two_senders_share_the_line() {
     }
 }
 
-/// Without marks the queue overflows again and again. What is sent for nothing stays a ninth; it is nearly half if the
-/// window does not heed the queue.
+/// Without marks the queue overflows again and again. What is sent for nothing stays a ninth; it is
+/// nearly half if the window does not heed the queue.
 #[test]
 fn two_senders_share_a_line_that_drops_packets() {
     let (line, mut simulation) = two(usize::MAX);

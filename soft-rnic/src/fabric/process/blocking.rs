@@ -3,8 +3,8 @@
 //! A thread that posts an operation on memory that is attached to holds the send queue meanwhile,
 //! and the other process may let it wait there (see `deferred_fetch`). A thread that serves all
 //! processes, or all queue pairs, continues without that queue, and never performs such an
-//! operation itself: it leaves it to a thread that no other relies on. The same goes for pages of on-demand memory
-//! of this process's own.
+//! operation itself: it leaves it to a thread that no other relies on. The same goes for pages of
+//! on-demand memory of this process's own.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -46,8 +46,9 @@ impl Qp {
         BlockingSection(self)
     }
 
-    /// A request's own memory may be on demand, and slow to be paged in. A thread that others rely on leaves
-    /// the queue to another one; any other thread lets go of what others need, and may wait.
+    /// A request's own memory may be on demand, and slow to be paged in. A thread that others rely
+    /// on leaves the queue to another one; any other thread lets go of what others need, and may
+    /// wait.
     #[cold]
     pub(super) fn begin_paging(
         self: &Arc<Qp>,
@@ -84,8 +85,8 @@ impl Qp {
         })
     }
 
-    /// Resumes what is pending, which waits for memory of another process, or of this one: on a thread of its own if
-    /// others rely on this one.
+    /// Resumes what is pending, which waits for memory of another process, or of this one: on a
+    /// thread of its own if others rely on this one.
     #[cold]
     pub(crate) fn resume_attached(self: &Arc<Qp>, pid: i32, deferred: &mut DeferredWork) {
         let Some(peers) = self.pd.context.device.peers.as_ref().filter(|_| serves()) else {

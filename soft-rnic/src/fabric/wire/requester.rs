@@ -340,8 +340,8 @@ impl Qp {
         })
     }
 
-    /// Takes a response. What it completes is complete before the packets behind it are looked at. The send queue's
-    /// lock is held; what may be sent now is [`run_wire`]'s.
+    /// Takes a response. What it completes is complete before the packets behind it are looked at.
+    /// The send queue's lock is held; what may be sent now is [`run_wire`]'s.
     ///
     /// [`run_wire`]: Self::run_wire
     pub(super) fn hear(

@@ -225,7 +225,8 @@ fn files_are_not_begun_without_end() {
     assert!(begin(FILES as u32).unwrap_err().to_string().contains("at a time"));
 }
 
-/// Directories are many: a receiver keeps the modes only of those into which it may still write something.
+/// Directories are many: a receiver keeps the modes only of those into which it may still write
+/// something.
 #[test]
 fn modes_of_directories_are_not_kept_without_end() {
     let scratch = Scratch::new("copy-broad");

@@ -1,9 +1,9 @@
 //! Requests for on-demand memory of this process, whose pages may be slow to be paged in.
 //!
-//! The thread that takes what others have sent waits for no page. It leaves the request in the ring, as
-//! one whose data have to be fetched (`deferred_fetch`), and serves other processes: a polling thread has the pages
-//! brought with no lock held, and the progress thread leaves that to a worker. When the request is tried again, it is
-//! executed as if its pages had been there.
+//! The thread that takes what others have sent waits for no page. It leaves the request in the
+//! ring, as one whose data have to be fetched (`deferred_fetch`), and serves other processes: a
+//! polling thread has the pages brought with no lock held, and the progress thread leaves that to a
+//! worker. When the request is tried again, it is executed as if its pages had been there.
 //!
 //! Requests that a dead process has left are executed by a thread that waits: its ring goes.
 
