@@ -490,7 +490,7 @@ fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
 
 #[test]
 fn a_process_that_runs_another_program_fails_its_peer() {
-    for memory in [None, Some(SHARED), Some(HEAP)] {
+    let is_noticed = |memory: Option<usize>| {
         let mut other = start("another");
         let end = End::new(RC);
         let far = join(&end, &mut other, patient());
@@ -517,7 +517,12 @@ fn a_process_that_runs_another_program_fails_its_peer() {
         assert!(is_end_of_process(status), "{memory:?}: {status}");
         assert_eq!(qp_state_name(end.net.state(end.qp)), "ERR");
         end.close();
-    }
+    };
+    std::thread::scope(|scope| {
+        for memory in [None, Some(SHARED), Some(HEAP)] {
+            scope.spawn(move || is_noticed(memory));
+        }
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use worlds::case::Case;
 use worlds::play::play;
 
 /// Orders of threads for each case.
-const ORDERS: u64 = 10;
+const ORDERS: u64 = 5;
 
 fn holds(case: &str) {
     let case: Case = serde_json::from_str(case).unwrap();

@@ -295,8 +295,8 @@ fn what_finds_no_receive_is_told_from_what_the_network_has_lost() {
     }
     let _alone = network(NetworkFaults::default());
     // More in flight than one receive can take.
-    let sent = 64 * 2000;
-    let line = one("bench --op send --transport ud --peers 2 --size 40 --messages 64000 \
+    let sent = 64 * 500;
+    let line = one("bench --op send --transport ud --peers 2 --size 40 --messages 16000 \
                     --unacked 64 --batch 64 --recv-depth 1 --faults loss=0.01,seed=3");
     set_network_faults(0, NetworkFaults::default());
     let (lost, dropped) = (line.faults.lost.unwrap(), line.faults.dropped.unwrap());

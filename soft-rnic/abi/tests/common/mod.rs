@@ -10,14 +10,26 @@ pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         // TARGET/PROFILE/deps/TEST
-        let test = std::env::current_exe().unwrap();
-        let folder = test.parent().and_then(Path::parent).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let folder = program.parent().and_then(Path::parent).unwrap();
         let profile = match folder.file_name().and_then(|name| name.to_str()) {
             Some("debug") | None => "dev",
             Some(name) => name,
         };
+        // With this test of the whole workspace, as it was built: the crates that the library is made
+        // of have the same features, and are not built again.
+        let test = env!("CARGO_CRATE_NAME");
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "soft-rnic-abi", "--profile", profile])
+            .args([
+                "build",
+                "--quiet",
+                "--workspace",
+                "--lib",
+                "--test",
+                test,
+                "--profile",
+                profile,
+            ])
             .arg("--target-dir")
             .arg(folder.parent().unwrap())
             .current_dir(env!("CARGO_MANIFEST_DIR"))
