@@ -16,7 +16,7 @@ const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const SHARED: usize = 0;
 const HEAP: usize = 1;
 
-/// Long enough for a machine that is busy, and it repeats for ever.
+/// Starts this program again, in a role.
 fn start(role: &str) -> Other {
     Other::start("the_other_process", role)
 }
@@ -493,7 +493,8 @@ fn a_process_that_runs_another_program_fails_its_peer() {
     let is_noticed = |memory: Option<usize>| {
         let mut other = start("another");
         let end = End::new(RC);
-        let far = join(&end, &mut other, patient());
+        let mortal = Config { rnr_retry: patient().rnr_retry, ..Config::mortal() };
+        let far = join(&end, &mut other, mortal);
         other.say("now");
         let name = format!("/proc/{}/comm", other.pid());
         while std::fs::read_to_string(&name).unwrap() != "cat\n" {

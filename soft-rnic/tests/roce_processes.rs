@@ -202,6 +202,20 @@ impl Stream {
         self.failed.is_none() && self.done < MESSAGES
     }
 
+    /// Ends the other process, once it has acknowledged all that was posted.
+    fn kill(&mut self) {
+        while self.done < self.posted {
+            for wc in self.end.net.poll_now(self.end.cq) {
+                assert_eq!(wc.status, "SUCCESS");
+                self.done += 1;
+            }
+            std::thread::yield_now();
+        }
+        self.end.net.expect_death(self.end.qp);
+        self.other.signal(libc::SIGKILL);
+        assert_eq!(self.other.wait(), None);
+    }
+
     /// Sends all that is left; all of it has to arrive.
     fn finish(mut self) {
         while self.go_on() {
@@ -317,8 +331,7 @@ fn a_process_that_dies_takes_nothing_from_the_others() {
             stream.go_on();
         }
     }
-    first.other.signal(libc::SIGKILL);
-    assert_eq!(first.other.wait(), None);
+    first.kill();
     let mut is_alive = true;
     while others.iter_mut().any(|stream| stream.done < MESSAGES / 2 && stream.go_on()) {
         is_alive &= first.go_on();
@@ -472,8 +485,7 @@ fn a_place_is_taken_again() {
     let mut dead = Stream::started(from, to);
     let living = Stream::started(from, to);
     assert!(dead.go_on());
-    dead.other.signal(libc::SIGKILL);
-    assert_eq!(dead.other.wait(), None);
+    dead.kill();
     let place = place_of(dead.number);
     let names = occupied(to, (0..PLACES).filter(|other| *other != place));
     assert_eq!(names.len(), PLACES as usize - 2);

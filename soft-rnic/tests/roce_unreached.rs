@@ -14,8 +14,8 @@ use verbs_sys::*;
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 /// The peer is not there.
 const ABSENT: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::DEAD };
-/// The peer is there, and goes.
-const MORTAL: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::LIVING };
+/// The peer is there.
+const PRESENT: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::LIVING };
 
 fn connect(net: &Net, qp: *mut ibv_qp, to: &Net, peer: u32) {
     connect_with(net, qp, to, (peer, ABSENT));
@@ -61,12 +61,13 @@ fn causes_are_named_by_what_has_come() {
 
     // It answers a short message, and is gone when a long one arrives.
     let (qp, peer) = (a.qp_of(RC, cq), b.qp_of(RC, peer_cq));
-    connect_with(&a, qp, &b, (qp_num(peer), MORTAL));
+    connect_with(&a, qp, &b, (qp_num(peer), PRESENT));
     connect(&b, peer, &a, qp_num(qp));
     let mut room = vec![0; 64];
     let room_mr = b.mr(&mut room, RW);
     assert_eq!(post_recv(peer, 1, &mut [sge(room_mr, 0, 64)]), 0);
     assert_eq!(send(&a, cq, qp, mr, 8), "SUCCESS");
+    a.expect_death(qp);
     b.destroy_qp(peer);
     assert_eq!(send(&a, cq, qp, mr, 20_000), "RETRY_EXC");
     let long = soft_rnic::peer_unreached().unwrap();

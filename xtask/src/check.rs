@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bounds, budgets, circles, seam, sized};
+use crate::{bounds, budgets, circles, count, seam, sized};
 
 /// Steps of cargo: what each is for, and its arguments. Quick ones first.
 const STEPS: &[(&str, &[&str])] = &[
@@ -57,6 +57,7 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("=== {what}: {} s", begin.elapsed().as_secs());
     }
+    count::run()?;
     println!("all passed in {} s; `bash .ci/run` is the whole gate", start.elapsed().as_secs());
     Ok(())
 }

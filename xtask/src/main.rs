@@ -7,6 +7,7 @@ mod budgets;
 mod check;
 mod circles;
 mod conformance;
+mod count;
 mod gate;
 mod lanes;
 mod namespaces;
@@ -42,7 +43,8 @@ enum Chore {
         check: bool,
     },
     /// Run what most changes need, in minutes: formatting, clippy, circles of modules, what goes round `host`, sized
-    /// allocations that cannot fail, bounds without a test, unit tests, the tests of the connections on soft0, doctests
+    /// allocations that cannot fail, bounds without a test, unit tests, the tests of the connections on soft0, doctests;
+    /// and print the lines of code
     Check,
     /// Fail if modules of a crate use each other in circles, and show them
     Circles,

@@ -228,6 +228,22 @@ impl Net {
         self.modify(qp, attr, ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
+    /// Gives the peer of a queue pair, which the test ends next, the time of a dead one: over UDP, a
+    /// death is told from slowness by the time only. The peer has acknowledged all requests.
+    pub fn expect_death(&self, qp: *mut ibv_qp) {
+        use ibv_qp_attr_mask as M;
+        let drained = ibv_qp_attr {
+            qp_state: ibv_qp_state::IBV_QPS_SQD,
+            timeout: DEAD.timeout,
+            retry_cnt: DEAD.retry_count,
+            ..ibv_qp_attr::default()
+        };
+        let mask = M::IBV_QP_STATE | M::IBV_QP_TIMEOUT | M::IBV_QP_RETRY_CNT;
+        assert_eq!(self.to_state(qp, ibv_qp_state::IBV_QPS_SQD), 0);
+        assert_eq!(self.modify(qp, drained, mask), 0);
+        assert_eq!(self.to_state(qp, ibv_qp_state::IBV_QPS_RTS), 0);
+    }
+
     pub fn state(&self, qp: *mut ibv_qp) -> ibv_qp_state {
         self.query(qp).qp_state
     }
