@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 
 use super::wake::Waker;
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::ring::fetch::{FetchConfig, Read};
 use crate::ring::{Geometry, GeometryError, Taken, record_bytes};
 
@@ -16,7 +16,7 @@ pub const HALF_WRITTEN: i8 = i8::MIN;
 
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum BufferedReadOp {
     /// A message of the given length in bytes is sent.
     Send(u8),
     /// The sender says that there are no more.
@@ -57,7 +57,7 @@ pub enum Op {
 
 /// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct BufferedReadParams {
     /// Bytes of the ring, as a power of two.
     pub capacity_log2: u32,
     /// True if the memory is mirrored.
@@ -78,7 +78,7 @@ pub struct Shape {
 
 /// Both ends, their memory, and what is between them.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct CheckedBufferedRead {
     source: Source,
     reader: Reader,
     sender_memory: Vec<u8>,
@@ -104,22 +104,22 @@ pub struct Connection {
     is_owing: bool,
 }
 
-impl Connection {
-    /// An empty one; `None` when there is none of that shape.
-    pub fn new(shape: Shape) -> Option<Self> {
-        let capacity = 1u64.checked_shl(shape.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
-        let make = if shape.is_mirrored { Geometry::mirrored } else { Geometry::plain };
+impl CheckedBufferedRead {
+    /// An empty one; `None` when there is none of these parameters.
+    pub fn new(params: BufferedReadParams) -> Option<Self> {
+        let capacity = 1u64.checked_shl(params.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
+        let make = if params.is_mirrored { Geometry::mirrored } else { Geometry::plain };
         let Err(GeometryError::MessageTooLong { most }) = make(capacity, u32::MAX) else {
             return None;
         };
         let geometry = make(capacity, most).ok()?;
-        let Shape { max_read_bytes, reads, .. } = shape;
+        let BufferedReadParams { max_read_bytes, reads, .. } = params;
         let config = ReaderConfig {
-            head_threshold: shape.head_threshold,
+            head_threshold: params.head_threshold,
             fetch: FetchConfig { max_read_bytes, reads },
-            prefetch: shape.prefetch,
-            head_update_polls: shape.head_update_polls,
-            gather: shape.gather,
+            prefetch: params.prefetch,
+            head_update_polls: params.head_update_polls,
+            gather: params.gather,
         };
         let memory = vec![0xa5; capacity as usize];
         Some(Self {
@@ -327,17 +327,23 @@ impl Connection {
     /// Lets both ends do what they can until nothing changes any more: all is received, and
     /// the sender knows it.
     pub fn settle(&mut self) {
-        self.apply(Op::TellAll);
+        self.apply(BufferedReadOp::TellAll);
         for _ in 0..4 * self.sender_memory.len() {
-            let ops = [Op::LookAgain, Op::Post, Op::Complete, Op::Take, Op::Free];
+            let ops = [
+                BufferedReadOp::LookAgain,
+                BufferedReadOp::Post,
+                BufferedReadOp::Complete,
+                BufferedReadOp::Take,
+                BufferedReadOp::Free,
+            ];
             ops.into_iter().for_each(|op| self.apply(op));
         }
-        self.apply(Op::TellAll);
-        self.apply(Op::Post);
+        self.apply(BufferedReadOp::TellAll);
+        self.apply(BufferedReadOp::Post);
         while !self.on_their_way.is_empty() {
-            self.apply(Op::Complete);
+            self.apply(BufferedReadOp::Complete);
         }
-        self.apply(Op::LookAtWords { is_torn: false });
+        self.apply(BufferedReadOp::LookAtWords { is_torn: false });
     }
 
     /// Reports whether a lie about the tail was told.
@@ -352,48 +358,48 @@ impl Connection {
     }
 }
 
-impl Pair for Connection {
-    type Op = Op;
+impl CheckedMachine for CheckedBufferedRead {
+    type Op = BufferedReadOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: BufferedReadOp) {
         if self.is_broken {
             return;
         }
         self.is_asleep &= matches!(
             op,
-            Op::Send(_)
-                | Op::Finish
-                | Op::LookAtWords { .. }
-                | Op::LookAtRequest
-                | Op::LieWords(..)
+            BufferedReadOp::Send(_)
+                | BufferedReadOp::Finish
+                | BufferedReadOp::LookAtWords { .. }
+                | BufferedReadOp::LookAtRequest
+                | BufferedReadOp::LieWords(..)
         );
         match op {
-            Op::Send(len) => self.send(len),
-            Op::Finish => {
+            BufferedReadOp::Send(len) => self.send(len),
+            BufferedReadOp::Finish => {
                 self.source.finish();
                 self.tail = self.source.tail_word();
                 self.is_owing = true;
             }
-            Op::PrepareSleep => self.prepare_sleep(),
-            Op::LookAtRequest => self.look_at_request(),
-            Op::WakeUp => self.wake_up(),
-            Op::LookAtWords { is_torn: false } => self.look_at_words(self.words),
-            Op::LookAtWords { is_torn: true } => {
+            BufferedReadOp::PrepareSleep => self.prepare_sleep(),
+            BufferedReadOp::LookAtRequest => self.look_at_request(),
+            BufferedReadOp::WakeUp => self.wake_up(),
+            BufferedReadOp::LookAtWords { is_torn: false } => self.look_at_words(self.words),
+            BufferedReadOp::LookAtWords { is_torn: true } => {
                 let torn = Words { landed: self.source.landed_word(), ..self.words };
                 let before = self.source.clone();
                 let taken = self.source.on_words(torn);
                 assert!(taken.is_ok(), "the truth was refused: {taken:?} by {before:?}");
             }
-            Op::LookAgain => self.reader.look_again(),
-            Op::Post => self.post(),
-            Op::Complete => self.complete(0),
-            Op::Polled => self.reader.polled(),
-            Op::LieTail(by) => self.complete(by),
-            Op::Take => self.take(),
-            Op::Free => self.free(),
-            Op::TellAll => self.reader.tell_all(),
-            Op::Stop => self.reader.stop(),
-            Op::LieWords(head, landed) => {
+            BufferedReadOp::LookAgain => self.reader.look_again(),
+            BufferedReadOp::Post => self.post(),
+            BufferedReadOp::Complete => self.complete(0),
+            BufferedReadOp::Polled => self.reader.polled(),
+            BufferedReadOp::LieTail(by) => self.complete(by),
+            BufferedReadOp::Take => self.take(),
+            BufferedReadOp::Free => self.free(),
+            BufferedReadOp::TellAll => self.reader.tell_all(),
+            BufferedReadOp::Stop => self.reader.stop(),
+            BufferedReadOp::LieWords(head, landed) => {
                 let mut other = self.clone();
                 other.look_at_words(Words {
                     head: self.words.head.wrapping_add_signed(head.into()),
