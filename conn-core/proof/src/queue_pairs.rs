@@ -17,14 +17,14 @@ const MTU: usize = 256;
 const KEY: u32 = 7;
 
 /// Memory at address 0, and one buffer that is always posted.
-struct Memory {
+struct NodeMemory {
     bytes: [u8; 1024],
     buffer: [u8; 1024],
     received: u32,
     payload: [u8; MTU],
 }
 
-impl Memory {
+impl NodeMemory {
     const fn new() -> Self {
         Self { bytes: [1; 1024], buffer: [0; 1024], received: 0, payload: [0; MTU] }
     }
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-impl Target for Memory {
+impl Target for NodeMemory {
     fn take_receive(&mut self) -> Option<u32> {
         Some(self.buffer.len() as u32)
     }
@@ -119,7 +119,7 @@ fn ends() -> Option<(Requester<[SendSlot; 4]>, Responder<[ResponseSlot; 2]>)> {
 /// SEND, WRITE, READ and an atomic; the first packet is lost, and sent again after the timeout.
 pub(crate) fn requests_complete_in_spite_of_a_loss() -> Option<bool> {
     let (mut requester, mut responder) = ends()?;
-    let mut memory = Memory::new();
+    let mut memory = NodeMemory::new();
     let data = [3; 600];
     for (kind, length) in
         [(Kind::Send, 600), (Kind::Write, 300), (Kind::Read, 600), (Kind::FetchAdd { add: 1 }, 0)]
@@ -154,7 +154,7 @@ pub(crate) fn requests_complete_in_spite_of_a_loss() -> Option<bool> {
 pub(crate) fn unreliable_messages_are_received() -> Option<bool> {
     let config = uc::Config { mtu: MTU as u32, dest_qpn: 2, pkey: DEFAULT_PKEY, first_psn: FIRST };
     let (mut sender, mut receiver) = (uc::Sender::new(config), uc::Receiver::new(config));
-    let (mut memory, data) = (Memory::new(), [4; MTU]);
+    let (mut memory, data) = (NodeMemory::new(), [4; MTU]);
     sender.begin(WqeIndex(0), Request::new(Kind::Send, 300, 0, 0)).ok()?;
     while let Some(packet) = sender.next_packet() {
         let payload = data.get(..packet.length as usize)?;

@@ -86,7 +86,7 @@ pub struct CheckedBufferedRead {
     /// The words in the sender's memory.
     tail: u64,
     words: Words,
-    on_their_way: VecDeque<Request>,
+    on_their_way: VecDeque<ReaderRequest>,
     /// Lengths and numbers of messages that were sent and not received.
     sent: VecDeque<(u32, u8)>,
     held: VecDeque<u64>,
@@ -210,20 +210,21 @@ impl CheckedBufferedRead {
     /// held or not received; and not more of anything at once than was agreed.
     fn post(&mut self) {
         while let Some(request) = self.reader.next_request() {
-            if let Request::Data(Read { offset, len }) = request {
+            if let ReaderRequest::Data(Read { offset, len }) = request {
                 let capacity = self.sender_memory.len() as u64;
                 assert!(len > 0 && u64::from(len) <= capacity && offset < capacity);
             }
-            if matches!(request, Request::WakeUp(_)) {
+            if matches!(request, ReaderRequest::WakeUp(_)) {
                 assert_eq!((self.receives, self.wake_ups), (0, 0), "one request at a time");
                 self.receives = 1;
             }
             self.on_their_way.push_back(request);
-            let count = |wanted: fn(&Request) -> bool| {
+            let count = |wanted: fn(&ReaderRequest) -> bool| {
                 self.on_their_way.iter().filter(|request| wanted(request)).count()
             };
-            assert!(count(|request| matches!(request, Request::Tail)) <= 1);
-            let is_write = |request: &_| matches!(request, Request::Words(_) | Request::WakeUp(_));
+            assert!(count(|request| matches!(request, ReaderRequest::Tail)) <= 1);
+            let is_write =
+                |request: &_| matches!(request, ReaderRequest::Words(_) | ReaderRequest::WakeUp(_));
             assert!(count(is_write) <= MAX_WORDS);
         }
         assert_eq!(self.reader.on_their_way() as usize, self.on_their_way.len());
@@ -238,25 +239,25 @@ impl CheckedBufferedRead {
         // One lie stands for what is no lie: it was read while it was being written.
         let (told, lie) = if lie == HALF_WRITTEN { (None, 0) } else { (Some(told), lie) };
         match request {
-            Request::Data(Read { offset, len }) => {
+            ReaderRequest::Data(Read { offset, len }) => {
                 let bytes = Self::get(&self.sender_memory, offset, len as usize);
                 Self::put(&mut self.receiver_memory, offset, &bytes);
             }
-            Request::Words(words) => self.words = words,
-            Request::WakeUp(number) => self.request = number,
-            Request::Tail => {}
+            ReaderRequest::Words(words) => self.words = words,
+            ReaderRequest::WakeUp(number) => self.request = number,
+            ReaderRequest::Tail => {}
         }
         let before = self.reader.ring().tail();
         match (self.reader.on_completion(|| told), request) {
             (Ok(()), _) => {}
-            (Err(ReaderError::Tail(_)), Request::Tail) if lie != 0 => {
+            (Err(ReaderError::Tail(_)), ReaderRequest::Tail) if lie != 0 => {
                 assert_eq!(self.reader.ring().tail(), before);
                 self.is_broken = true;
             }
             (other, _) => panic!("{request:?}: {other:?}"),
         }
         // A lie that is believed: what follows is the liar's.
-        self.is_broken |= request == Request::Tail && lie != 0;
+        self.is_broken |= request == ReaderRequest::Tail && lie != 0;
     }
 
     fn take(&mut self) {
@@ -320,7 +321,7 @@ impl CheckedBufferedRead {
             assert!(self.source.is_finished() && self.sent.is_empty());
         }
         if self.source.is_seen() {
-            assert_eq!(self.reader.state(), State::Ended);
+            assert_eq!(self.reader.state(), ReaderState::Ended);
         }
     }
 

@@ -169,7 +169,7 @@ proptest! {
 /// and nothing but the head is written meanwhile.
 #[test]
 fn the_tail_comes_with_the_data() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config =
@@ -179,26 +179,26 @@ fn the_tail_comes_with_the_data() {
     let posted = |reader: &mut Reader| std::iter::from_fn(|| reader.next_request()).count();
     assert_eq!(posted(&mut reader), 0, "`look_again` was not called");
     reader.look_again();
-    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
     reader.look_again();
     assert_eq!(posted(&mut reader), 0, "one look at a time");
     reader.on_completion(|| Some(96)).unwrap();
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 64 })));
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 64, len: 32 })));
-    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 0, len: 64 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 64, len: 32 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
     assert_eq!(posted(&mut reader), 0);
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| Some(192)).unwrap();
     // Nothing was handed out yet.
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 96, len: 64 })));
 }
 
 /// A message that arrives alone takes two READs, the tail's and the data's, and is not left to
 /// gather. The tail is read with the data again once the first look after data has found something.
 #[test]
 fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::FetchConfig;
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config = ReaderConfig {
@@ -212,7 +212,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     let mut reader = Reader::new(geometry, config).unwrap();
     let look = |reader: &mut Reader, tail| {
         reader.look_again();
-        assert_eq!(reader.next_request(), Some(Request::Tail));
+        assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
         assert_eq!(reader.next_request(), None);
         reader.on_completion(|| tail).unwrap();
     };
@@ -220,9 +220,9 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     let read = |reader: &mut Reader| {
         reader.look_again();
         assert!(!reader.is_gathering());
-        assert!(matches!(reader.next_request(), Some(Request::Data(_))));
+        assert!(matches!(reader.next_request(), Some(ReaderRequest::Data(_))));
         let along = reader.next_request();
-        assert!(matches!(along, None | Some(Request::Tail)), "{along:?}");
+        assert!(matches!(along, None | Some(ReaderRequest::Tail)), "{along:?}");
         reader.on_completion(|| unreachable!()).unwrap();
         along.is_some()
     };
@@ -253,7 +253,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
 /// Nothing is fetched ahead as long as each READ has completed by the first look.
 #[test]
 fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::FetchConfig;
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config =
@@ -262,7 +262,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     let mut reader = Reader::new(geometry, config).unwrap();
     let reads = |reader: &mut Reader| {
         let posted = std::iter::from_fn(|| reader.next_request());
-        posted.filter(|request| matches!(request, Request::Data(_))).count()
+        posted.filter(|request| matches!(request, ReaderRequest::Data(_))).count()
     };
     reader.look_again();
     assert_eq!(reads(&mut reader), 0);
@@ -292,7 +292,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
 /// read at once.
 #[test]
 fn little_is_left_to_gather_while_the_sender_goes_on() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config = ReaderConfig {
@@ -306,13 +306,13 @@ fn little_is_left_to_gather_while_the_sender_goes_on() {
     let mut reader = Reader::new(geometry, config).unwrap();
     let look = |reader: &mut Reader, tail: u64| {
         reader.look_again();
-        assert_eq!(reader.next_request(), Some(Request::Tail));
+        assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
         reader.on_completion(|| Some(tail)).unwrap();
     };
     look(&mut reader, 0);
     look(&mut reader, 8);
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 8 })));
-    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 0, len: 8 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| Some(16)).unwrap();
     assert!(reader.is_gathering());
@@ -320,5 +320,5 @@ fn little_is_left_to_gather_while_the_sender_goes_on() {
     assert!(reader.is_gathering());
     look(&mut reader, 24);
     assert!(!reader.is_gathering());
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 8, len: 16 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 8, len: 16 })));
 }

@@ -246,7 +246,7 @@ impl CheckedMachine for CheckedFragmentReceiver {
     fn apply(&mut self, claim: ForgedFragment) {
         let ForgedFragment { ahead, message_bytes, offset, len } = claim;
         let number = self.next.wrapping_add_signed(ahead.into());
-        let header = Header {
+        let header = FragmentHeader {
             number: number as u32,
             message_bytes: message_bytes.into(),
             offset: offset.into(),

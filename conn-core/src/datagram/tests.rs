@@ -112,7 +112,7 @@ fn transmitted(sender: &mut FragmentSender<Vec<u8>>, now_ns: u64) -> Vec<u32> {
     let mut out = [0; BYTES];
     let mut numbers = Vec::new();
     while let Some(len) = sender.transmit(now_ns, &mut out) {
-        numbers.push(Header::decode(&out[..len]).unwrap().0.number);
+        numbers.push(FragmentHeader::decode(&out[..len]).unwrap().0.number);
     }
     numbers
 }

@@ -236,7 +236,7 @@ impl ReadProgress {
 /// A receiver and a list of all that it was offered.
 #[derive(Clone, Debug)]
 pub struct CheckedReads {
-    machine: Reads<Vec<Slot>>,
+    machine: Reads<Vec<ReadSlot>>,
     config: ReadsConfig,
     messages: Vec<ReadProgress>,
     acked: usize,
@@ -251,7 +251,7 @@ impl CheckedReads {
     /// Nothing received.
     #[must_use]
     pub fn new(config: ReadsConfig) -> Self {
-        let slots = vec![Slot::default(); config.window as usize];
+        let slots = vec![ReadSlot::default(); config.window as usize];
         let machine = Reads::new(config, slots).expect("a configuration that works");
         let (acked, refusals, wakeup, fin) = (0, 0, None, false);
         let in_flight = VecDeque::new();
@@ -328,7 +328,7 @@ impl CheckedReads {
                 let (number, offset, is_last) = (at as u64 + 1, *begun, *begun + part == *len);
                 let signalled = is_last || self.in_flight.len() + 1 == self.config.reads as usize;
                 let len = part as u32;
-                assert_eq!(found, Some(Part { number, offset, len, is_last, signalled }));
+                assert_eq!(found, Some(ReadPart { number, offset, len, is_last, signalled }));
                 *begun += part;
                 *in_flight += 1;
                 self.in_flight.push_back(at);
@@ -466,7 +466,7 @@ enum Back {
 #[derive(Clone, Debug)]
 pub struct CheckedDirectRead {
     offers: Offers,
-    reads: Reads<Vec<Slot>>,
+    reads: Reads<Vec<ReadSlot>>,
     ack: AckMode,
     to_receiver: VecDeque<Result<u32, Notice>>,
     /// Behind a fence, acknowledgements wait for this many READs to have been executed.
@@ -475,7 +475,7 @@ pub struct CheckedDirectRead {
     executed: u64,
     /// For each message: its READs that are not executed (none of them posted yet: all).
     unread: Vec<(u64, u32)>,
-    parts: VecDeque<Part>,
+    parts: VecDeque<ReadPart>,
     /// READs that were executed, and have not completed visibly.
     silent: u32,
     lens: VecDeque<u64>,
@@ -490,7 +490,7 @@ impl CheckedDirectRead {
     /// Two ends that have said nothing.
     #[must_use]
     pub fn new(config: ReadsConfig) -> Self {
-        let slots = vec![Slot::default(); config.window as usize];
+        let slots = vec![ReadSlot::default(); config.window as usize];
         Self {
             offers: Offers::new(config.window).expect("a window of 1 to 16384"),
             reads: Reads::new(config, slots).expect("a configuration that works"),

@@ -75,7 +75,7 @@ fn every_short_history_acknowledges_each_message_after_its_read() {
 #[test]
 fn configurations_that_cannot_work_are_refused() {
     let good = ReadsConfig { window: 2, ack: AckMode::Pull, reads: 1, max_read: 1, gather: 1 };
-    let made = |config| Reads::new(config, [Slot::default(); 2]).map(drop);
+    let made = |config| Reads::new(config, [ReadSlot::default(); 2]).map(drop);
     assert_eq!(made(good), Ok(()));
     for window in [0, MAX_WINDOW + 1] {
         assert_eq!(made(ReadsConfig { window, ..good }), Err(ReadsConfigError::Window));

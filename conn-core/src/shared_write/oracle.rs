@@ -306,18 +306,18 @@ impl CheckedSharedWrite {
         };
         let words = words_at(&self.memory, at);
         match self.receiver.on_trailer(link, words).expect("an honest sender") {
-            Found::Message { offset, len } => {
+            LookOutcome::Message { offset, len } => {
                 let found = &self.memory[offset as usize..][..len as usize];
                 let sent = self.peers[nth].model.pop_front().expect("it was sent");
                 assert_eq!(found, &sent[..], "of sender {nth}");
                 true
             }
-            Found::End(emptied) => {
+            LookOutcome::End(emptied) => {
                 self.recycle(emptied);
                 self.grant();
                 true
             }
-            Found::Nothing => self.hear(nth),
+            LookOutcome::Nothing => self.hear(nth),
         }
     }
 
@@ -389,14 +389,14 @@ impl CheckedSharedWrite {
                 let words = [u64::from(ticket), used | u64::from(len)];
                 if let Ok(Some(at)) = receiver.trailer_at(link(nth)) {
                     match receiver.on_trailer(link(nth), Some(words)) {
-                        Ok(Found::Message { offset, len }) => {
+                        Ok(LookOutcome::Message { offset, len }) => {
                             assert_eq!(offset + padded(len), at);
                             assert!(offset >= self.layout.extent_at(0));
                         }
-                        Ok(Found::End(emptied)) => {
+                        Ok(LookOutcome::End(emptied)) => {
                             assert!(emptied.offset + emptied.len <= self.layout.bytes());
                         }
-                        Ok(Found::Nothing) | Err(_) => {}
+                        Ok(LookOutcome::Nothing) | Err(_) => {}
                     }
                 }
             }

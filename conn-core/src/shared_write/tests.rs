@@ -176,12 +176,12 @@ fn a_ticket_of_another_link_is_refused() {
         assert!(receiver.trailer_at(link).unwrap().is_some());
     }
     let message = receiver.on_trailer(0, Some(trailer(1, 0, 8))).unwrap();
-    assert!(matches!(message, Found::Message { len: 8, .. }));
+    assert!(matches!(message, LookOutcome::Message { len: 8, .. }));
     let taken = receiver.on_trailer(0, Some(trailer(2, 32, END)));
     assert_eq!(taken, Err(ExtentError::Ticket { ticket: 2 }));
     let empty = receiver.on_trailer(1, Some(trailer(3, 0, END)));
     assert_eq!(empty, Err(ExtentError::Stray { ticket: 3 }), "nothing lies in front of it");
-    assert!(matches!(receiver.on_trailer(0, Some(trailer(3, 32, END))), Ok(Found::End(_))));
+    assert!(matches!(receiver.on_trailer(0, Some(trailer(3, 32, END))), Ok(LookOutcome::End(_))));
 }
 
 fn op() -> impl Strategy<Value = SharedWriteOp> {

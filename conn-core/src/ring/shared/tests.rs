@@ -37,12 +37,12 @@ fn claims_are_understood_wherever_the_positions_are() {
     for head in [0, 8, (1 << 43) - 8, 1 << 43, (1 << 60) + 24] {
         for ahead in [0, 8, 4096] {
             for count in [0, 1, COUNT] {
-                let word = Claim { position: head + ahead, count }.pack();
-                let claim = Claim::unpack(word, head, 4096).unwrap();
+                let word = ClaimWord { position: head + ahead, count }.pack();
+                let claim = ClaimWord::unpack(word, head, 4096).unwrap();
                 assert_eq!((claim.position, claim.count), (head + ahead, count));
             }
-            let old = Claim { position: head + ahead, count: 0 }.pack();
-            assert!(Claim::unpack(old, head + ahead + 8, 4096).is_none());
+            let old = ClaimWord { position: head + ahead, count: 0 }.pack();
+            assert!(ClaimWord::unpack(old, head + ahead + 8, 4096).is_none());
         }
     }
 }
