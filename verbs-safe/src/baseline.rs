@@ -46,8 +46,8 @@ pub use shared_memory::{SharedMessages, SharedMessagesError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RawLoop {
-    sender: Sender,
-    receiver: Receiver,
+    sender: RawLoopSender,
+    receiver: RawLoopReceiver,
     broken: bool,
 }
 
@@ -90,9 +90,9 @@ impl RawLoop {
         let attr = |psn| ConnectAttr::new(u8::try_from(gid.index).unwrap_or(u8::MAX), psn);
         b.control.connect(&end_a, &attr(psn_b))?;
         a.control.connect(&end_b, &attr(psn_a))?;
-        let mut receiver = Receiver::new(b, recv_cq, config);
+        let mut receiver = RawLoopReceiver::new(b, recv_cq, config);
         receiver.repost_all()?;
-        Ok(RawLoop { sender: Sender::new(a, send_cq, config), receiver, broken: false })
+        Ok(RawLoop { sender: RawLoopSender::new(a, send_cq, config), receiver, broken: false })
     }
 
     /// Returns the count of all messages that have arrived.
@@ -139,7 +139,7 @@ impl RawLoop {
 
     fn guarded(
         &mut self,
-        body: impl FnOnce(&mut Sender, &mut Receiver) -> Result<(), RawLoopError>,
+        body: impl FnOnce(&mut RawLoopSender, &mut RawLoopReceiver) -> Result<(), RawLoopError>,
     ) -> Result<Duration, RawLoopError> {
         if std::mem::replace(&mut self.broken, true) {
             return Err(RawLoopError::Config("the loop failed before"));
@@ -151,7 +151,7 @@ impl RawLoop {
     }
 }
 
-struct Sender {
+struct RawLoopSender {
     qp: QueuePair,
     cq: CompletionQueue,
     config: RawLoopConfig,
@@ -165,8 +165,8 @@ struct Sender {
     place: usize,
 }
 
-impl Sender {
-    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> Sender {
+impl RawLoopSender {
+    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> RawLoopSender {
         let memory = qp.send.ring();
         let entries = RawArray::new((0..config.unacked).map(|i| sge(memory, i, config)).collect());
         let inline = config.size <= qp.send.max_inline() && config.size > 0;
@@ -180,7 +180,7 @@ impl Sender {
         };
         let work = RawArray::new((0..config.unacked).map(request).collect());
         let wcs = vec![ibv_wc::default(); config.poll_batch as usize].into();
-        Sender { qp, cq, config, work, _entries: entries, wcs, sent: 0, acked: 0, place: 0 }
+        RawLoopSender { qp, cq, config, work, _entries: entries, wcs, sent: 0, acked: 0, place: 0 }
     }
 
     fn until(&mut self, sent: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
@@ -263,7 +263,7 @@ impl Sender {
     }
 }
 
-struct Receiver {
+struct RawLoopReceiver {
     qp: QueuePair,
     cq: CompletionQueue,
     config: RawLoopConfig,
@@ -280,13 +280,13 @@ struct Receiver {
 }
 
 // SAFETY: the pointers lead into arrays and memory that the value owns.
-unsafe impl Send for Receiver {}
+unsafe impl Send for RawLoopReceiver {}
 
 /// Count that the receiver publishes when it has given up.
 const BROKEN: u64 = u64::MAX;
 
-impl Receiver {
-    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> Receiver {
+impl RawLoopReceiver {
+    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> RawLoopReceiver {
         let recv = qp.recv.as_ref().map(|r| r.pool().memory().clone());
         let slots = 0..recv.as_ref().map_or(0, |_| config.slots);
         let entry = |i| recv.as_ref().map_or(ibv_sge::default(), |m| sge(m, i, config));
@@ -301,7 +301,7 @@ impl Receiver {
         let wcs = vec![ibv_wc::default(); config.poll_batch as usize].into();
         let (first, last) = (null_mut(), null_mut());
         let _entries = entries;
-        Receiver {
+        RawLoopReceiver {
             qp,
             cq,
             config,
@@ -398,7 +398,7 @@ fn poll(cq: &CompletionQueue, wcs: &mut [ibv_wc]) -> Result<usize, RawLoopError>
     // SAFETY: the queue is alive, and the slice has room for as many as it is long.
     let n = unsafe { ibv_poll_cq(cq.inner.raw.as_ptr(), wcs.len() as i32, wcs.as_mut_ptr()) };
     if n < 0 {
-        return Err(RawLoopError::Verb { verb: "polling", errno: Errno::of(n) });
+        return Err(RawLoopError::Verb { verb: "polling", errno: Errno::from_result(n) });
     }
     Ok(n as usize)
 }

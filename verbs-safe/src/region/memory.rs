@@ -33,7 +33,7 @@ pub(crate) use maker::Maker;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    piece: Option<file::Piece>,
+    piece: Option<file::FilePiece>,
     maker: Maker,
 }
 
@@ -95,7 +95,7 @@ impl Mapping {
         }
         let len = round_up(bytes.max(1), pages.bytes()).ok_or(error(Errno::ENOMEM))?;
         if pages == Pages::Normal
-            && let Some(mapped) = file::Piece::map(len)
+            && let Some(mapped) = file::FilePiece::map(len)
         {
             let (base, piece) = mapped.map_err(error)?;
             keep_out_of_children(base, len);
