@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use host::world::{Here, NodeId};
+use host::world::{CurrentTask, NodeId};
 use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
@@ -22,7 +22,7 @@ pub(crate) struct Site {
 impl Site {
     /// In the process of the program.
     fn here(name: &str) -> Site {
-        let node = world::here(Here::node).expect("it plays in a world");
+        let node = world::here(CurrentTask::node).expect("it plays in a world");
         Site::of(name, node)
     }
 
@@ -95,8 +95,10 @@ fn between_processes(case: &Case, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("killer", kill).expect("a thread")
     });
-    let nodes: Vec<NodeId> =
-        devices.iter().map(|_| world::here(Here::add_node).expect("it plays in a world")).collect();
+    let nodes: Vec<NodeId> = devices
+        .iter()
+        .map(|_| world::here(CurrentTask::add_node).expect("it plays in a world"))
+        .collect();
     let stopper = case.stop.map(|stop| {
         let node = nodes[stop.process];
         let stop = move || {
