@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::sync::{Condvar, Mutex};
 
 #[derive(Debug)]
-struct ChannelInner<T> {
+struct ChannelShared<T> {
     state: Mutex<ChannelState<T>>,
     changed: Condvar,
     capacity: usize,
@@ -22,11 +22,11 @@ struct ChannelState<T> {
 
 /// The end that gives values.
 #[derive(Debug)]
-pub struct Sender<T>(Arc<ChannelInner<T>>);
+pub struct Sender<T>(Arc<ChannelShared<T>>);
 
 /// The end that waits for values.
 #[derive(Debug)]
-pub struct Receiver<T>(Arc<ChannelInner<T>>);
+pub struct Receiver<T>(Arc<ChannelShared<T>>);
 
 /// A wait without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert_ne!(capacity, 0, "a channel holds a value at least");
     let state = Mutex::new(ChannelState { values: VecDeque::new(), is_closed: false });
-    let shared = Arc::new(ChannelInner { state, changed: Condvar::new(), capacity });
+    let shared = Arc::new(ChannelShared { state, changed: Condvar::new(), capacity });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 

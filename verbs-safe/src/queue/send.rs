@@ -31,7 +31,7 @@ use crate::ids::QueueId;
 use crate::queue::pinned::{Directory, Leaving};
 use crate::queue::pool::PoolMemory;
 use crate::queue::qp::QpInner;
-use crate::queue::send::entries::{PeerEntry, RegionEntry};
+use crate::queue::send::entries::{LocalRegionEntry, PeerEntry};
 use crate::queue::send::epochs::Epochs;
 use crate::queue::send::lent::Loans;
 use crate::queue::send::op::{fill, lands};
@@ -145,7 +145,7 @@ pub struct SendQueue {
     failed: Option<u64>,
     epochs: Epochs,
     peers: Directory<PeerEntry>,
-    regions: Directory<RegionEntry>,
+    regions: Directory<LocalRegionEntry>,
     loans: Loans,
     leaving: Leaving,
 }

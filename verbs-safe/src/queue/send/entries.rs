@@ -32,7 +32,7 @@ unsafe impl Sync for PeerEntry {}
 
 /// Values of a local region that a request needs.
 #[derive(Clone, Copy)]
-pub(super) struct RegionEntry {
+pub(super) struct LocalRegionEntry {
     pub(super) addr: u64,
     pub(super) len: usize,
     pub(super) lkey: u32,

@@ -9,7 +9,7 @@ pub(super) const SIZES: &[u32] = &[16, 512, 8192, 65536];
 
 /// Quantity that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quantity {
+pub(super) enum CompareQuantity {
     /// One message in flight: the median of half a round trip, of a READ of the whole
     /// operation.
     Latency,
@@ -29,7 +29,7 @@ pub(super) enum Verb {
 pub(super) struct CompareCase {
     pub(super) name: &'static str,
     pub(super) verb: Verb,
-    pub(super) kind: Quantity,
+    pub(super) kind: CompareQuantity,
     /// Messages to a doorbell.
     pub(super) list: u32,
     pub(super) inline: bool,
@@ -69,7 +69,7 @@ const LONGEST_INLINE: u32 = 512;
 /// From there on a message of Buffered Read is a READ of its own.
 const LONG: u32 = 8192;
 
-use Quantity::{Latency, Rate};
+use CompareQuantity::{Latency, Rate};
 use Verb::{Read, Send, Write};
 
 const CASES: &[CompareCase] = &[
@@ -130,7 +130,7 @@ impl CompareCase {
     /// The path MTU, in bytes.
     pub(super) const MTU: u32 = MTU;
 
-    const fn plain(name: &'static str, verb: Verb, kind: Quantity) -> CompareCase {
+    const fn plain(name: &'static str, verb: Verb, kind: CompareQuantity) -> CompareCase {
         CompareCase {
             name,
             verb,
@@ -153,7 +153,7 @@ impl CompareCase {
         connection: &'static str,
         name: &'static str,
         verb: Verb,
-        kind: Quantity,
+        kind: CompareQuantity,
     ) -> CompareCase {
         let case = CompareCase::plain(name, verb, kind);
         CompareCase { connection: Some(connection), target: None, ..case }

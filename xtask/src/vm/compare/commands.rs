@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::cases::{CompareCase, Comparison, Quantity, Verb};
+use super::cases::{CompareCase, CompareQuantity, Comparison, Verb};
 
 /// Address at which the two ends meet.
 pub(super) const ADDRESS: &str = "127.0.0.1";
@@ -55,14 +55,14 @@ impl Comparison {
             Verb::Write => "write",
             Verb::Read => "read",
         };
-        let kind = if case.kind == Quantity::Latency { "lat" } else { "bw" };
+        let kind = if case.kind == CompareQuantity::Latency { "lat" } else { "bw" };
         let CompareSetting { device, gid_index, .. } = setting;
         let messages = self.messages();
         let mut line =
             format!("ib_{verb}_{kind} -d {device} -x {gid_index} -F -s {size} -n {messages}");
         // A datagram has the MTU of the port.
         line += &if case.datagrams { " -c UD".into() } else { format!(" -m {}", CompareCase::MTU) };
-        if case.kind == Quantity::Rate {
+        if case.kind == CompareQuantity::Rate {
             let (depth, every) = (CompareCase::DEPTH, case.signal_every());
             // Without -N it looks at the clock for every message.
             line += &format!(" -N -t {depth} -Q {every} -q {}", case.qps);
@@ -107,8 +107,8 @@ impl Comparison {
             Verb::Read => "read",
         };
         let (command, amount) = match case.kind {
-            Quantity::Latency => ("pingpong", "iterations"),
-            Quantity::Rate => ("bench", "messages"),
+            CompareQuantity::Latency => ("pingpong", "iterations"),
+            CompareQuantity::Rate => ("bench", "messages"),
         };
         let what = match (case.connection, case.datagrams) {
             (Some(connection), _) => format!("--protocol {connection}"),
@@ -133,7 +133,7 @@ impl Comparison {
         }
         line +=
             &format!(" --signal-every {} --inline {}", case.signal_every(), self.inline_bytes());
-        if case.kind == Quantity::Rate {
+        if case.kind == CompareQuantity::Rate {
             line += &format!(" --unacked {} --batch {}", CompareCase::DEPTH, case.list);
         }
         if case.verb == Verb::Send {
@@ -143,7 +143,7 @@ impl Comparison {
             line += " --srq";
         }
         // Perftest polls memory on every device.
-        if case.verb == Verb::Write && case.kind == Quantity::Latency {
+        if case.verb == Verb::Write && case.kind == CompareQuantity::Latency {
             line += " --assume-in-order";
         }
         line

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::cases::{Comparison, Quantity};
+use super::cases::{CompareQuantity, Comparison};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -24,9 +24,9 @@ pub(super) fn figure(comparison: &Comparison, output: &str) -> Result<f64> {
     match comparison.case.kind {
         // #bytes #iterations t_min t_max t_typical t_avg …, in µs; the typical one is
         // the median.
-        Quantity::Latency => Ok(column(4)? * 1e3),
+        CompareQuantity::Latency => Ok(column(4)? * 1e3),
         // #bytes #iterations peak average (both MiB/s) messages (millions/s)
-        Quantity::Rate => Ok(finer(column(3)?, column(4)?, size)),
+        CompareQuantity::Rate => Ok(finer(column(3)?, column(4)?, size)),
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::cases::{Comparison, Quantity};
+use super::cases::{CompareQuantity, Comparison};
 
 /// Relative deviation of a ratio that counts as noise.
 const TOLERANCE: f64 = 0.05;
@@ -87,15 +87,15 @@ impl MeasuredComparison {
     fn meets_target(&self) -> Option<bool> {
         let case = self.comparison.case;
         case.target.map(|target| match case.kind {
-            Quantity::Rate => self.ratio() >= target * (1.0 - TOLERANCE),
-            Quantity::Latency => self.ratio() <= target * (1.0 + TOLERANCE),
+            CompareQuantity::Rate => self.ratio() >= target * (1.0 - TOLERANCE),
+            CompareQuantity::Latency => self.ratio() <= target * (1.0 + TOLERANCE),
         })
     }
 
     fn line(&self) -> JsonLine<'_> {
         let Comparison { case, size, .. } = self.comparison;
-        let rate = |figure: f64| (case.kind == Quantity::Rate).then_some(figure);
-        let latency = |figure: f64| (case.kind == Quantity::Latency).then_some(figure);
+        let rate = |figure: f64| (case.kind == CompareQuantity::Rate).then_some(figure);
+        let latency = |figure: f64| (case.kind == CompareQuantity::Latency).then_some(figure);
         let (ours, theirs) = (self.median_of(|r| r.ours), self.median_of(|r| r.theirs));
         JsonLine {
             case: case.name,
@@ -119,8 +119,8 @@ impl MeasuredComparison {
     fn row(&self) -> [String; 7] {
         let Comparison { case, size, .. } = self.comparison;
         let shown = |figure: f64| match case.kind {
-            Quantity::Rate => format!("{figure:.0}/s"),
-            Quantity::Latency => format!("{:.2} µs", figure / 1e3),
+            CompareQuantity::Rate => format!("{figure:.0}/s"),
+            CompareQuantity::Latency => format!("{:.2} µs", figure / 1e3),
         };
         [
             case.name.to_owned(),

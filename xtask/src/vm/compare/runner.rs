@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cases::{Comparison, Quantity};
+use super::cases::{CompareQuantity, Comparison};
 use super::commands::{CompareSetting, shown};
 use super::report::{CompareReport, MeasuredComparison, Round};
 use super::{pair, perftest};
@@ -113,8 +113,8 @@ fn our_figure(comparison: &Comparison, output: &str) -> Result<f64> {
     let is_told = case.connection.is_none();
     ensure!(!is_told || *inline == case.inline, "it was to be inline or not, and is {inline}");
     let field = match comparison.case.kind {
-        Quantity::Latency => "latency_ns_p50",
-        Quantity::Rate => "messages_per_s",
+        CompareQuantity::Latency => "latency_ns_p50",
+        CompareQuantity::Rate => "messages_per_s",
     };
     line[field].as_f64().with_context(|| format!("its result has no {field}"))
 }
