@@ -204,7 +204,7 @@ pub(crate) fn extend(
                 headers.reth = Some(Reth { va, rkey, len: request.length });
             }
             if part.ends() {
-                end(headers, request);
+                set_last_headers(headers, request);
             }
             headers.bth.pad = padding_of(length as usize);
         }
@@ -212,7 +212,7 @@ pub(crate) fn extend(
 }
 
 /// Sets the headers and fields that only the last packet of a message has.
-fn end(headers: &mut Headers, request: &Request) {
+fn set_last_headers(headers: &mut Headers, request: &Request) {
     match request.kind {
         Operation::SendImm(imm) | Operation::WriteImm(imm) => headers.imm = Some(ImmDt(imm)),
         Operation::SendInv(rkey) => headers.ieth = Some(Ieth { rkey }),

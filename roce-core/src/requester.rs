@@ -387,7 +387,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
         let (index, first) = (self.tail, self.posted);
         let end = first + u64::from(request.packets(self.config.mtu));
-        let at = self.at(index);
+        let at = self.slot_index(index);
         self.slots.as_mut()[at] = SendSlot { request, first, end };
         self.tail += 1;
         self.posted = end;
@@ -409,12 +409,12 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         Some(Completion { index: WqeIndex(index), status })
     }
 
-    fn at(&self, index: u64) -> usize {
+    fn slot_index(&self, index: u64) -> usize {
         (index % self.slots.as_ref().len() as u64) as usize
     }
 
     fn slot(&self, index: u64) -> SendSlot {
-        self.slots.as_ref()[self.at(index)]
+        self.slots.as_ref()[self.slot_index(index)]
     }
 
     /// The position behind the packets that the one at `position` stands for: of a READ, those of

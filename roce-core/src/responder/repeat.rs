@@ -82,7 +82,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let answered = *self.slots.find(position)?;
         let again = Remembered { next: position, ..answered };
         let response = match answered.answer {
-            _ if !answered.answer.is_of(opcode) => return None,
+            _ if !answered.answer.answers(opcode) => return None,
             RememberedAnswer::Read { .. } => return None,
             RememberedAnswer::Atomic { original } => self.atomic_ack(&again, original),
             RememberedAnswer::AtomicWrite => self.atomic_write_response(&again),
@@ -93,7 +93,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// An atomic, or an ATOMIC WRITE.
     fn repeat_atomic(&mut self, position: u64, opcode: Opcode) -> bool {
         self.slots.repeat(position, |old| {
-            if !old.answer.is_of(opcode) {
+            if !old.answer.answers(opcode) {
                 return false;
             }
             (old.start, old.next, old.end) = (position, position, position + 1);

@@ -46,7 +46,7 @@ pub(super) enum RememberedAnswer {
 
 impl RememberedAnswer {
     /// Reports whether it answers requests with this opcode.
-    pub(super) fn is_of(&self, opcode: Opcode) -> bool {
+    pub(super) fn answers(&self, opcode: Opcode) -> bool {
         match self {
             Self::Read { .. } => opcode.is_read_request(),
             Self::Atomic { .. } => opcode.is_atomic(),
