@@ -109,8 +109,8 @@ impl RawLoop {
         self.guarded(|sender, receiver| {
             let (sent, received) = (sender.sent + messages, receiver.received + messages);
             while receiver.received < received || sender.acked < sent {
-                sender.turn(sent, receiver.received)?;
-                receiver.turn()?;
+                sender.progress(sent, receiver.received)?;
+                receiver.progress()?;
             }
             Ok(())
         })
@@ -125,9 +125,10 @@ impl RawLoop {
             let (sent, received) = (sender.sent + messages, receiver.received + messages);
             let (reached, stop) = (&AtomicU64::new(receiver.received), &AtomicBool::new(false));
             host::thread::scope(|scope| {
-                let receiving = scope.spawn(move || receiver.until(received, reached, stop));
+                let receiving =
+                    scope.spawn(move || receiver.receive_until(received, reached, stop));
                 let receiving = receiving.map_err(RawLoopError::Thread)?;
-                let outcome = sender.until(sent, reached);
+                let outcome = sender.send_until(sent, reached);
                 // Relaxed: nothing but the flag is handed over.
                 stop.store(outcome.is_err(), Ordering::Relaxed);
                 let received = receiving.join();
@@ -183,10 +184,10 @@ impl RawLoopSender {
         RawLoopSender { qp, cq, config, work, _entries: entries, wcs, sent: 0, acked: 0, place: 0 }
     }
 
-    fn until(&mut self, sent: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
+    fn send_until(&mut self, sent: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
         let mut received = self.received(reached)?;
         while self.acked < sent {
-            if !self.turn(sent, received)? {
+            if !self.progress(sent, received)? {
                 received = self.received(reached)?;
             }
         }
@@ -204,7 +205,7 @@ impl RawLoopSender {
     /// Sends one list if there is room, and takes completions. Whether a list was
     /// sent.
     #[inline]
-    fn turn(&mut self, end: u64, received: u64) -> Result<bool, RawLoopError> {
+    fn progress(&mut self, end: u64, received: u64) -> Result<bool, RawLoopError> {
         let left = end - self.sent;
         let count = left.min(self.config.batch.into());
         let unacked = self.sent + count - self.acked <= self.config.unacked.into();
@@ -249,7 +250,7 @@ impl RawLoopSender {
             (*last).next = null_mut();
             ibv_post_send(self.qp.send.raw(), first, &mut bad)
         };
-        verb("posting sends", result)
+        check_verb("posting sends", result)
     }
 
     #[inline]
@@ -316,7 +317,7 @@ impl RawLoopReceiver {
         }
     }
 
-    fn until(
+    fn receive_until(
         &mut self,
         end: u64,
         reached: &AtomicU64,
@@ -324,7 +325,7 @@ impl RawLoopReceiver {
     ) -> Result<(), RawLoopError> {
         while self.received < end && !stop.load(Ordering::Relaxed) {
             let before = self.received;
-            if let Err(error) = self.turn() {
+            if let Err(error) = self.progress() {
                 reached.store(BROKEN, Ordering::Release);
                 return Err(error);
             }
@@ -338,7 +339,7 @@ impl RawLoopReceiver {
 
     /// Takes completions, touches the messages, and posts again what has gathered.
     #[inline]
-    fn turn(&mut self) -> Result<(), RawLoopError> {
+    fn progress(&mut self) -> Result<(), RawLoopError> {
         let n = poll(&self.cq, &mut self.wcs)?;
         for i in 0..n {
             let slot = self.wcs[i].wr_id as usize;
@@ -380,7 +381,7 @@ impl RawLoopReceiver {
             (*self.last).next = null_mut();
             ibv_post_recv(self.qp.send.raw(), self.first, &mut bad)
         };
-        verb("posting receives", result)
+        check_verb("posting receives", result)
     }
 
     fn repost_all(&mut self) -> Result<(), RawLoopError> {
@@ -404,7 +405,7 @@ fn poll(cq: &CompletionQueue, wcs: &mut [ibv_wc]) -> Result<usize, RawLoopError>
 }
 
 #[inline]
-fn verb(verb: &'static str, result: i32) -> Result<(), RawLoopError> {
+fn check_verb(verb: &'static str, result: i32) -> Result<(), RawLoopError> {
     Errno::check(result).map_err(|errno| RawLoopError::Verb { verb, errno })
 }
 

@@ -104,7 +104,7 @@ impl CompletionChannel {
         extra: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<Wakeup, WaitError> {
-        if armed.iter().any(|armed| !armed.is_of(&self.inner)) {
+        if armed.iter().any(|armed| !armed.belongs_to(&self.inner)) {
             return Err(WaitError::OtherChannel);
         }
         let deadline = deadline(timeout);

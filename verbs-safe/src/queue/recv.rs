@@ -95,7 +95,7 @@ impl<R: Recycle> RecvQueue<R> {
         let mut bad = null_mut();
         // SAFETY: the list is made of valid requests, whose memory the device now owns
         // (the slots are POSTED), and which the target holds until it is destroyed.
-        match unsafe { self.ring(self.work.at(first as usize), &mut bad) } {
+        match unsafe { self.post_list(self.work.at(first as usize), &mut bad) } {
             0 => Ok(()),
             result => Err(self.refused(slots, bad, Errno::from_result(result))),
         }
@@ -185,7 +185,7 @@ impl<R: Recycle> RecvQueue<R> {
         // SAFETY: the list is made of valid requests, whose memory the device now owns
         // (`link_gathered` has made the slots POSTED), and which the target holds until it is
         // destroyed.
-        match unsafe { self.ring(first, &mut bad) } {
+        match unsafe { self.post_list(first, &mut bad) } {
             0 => {
                 let posted = self.gathered.len() as u32;
                 self.gathered.clear();
@@ -266,7 +266,7 @@ impl<R: Recycle> RecvQueue<R> {
     /// # Safety
     /// `list` heads a list of valid requests, whose memory the device may own.
     #[inline]
-    unsafe fn ring(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+    unsafe fn post_list(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
         // SAFETY: `self.target` keeps the queue alive; `list` heads a list of valid requests, whose
         // memory the device may own (see # Safety).
         unsafe {

@@ -67,7 +67,7 @@ impl FileMapping {
         let base = NonNull::new(base.cast()).ok_or(failed(Errno::EINVAL))?;
         keep_out_of_children(base, whole);
         let in_memory = pages.in_memory;
-        Ok(FileMapping { base, len: whole, in_memory, maker: Maker::this() })
+        Ok(FileMapping { base, len: whole, in_memory, maker: Maker::current() })
     }
 
     pub(crate) fn in_memory(&self) -> bool {
@@ -85,7 +85,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        if !self.maker.is_this() {
+        if !self.maker.is_current() {
             return;
         }
         // SAFETY: the mapping is this value's own; a registration owns its mapping.

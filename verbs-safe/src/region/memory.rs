@@ -99,7 +99,7 @@ impl Mapping {
         {
             let (base, piece) = mapped.map_err(error)?;
             keep_out_of_children(base, len);
-            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::this() });
+            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::current() });
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
@@ -107,7 +107,7 @@ impl Mapping {
             .map_err(|e| error(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
         keep_out_of_children(base, len);
-        Ok(Mapping { base, len, piece: None, maker: Maker::this() })
+        Ok(Mapping { base, len, piece: None, maker: Maker::current() })
     }
 
     /// The length in bytes: whole pages.
@@ -124,7 +124,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if !self.maker.is_this() {
+        if !self.maker.is_current() {
             return;
         }
         // SAFETY: the mapping is this value's own, and nothing is registered on it any

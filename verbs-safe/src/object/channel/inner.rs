@@ -101,7 +101,7 @@ impl Armed {
     }
 
     /// Reports whether the queue announces its completions on this channel.
-    pub(super) fn is_of(&self, channel: &Arc<ChannelInner>) -> bool {
+    pub(super) fn belongs_to(&self, channel: &Arc<ChannelInner>) -> bool {
         Arc::ptr_eq(&self.channel, channel)
     }
 

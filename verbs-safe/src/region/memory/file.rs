@@ -46,9 +46,9 @@ fn file() -> Option<&'static MemoryFile> {
         let fd = memfd_create("rdma-regions", flags).ok()?;
         // The file never shrinks: a process that maps it can access what it has mapped.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).ok()?;
-        Some(MemoryFile { fd, extents: Mutex::default(), maker: Maker::this() })
+        Some(MemoryFile { fd, extents: Mutex::default(), maker: Maker::current() })
     };
-    FILE.get_or_init(make).as_ref().filter(|file| file.maker.is_this())
+    FILE.get_or_init(make).as_ref().filter(|file| file.maker.is_current())
 }
 
 impl MemoryFile {
