@@ -67,7 +67,7 @@ fn ask<P: Protocol>(mut client: Connection<P>) -> Result {
 }
 
 /// One connection of the server.
-struct Served<P: Protocol> {
+struct ServedConnection<P: Protocol> {
     connection: Connection<P>,
     /// A reply that has found no room.
     reply: Option<[u8; 8]>,
@@ -85,7 +85,7 @@ fn serve<P: Protocol>(listener: &Listener<P>, device: &Device) -> Result {
         Token(0),
         Interest::READABLE,
     )?;
-    let mut all: Vec<Served<P>> = Vec::new();
+    let mut all: Vec<ServedConnection<P>> = Vec::new();
     let (mut closed, mut longest) = (0, Duration::ZERO);
     while closed < CLIENTS {
         // It takes milliseconds: a time below one must not become none at all.
@@ -94,7 +94,12 @@ fn serve<P: Protocol>(listener: &Listener<P>, device: &Device) -> Result {
         // Each client is accepted in a moment; a server for strangers would do that on a thread.
         while let Some(incoming) = listener.next_timeout(Duration::ZERO)? {
             let connection = incoming.accept(device, &P::Config::default())?;
-            all.push(Served { connection, reply: None, is_registered: [false; 2], answered: 0 });
+            all.push(ServedConnection {
+                connection,
+                reply: None,
+                is_registered: [false; 2],
+                answered: 0,
+            });
         }
         // A silent client of the listener makes nothing readable.
         longest = Duration::from_secs(1);
@@ -115,9 +120,13 @@ fn serve<P: Protocol>(listener: &Listener<P>, device: &Device) -> Result {
 
 /// Answers received requests, as far as there is room for replies; returns how long to wait, at
 /// most, or none if the client has closed.
-fn go_on<P: Protocol>(served: &mut Served<P>, poll: &Poll) -> Result<Option<Duration>> {
-    let Served { connection: Connection { sender, receiver }, reply, is_registered, answered } =
-        served;
+fn go_on<P: Protocol>(served: &mut ServedConnection<P>, poll: &Poll) -> Result<Option<Duration>> {
+    let ServedConnection {
+        connection: Connection { sender, receiver },
+        reply,
+        is_registered,
+        answered,
+    } = served;
     loop {
         let waits = match reply {
             Some(bytes) => match sender.try_send(&bytes[..]) {

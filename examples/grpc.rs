@@ -26,7 +26,7 @@ use tonic::server::{NamedService, UnaryService};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic_prost::ProstCodec;
-use transports::{BoxIo, Result, Transport};
+use transports::{BoxIo, ConnectionKind, Result};
 
 /// Calls at a time for the rate.
 const AT_A_TIME: usize = 16;
@@ -52,7 +52,7 @@ pub(crate) fn main() -> Result {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     println!("{:<16}{:>12}{:>12}", "", "call, µs", "calls/s");
-    for transport in Transport::ALL {
+    for transport in ConnectionKind::ALL {
         let (median, rate) = runtime.block_on(measure(&device, transport, calls))?;
         println!("{:<16}{:>12.1}{:>12.0}", transport.name(), median.as_secs_f64() * 1e6, rate);
     }
@@ -62,11 +62,11 @@ pub(crate) fn main() -> Result {
 /// The median time of a call alone, and calls a second of many.
 pub(crate) async fn measure(
     device: &Device,
-    transport: Transport,
+    transport: ConnectionKind,
     calls: usize,
 ) -> Result<(Duration, f64)> {
     let [near, far] = transport.ends(device).await?;
-    let incoming = futures_util::stream::iter([Ok::<_, std::io::Error>(Served(far))]);
+    let incoming = futures_util::stream::iter([Ok::<_, std::io::Error>(ServedStream(far))]);
     let serving =
         tokio::spawn(Server::builder().add_service(Greeter).serve_with_incoming(incoming));
     let mut near = Some(near);
@@ -154,15 +154,15 @@ impl tower::Service<Request<Body>> for Greeter {
 }
 
 /// A stream, as tonic's server takes it.
-struct Served(BoxIo);
+struct ServedStream(BoxIo);
 
-impl Connected for Served {
+impl Connected for ServedStream {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
 }
 
-impl AsyncRead for Served {
+impl AsyncRead for ServedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -172,7 +172,7 @@ impl AsyncRead for Served {
     }
 }
 
-impl AsyncWrite for Served {
+impl AsyncWrite for ServedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

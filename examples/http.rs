@@ -24,7 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rdma_conn::device::{self, Device};
-use transports::{BoxIo, Result, Transport};
+use transports::{BoxIo, ConnectionKind, Result};
 
 /// Bytes of a frame of a long body.
 const FRAME: usize = 64 << 10;
@@ -51,7 +51,7 @@ pub(crate) fn main() -> Result {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     println!("{:<10}{:<16}{:>12}{:>14}", "", "", "request, µs", "body, MB/s");
     for version in [Version::Http1, Version::Http2] {
-        for transport in Transport::ALL {
+        for transport in ConnectionKind::ALL {
             let (half, rate) =
                 runtime.block_on(measure(&device, transport, version, 2000, mebibytes << 20))?;
             let (name, us) = (transport.name(), half.as_secs_f64() * 1e6);
@@ -64,7 +64,7 @@ pub(crate) fn main() -> Result {
 /// The median time of a small request, and bytes a second of a long body.
 pub(crate) async fn measure(
     device: &Device,
-    transport: Transport,
+    transport: ConnectionKind,
     version: Version,
     requests: usize,
     body: u64,

@@ -225,11 +225,11 @@ impl New {
     }
 
     /// Connects the queue pair.
-    fn line(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Line, ConnectError> {
+    fn line(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<QpEnd, ConnectError> {
         let QueuePair { control, send, recv } = self.pair;
         let control = wire.connect(control, self.psn, &peer.endpoint)?;
         let missing = || wire.device().error("use a queue pair", &"it has no receive side");
-        Ok(Line { control, send, recv: recv.ok_or_else(missing)?, ended: None })
+        Ok(QpEnd { control, send, recv: recv.ok_or_else(missing)?, ended: None })
     }
 }
 
@@ -275,7 +275,7 @@ impl NewSender for SenderDraft {
 
 impl NewHalf for LinkDraft {
     type Terms = ();
-    type Done = Line;
+    type Done = QpEnd;
 
     fn endpoint(&self) -> Endpoint {
         self.0.endpoint()
@@ -292,25 +292,25 @@ impl NewLink for LinkDraft {
         peer: &PeerHalf<()>,
         wire: &Wire<'_>,
         _: &mut Receiver,
-    ) -> Result<Line, ConnectError> {
+    ) -> Result<QpEnd, ConnectError> {
         self.0.line(peer, wire)
     }
 
-    fn join(line: Line, receiver: &mut Receiver) -> Peer {
+    fn join(line: QpEnd, receiver: &mut Receiver) -> Peer {
         let peer = Peer(receiver.joined);
         receiver.joined += 1;
-        receiver.links.push(Link { line, peer, has_message: false });
+        receiver.links.push(PeerLink { line, peer, has_message: false });
         peer
     }
 
-    fn abandon(line: Line, _: &mut Receiver) {
+    fn abandon(line: QpEnd, _: &mut Receiver) {
         drop(line);
     }
 }
 
 /// One end of a connected queue pair.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct QpEnd {
     control: ConnectedQp,
     send: SendQueue,
     recv: RecvQueue<()>,
@@ -318,7 +318,7 @@ pub(crate) struct Line {
 }
 
 /// Meaning of a completion.
-enum Event {
+enum CompletionEvent {
     /// A request of ours has been executed.
     Sent,
     /// A message, or of no bytes a credit, and the receive that it lies in.
@@ -327,7 +327,7 @@ enum Event {
     Control(u32),
 }
 
-impl Line {
+impl QpEnd {
     fn check(&self) -> Result<(), CloseReason> {
         self.ended.clone().map_or(Ok(()), Err)
     }
@@ -361,14 +361,14 @@ impl Line {
     }
 
     /// Returns the meaning of a completion of this queue pair; a failed one ends it.
-    fn event(&mut self, completion: Completion<'_>) -> Result<Event, CloseReason> {
+    fn event(&mut self, completion: Completion<'_>) -> Result<CompletionEvent, CloseReason> {
         if let Some(error) = completion.error() {
             return Err(self.end(CloseReason::from(error)));
         }
         if completion.queue_id() == self.send.queue_id() {
             let retired = self.send.retire(&completion).map(drop);
             return match retired {
-                Ok(()) => Ok(Event::Sent),
+                Ok(()) => Ok(CompletionEvent::Sent),
                 Err(_) => Err(self.end(CloseReason::Protocol(ProtocolError::Completion))),
             };
         }
@@ -377,14 +377,14 @@ impl Line {
         let message = taken.map_err(|e| self.end(CloseReason::Device(e)))?;
         let (bytes, slot) = (message.to_vec(), message.slot());
         drop(message);
-        Ok(imm.map_or(Event::Received(bytes, slot), Event::Control))
+        Ok(imm.map_or(CompletionEvent::Received(bytes, slot), CompletionEvent::Control))
     }
 }
 
 /// The half that sends.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    line: Line,
+    line: QpEnd,
     cq: CompletionQueue,
     batch: CompletionBatch,
     /// The number that its tickets have.
@@ -405,21 +405,21 @@ impl Sender {
         polled.map_err(|e| self.line.end(CloseReason::Device(e.to_string())))?;
         while let Some(completion) = self.batch.pop() {
             match self.line.event(completion)? {
-                Event::Sent => {}
-                Event::Received(bytes, slot) if bytes.is_empty() && !self.has_credit => {
+                CompletionEvent::Sent => {}
+                CompletionEvent::Received(bytes, slot) if bytes.is_empty() && !self.has_credit => {
                     self.has_credit = true;
                     self.line.post_receive(slot);
                 }
-                Event::Received(..) => {
+                CompletionEvent::Received(..) => {
                     return Err(self.line.end(CloseReason::Protocol(ProtocolError::Overrun)));
                 }
-                Event::Control(STOP) if self.all_acked() => {
+                CompletionEvent::Control(STOP) if self.all_acked() => {
                     return Err(self.line.end(CloseReason::Closed));
                 }
-                Event::Control(STOP) => {
+                CompletionEvent::Control(STOP) => {
                     return Err(self.line.end(CloseReason::PeerClosed { unacked: 1 }));
                 }
-                Event::Control(other) => {
+                CompletionEvent::Control(other) => {
                     return Err(self
                         .line
                         .end(CloseReason::Protocol(ProtocolError::Control(other))));
@@ -592,7 +592,7 @@ impl Room for Reserved<'_> {
 pub(crate) struct Receiver {
     cq: CompletionQueue,
     batch: CompletionBatch,
-    links: Vec<Link>,
+    links: Vec<PeerLink>,
     /// Peers that have ever joined.
     joined: u32,
     max_peers: u32,
@@ -604,8 +604,8 @@ pub(crate) struct Receiver {
 
 /// A receiver's end of one connection.
 #[derive(Debug)]
-pub(crate) struct Link {
-    line: Line,
+pub(crate) struct PeerLink {
+    line: QpEnd,
     peer: Peer,
     /// A message of it was not handed out.
     has_message: bool,
@@ -645,15 +645,17 @@ impl Receiver {
             let Some(link) = link.filter(|link| link.line.ended.is_none()) else { continue };
             let peer = link.peer;
             let ended = match link.line.event(completion) {
-                Ok(Event::Sent) => continue,
-                Ok(Event::Received(bytes, slot)) if !link.has_message => {
+                Ok(CompletionEvent::Sent) => continue,
+                Ok(CompletionEvent::Received(bytes, slot)) if !link.has_message => {
                     link.has_message = true;
                     self.next.push_back(Ok(Received { bytes, peer, slot }));
                     continue;
                 }
-                Ok(Event::Received(..)) => CloseReason::Protocol(ProtocolError::Overrun),
-                Ok(Event::Control(GOODBYE)) => CloseReason::Closed,
-                Ok(Event::Control(other)) => CloseReason::Protocol(ProtocolError::Control(other)),
+                Ok(CompletionEvent::Received(..)) => CloseReason::Protocol(ProtocolError::Overrun),
+                Ok(CompletionEvent::Control(GOODBYE)) => CloseReason::Closed,
+                Ok(CompletionEvent::Control(other)) => {
+                    CloseReason::Protocol(ProtocolError::Control(other))
+                }
                 Err(reason) => reason,
             };
             let reason = link.line.end(ended);
@@ -680,7 +682,7 @@ impl Receiver {
         Some(next)
     }
 
-    fn open_links(&mut self) -> impl Iterator<Item = &mut Link> {
+    fn open_links(&mut self) -> impl Iterator<Item = &mut PeerLink> {
         self.links.iter_mut().filter(|link| link.line.ended.is_none())
     }
 

@@ -74,7 +74,8 @@ pub(crate) fn main() -> Result {
     client.control.connect(&server_end, &attr(client_psn))?;
 
     // Receives are posted before the first message can arrive.
-    let (mut server, mut client) = (End::new(server, server_cq)?, End::new(client, client_cq)?);
+    let (mut server, mut client) =
+        (ConnectedEnd::new(server, server_cq)?, ConnectedEnd::new(client, client_cq)?);
     let start = Instant::now();
     std::thread::scope(|scope| {
         let serving = scope.spawn(move || server.echo());
@@ -90,18 +91,18 @@ pub(crate) fn main() -> Result {
 }
 
 /// One end, connected.
-struct End {
+struct ConnectedEnd {
     send: SendQueue,
     recv: RecvQueue<()>,
     cq: CompletionQueue,
     batch: CompletionBatch,
 }
 
-impl End {
-    fn new(pair: QueuePair, cq: CompletionQueue) -> Result<End> {
+impl ConnectedEnd {
+    fn new(pair: QueuePair, cq: CompletionQueue) -> Result<ConnectedEnd> {
         let mut recv = pair.recv.ok_or("it was made with receives")?;
         recv.post(&(0..CONCURRENT).collect::<Vec<_>>())?;
-        Ok(End { send: pair.send, recv, cq, batch: CompletionBatch::new(32) })
+        Ok(ConnectedEnd { send: pair.send, recv, cq, batch: CompletionBatch::new(32) })
     }
 
     /// The server: echoes every message.

@@ -85,12 +85,12 @@ fn ask(mut connection: Connection<SendRecv>) -> Result {
 /// Requests that have arrived.
 #[derive(Default)]
 struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     requests: Vec<u64>,
     /// The client has said goodbye.
     is_closed: bool,

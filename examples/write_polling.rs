@@ -31,7 +31,7 @@ const DEPTH: u32 = 16;
 const SIGNAL_EVERY: u64 = 8;
 
 /// One end: what it writes with, and the memory that its peer writes to.
-struct End {
+struct PollingEnd {
     send: SendQueue,
     completions: Completions,
     memory: SharedRegion,
@@ -62,7 +62,7 @@ pub(crate) fn main() -> Result {
     let (at_server, at_client) = (memory(pd)?, memory(pd)?);
     let to_server = at_server.remote(0, MESSAGE_BYTES)?;
     let to_client = at_client.remote(0, MESSAGE_BYTES)?;
-    let end = |send, cq: &_, memory, remote| End {
+    let end = |send, cq: &_, memory, remote| PollingEnd {
         send,
         completions: Completions::new(cq),
         memory,
@@ -96,7 +96,7 @@ fn memory(pd: &ProtectionDomain) -> Result<SharedRegion> {
     Ok(pd.register_shared(Mapping::new(MESSAGE_BYTES)?, config)?)
 }
 
-impl End {
+impl PollingEnd {
     /// Writes `AA…A` to the peer's memory.
     fn write(&mut self, number: u64) -> Result {
         self.make_room()?;

@@ -117,7 +117,7 @@ fn an_http_client_leaves_while_the_server_answers() {
     let builder = &mut tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
     for _ in 0..200 {
-        let unix = http::transports::Transport::Unix;
+        let unix = http::transports::ConnectionKind::Unix;
         let measured = http::measure(&device, unix, http::Version::Http2, 2, 1000);
         runtime.block_on(measured).unwrap();
     }
@@ -128,7 +128,7 @@ fn http_and_grpc_over_every_stream() {
     let device = rdma_conn::device::of_environment().unwrap();
     let builder = &mut tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    for transport in http::transports::Transport::ALL {
+    for transport in http::transports::ConnectionKind::ALL {
         for version in [http::Version::Http1, http::Version::Http2] {
             let (_, rate) = runtime
                 .block_on(http::measure(&device, transport, version, 20, 3_000_001))
@@ -136,7 +136,7 @@ fn http_and_grpc_over_every_stream() {
             assert!(rate > 0.0);
         }
     }
-    for transport in grpc::transports::Transport::ALL {
+    for transport in grpc::transports::ConnectionKind::ALL {
         let (_, rate) = runtime
             .block_on(grpc::measure(&device, transport, 50))
             .unwrap_or_else(|e| panic!("{transport:?}: {e:?}"));

@@ -22,9 +22,9 @@ const BATCH: u32 = 32;
 /// more the questions after it cost a message.)
 const POLLED: usize = 8;
 
-type Outcome = Result<(), Box<dyn Error>>;
+type MainResult = Result<(), Box<dyn Error>>;
 
-fn main() -> Outcome {
+fn main() -> MainResult {
     let arguments: Vec<String> = env::args().collect();
     let [_, way, messages] = &arguments[..] else {
         return Err("usage: instructions send|receive|ring MESSAGES".into());
@@ -40,7 +40,7 @@ fn main() -> Outcome {
 /// The credit is taken and the request planned; every 32nd completes, and a credit arrives every 32
 /// messages.
 #[inline(never)]
-fn send(messages: u64) -> Outcome {
+fn send(messages: u64) -> MainResult {
     let config = SendTrackerConfig { depth: WINDOW, control_slots: 8, signal_every: BATCH };
     let mut tracker = black_box(SendTracker::new(config)?);
     let mut window = black_box(CreditWindow::new(WINDOW)?);
@@ -64,7 +64,7 @@ fn send(messages: u64) -> Outcome {
 /// Messages are received and lent as polled, and freed; buffers are reposted and
 /// granted in 32s.
 #[inline(never)]
-fn receive(messages: u64) -> Outcome {
+fn receive(messages: u64) -> MainResult {
     let storage = vec![PoolSlot::new(); WINDOW as usize].into_boxed_slice();
     let mut pool = black_box(BufferPool::new(storage, PoolConfig { repost_batch: BATCH })?);
     let mut grantor = black_box(CreditGrantor::new(WINDOW, BATCH)?);
@@ -97,7 +97,7 @@ fn receive(messages: u64) -> Outcome {
 /// poll finds messages; the head is told when it is due. What is written to the ring's
 /// memory and read from it passes through.
 #[inline(never)]
-fn ring(messages: u64) -> Outcome {
+fn ring(messages: u64) -> MainResult {
     let geometry = Geometry::mirrored(1 << 16, 1 << 13)?;
     let mut sender = black_box(Producer::new(geometry));
     let config = ConsumerConfig { head_threshold: geometry.capacity() / 4 };

@@ -43,7 +43,7 @@ mod source;
 mod tests;
 pub mod wake;
 
-pub use reader::{MAX_WORDS, Reader, ReaderConfig, ReaderError, Request, State};
+pub use reader::{MAX_WORDS, Reader, ReaderConfig, ReaderError, ReaderRequest, ReaderState};
 pub use source::{Source, WordError};
 
 /// The lowest bit of a word: the last one of its kind.

@@ -159,13 +159,13 @@ pub struct PeerSilent {
 
 /// The header of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Header {
+struct FragmentHeader {
     number: u32,
     message_bytes: u32,
     offset: u32,
 }
 
-impl Header {
+impl FragmentHeader {
     fn encode(self) -> [u8; HEADER_LEN] {
         encode(FRAGMENT, self.number, u64::from(self.offset) << 32 | u64::from(self.message_bytes))
     }

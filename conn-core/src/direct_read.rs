@@ -69,7 +69,8 @@ mod tests;
 pub use ack::{CountWord, Notice, Outcome, Refusal, UnknownNotice, UnknownOutcome};
 pub use offers::{AckError, Acknowledged, NoticeEffect, OfferError, Offers};
 pub use reads::{
-    Ack, DecideError, Part, ReadDoneError, Reads, ReadsConfig, ReadsConfigError, RequestError, Slot,
+    Ack, DecideError, ReadDoneError, ReadPart, ReadSlot, Reads, ReadsConfig, ReadsConfigError,
+    RequestError,
 };
 pub use request::{DecodeError, EncodeError, HEADER_LEN, Place, ReadRequest};
 pub use terms::{AckMode, SignalAt, TERMS_LEN, Terms, TermsError};

@@ -5,7 +5,7 @@ use core::fmt::Debug;
 use std::vec::Vec;
 
 /// A machine together with its oracle.
-pub trait Pair: Clone {
+pub trait CheckedMachine: Clone {
     /// An operation on the machine.
     type Op: Copy + Debug;
 
@@ -16,12 +16,17 @@ pub trait Pair: Clone {
 
 /// Lets every sequence of `depth` operations out of `alphabet` happen to `start`, and
 /// returns how many there were. Panics with the history that failed.
-pub fn every_history<P: Pair>(start: &P, alphabet: &[P::Op], depth: u32) -> u64 {
-    let mut history = Guard(Vec::new());
+pub fn every_history<P: CheckedMachine>(start: &P, alphabet: &[P::Op], depth: u32) -> u64 {
+    let mut history = HistoryOnPanic(Vec::new());
     walk(start, alphabet, depth, &mut history)
 }
 
-fn walk<P: Pair>(at: &P, alphabet: &[P::Op], depth: u32, history: &mut Guard<P::Op>) -> u64 {
+fn walk<P: CheckedMachine>(
+    at: &P,
+    alphabet: &[P::Op],
+    depth: u32,
+    history: &mut HistoryOnPanic<P::Op>,
+) -> u64 {
     if depth == 0 {
         return 1;
     }
@@ -37,9 +42,9 @@ fn walk<P: Pair>(at: &P, alphabet: &[P::Op], depth: u32, history: &mut Guard<P::
 }
 
 /// Prints the history when a panic passes by.
-struct Guard<Op: Debug>(Vec<Op>);
+struct HistoryOnPanic<Op: Debug>(Vec<Op>);
 
-impl<Op: Debug> Drop for Guard<Op> {
+impl<Op: Debug> Drop for HistoryOnPanic<Op> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::eprintln!("the history that failed: {:?}", self.0);

@@ -263,21 +263,21 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
 
     /// Takes up to `room` ids out of a leaf.
     #[inline]
-    fn take_leaf(&self, leaf: usize, room: usize) -> Taken {
+    fn take_leaf(&self, leaf: usize, room: usize) -> LeafBits {
         let word = self.leaf(leaf);
         if room >= WIDTH {
-            return Taken { bits: word.swap(0, leaf_take()), more: false };
+            return LeafBits { bits: word.swap(0, leaf_take()), more: false };
         }
         // The bits that stay are never out of the word, so that a double free of
         // theirs is caught at any moment. Relaxed: the next operation acquires.
         let wanted = lowest(word.load(Ordering::Relaxed), room);
         let before = word.fetch_and(!wanted, leaf_take());
-        Taken { bits: before & wanted, more: before & !wanted != 0 }
+        LeafBits { bits: before & wanted, more: before & !wanted != 0 }
     }
 }
 
 /// Bits taken out of a leaf, and whether some are left in it.
-struct Taken {
+struct LeafBits {
     bits: Bits,
     more: bool,
 }

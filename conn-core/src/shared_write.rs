@@ -52,7 +52,9 @@ pub mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use receiver::{Emptied, ExtentError, ExtentReceiver, ExtentSlot, Found, Grant, LinkSlot};
+pub use receiver::{
+    Emptied, ExtentError, ExtentReceiver, ExtentSlot, Grant, LinkSlot, LookOutcome,
+};
 pub use sender::{Claim, ClaimError, ExtentSender, Spot};
 
 /// Bytes of a trailer: the ticket, where and how long, their checksum.

@@ -21,7 +21,7 @@ pub(crate) type BoxIo = Box<dyn Io>;
 
 /// A way to connect two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum ConnectionKind {
     SendRecv,
     BufferedRead,
     BufferedWrite,
@@ -32,45 +32,45 @@ pub(crate) enum Transport {
     Tcp,
 }
 
-impl Transport {
-    pub(crate) const ALL: [Transport; 8] = [
-        Transport::SendRecv,
-        Transport::BufferedRead,
-        Transport::BufferedWrite,
-        Transport::DirectRead,
-        Transport::DirectWrite,
-        Transport::SharedWrite,
-        Transport::Unix,
-        Transport::Tcp,
+impl ConnectionKind {
+    pub(crate) const ALL: [ConnectionKind; 8] = [
+        ConnectionKind::SendRecv,
+        ConnectionKind::BufferedRead,
+        ConnectionKind::BufferedWrite,
+        ConnectionKind::DirectRead,
+        ConnectionKind::DirectWrite,
+        ConnectionKind::SharedWrite,
+        ConnectionKind::Unix,
+        ConnectionKind::Tcp,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Transport::SendRecv => "Send/Receive",
-            Transport::BufferedRead => "Buffered Read",
-            Transport::BufferedWrite => "Buffered Write",
-            Transport::DirectRead => "Direct Read",
-            Transport::DirectWrite => "Direct Write",
-            Transport::SharedWrite => "Shared Write",
-            Transport::Unix => "Unix socket",
-            Transport::Tcp => "TCP, loopback",
+            ConnectionKind::SendRecv => "Send/Receive",
+            ConnectionKind::BufferedRead => "Buffered Read",
+            ConnectionKind::BufferedWrite => "Buffered Write",
+            ConnectionKind::DirectRead => "Direct Read",
+            ConnectionKind::DirectWrite => "Direct Write",
+            ConnectionKind::SharedWrite => "Shared Write",
+            ConnectionKind::Unix => "Unix socket",
+            ConnectionKind::Tcp => "TCP, loopback",
         }
     }
 
     /// Both ends of a stream.
     pub(crate) async fn ends(self, device: &Device) -> Result<[BoxIo; 2]> {
         Ok(match self {
-            Transport::SendRecv => streams::<SendRecv>(device)?,
-            Transport::BufferedRead => streams::<BufferedRead>(device)?,
-            Transport::BufferedWrite => streams::<BufferedWrite>(device)?,
-            Transport::DirectRead => streams::<DirectRead>(device)?,
-            Transport::DirectWrite => streams::<DirectWrite>(device)?,
-            Transport::SharedWrite => streams::<SharedWrite>(device)?,
-            Transport::Unix => {
+            ConnectionKind::SendRecv => streams::<SendRecv>(device)?,
+            ConnectionKind::BufferedRead => streams::<BufferedRead>(device)?,
+            ConnectionKind::BufferedWrite => streams::<BufferedWrite>(device)?,
+            ConnectionKind::DirectRead => streams::<DirectRead>(device)?,
+            ConnectionKind::DirectWrite => streams::<DirectWrite>(device)?,
+            ConnectionKind::SharedWrite => streams::<SharedWrite>(device)?,
+            ConnectionKind::Unix => {
                 let (left, right) = UnixStream::pair()?;
                 [Box::new(left), Box::new(right)]
             }
-            Transport::Tcp => {
+            ConnectionKind::Tcp => {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
                 let address = listener.local_addr()?;
                 let (left, right) = tokio::join!(TcpStream::connect(address), listener.accept());

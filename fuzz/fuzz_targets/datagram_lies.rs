@@ -2,15 +2,18 @@
 //! nothing.
 #![no_main]
 
-use conn_core::datagram::oracle::{Claim, Receiving, Said, Sending};
-use conn_core::exhaustive::Pair;
+use conn_core::datagram::oracle::{
+    CheckedFragmentReceiver, CheckedFragmentSender, ForgedAck, ForgedFragment,
+};
+use conn_core::exhaustive::CheckedMachine;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u8, u64, Vec<Claim>, Vec<Said>)| {
+fuzz_target!(|input: (u8, u64, Vec<ForgedFragment>, Vec<ForgedAck>)| {
     let (window, already, claims, acks) = input;
     let window = u32::from(window) % conn_core::datagram::MAX_WINDOW + 1;
-    let mut receiver = Receiving::new(window, already / 2).expect("a window that can be");
+    let mut receiver =
+        CheckedFragmentReceiver::new(window, already / 2).expect("a window that can be");
     claims.into_iter().for_each(|claim| receiver.apply(claim));
-    let mut sender = Sending::new(window, already / 2).expect("a window that can be");
+    let mut sender = CheckedFragmentSender::new(window, already / 2).expect("a window that can be");
     acks.into_iter().for_each(|ack| sender.apply(ack));
 });

@@ -1,11 +1,11 @@
 //! Histories of the steps of threads that wait for events of one source.
 #![no_main]
 
-use conn_core::exhaustive::Pair;
-use conn_core::leader::oracle::{Op, Waited};
+use conn_core::exhaustive::CheckedMachine;
+use conn_core::leader::oracle::{CheckedFollowers, FollowersOp};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|ops: Vec<Op>| {
-    let mut pair = Waited::new();
+fuzz_target!(|ops: Vec<FollowersOp>| {
+    let mut pair = CheckedFollowers::new();
     ops.into_iter().for_each(|op| pair.apply(op));
 });

@@ -1,12 +1,12 @@
 //! A group of up to 8 members on a simulated fabric: all deliver the same, whatever fails.
 #![no_main]
 
-use conn_core::exhaustive::Pair;
-use conn_core::multicast::oracle::{Group, Op};
+use conn_core::exhaustive::CheckedMachine;
+use conn_core::multicast::oracle::{CheckedGroup, GroupOp};
 use conn_core::multicast::{Config, Members, Policy, Rank};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u8, u8, u8, u8, Vec<Op>)| {
+fuzz_target!(|input: (u8, u8, u8, u8, Vec<GroupOp>)| {
     let (members, senders, window, policy, ops) = input;
     let (members, window) = (2 + members % 7, 1 + u32::from(window % 12));
     let config = Config {
@@ -29,7 +29,7 @@ fuzz_target!(|input: (u8, u8, u8, u8, Vec<Op>)| {
         health_ns: 1 << 40,
         suspect_ns: 1 << 41,
     };
-    let mut group = Group::new(config);
+    let mut group = CheckedGroup::new(config);
     ops.into_iter().take(300).for_each(|op| group.apply(op));
     group.settle();
 });

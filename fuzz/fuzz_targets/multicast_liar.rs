@@ -10,7 +10,7 @@ use conn_core::multicast::{
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
-enum Lie {
+enum RowLie {
     /// A word of a member's row becomes this, and the row gets its checksums; small numbers are the
     /// likely ones.
     Word(u8, u8, u16),
@@ -44,7 +44,7 @@ fn write_checksums(row: &mut [u64; ROW_WORDS]) {
     }
 }
 
-fuzz_target!(|lies: Vec<Lie>| {
+fuzz_target!(|lies: Vec<RowLie>| {
     let config = Config {
         members: MEMBERS,
         rank: Rank(0),
@@ -59,7 +59,7 @@ fuzz_target!(|lies: Vec<Lie>| {
         suspect_ns: SUSPECT_NS,
     };
     let mut member = Member::new(config, 0).unwrap();
-    let mut memory = Memory {
+    let mut memory = GroupMemory {
         rows: [[0; ROW_WORDS]; MEMBERS as usize],
         rings: [[0; (CAPACITY / 8) as usize]; MEMBERS as usize],
         private: [[0; (CAPACITY / 8) as usize]; MEMBERS as usize],
@@ -69,25 +69,25 @@ fuzz_target!(|lies: Vec<Lie>| {
     let words = usize::from(Words::whole(MEMBERS).count);
     let who = |by: u8| usize::from(1 + by % (MEMBERS - 1));
     for lie in lies.into_iter().take(300) {
-        let Memory { rows, rings, areas, .. } = &mut memory;
+        let GroupMemory { rows, rings, areas, .. } = &mut memory;
         match lie {
-            Lie::Word(by, at, value) => {
+            RowLie::Word(by, at, value) => {
                 rows[who(by)][usize::from(at) % words] = value.into();
                 write_checksums(&mut rows[who(by)]);
             }
-            Lie::Wild(by, at, value) => {
+            RowLie::Wild(by, at, value) => {
                 rows[who(by)][usize::from(at) % words] = value;
                 write_checksums(&mut rows[who(by)]);
             }
-            Lie::Torn(by, at, value) => rows[who(by)][usize::from(at) % words] = value,
-            Lie::Slot(by, at, value) => rings[who(by)][usize::from(at) % rings[0].len()] = value,
-            Lie::Message(by, at, len) => {
+            RowLie::Torn(by, at, value) => rows[who(by)][usize::from(at) % words] = value,
+            RowLie::Slot(by, at, value) => rings[who(by)][usize::from(at) % rings[0].len()] = value,
+            RowLie::Message(by, at, len) => {
                 let at = u64::from(at) * 8;
                 let record = conn_core::multicast::Record::Message(u32::from(len) % 48);
                 let word = conn_core::multicast::header(record, at);
                 rings[who(by)][(at % CAPACITY / 8) as usize] = word;
             }
-            Lie::Repair(by, of, position, len, number) => {
+            RowLie::Repair(by, of, position, len, number) => {
                 let header = RepairHeader {
                     of: Rank(of),
                     position: u64::from(position) * 8,
@@ -98,10 +98,10 @@ fuzz_target!(|lies: Vec<Lie>| {
                 };
                 areas[who(by)] = header.words();
             }
-            Lie::TornRepair(by, at, value) => {
+            RowLie::TornRepair(by, at, value) => {
                 areas[who(by)][usize::from(at) % areas[0].len()] = value
             }
-            Lie::Pass(after) => now += u64::from(after),
+            RowLie::Pass(after) => now += u64::from(after),
         }
         pass(&mut member, &mut memory, now);
     }
@@ -121,7 +121,7 @@ fuzz_target!(|lies: Vec<Lie>| {
 });
 
 /// Memory that the members write, and what was copied from it.
-struct Memory {
+struct GroupMemory {
     rows: [[u64; ROW_WORDS]; MEMBERS as usize],
     rings: [[u64; (CAPACITY / 8) as usize]; MEMBERS as usize],
     private: [[u64; (CAPACITY / 8) as usize]; MEMBERS as usize],
@@ -129,8 +129,8 @@ struct Memory {
 }
 
 /// The drive loop, once.
-fn pass(member: &mut Member, memory: &mut Memory, now: u64) {
-    let Memory { rows, rings, private, areas } = memory;
+fn pass(member: &mut Member, memory: &mut GroupMemory, now: u64) {
+    let GroupMemory { rows, rings, private, areas } = memory;
     for from in member.reachable().iter() {
         member.on_row(from, now, |at| rows[from.index()][usize::from(at)]);
     }

@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roce_core::oracle::{Connection, Op, Terms};
+use roce_core::oracle::{CheckedConnection, ConnectionOp, ConnectionParams};
 
-fuzz_target!(|input: (bool, Terms, Vec<Op>)| {
+fuzz_target!(|input: (bool, ConnectionParams, Vec<ConnectionOp>)| {
     // Without forged packets, all has to end as in the model.
-    let (forges, terms, ops) = input;
-    let mut connection = Connection::new(terms);
+    let (forges, params, ops) = input;
+    let mut connection = CheckedConnection::new(params);
     ops.into_iter()
-        .filter(|op| forges || !matches!(op, Op::Forge(..)))
+        .filter(|op| forges || !matches!(op, ConnectionOp::Forge(..)))
         .take(300)
         .for_each(|op| connection.apply(op));
     connection.settle();

@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::sync::{Condvar, Mutex};
 
 #[derive(Debug)]
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct ChannelShared<T> {
+    state: Mutex<ChannelState<T>>,
     changed: Condvar,
     capacity: usize,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct ChannelState<T> {
     values: VecDeque<T>,
     /// One of the ends was dropped.
     is_closed: bool,
@@ -22,11 +22,11 @@ struct State<T> {
 
 /// The end that gives values.
 #[derive(Debug)]
-pub struct Sender<T>(Arc<Shared<T>>);
+pub struct Sender<T>(Arc<ChannelShared<T>>);
 
 /// The end that waits for values.
 #[derive(Debug)]
-pub struct Receiver<T>(Arc<Shared<T>>);
+pub struct Receiver<T>(Arc<ChannelShared<T>>);
 
 /// A wait without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +54,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 #[must_use]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert_ne!(capacity, 0, "a channel holds a value at least");
-    let state = Mutex::new(State { values: VecDeque::new(), is_closed: false });
-    let shared = Arc::new(Shared { state, changed: Condvar::new(), capacity });
+    let state = Mutex::new(ChannelState { values: VecDeque::new(), is_closed: false });
+    let shared = Arc::new(ChannelShared { state, changed: Condvar::new(), capacity });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 

@@ -24,9 +24,9 @@ pub fn is_running() -> bool {
 }
 
 /// Wakes the thread that polls a future.
-struct Bell(OwnedFd);
+struct EventfdWaker(OwnedFd);
 
-impl Wake for Bell {
+impl Wake for EventfdWaker {
     fn wake(self: Arc<Self>) {
         // A count that is full wakes, too.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -40,7 +40,7 @@ impl Wake for Bell {
 /// The system's: no descriptor is left.
 pub fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> io::Result<Option<F::Output>> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let bell = Arc::new(Bell(eventfd(0, flags)?));
+    let bell = Arc::new(EventfdWaker(eventfd(0, flags)?));
     let waker = Waker::from(Arc::clone(&bell));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);

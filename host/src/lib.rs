@@ -66,7 +66,7 @@ pub fn notify_changed<T: ?Sized>(from: *const T, len: usize) {
 #[inline]
 pub fn progress() {
     #[cfg(feature = "world")]
-    world::here(world::Here::progress);
+    world::here(world::CurrentTask::progress);
 }
 
 /// Tells a call that needs memory or a descriptor to fail: the nature of a world decides, and
@@ -75,7 +75,7 @@ pub fn progress() {
 #[must_use]
 pub fn is_short() -> bool {
     #[cfg(feature = "world")]
-    return world::here(world::Here::is_short).unwrap_or(false);
+    return world::here(world::CurrentTask::is_short).unwrap_or(false);
     #[cfg(not(feature = "world"))]
     false
 }
@@ -85,7 +85,7 @@ pub fn is_short() -> bool {
 #[must_use]
 pub fn is_post_short() -> bool {
     #[cfg(feature = "world")]
-    return world::here(world::Here::is_post_short).unwrap_or(false);
+    return world::here(world::CurrentTask::is_post_short).unwrap_or(false);
     #[cfg(not(feature = "world"))]
     false
 }
@@ -104,7 +104,7 @@ pub fn is_in_world() -> bool {
 #[must_use]
 pub fn world_number() -> usize {
     #[cfg(feature = "world")]
-    return world::here(world::Here::number).unwrap_or(0);
+    return world::here(world::CurrentTask::number).unwrap_or(0);
     #[cfg(not(feature = "world"))]
     0
 }
@@ -114,7 +114,7 @@ pub fn world_number() -> usize {
 #[must_use]
 pub fn has_own_processor() -> bool {
     #[cfg(feature = "world")]
-    return world::here(world::Here::has_own_processor).unwrap_or(false);
+    return world::here(world::CurrentTask::has_own_processor).unwrap_or(false);
     #[cfg(not(feature = "world"))]
     false
 }

@@ -25,7 +25,7 @@ pub fn cache_line_ns([one, other]: [usize; 2]) -> Option<f64> {
     if crate::is_in_world() {
         return None;
     }
-    let (there, back) = (Line::default(), Line::default());
+    let (there, back) = (PaddedWord::default(), PaddedWord::default());
     let end = time::now() + LIMIT;
     thread::scope(|scope| {
         let answering = scope.spawn(|| {
@@ -61,7 +61,7 @@ fn pin(processor: usize) {
 /// A word with its line to itself, and the one that is fetched with it.
 #[derive(Default)]
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct PaddedWord(AtomicU64);
 
 /// Asks for no answer any more.
 const STOP: u64 = u64::MAX;

@@ -10,7 +10,7 @@ pub use generator::Random;
 #[must_use]
 pub fn entropy() -> u64 {
     #[cfg(feature = "world")]
-    if let Some(number) = crate::world::here(crate::world::Here::random) {
+    if let Some(number) = crate::world::here(crate::world::CurrentTask::random) {
         return number;
     }
     RandomState::new().hash_one(0)

@@ -10,10 +10,10 @@ use crate::world::{Task, here};
 
 /// A thread that others can wake.
 #[derive(Debug, Clone)]
-pub struct Thread(Inner);
+pub struct Thread(ThreadInner);
 
 #[derive(Debug, Clone)]
-enum Inner {
+enum ThreadInner {
     Host(std::thread::Thread),
     #[cfg(feature = "world")]
     World(Task),
@@ -23,9 +23,9 @@ impl Thread {
     /// Wakes the thread out of [`park_timeout`], or lets its next one return at once.
     pub fn unpark(&self) {
         match &self.0 {
-            Inner::Host(thread) => thread.unpark(),
+            ThreadInner::Host(thread) => thread.unpark(),
             #[cfg(feature = "world")]
-            Inner::World(task) => task.unpark(),
+            ThreadInner::World(task) => task.unpark(),
         }
     }
 }
@@ -34,10 +34,10 @@ impl Thread {
 #[must_use]
 pub fn current() -> Thread {
     #[cfg(feature = "world")]
-    if let Some(task) = here(crate::world::Here::task) {
-        return Thread(Inner::World(task));
+    if let Some(task) = here(crate::world::CurrentTask::task) {
+        return Thread(ThreadInner::World(task));
     }
-    Thread(Inner::Host(std::thread::current()))
+    Thread(ThreadInner::Host(std::thread::current()))
 }
 
 /// Sleeps until [`Thread::unpark`], for `time` at most; may return early.
@@ -158,9 +158,9 @@ impl<T> JoinHandle<T> {
     pub fn thread(&self) -> Thread {
         #[cfg(feature = "world")]
         if let Some(task) = &self.task {
-            return Thread(Inner::World(task.clone()));
+            return Thread(ThreadInner::World(task.clone()));
         }
-        Thread(Inner::Host(self.handle.thread().clone()))
+        Thread(ThreadInner::Host(self.handle.thread().clone()))
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 #[must_use]
 pub fn now() -> Instant {
     #[cfg(feature = "world")]
-    if let Some(now) = crate::world::here(crate::world::Here::now) {
+    if let Some(now) = crate::world::here(crate::world::CurrentTask::now) {
         return now;
     }
     let now = Instant::now();
@@ -117,7 +117,7 @@ pub fn sleep(time: Duration) {
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+    if let Some(ns) = crate::world::here(crate::world::CurrentTask::now_ns) {
         return ns;
     }
     let now = nanoseconds(clock_gettime(ClockId::Monotonic));
@@ -130,7 +130,7 @@ pub fn monotonic_ns() -> u64 {
 #[must_use]
 pub fn tick() -> u64 {
     #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+    if let Some(ns) = crate::world::here(crate::world::CurrentTask::now_ns) {
         return ns >> 20;
     }
     let time = clock_gettime(ClockId::MonotonicCoarse);
@@ -144,7 +144,7 @@ pub fn wall_ns() -> u64 {
     #[cfg(feature = "world")]
     const WORLDS_BEGIN_NS: u64 = 1_577_836_800_000_000_000;
     #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::Here::now_ns) {
+    if let Some(ns) = crate::world::here(crate::world::CurrentTask::now_ns) {
         return WORLDS_BEGIN_NS + ns;
     }
     nanoseconds(clock_gettime(ClockId::Realtime))
@@ -154,7 +154,7 @@ pub fn wall_ns() -> u64 {
 #[must_use]
 pub fn thread_cpu() -> Duration {
     #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::Here::busy_ns) {
+    if let Some(ns) = crate::world::here(crate::world::CurrentTask::busy_ns) {
         return Duration::from_nanos(ns);
     }
     let time = Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)));

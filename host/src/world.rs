@@ -31,12 +31,14 @@ mod state;
 pub mod sync;
 mod watch;
 
-pub use here::{Here, Task, fail, here, note, on_node, start_timer, uninterrupted, wait_for_fds};
+pub use here::{
+    CurrentTask, Task, fail, here, note, on_node, start_timer, uninterrupted, wait_for_fds,
+};
 pub use nature::{Failure, Limits, Nature, NodeId, Report};
 
 use std::sync::{Arc, PoisonError};
 
-use schedule::Shared;
+use schedule::WorldInner;
 
 /// Runs `program` in a world of this seed, and returns what it returned, unless the world fails.
 ///
@@ -51,7 +53,7 @@ pub fn run<T: Send + 'static>(
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     here::catch_panics();
-    let shared = Arc::new(Shared::new(seed, nature, limits));
+    let shared = Arc::new(WorldInner::new(seed, nature, limits));
     let returned = Arc::new(std::sync::Mutex::new(None));
     let first = shared.add_task("program", NodeId::FIRST);
     let task = Task::new(Arc::clone(&shared), first);

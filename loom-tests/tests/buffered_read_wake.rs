@@ -11,11 +11,11 @@ use loom::sync::atomic::{AtomicU64, Ordering::*, fence};
 use loom::thread;
 
 /// The tail and the request, in the sender's control block.
-type Block = [AtomicU64; 2];
+type SenderBlock = [AtomicU64; 2];
 
 /// Publishes a message, looks at the request as on the way of each message, and then as a
 /// sender that waits; returns how many wake-ups it sends.
-fn send([tail, request]: &Block) -> u32 {
+fn send([tail, request]: &SenderBlock) -> u32 {
     let mut waker = Waker::default();
     tail.store(8, Release);
     let mut wake_ups = u32::from(waker.answer(request.load(Relaxed)));

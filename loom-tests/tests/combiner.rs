@@ -17,13 +17,13 @@ use loom::{
 
 /// The work is published with relaxed stores and the result kept in plain memory, so
 /// all ordering is the combiner's.
-struct Shared<const N: usize> {
+struct SharedCombiner<const N: usize> {
     combiner: Combiner,
     asked: [AtomicBool; N],
     done: [Cell<u32>; N],
 }
 
-impl<const N: usize> Shared<N> {
+impl<const N: usize> SharedCombiner<N> {
     fn new() -> Arc<Self> {
         let asked = std::array::from_fn(|_| AtomicBool::new(false));
         let done = std::array::from_fn(|_| Cell::new(0));
@@ -53,7 +53,7 @@ fn everything_asked_for_is_done<const N: usize>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = (N > 2).then_some(3);
     model.check(|| {
-        let shared = Shared::<N>::new();
+        let shared = SharedCombiner::<N>::new();
         let threads: Vec<_> = (1..N)
             .map(|at| {
                 let shared = shared.clone();

@@ -27,12 +27,12 @@ struct Ready<const N: usize> {
 
 /// State that the threads share: the source, the leader and followers, and each queue's events so
 /// far.
-struct Shared<const N: usize> {
+struct SharedFollowers<const N: usize> {
     kernel: Kernel<N>,
     waiting: Mutex<(Followers<[Seat; N]>, [u32; 2])>,
 }
 
-impl<const N: usize> Shared<N> {
+impl<const N: usize> SharedFollowers<N> {
     fn new() -> Arc<Self> {
         let ready = Ready { events: VecDeque::new(), wake_ups: [false; N] };
         let kernel = Kernel { ready: Mutex::new(ready), readable: Condvar::new() };
@@ -95,7 +95,7 @@ fn every_event_reaches_its_queue<const N: usize>(queues: [usize; N]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if N > 2 { 2 } else { 3 });
     model.check(move || {
-        let shared = Shared::<N>::new();
+        let shared = SharedFollowers::<N>::new();
         let wait = |queue| {
             let shared = shared.clone();
             (queue, thread::spawn(move || shared.wait(queue)))

@@ -16,13 +16,13 @@ use loom::thread;
 const RECORD: u64 = 16;
 
 /// A ring that holds a window of one message.
-struct Sending {
+struct WindowedRing {
     ring: Senders<Vec<RecordSlot>>,
     window: SendWindow,
     tail: AtomicU64,
 }
 
-impl Sending {
+impl WindowedRing {
     fn new() -> Arc<Self> {
         let geometry = Geometry::mirrored(RECORD, 8).expect("a ring");
         let slots = (0..2).map(|_| RecordSlot::new()).collect();
@@ -50,7 +50,7 @@ impl Sending {
 #[test]
 fn a_sender_with_a_turn_has_room() {
     loom::model(|| {
-        let shared = Sending::new();
+        let shared = WindowedRing::new();
         assert!(shared.send());
         let threads = [(); 2].map(|()| {
             let shared = shared.clone();
@@ -66,7 +66,7 @@ fn a_sender_with_a_turn_has_room() {
 #[test]
 fn a_closed_window_has_said_how_many_there_are() {
     loom::model(|| {
-        let shared = Sending::new();
+        let shared = WindowedRing::new();
         let thread = {
             let shared = shared.clone();
             thread::spawn(move || u64::from(shared.send()))

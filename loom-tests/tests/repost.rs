@@ -12,13 +12,13 @@ const BUFFERS: u32 = 65;
 
 /// Two buffers of a queue. A cell stands for the memory of its buffer: loom panics
 /// when accesses to it by different threads are not ordered.
-struct Shared {
+struct SharedRepostQueue {
     queue: RepostQueue<Vec<RepostWord>>,
     ids: [u32; 2],
     memory: [Cell<u32>; 2],
 }
 
-impl Shared {
+impl SharedRepostQueue {
     fn new(ids: [u32; 2]) -> Arc<Self> {
         let words = (0..words_for(BUFFERS)).map(|_| RepostWord::new()).collect();
         let queue = RepostQueue::new(words, BUFFERS).expect("a queue");
@@ -48,7 +48,7 @@ impl Shared {
 /// `room`; what is left is drained in the end.
 fn frees_and_drain(ids: [u32; 2], room: usize, looks: usize) {
     loom::model(move || {
-        let shared = Shared::new(ids);
+        let shared = SharedRepostQueue::new(ids);
         let threads = [0, 1].map(|at| {
             let shared = shared.clone();
             thread::spawn(move || shared.free(at))
@@ -82,7 +82,7 @@ fn a_drain_without_room_for_all_leaves_the_rest_to_the_next() {
 #[test]
 fn of_two_frees_of_one_buffer_one_is_refused() {
     loom::model(|| {
-        let shared = Shared::new([3, 4]);
+        let shared = SharedRepostQueue::new([3, 4]);
         let queue = shared.clone();
         let other = thread::spawn(move || queue.queue.enqueue(3));
         let here = shared.queue.enqueue(3);

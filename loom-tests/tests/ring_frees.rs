@@ -10,12 +10,12 @@ use loom::{cell::Cell, sync::Arc, thread};
 
 /// A list, and the memory of its records: loom panics when accesses to a cell by
 /// different threads are not ordered.
-struct Shared {
+struct SharedFreeList {
     list: FreeList<Vec<RecordSlot>>,
     memory: Vec<Cell<u64>>,
 }
 
-impl Shared {
+impl SharedFreeList {
     fn new(slots: usize, records: usize) -> Arc<Self> {
         let list = FreeList::new((0..slots).map(|_| RecordSlot::new()).collect()).expect("a list");
         let memory = (0..records).map(|_| Cell::new(0)).collect();
@@ -34,7 +34,7 @@ impl Shared {
 #[test]
 fn two_threads_free_while_the_owner_looks() {
     loom::model(|| {
-        let shared = Shared::new(2, 3);
+        let shared = SharedFreeList::new(2, 3);
         let mut front = FreeFront::new();
         let lent = [8, 16].map(|end| front.lend(&shared.list, end).expect("room"));
         let threads: Vec<_> = lent

@@ -16,13 +16,13 @@ use loom::{cell::Cell, thread};
 const RECORD: u64 = 16;
 
 /// A ring of two records from which threads receive.
-struct Receiving {
+struct ReceiversRing {
     ring: Receivers<Vec<RecordSlot>>,
     memory: [Cell<u64>; 2],
     headers: [u64; 2],
 }
 
-impl Receiving {
+impl ReceiversRing {
     fn new() -> Arc<Self> {
         let geometry = Geometry::mirrored(2 * RECORD, 8).expect("a ring");
         let mut sender = Producer::new(geometry);
@@ -67,7 +67,7 @@ impl Receiving {
 #[test]
 fn two_receivers_take_each_record_once() {
     loom::model(|| {
-        let shared = Receiving::new();
+        let shared = ReceiversRing::new();
         shared.land();
         let other = {
             let shared = shared.clone();
@@ -82,7 +82,7 @@ fn two_receivers_take_each_record_once() {
 #[test]
 fn a_record_is_taken_after_landing_and_reused_after_freeing() {
     loom::model(|| {
-        let shared = Receiving::new();
+        let shared = ReceiversRing::new();
         let receiver = {
             let shared = shared.clone();
             thread::spawn(move || {

@@ -22,14 +22,14 @@ fn slots(count: usize) -> Vec<RecordSlot> {
 
 /// A ring of two records, and its memory: loom panics when accesses to a cell by
 /// different threads are not ordered.
-struct Sending {
+struct SendersRing {
     ring: Senders<Vec<RecordSlot>>,
     memory: [Cell<u64>; 2],
     /// The tail that the receiver sees.
     tail: AtomicU64,
 }
 
-impl Sending {
+impl SendersRing {
     fn new() -> Arc<Self> {
         let geometry = Geometry::mirrored(2 * RECORD, 8).expect("a ring");
         let ring = Senders::new(geometry, slots(2)).expect("slots");
@@ -62,7 +62,7 @@ impl Sending {
 #[test]
 fn two_senders_publish_in_order() {
     loom::model(|| {
-        let shared = Sending::new();
+        let shared = SendersRing::new();
         let threads = [1, 10].map(|what| {
             let shared = shared.clone();
             thread::spawn(move || assert!(shared.send(what)))
@@ -80,7 +80,7 @@ fn two_senders_publish_in_order() {
 #[test]
 fn a_record_is_not_overwritten_before_it_is_freed() {
     loom::model(|| {
-        let shared = Sending::new();
+        let shared = SendersRing::new();
         assert!(shared.send(1) && shared.send(10));
         let sender = {
             let shared = shared.clone();

@@ -10,7 +10,7 @@
 //! sender makes a packet, if it is faster than the line (or the receiver): packets then wait in a
 //! queue.
 
-use roce_core::oracle::line::{Line, MESSAGE, Simulation};
+use roce_core::oracle::line::{LineParams, LineSimulation, MESSAGE};
 
 /// Simulated time for each loss rate.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -21,9 +21,11 @@ fn main() {
     let arguments: Result<Vec<u64>, _> =
         std::env::args().skip(1).map(|text| text.parse()).collect();
     let (line, send_ns) = match arguments.as_deref() {
-        Ok(&[packet_ns, round_trip_ns]) => (Line::new(packet_ns.max(1), round_trip_ns), packet_ns),
+        Ok(&[packet_ns, round_trip_ns]) => {
+            (LineParams::new(packet_ns.max(1), round_trip_ns), packet_ns)
+        }
         Ok(&[packet_ns, round_trip_ns, send_ns]) => {
-            (Line::new(packet_ns.max(1), round_trip_ns), send_ns)
+            (LineParams::new(packet_ns.max(1), round_trip_ns), send_ns)
         }
         _ => {
             eprintln!("two or three numbers: nanoseconds of a packet, of a round trip, of sending");
@@ -33,8 +35,8 @@ fn main() {
     println!("{:>6}  {:>8}  {:>8}", "loss", "GB/s", "of all");
     let mut whole = None;
     for loss_ppm in LOSSES_PPM {
-        let line = Line { loss_ppm, send_ns: send_ns.max(1), ..line };
-        let messages = Simulation::new(line, 0).run(SECOND_NS).messages[0];
+        let line = LineParams { loss_ppm, send_ns: send_ns.max(1), ..line };
+        let messages = LineSimulation::new(line, 0).run(SECOND_NS).messages[0];
         let whole = *whole.get_or_insert(messages.max(1));
         let rate = messages as f64 * f64::from(MESSAGE) / 1e9;
         let loss = f64::from(loss_ppm) / 1e6;

@@ -167,7 +167,7 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, ParseError> {
     if lengths::BTH + body.len() < bth.opcode.header_len() {
         return Err(headers_truncated);
     }
-    let mut reader = Reader(body);
+    let mut reader = HeaderReader(body);
     let headers =
         reader.headers(bth).ok_or(headers_truncated)?.map_err(ParseError::UnknownSyndrome)?;
     Ok(Packet { headers, payload: payload_of(&bth, reader.0)? })
@@ -224,10 +224,10 @@ fn permits(rule: PayloadRule, len: usize) -> bool {
 }
 
 /// Bytes that have not been read yet.
-struct Reader<'a>(&'a [u8]);
+struct HeaderReader<'a>(&'a [u8]);
 
 /// Each header, or `None` if there are not enough bytes.
-impl Reader<'_> {
+impl HeaderReader<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

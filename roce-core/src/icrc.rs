@@ -108,7 +108,7 @@ pub enum Checked {
 /// Source and destination of packets: the state of the CRC after the IP and UDP headers that all of
 /// them share, with ones where the ICRC has ones. Flows that are equal have the same ICRCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow(Start);
+pub struct Flow(FlowCrc);
 
 /// The CRC behind the headers with lengths of 0, and in IPv4 with id 0 and "don't fragment".
 ///
@@ -116,7 +116,7 @@ pub struct Flow(Start);
 /// depend on the rest of the headers, and is in tables. The reserved byte of a packet is undone in
 /// the same way, so that the packet's bytes are read once, where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
+enum FlowCrc {
     V4(u32),
     V6(u32),
 }
@@ -178,10 +178,10 @@ impl Flow {
         let udp = udp_header(source.port(), dest.port());
         match (source.ip().to_canonical(), dest.ip().to_canonical()) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
-                Some(Self(Start::V4(behind(&v4_headers(source, dest, udp)))))
+                Some(Self(FlowCrc::V4(behind(&v4_headers(source, dest, udp)))))
             }
             (IpAddr::V6(source), IpAddr::V6(dest)) => {
-                Some(Self(Start::V6(behind(&v6_headers(source, dest, udp)))))
+                Some(Self(FlowCrc::V6(behind(&v6_headers(source, dest, udp)))))
             }
             _ => None,
         }
@@ -221,11 +221,11 @@ impl Flow {
         let difference = u32::from_le_bytes(self.icrc(likely_id, packet)?)
             ^ packet.last_chunk().map_or(0, |icrc| u32::from_le_bytes(*icrc));
         match self.0 {
-            Start::V4(_) => {
+            FlowCrc::V4(_) => {
                 identify(difference, likely_id, packet.len()).ok_or(CheckError::Mismatch)
             }
-            Start::V6(_) if difference == 0 => Ok(Checked::V6),
-            Start::V6(_) => Err(CheckError::Mismatch),
+            FlowCrc::V6(_) if difference == 0 => Ok(Checked::V6),
+            FlowCrc::V6(_) => Err(CheckError::Mismatch),
         }
     }
 
@@ -327,13 +327,13 @@ impl Icrc {
     #[inline]
     fn before(flow: &Flow, id: u16, len: u16, reserved: u8) -> Self {
         let start = match flow.0 {
-            Start::V4(start) => {
+            FlowCrc::V4(start) => {
                 start
                     ^ change(&V4_LEN, len + V4 as u16)
                     ^ change(&V4_ID, id)
                     ^ change(&V4_UDP_LEN, len + UDP as u16)
             }
-            Start::V6(start) => start ^ change(&V6_LEN, len + UDP as u16),
+            FlowCrc::V6(start) => start ^ change(&V6_LEN, len + UDP as u16),
         };
         Self(Hasher::new_with_initial(start ^ AS_ONES[usize::from(reserved)]))
     }

@@ -6,7 +6,7 @@ use crate::opcode::{Opcode, PayloadRule};
 
 /// The message that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum IncomingMessage {
     /// None.
     None,
     /// A SEND into the receive request that was taken, which has room for `capacity` bytes.
@@ -17,7 +17,7 @@ pub(crate) enum Message {
     Write { reth: Reth, received: u32 },
 }
 
-impl Message {
+impl IncomingMessage {
     /// Reports whether a packet with this opcode may be the next one of the message, or begins one
     /// where there is none.
     pub(crate) fn continues_with(&self, opcode: Opcode) -> bool {

@@ -18,9 +18,9 @@ mod tests;
 
 use arbitrary::Arbitrary;
 
-pub use connection::{Connection, Terms};
+pub use connection::{CheckedConnection, ConnectionParams};
 pub use forged::Forged;
-pub use random::{Faults, Random, random_run};
+pub use random::{FaultRates, Random, random_run};
 
 /// Bytes of the responder's memory.
 pub const MEMORY: usize = 4096;
@@ -29,7 +29,7 @@ pub const MAX_LENGTH: u32 = 2048;
 
 /// A request to be posted. All numbers are taken modulo what is possible.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Draft {
+pub struct RequestDraft {
     /// One of the nine operations.
     pub kind: u8,
     /// Its length.
@@ -46,7 +46,7 @@ pub struct Draft {
 
 /// A direction of the network.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum PacketDirection {
     /// Requests.
     ToResponder,
     /// Responses.
@@ -55,9 +55,9 @@ pub enum Way {
 
 /// Event that can happen to a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum ConnectionOp {
     /// The program posts a request, if there is room.
-    Post(Draft),
+    Post(RequestDraft),
     /// The peer posts this number of receive requests.
     Receives(u8),
     /// The requester sends up to this number of packets.
@@ -65,17 +65,17 @@ pub enum Op {
     /// The responder sends up to this number of packets.
     Respond(u8),
     /// A packet arrives; which one is a choice, and 0 the oldest.
-    Deliver(Way, u8),
+    Deliver(PacketDirection, u8),
     /// A packet is lost.
-    Lose(Way, u8),
+    Lose(PacketDirection, u8),
     /// A packet is there twice.
-    Duplicate(Way, u8),
+    Duplicate(PacketDirection, u8),
     /// This number of quarters of a microsecond pass.
     Pass(u16),
     /// The program takes what is complete.
     Poll,
     /// A packet is marked: the network is congested.
-    Mark(Way, u8),
+    Mark(PacketDirection, u8),
     /// A packet arrives that no peer has sent. From then on, only the invariants are looked at.
-    Forge(Way, Forged),
+    Forge(PacketDirection, Forged),
 }

@@ -14,7 +14,7 @@ pub struct WqeIndex(pub u64);
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Operation {
     /// A message into a receive request of the peer.
     Send,
     /// The same with immediate.
@@ -43,7 +43,7 @@ pub enum Kind {
     AtomicWrite,
 }
 
-impl Kind {
+impl Operation {
     /// Compare and swap, or fetch and add.
     #[inline]
     pub const fn is_atomic(self) -> bool {
@@ -73,7 +73,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The operation.
-    pub kind: Kind,
+    pub kind: Operation,
     /// Bytes to send, write or read. Of an atomic, it is not used; of an ATOMIC WRITE, it is 8.
     pub length: u32,
     /// Address at which the peer's memory begins; not used by SENDs.
@@ -91,7 +91,7 @@ pub struct Request {
 
 impl Request {
     /// A request whose completion is awaited, for memory of the peer.
-    pub const fn new(kind: Kind, length: u32, remote_addr: u64, rkey: u32) -> Self {
+    pub const fn new(kind: Operation, length: u32, remote_addr: u64, rkey: u32) -> Self {
         let (is_signaled, is_solicited, is_fenced) = (true, false, false);
         Self { kind, length, remote_addr, rkey, is_signaled, is_solicited, is_fenced }
     }
@@ -124,16 +124,16 @@ pub const fn packets(length: u32, mtu: u32) -> u32 {
 
 /// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PacketPosition {
     First,
     Middle,
     Last,
     Only,
 }
 
-impl Part {
+impl PacketPosition {
     #[inline]
-    pub(crate) const fn of(is_first: bool, is_last: bool) -> Self {
+    pub(crate) const fn from_ends(is_first: bool, is_last: bool) -> Self {
         match (is_first, is_last) {
             (true, true) => Self::Only,
             (true, false) => Self::First,
@@ -154,26 +154,28 @@ impl Part {
 }
 
 /// The opcode of a packet of a reliable connection.
-pub(crate) const fn rc_opcode(kind: Kind, part: Part) -> Opcode {
+pub(crate) const fn rc_opcode(kind: Operation, part: PacketPosition) -> Opcode {
     match (kind, part) {
-        (Kind::Read, _) => Opcode::RcReadRequest,
-        (Kind::CmpSwap { .. }, _) => Opcode::RcCmpSwap,
-        (Kind::FetchAdd { .. }, _) => Opcode::RcFetchAdd,
-        (Kind::AtomicWrite, _) => Opcode::RcAtomicWrite,
-        (Kind::Write | Kind::WriteImm(_), Part::First) => Opcode::RcWriteFirst,
-        (Kind::Write | Kind::WriteImm(_), Part::Middle) => Opcode::RcWriteMiddle,
-        (Kind::Write, Part::Last) => Opcode::RcWriteLast,
-        (Kind::Write, Part::Only) => Opcode::RcWriteOnly,
-        (Kind::WriteImm(_), Part::Last) => Opcode::RcWriteLastImm,
-        (Kind::WriteImm(_), Part::Only) => Opcode::RcWriteOnlyImm,
-        (_, Part::First) => Opcode::RcSendFirst,
-        (_, Part::Middle) => Opcode::RcSendMiddle,
-        (Kind::Send, Part::Last) => Opcode::RcSendLast,
-        (Kind::Send, Part::Only) => Opcode::RcSendOnly,
-        (Kind::SendImm(_), Part::Last) => Opcode::RcSendLastImm,
-        (Kind::SendImm(_), Part::Only) => Opcode::RcSendOnlyImm,
-        (Kind::SendInv(_), Part::Last) => Opcode::RcSendLastInv,
-        (Kind::SendInv(_), Part::Only) => Opcode::RcSendOnlyInv,
+        (Operation::Read, _) => Opcode::RcReadRequest,
+        (Operation::CmpSwap { .. }, _) => Opcode::RcCmpSwap,
+        (Operation::FetchAdd { .. }, _) => Opcode::RcFetchAdd,
+        (Operation::AtomicWrite, _) => Opcode::RcAtomicWrite,
+        (Operation::Write | Operation::WriteImm(_), PacketPosition::First) => Opcode::RcWriteFirst,
+        (Operation::Write | Operation::WriteImm(_), PacketPosition::Middle) => {
+            Opcode::RcWriteMiddle
+        }
+        (Operation::Write, PacketPosition::Last) => Opcode::RcWriteLast,
+        (Operation::Write, PacketPosition::Only) => Opcode::RcWriteOnly,
+        (Operation::WriteImm(_), PacketPosition::Last) => Opcode::RcWriteLastImm,
+        (Operation::WriteImm(_), PacketPosition::Only) => Opcode::RcWriteOnlyImm,
+        (_, PacketPosition::First) => Opcode::RcSendFirst,
+        (_, PacketPosition::Middle) => Opcode::RcSendMiddle,
+        (Operation::Send, PacketPosition::Last) => Opcode::RcSendLast,
+        (Operation::Send, PacketPosition::Only) => Opcode::RcSendOnly,
+        (Operation::SendImm(_), PacketPosition::Last) => Opcode::RcSendLastImm,
+        (Operation::SendImm(_), PacketPosition::Only) => Opcode::RcSendOnlyImm,
+        (Operation::SendInv(_), PacketPosition::Last) => Opcode::RcSendLastInv,
+        (Operation::SendInv(_), PacketPosition::Only) => Opcode::RcSendOnlyInv,
     }
 }
 
@@ -182,17 +184,19 @@ pub(crate) const fn rc_opcode(kind: Kind, part: Part) -> Opcode {
 pub(crate) fn extend(
     headers: &mut Headers,
     request: &Request,
-    part: Part,
+    part: PacketPosition,
     (offset, length): (u32, u32),
 ) {
     let va = request.remote_addr.wrapping_add(offset.into());
     let rkey = request.rkey;
     match request.kind {
-        Kind::Read | Kind::AtomicWrite => headers.reth = Some(Reth { va, rkey, len: length }),
-        Kind::CmpSwap { compare, swap } => {
+        Operation::Read | Operation::AtomicWrite => {
+            headers.reth = Some(Reth { va, rkey, len: length })
+        }
+        Operation::CmpSwap { compare, swap } => {
             headers.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
         }
-        Kind::FetchAdd { add } => {
+        Operation::FetchAdd { add } => {
             headers.atomic = Some(AtomicEth { va, rkey, swap_add: add, compare: 0 });
         }
         kind => {
@@ -200,7 +204,7 @@ pub(crate) fn extend(
                 headers.reth = Some(Reth { va, rkey, len: request.length });
             }
             if part.ends() {
-                end(headers, request);
+                set_last_headers(headers, request);
             }
             headers.bth.pad = padding_of(length as usize);
         }
@@ -208,19 +212,19 @@ pub(crate) fn extend(
 }
 
 /// Sets the headers and fields that only the last packet of a message has.
-fn end(headers: &mut Headers, request: &Request) {
+fn set_last_headers(headers: &mut Headers, request: &Request) {
     match request.kind {
-        Kind::SendImm(imm) | Kind::WriteImm(imm) => headers.imm = Some(ImmDt(imm)),
-        Kind::SendInv(rkey) => headers.ieth = Some(Ieth { rkey }),
+        Operation::SendImm(imm) | Operation::WriteImm(imm) => headers.imm = Some(ImmDt(imm)),
+        Operation::SendInv(rkey) => headers.ieth = Some(Ieth { rkey }),
         _ => {}
     }
     headers.bth.solicited = request.is_solicited && request.kind.takes_receive();
 }
 
 /// The opcode of a packet of an unreliable connection, which has SENDs and WRITEs only.
-pub(crate) fn uc_opcode(kind: Kind, part: Part) -> Option<Opcode> {
+pub(crate) fn uc_opcode(kind: Operation, part: PacketPosition) -> Option<Opcode> {
     match kind {
-        Kind::Send | Kind::SendImm(_) | Kind::Write | Kind::WriteImm(_) => {
+        Operation::Send | Operation::SendImm(_) | Operation::Write | Operation::WriteImm(_) => {
             // The upper three bits name the transport, and the others mean the same.
             Opcode::from_u8(rc_opcode(kind, part).to_u8() | 0x20)
         }

@@ -34,10 +34,10 @@
 //!
 //! What is lost is sent again from `unacked` on (go-back-N): `next` goes back to `unacked`. A READ
 //! takes a position for each packet of its response; one of more than
-//! [`read_packets`](Config::read_packets) packets is asked for in parts, so that the responder
-//! sends no more at once than the receiving socket holds. The ends of the parts depend on the
-//! length alone: what is left of a part when it is asked for again never crosses the end of what
-//! was asked for before, as the responder requires.
+//! [`read_packets`](RequesterConfig::read_packets) packets is asked for in parts, so that the
+//! responder sends no more at once than the receiving socket holds. The ends of the parts depend on
+//! the length alone: what is left of a part when it is asked for again never crosses the end of
+//! what was asked for before, as the responder requires.
 //!
 //! # What repeats packets
 //!
@@ -70,15 +70,15 @@ mod transmit;
 mod window;
 
 use congestion::Congestion;
-use round_trip::RoundTrip;
-use window::Window;
+use round_trip::RttEstimator;
+use window::CongestionWindow;
 
-pub use config::{Changeable, Config, ConfigError, RNR_RETRY_FOREVER};
+pub use config::{Changeable, ConfigError, RNR_RETRY_FOREVER, RequesterConfig};
 pub use window::MAX_WINDOW;
 
 use crate::lengths::ATOMIC_WRITE;
 use crate::psn::Psn;
-use crate::request::{Kind, MAX_MESSAGE, Request, WqeIndex};
+use crate::request::{MAX_MESSAGE, Operation, Request, WqeIndex};
 
 /// A request that was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,7 +103,7 @@ pub enum PostError {
 
 /// Result of a request, as in `ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum CompletionStatus {
     /// `IBV_WC_SUCCESS`
     Success,
     /// `IBV_WC_LOC_LEN_ERR`: a response to a READ has a length that its place does not have.
@@ -128,7 +128,7 @@ pub struct Completion {
     /// The request.
     pub index: WqeIndex,
     /// Its result.
-    pub status: Status,
+    pub status: CompletionStatus,
 }
 
 /// Meaning of a response for the caller.
@@ -158,7 +158,7 @@ pub enum Received {
 
 /// Counts of losses that were repaired so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RetryCounts {
     /// RNR NAKs after which a request was sent again.
     pub rnr_naks: u64,
     /// Times that packets were sent again because they, or what answers them, were lost or late.
@@ -178,7 +178,7 @@ pub struct SendSlot {
 impl SendSlot {
     /// An entry that is not used yet.
     pub const fn new() -> Self {
-        let request = Request::new(Kind::Send, 0, 0, 0);
+        let request = Request::new(Operation::Send, 0, 0, 0);
         Self { request, first: 0, end: 0 }
     }
 }
@@ -197,7 +197,7 @@ impl Default for SendSlot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requester<S> {
     slots: S,
-    config: Config,
+    config: RequesterConfig,
     /// The oldest request whose completion was not taken.
     reported: u64,
     /// The oldest request that is not complete.
@@ -213,18 +213,18 @@ pub struct Requester<S> {
     reads: u32,
     /// Packets since the last one that asks for an acknowledgement.
     unasked: u32,
-    window: Window,
+    window: CongestionWindow,
     congestion: Congestion,
     recovery: Recovery,
-    counts: Counts,
+    counts: RetryCounts,
     /// Status with which the request `oldest` failed.
-    failure: Option<Status>,
+    failure: Option<CompletionStatus>,
 }
 
 /// Times, counts of retries, and what is being repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Recovery {
-    round_trip: RoundTrip,
+    round_trip: RttEstimator,
     retries_left: u8,
     rnr_retries_left: u8,
     /// Since when the oldest packet waits for an answer.
@@ -245,9 +245,9 @@ struct Recovery {
 }
 
 impl Recovery {
-    fn new(config: &Config) -> Self {
+    fn new(config: &RequesterConfig) -> Self {
         Self {
-            round_trip: RoundTrip::default(),
+            round_trip: RttEstimator::default(),
             retries_left: config.retry_cnt,
             rnr_retries_left: config.rnr_retry,
             waits_since_ns: None,
@@ -263,7 +263,7 @@ impl Recovery {
 
 impl<S> Requester<S> {
     /// The attributes.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &RequesterConfig {
         &self.config
     }
 
@@ -274,7 +274,8 @@ impl<S> Requester<S> {
     /// [`ConfigError`], and nothing has changed.
     pub fn change(&mut self, to: Changeable) -> Result<(), ConfigError> {
         let Changeable { timeout, retry_cnt, rnr_retry, max_rd_atomic } = to;
-        let config = Config { timeout, retry_cnt, rnr_retry, max_rd_atomic, ..self.config };
+        let config =
+            RequesterConfig { timeout, retry_cnt, rnr_retry, max_rd_atomic, ..self.config };
         config.check()?;
         self.config = config;
         self.recovery.retries_left = retry_cnt;
@@ -283,7 +284,7 @@ impl<S> Requester<S> {
     }
 
     /// Returns the counts of losses that were repaired so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RetryCounts {
         self.counts
     }
 
@@ -322,7 +323,7 @@ impl<S> Requester<S> {
         Psn::new(position as u32)
     }
 
-    fn fail(&mut self, status: Status) {
+    fn fail(&mut self, status: CompletionStatus) {
         debug_assert!(self.oldest < self.tail, "a request that is not complete has failed");
         self.failure = Some(status);
         self.recovery.waits_since_ns = None;
@@ -337,7 +338,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     ///
     /// # Errors
     /// [`ConfigError`]
-    pub fn new(slots: S, config: Config) -> Result<Self, ConfigError> {
+    pub fn new(slots: S, config: RequesterConfig) -> Result<Self, ConfigError> {
         config.check()?;
         if slots.as_ref().is_empty() {
             return Err(ConfigError::NoSlots);
@@ -355,10 +356,10 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             posted: first,
             reads: 0,
             unasked: 0,
-            window: Window::new(config.max_window),
+            window: CongestionWindow::new(config.max_window),
             congestion: Congestion::new(),
             recovery: Recovery::new(&config),
-            counts: Counts::default(),
+            counts: RetryCounts::default(),
             failure: None,
             config,
         })
@@ -378,7 +379,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         if request.length > MAX_MESSAGE && !request.kind.is_atomic() {
             return Err(PostError::TooLong(request.length));
         }
-        if request.kind == Kind::AtomicWrite && request.length != ATOMIC_WRITE as u32 {
+        if request.kind == Operation::AtomicWrite && request.length != ATOMIC_WRITE as u32 {
             return Err(PostError::NotAWord(request.length));
         }
         if request.kind.has_response() && self.config.max_rd_atomic == 0 {
@@ -386,7 +387,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
         let (index, first) = (self.tail, self.posted);
         let end = first + u64::from(request.packets(self.config.mtu));
-        let at = self.at(index);
+        let at = self.slot_index(index);
         self.slots.as_mut()[at] = SendSlot { request, first, end };
         self.tail += 1;
         self.posted = end;
@@ -398,7 +399,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     pub fn next_completion(&mut self) -> Option<Completion> {
         let index = self.reported;
         let status = if index < self.oldest {
-            Status::Success
+            CompletionStatus::Success
         } else if index == self.oldest {
             self.failure?
         } else {
@@ -408,18 +409,18 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         Some(Completion { index: WqeIndex(index), status })
     }
 
-    fn at(&self, index: u64) -> usize {
+    fn slot_index(&self, index: u64) -> usize {
         (index % self.slots.as_ref().len() as u64) as usize
     }
 
     fn slot(&self, index: u64) -> SendSlot {
-        self.slots.as_ref()[self.at(index)]
+        self.slots.as_ref()[self.slot_index(index)]
     }
 
     /// The position behind the packets that the one at `position` stands for: of a READ, those of
     /// the rest of its part.
     fn span_end(&self, slot: &SendSlot, position: u64) -> u64 {
-        if slot.request.kind != Kind::Read {
+        if slot.request.kind != Operation::Read {
             return position + 1;
         }
         let part = u64::from(self.config.read_packets);

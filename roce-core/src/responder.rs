@@ -48,11 +48,11 @@ mod tests;
 pub use answer::Response;
 pub use slots::ResponseSlot;
 
-use slots::Slots;
+use slots::ResponseSlots;
 
 use crate::headers::{NakCode, RnrTimer};
 use crate::lengths::{ATOMIC_WRITE, PATH_MTUS};
-use crate::message::Message;
+use crate::message::IncomingMessage;
 use crate::psn::Psn;
 use crate::requester::MAX_WINDOW;
 
@@ -66,7 +66,7 @@ pub const PSN_WINDOW: u32 = MAX_WINDOW;
 
 /// The attributes of the queue pair that the responder obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ResponderConfig {
     /// The path MTU: 256, 512, 1024, 2048 or 4096 bytes.
     pub mtu: u32,
     /// The peer's queue pair.
@@ -272,7 +272,7 @@ pub enum Outcome {
 
 /// Answer that is to be sent behind the responses to READs and atomics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+enum DueAnswer {
     Nothing,
     Ack,
     SequenceNak,
@@ -285,7 +285,7 @@ enum Due {
 /// The numbers of READs and atomics are left to their responses: Linux's soft-RoCE takes an
 /// acknowledgement with one of those for the response, and completes the READ without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plain {
+struct AckPosition {
     /// The position behind the packet.
     end: u64,
     /// Messages that were completed then.
@@ -298,24 +298,24 @@ struct Plain {
 // a failure, `message` is None and no packet is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responder<S> {
-    slots: Slots<S>,
-    config: Config,
+    slots: ResponseSlots<S>,
+    config: ResponderConfig,
     /// The position of the next packet.
     expected: u64,
     /// Messages that were completed.
     msn: u32,
-    plain: Plain,
-    message: Message,
+    plain: AckPosition,
+    message: IncomingMessage,
     /// The room of a receive request that was taken for a message of which nothing is executed.
     held: Option<u32>,
-    due: Due,
+    due: DueAnswer,
     is_gap_reported: bool,
     has_failed: bool,
 }
 
 impl<S> Responder<S> {
     /// The attributes.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &ResponderConfig {
         &self.config
     }
 
@@ -336,13 +336,13 @@ impl<S> Responder<S> {
 
     /// Reports whether [`next_response`](Self::next_response) has something.
     pub fn has_response(&self) -> bool {
-        self.slots.has_pending() || self.due != Due::Nothing
+        self.slots.has_pending() || self.due != DueAnswer::Nothing
     }
 
     /// Reports whether the next response reports a gap: the requester's packets are dropped until
     /// it has that response.
     pub fn reports_gap(&self) -> bool {
-        self.due == Due::SequenceNak && !self.slots.has_pending()
+        self.due == DueAnswer::SequenceNak && !self.slots.has_pending()
     }
 
     /// The request at `position` is refused, and nothing after it is answered. The receive request
@@ -354,16 +354,16 @@ impl<S> Responder<S> {
         fault: ReceiveFault,
         target: &mut T,
     ) {
-        if matches!(self.message, Message::Send { .. }) || self.held.take().is_some() {
+        if matches!(self.message, IncomingMessage::Send { .. }) || self.held.take().is_some() {
             target.fail_receive(fault);
         }
         self.has_failed = true;
-        self.message = Message::None;
-        self.due = Due::Nak(refusal, position);
+        self.message = IncomingMessage::None;
+        self.due = DueAnswer::Nak(refusal, position);
     }
 
     fn complete_message(&mut self) {
-        self.message = Message::None;
+        self.message = IncomingMessage::None;
         self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
     }
 }
@@ -380,18 +380,18 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     ///
     /// # Errors
     /// [`MtuError`]
-    pub fn new(slots: S, config: Config) -> Result<Self, MtuError> {
+    pub fn new(slots: S, config: ResponderConfig) -> Result<Self, MtuError> {
         if !PATH_MTUS.contains(&(config.mtu as usize)) {
             return Err(MtuError(config.mtu));
         }
         Ok(Self {
-            slots: Slots::new(slots),
+            slots: ResponseSlots::new(slots),
             expected: config.first_psn.get().into(),
             msn: 0,
-            plain: Plain { end: config.first_psn.get().into(), msn: 0 },
-            message: Message::None,
+            plain: AckPosition { end: config.first_psn.get().into(), msn: 0 },
+            message: IncomingMessage::None,
             held: None,
-            due: Due::Nothing,
+            due: DueAnswer::Nothing,
             is_gap_reported: false,
             has_failed: false,
             config,

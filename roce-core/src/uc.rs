@@ -21,7 +21,9 @@ pub use receiver::Receiver;
 
 use crate::headers::{Bth, Headers};
 use crate::psn::Psn;
-use crate::request::{MAX_MESSAGE, Outgoing, Part, Request, WqeIndex, extend, packets, uc_opcode};
+use crate::request::{
+    MAX_MESSAGE, Outgoing, PacketPosition, Request, WqeIndex, extend, packets, uc_opcode,
+};
 
 /// The attributes of the queue pair that both ends obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +85,7 @@ impl Sender {
         if self.current.is_some() {
             return Err(BeginError::Busy);
         }
-        if uc_opcode(request.kind, Part::Only).is_none() {
+        if uc_opcode(request.kind, PacketPosition::Only).is_none() {
             return Err(BeginError::Unsupported);
         }
         if request.length > MAX_MESSAGE {
@@ -98,7 +100,7 @@ impl Sender {
     pub fn next_packet(&mut self) -> Option<Outgoing> {
         let current = self.current?;
         let Current { index, request, sent, packets } = current;
-        let part = Part::of(sent == 0, sent + 1 == packets);
+        let part = PacketPosition::from_ends(sent == 0, sent + 1 == packets);
         let opcode = uc_opcode(request.kind, part)?;
         let offset = sent * self.config.mtu;
         let length = (request.length - offset).min(self.config.mtu);

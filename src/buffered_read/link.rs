@@ -3,7 +3,7 @@
 use host::plant::{Plant, is_planted};
 use host::thread::pause;
 
-use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words, wake};
+use conn_core::buffered_read::{Reader, ReaderError, ReaderRequest, ReaderState, Words, wake};
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT, WAKE_AT};
 use conn_core::ring::{Record, Taken};
@@ -390,9 +390,9 @@ impl<R: Landing> Link<R> {
         }
     }
 
-    fn stage(&mut self, request: Request) -> Result<(), String> {
+    fn stage(&mut self, request: ReaderRequest) -> Result<(), String> {
         match request {
-            Request::Data(read) => {
+            ReaderRequest::Data(read) => {
                 let (place, bytes) = self.source;
                 let from = remote(place, read.offset, bytes - read.offset);
                 self.work.reads += 1;
@@ -402,15 +402,15 @@ impl<R: Landing> Link<R> {
                 let staged = self.ring.read(&mut self.queue, read.len + beyond, from);
                 staged.map_err(|e| e.to_string())
             }
-            Request::Tail => {
+            ReaderRequest::Tail => {
                 self.work.tail_reads += 1;
                 let from = remote(self.block, TAIL_AT, CHECKED_BYTES);
                 let read = SendOp::Read { len: CHECKED_BYTES as u32, remote: from };
                 let staged = self.queue.stage_at(self.tail_id, 0, read, SIGNALLED);
                 staged.map_err(|e| e.to_string())
             }
-            Request::Words(words) => self.stage_words(words),
-            Request::WakeUp(number) => self.stage_request(number),
+            ReaderRequest::Words(words) => self.stage_words(words),
+            ReaderRequest::WakeUp(number) => self.stage_request(number),
         }
     }
 
@@ -513,7 +513,7 @@ impl<R: Landing> Link<R> {
             return self.ring.can_lend();
         }
         let is_done = self.reader.on_their_way() == 0;
-        let is_due = self.reader.is_behind() || self.reader.state() != State::Open;
+        let is_due = self.reader.is_behind() || self.reader.state() != ReaderState::Open;
         self.end().is_some() || is_done && is_due && !self.awaits_frees()
     }
 
@@ -528,7 +528,7 @@ impl<R: Landing> Link<R> {
     /// Ends the link; the first reason is kept. A sender that has sent its FIN, and was told
     /// that all was read, may go before its device has answered us: that is a close.
     pub(super) fn fail(&mut self, reason: CloseReason) {
-        let is_said = self.reader.state() == State::Ended;
+        let is_said = self.reader.state() == ReaderState::Ended;
         let reason = match reason {
             CloseReason::PeerLost(_) if is_said => CloseReason::Closed,
             other => self.control.explain(other),
@@ -553,7 +553,7 @@ impl<R: Landing> Link<R> {
     /// Returns the reason why nothing more will land, if there is one; what has landed may still be
     /// handed out.
     pub(super) fn end_of_landing(&self) -> Option<CloseReason> {
-        let is_all = self.reader.state() == State::Ended;
+        let is_all = self.reader.state() == ReaderState::Ended;
         self.ended.clone().or_else(|| is_all.then_some(CloseReason::Closed))
     }
 

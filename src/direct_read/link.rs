@@ -7,7 +7,7 @@ use host::plant::{Plant, is_planted};
 
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
-    Ack, AckMode, DecodeError, Notice, Part, Place, ReadRequest, Reads, Refusal, Slot,
+    Ack, AckMode, DecodeError, Notice, Place, ReadPart, ReadRequest, ReadSlot, Reads, Refusal,
 };
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
@@ -27,7 +27,7 @@ pub struct LinkParts {
     pub(crate) posting: Posting,
     /// Its own buffers for requests; `None` where they are shared.
     pub(crate) recv: Option<RecvQueue<()>>,
-    pub(crate) reads: Reads<Box<[Slot]>>,
+    pub(crate) reads: Reads<Box<[ReadSlot]>>,
     /// The count that the sender reads.
     pub(crate) memory: Option<SharedRegion>,
     /// The count of the sender that is written.
@@ -41,7 +41,7 @@ pub(crate) struct Link {
     pub(crate) peer: Peer,
     pub(crate) posting: Posting,
     pub(crate) recv: Option<RecvQueue<()>>,
-    reads: Reads<Box<[Slot]>>,
+    reads: Reads<Box<[ReadSlot]>>,
     memory: Option<SharedRegion>,
     counts: Option<Place>,
     too_early: bool,
@@ -345,7 +345,7 @@ impl Link {
         }
     }
 
-    fn stage_read(&mut self, part: Part) -> Result<(), CloseReason> {
+    fn stage_read(&mut self, part: ReadPart) -> Result<(), CloseReason> {
         // The newest ones are at the end, and READs are posted as soon as there is room.
         let landing = self.landings.iter().rev().find(|l| l.number == part.number);
         let Some(Landing { loan, remote, .. }) = landing else {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
-    AckMode, Offers, Place, Reads, ReadsConfig, SignalAt, Slot, TERMS_LEN, Terms,
+    AckMode, Offers, Place, ReadSlot, Reads, ReadsConfig, SignalAt, TERMS_LEN, Terms,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{
@@ -295,7 +295,7 @@ impl setup::NewLink for NewLink {
         let (control, queue, recv) = self.pair.connect(&peer.endpoint, &wire)?;
         let depth = link_depth(config);
         let reads = reads_config(peer, config, wire.port, rd_atomic);
-        let slots = vec![Slot::default(); reads.window as usize].into_boxed_slice();
+        let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
         let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
         Ok(LinkParts {
             // In ERR, so that its device lets go of the buffers that messages are read into.

@@ -2,7 +2,7 @@
 
 use conn_core::shared_write::{
     AHEAD_AT, ANNOUNCED_AT, DECIDED_AT, Emptied, ExtentError, ExtentReceiver, ExtentSlot, FIRST_AT,
-    Found, GOODBYE_AT, Grant, LINK_BYTES, Layout, LinkSlot, LinkWords, REPORTED_AT, TAIL_AT,
+    GOODBYE_AT, Grant, LINK_BYTES, Layout, LinkSlot, LinkWords, LookOutcome, REPORTED_AT, TAIL_AT,
 };
 use verbs_safe::{ProtectionDomain, RemoteAccess, SharedRegion};
 
@@ -102,9 +102,9 @@ impl Ring {
             };
             let words = checked::observe(&self.region, at as usize);
             match self.core.on_trailer(link, words)? {
-                Found::Message { offset, len } => return Ok(Some((offset, len))),
-                Found::End(emptied) => self.recycle(emptied),
-                Found::Nothing => return Ok(None),
+                LookOutcome::Message { offset, len } => return Ok(Some((offset, len))),
+                LookOutcome::End(emptied) => self.recycle(emptied),
+                LookOutcome::Nothing => return Ok(None),
             }
         }
     }

@@ -46,8 +46,8 @@ pub use shared_memory::{SharedMessages, SharedMessagesError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RawLoop {
-    sender: Sender,
-    receiver: Receiver,
+    sender: RawLoopSender,
+    receiver: RawLoopReceiver,
     broken: bool,
 }
 
@@ -90,9 +90,9 @@ impl RawLoop {
         let attr = |psn| ConnectAttr::new(u8::try_from(gid.index).unwrap_or(u8::MAX), psn);
         b.control.connect(&end_a, &attr(psn_b))?;
         a.control.connect(&end_b, &attr(psn_a))?;
-        let mut receiver = Receiver::new(b, recv_cq, config);
+        let mut receiver = RawLoopReceiver::new(b, recv_cq, config);
         receiver.repost_all()?;
-        Ok(RawLoop { sender: Sender::new(a, send_cq, config), receiver, broken: false })
+        Ok(RawLoop { sender: RawLoopSender::new(a, send_cq, config), receiver, broken: false })
     }
 
     /// Returns the count of all messages that have arrived.
@@ -109,8 +109,8 @@ impl RawLoop {
         self.guarded(|sender, receiver| {
             let (sent, received) = (sender.sent + messages, receiver.received + messages);
             while receiver.received < received || sender.acked < sent {
-                sender.turn(sent, receiver.received)?;
-                receiver.turn()?;
+                sender.progress(sent, receiver.received)?;
+                receiver.progress()?;
             }
             Ok(())
         })
@@ -125,9 +125,10 @@ impl RawLoop {
             let (sent, received) = (sender.sent + messages, receiver.received + messages);
             let (reached, stop) = (&AtomicU64::new(receiver.received), &AtomicBool::new(false));
             host::thread::scope(|scope| {
-                let receiving = scope.spawn(move || receiver.until(received, reached, stop));
+                let receiving =
+                    scope.spawn(move || receiver.receive_until(received, reached, stop));
                 let receiving = receiving.map_err(RawLoopError::Thread)?;
-                let outcome = sender.until(sent, reached);
+                let outcome = sender.send_until(sent, reached);
                 // Relaxed: nothing but the flag is handed over.
                 stop.store(outcome.is_err(), Ordering::Relaxed);
                 let received = receiving.join();
@@ -139,7 +140,7 @@ impl RawLoop {
 
     fn guarded(
         &mut self,
-        body: impl FnOnce(&mut Sender, &mut Receiver) -> Result<(), RawLoopError>,
+        body: impl FnOnce(&mut RawLoopSender, &mut RawLoopReceiver) -> Result<(), RawLoopError>,
     ) -> Result<Duration, RawLoopError> {
         if std::mem::replace(&mut self.broken, true) {
             return Err(RawLoopError::Config("the loop failed before"));
@@ -151,7 +152,7 @@ impl RawLoop {
     }
 }
 
-struct Sender {
+struct RawLoopSender {
     qp: QueuePair,
     cq: CompletionQueue,
     config: RawLoopConfig,
@@ -165,8 +166,8 @@ struct Sender {
     place: usize,
 }
 
-impl Sender {
-    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> Sender {
+impl RawLoopSender {
+    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> RawLoopSender {
         let memory = qp.send.ring();
         let entries = RawArray::new((0..config.unacked).map(|i| sge(memory, i, config)).collect());
         let inline = config.size <= qp.send.max_inline() && config.size > 0;
@@ -180,13 +181,13 @@ impl Sender {
         };
         let work = RawArray::new((0..config.unacked).map(request).collect());
         let wcs = vec![ibv_wc::default(); config.poll_batch as usize].into();
-        Sender { qp, cq, config, work, _entries: entries, wcs, sent: 0, acked: 0, place: 0 }
+        RawLoopSender { qp, cq, config, work, _entries: entries, wcs, sent: 0, acked: 0, place: 0 }
     }
 
-    fn until(&mut self, sent: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
+    fn send_until(&mut self, sent: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
         let mut received = self.received(reached)?;
         while self.acked < sent {
-            if !self.turn(sent, received)? {
+            if !self.progress(sent, received)? {
                 received = self.received(reached)?;
             }
         }
@@ -204,7 +205,7 @@ impl Sender {
     /// Sends one list if there is room, and takes completions. Whether a list was
     /// sent.
     #[inline]
-    fn turn(&mut self, end: u64, received: u64) -> Result<bool, RawLoopError> {
+    fn progress(&mut self, end: u64, received: u64) -> Result<bool, RawLoopError> {
         let left = end - self.sent;
         let count = left.min(self.config.batch.into());
         let unacked = self.sent + count - self.acked <= self.config.unacked.into();
@@ -249,7 +250,7 @@ impl Sender {
             (*last).next = null_mut();
             ibv_post_send(self.qp.send.raw(), first, &mut bad)
         };
-        verb("posting sends", result)
+        check_verb("posting sends", result)
     }
 
     #[inline]
@@ -263,7 +264,7 @@ impl Sender {
     }
 }
 
-struct Receiver {
+struct RawLoopReceiver {
     qp: QueuePair,
     cq: CompletionQueue,
     config: RawLoopConfig,
@@ -280,13 +281,13 @@ struct Receiver {
 }
 
 // SAFETY: the pointers lead into arrays and memory that the value owns.
-unsafe impl Send for Receiver {}
+unsafe impl Send for RawLoopReceiver {}
 
 /// Count that the receiver publishes when it has given up.
 const BROKEN: u64 = u64::MAX;
 
-impl Receiver {
-    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> Receiver {
+impl RawLoopReceiver {
+    fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> RawLoopReceiver {
         let recv = qp.recv.as_ref().map(|r| r.pool().memory().clone());
         let slots = 0..recv.as_ref().map_or(0, |_| config.slots);
         let entry = |i| recv.as_ref().map_or(ibv_sge::default(), |m| sge(m, i, config));
@@ -301,7 +302,7 @@ impl Receiver {
         let wcs = vec![ibv_wc::default(); config.poll_batch as usize].into();
         let (first, last) = (null_mut(), null_mut());
         let _entries = entries;
-        Receiver {
+        RawLoopReceiver {
             qp,
             cq,
             config,
@@ -316,7 +317,7 @@ impl Receiver {
         }
     }
 
-    fn until(
+    fn receive_until(
         &mut self,
         end: u64,
         reached: &AtomicU64,
@@ -324,7 +325,7 @@ impl Receiver {
     ) -> Result<(), RawLoopError> {
         while self.received < end && !stop.load(Ordering::Relaxed) {
             let before = self.received;
-            if let Err(error) = self.turn() {
+            if let Err(error) = self.progress() {
                 reached.store(BROKEN, Ordering::Release);
                 return Err(error);
             }
@@ -338,7 +339,7 @@ impl Receiver {
 
     /// Takes completions, touches the messages, and posts again what has gathered.
     #[inline]
-    fn turn(&mut self) -> Result<(), RawLoopError> {
+    fn progress(&mut self) -> Result<(), RawLoopError> {
         let n = poll(&self.cq, &mut self.wcs)?;
         for i in 0..n {
             let slot = self.wcs[i].wr_id as usize;
@@ -380,7 +381,7 @@ impl Receiver {
             (*self.last).next = null_mut();
             ibv_post_recv(self.qp.send.raw(), self.first, &mut bad)
         };
-        verb("posting receives", result)
+        check_verb("posting receives", result)
     }
 
     fn repost_all(&mut self) -> Result<(), RawLoopError> {
@@ -398,13 +399,13 @@ fn poll(cq: &CompletionQueue, wcs: &mut [ibv_wc]) -> Result<usize, RawLoopError>
     // SAFETY: the queue is alive, and the slice has room for as many as it is long.
     let n = unsafe { ibv_poll_cq(cq.inner.raw.as_ptr(), wcs.len() as i32, wcs.as_mut_ptr()) };
     if n < 0 {
-        return Err(RawLoopError::Verb { verb: "polling", errno: Errno::of(n) });
+        return Err(RawLoopError::Verb { verb: "polling", errno: Errno::from_result(n) });
     }
     Ok(n as usize)
 }
 
 #[inline]
-fn verb(verb: &'static str, result: i32) -> Result<(), RawLoopError> {
+fn check_verb(verb: &'static str, result: i32) -> Result<(), RawLoopError> {
     Errno::check(result).map_err(|errno| RawLoopError::Verb { verb, errno })
 }
 

@@ -34,12 +34,12 @@ impl Errno {
     pub(crate) fn check(result: i32) -> Result<(), Errno> {
         match result {
             0 => Ok(()),
-            failed => Err(Errno::of(failed)),
+            failed => Err(Errno::from_result(failed)),
         }
     }
 
     #[cold]
-    pub(crate) fn of(result: i32) -> Errno {
+    pub(crate) fn from_result(result: i32) -> Errno {
         match result {
             -1 => Errno::last(),
             negative if negative < 0 => Errno(negative.saturating_neg()),

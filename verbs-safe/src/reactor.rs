@@ -11,11 +11,11 @@ use tokio::io::unix::AsyncFd;
 /// A descriptor, and whether it has become readable. Each time that it has is told once: look for
 /// what made it readable after that.
 pub struct Readable {
-    registered: Registered,
+    registered: DescriptorRegistration,
 }
 
 /// Registration of a descriptor: with a runtime, or in a world.
-enum Registered {
+enum DescriptorRegistration {
     Runtime(AsyncFd<OwnedFd>),
     /// In a world, with the thread that polls the task.
     World(OwnedFd),
@@ -31,13 +31,13 @@ impl Readable {
     /// If no runtime runs the caller, or it has no reactor.
     pub fn new(descriptor: OwnedFd) -> io::Result<Readable> {
         if host::is_in_world() {
-            return Ok(Readable { registered: Registered::World(descriptor) });
+            return Ok(Readable { registered: DescriptorRegistration::World(descriptor) });
         }
         // SAFETY: the descriptor is open until its owner is dropped, which is in the `AsyncFd`,
         // and no method here lends it mutably or gives it back: it is the same one for as long as
         // it is registered.
         let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
-        Ok(Readable { registered: Registered::Runtime(registered?) })
+        Ok(Readable { registered: DescriptorRegistration::Runtime(registered?) })
     }
 
     /// Ready once it has become readable since the last time; else the task is woken then.
@@ -46,11 +46,11 @@ impl Readable {
     /// The runtime has been shut down.
     pub fn poll_became_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.registered {
-            Registered::Runtime(registered) => {
+            DescriptorRegistration::Runtime(registered) => {
                 ready!(registered.poll_read_ready(cx))?.clear_ready();
                 Poll::Ready(Ok(()))
             }
-            Registered::World(descriptor) => host::future::poll_readable(descriptor),
+            DescriptorRegistration::World(descriptor) => host::future::poll_readable(descriptor),
         }
     }
 
@@ -60,11 +60,11 @@ impl Readable {
     /// As it.
     pub async fn became_readable(&self) -> io::Result<()> {
         match &self.registered {
-            Registered::Runtime(registered) => {
+            DescriptorRegistration::Runtime(registered) => {
                 registered.readable().await?.clear_ready();
                 Ok(())
             }
-            Registered::World(descriptor) => {
+            DescriptorRegistration::World(descriptor) => {
                 std::future::poll_fn(|_| host::future::poll_readable(descriptor)).await
             }
         }
@@ -74,8 +74,8 @@ impl Readable {
 impl AsFd for Readable {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.registered {
-            Registered::Runtime(registered) => registered.get_ref().as_fd(),
-            Registered::World(descriptor) => descriptor.as_fd(),
+            DescriptorRegistration::Runtime(registered) => registered.get_ref().as_fd(),
+            DescriptorRegistration::World(descriptor) => descriptor.as_fd(),
         }
     }
 }

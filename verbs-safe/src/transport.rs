@@ -46,9 +46,9 @@ impl Transport {
     /// Returns the operations that can be staged without naming a peer.
     pub(crate) fn to_its_peer(self) -> OpSet {
         match self {
-            Transport::Rc => OpSet::of(&[SENDS, WRITES, READS].concat()),
-            Transport::Uc => OpSet::of(&[SENDS, WRITES].concat()),
-            Transport::Ud { .. } => OpSet::of(&[]),
+            Transport::Rc => OpSet::from_opcodes(&[SENDS, WRITES, READS].concat()),
+            Transport::Uc => OpSet::from_opcodes(&[SENDS, WRITES].concat()),
+            Transport::Ud { .. } => OpSet::from_opcodes(&[]),
         }
     }
 }
@@ -80,7 +80,7 @@ const READS: &[ibv_wr_opcode] = &[
 pub(crate) struct OpSet(u32);
 
 impl OpSet {
-    fn of(ops: &[ibv_wr_opcode]) -> OpSet {
+    fn from_opcodes(ops: &[ibv_wr_opcode]) -> OpSet {
         OpSet(ops.iter().fold(0, |set, op| set | 1 << op.0))
     }
 

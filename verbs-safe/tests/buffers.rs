@@ -9,15 +9,15 @@ use verbs_safe::*;
 
 const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
 
-fn rig(config: BufferConfig, len: usize) -> (ProtectionDomain, End, End, Buffer) {
+fn rig(config: BufferConfig, len: usize) -> (ProtectionDomain, TestEnd, TestEnd, Buffer) {
     let pd = context().alloc_pd().unwrap();
-    let (a, b) = pair_on(&pd, Shape { budget: budget::mortal(), ..Shape::default() });
+    let (a, b) = pair_on(&pd, PairConfig { budget: budget::mortal(), ..PairConfig::default() });
     let buffer = pd.register_buffer(len, config).unwrap();
     (pd, a, b, buffer)
 }
 
 /// Reads all of `remote` to the beginning of `into`.
-fn read(end: &mut End, into: Buffer, remote: RemoteSpan) -> (Buffer, WcStatus) {
+fn read(end: &mut TestEnd, into: Buffer, remote: RemoteSpan) -> (Buffer, WcStatus) {
     let loan = end.send.lend(into).unwrap();
     let op = SendOp::Read { len: remote.len as u32, remote };
     end.send.stage_lent(loan, 0, op, SIGNALLED).unwrap();
@@ -162,7 +162,7 @@ fn file(len: u64) -> std::fs::File {
 }
 
 /// Reads `bytes` bytes of a peer into a piece of a file.
-fn read_file(end: &mut End, into: FileRegion, remote: RemoteSpan) -> (FileRegion, WcStatus) {
+fn read_file(end: &mut TestEnd, into: FileRegion, remote: RemoteSpan) -> (FileRegion, WcStatus) {
     let loan = end.send.lend_file(into).unwrap();
     let op = SendOp::Read { len: remote.len as u32, remote };
     end.send.stage_lent(loan, 0, op, SIGNALLED).unwrap();

@@ -11,12 +11,12 @@ use verbs_safe::*;
 
 const QKEY: u32 = 0x1111_1111;
 
-fn ud() -> Shape {
-    Shape { transport: Transport::Ud { qkey: QKEY }, max_inline: 32, ..Shape::default() }
+fn ud() -> PairConfig {
+    PairConfig { transport: Transport::Ud { qkey: QKEY }, max_inline: 32, ..PairConfig::default() }
 }
 
 /// An end that is ready, with all receives posted.
-fn node(pd: &ProtectionDomain, shape: Shape) -> End {
+fn node(pd: &ProtectionDomain, shape: PairConfig) -> TestEnd {
     let mut node = end(pd, shape, ());
     node.control.activate(random_psn()).unwrap();
     node.post_all();
@@ -34,12 +34,12 @@ fn address(pd: &ProtectionDomain, end: &QpControl) -> AddressHandle {
     pd.create_ah(&told, AhAttr::new(gid.index as u8)).unwrap()
 }
 
-fn peer(pd: &ProtectionDomain, from: &mut End, to: &QpControl) -> PeerId {
+fn peer(pd: &ProtectionDomain, from: &mut TestEnd, to: &QpControl) -> PeerId {
     from.send.add_peer(&address(pd, to), to.qp_num(), QKEY).unwrap()
 }
 
 /// Two nodes, of which the first knows the second.
-fn pair() -> (ProtectionDomain, End, End, PeerId) {
+fn pair() -> (ProtectionDomain, TestEnd, TestEnd, PeerId) {
     let pd = context().alloc_pd().unwrap();
     let (mut a, b) = (node(&pd, ud()), node(&pd, ud()));
     let to_b = peer(&pd, &mut a, &b.control);
@@ -51,7 +51,7 @@ trait Datagrams {
     fn receive_from(&mut self) -> (DatagramSource, RecvBuf);
 }
 
-impl Datagrams for End {
+impl Datagrams for TestEnd {
     fn send_to(&mut self, peer: PeerId, bytes: &[u8]) {
         self.send.next_slot().expect("a free slot")[..bytes.len()].copy_from_slice(bytes);
         self.send.stage_to(peer, SendOp::Send { len: bytes.len() as u32 }, true).unwrap();
@@ -126,7 +126,7 @@ fn pieces_of_a_datagram_have_its_header() {
 fn a_datagram_is_as_long_as_the_mtu_and_no_longer() {
     let pd = context().alloc_pd().unwrap();
     let mtu = pd.context().port(1).unwrap().active_mtu.bytes();
-    let shape = Shape { slot_bytes: mtu as usize + 1, ..ud() };
+    let shape = PairConfig { slot_bytes: mtu as usize + 1, ..ud() };
     let (mut a, mut b) = (node(&pd, shape), node(&pd, shape));
     let to_b = peer(&pd, &mut a, &b.control);
     assert_eq!(a.send.max_datagram(), Some(mtu as usize));
@@ -135,7 +135,7 @@ fn a_datagram_is_as_long_as_the_mtu_and_no_longer() {
     assert_eq!(a.send.staged_total(), 0);
     a.send_to(to_b, &vec![0x42; mtu as usize]);
     assert_eq!(&*b.receive_from().1, &vec![0x42; mtu as usize][..]);
-    let connected = end(&pd, Shape::default(), ());
+    let connected = end(&pd, PairConfig::default(), ());
     assert_eq!(connected.send.max_datagram(), None);
 }
 
@@ -170,7 +170,7 @@ fn what_is_not_a_send_to_a_peer_is_refused() {
 #[test]
 fn a_full_queue_is_an_error_and_a_refusal_changes_nothing() {
     let pd = context().alloc_pd().unwrap();
-    let shape = Shape { sends: 3, send_slots: 1, ..ud() };
+    let shape = PairConfig { sends: 3, send_slots: 1, ..ud() };
     let (mut a, b) = (node(&pd, shape), node(&pd, ud()));
     let to_b = peer(&pd, &mut a, &b.control);
     let mut stage = |len| a.send.stage_to(to_b, SendOp::Send { len }, true);
@@ -217,7 +217,7 @@ fn one_queue_pair_serves_many_peers() {
     const ROUNDS: u32 = 40;
     let pd = context().alloc_pd().unwrap();
     let mut server = node(&pd, ud());
-    let mut clients: Vec<(End, PeerId)> = (0..PEERS)
+    let mut clients: Vec<(TestEnd, PeerId)> = (0..PEERS)
         .map(|_| {
             let mut client = node(&pd, ud());
             let to_server = peer(&pd, &mut client, &server.control);
@@ -279,7 +279,7 @@ fn a_wrong_key_and_a_missing_receive_drop_a_datagram() {
 #[test]
 fn an_oversized_datagram_is_never_shown_in_part() {
     let pd = context().alloc_pd().unwrap();
-    let (mut a, mut b) = (node(&pd, ud()), end(&pd, Shape { slot_bytes: 16, ..ud() }, ()));
+    let (mut a, mut b) = (node(&pd, ud()), end(&pd, PairConfig { slot_bytes: 16, ..ud() }, ()));
     b.control.activate(1).unwrap();
     b.recv.post(&[0, 1]).unwrap();
     let to_b = peer(&pd, &mut a, &b.control);
@@ -295,7 +295,7 @@ fn an_oversized_datagram_is_never_shown_in_part() {
 #[test]
 fn foreign_address_handles_and_peers_are_refused() {
     let (pd, mut a, mut b, to_b) = pair();
-    let mut connected = end(&pd, Shape::default(), ());
+    let mut connected = end(&pd, PairConfig::default(), ());
     let at = address(&pd, &b.control);
     let error = connected.send.add_peer(&at, 1, QKEY).unwrap_err();
     assert_eq!(error, AttachError::Connected { transport: Transport::Rc });

@@ -60,7 +60,7 @@ extern "C" fn busy_mr(_mr: *mut ibv_mr) -> c_int {
 #[test]
 fn memory_of_an_undestroyable_queue_pair_stays_registered() {
     let pd = pd_of(faulty(|v| v.destroy_qp = busy_qp));
-    let (mut a, b) = pair_on(&pd, Shape { recv_slots: 4, ..Shape::default() });
+    let (mut a, b) = pair_on(&pd, PairConfig { recv_slots: 4, ..PairConfig::default() });
     let recv_cq = b.recv_cq.clone();
     drop(b); // its queue pair lives on, with four receives posted
     for _ in 0..4 {
@@ -86,8 +86,8 @@ fn a_loan_stays_registered_while_a_request_may_use_it() {
     let theirs = pd.register_buffer(64, BufferConfig::READABLE).unwrap();
     let remote = theirs.remote(0, 64).unwrap();
     for is_used in [true, false] {
-        let (a, _b) = pair_on(&pd, Shape::default());
-        let End { control, mut send, recv, .. } = a;
+        let (a, _b) = pair_on(&pd, PairConfig::default());
+        let TestEnd { control, mut send, recv, .. } = a;
         let loan = send.lend(pd.register_buffer(64, BufferConfig::default()).unwrap()).unwrap();
         if is_used {
             let op = SendOp::Read { len: 64, remote };
@@ -109,7 +109,7 @@ fn a_loan_stays_registered_while_a_request_may_use_it() {
 #[test]
 fn memory_that_cannot_be_deregistered_stays_mapped() {
     let pd = pd_of(faulty(|v| v.dereg_mr = busy_mr));
-    let (mut a, b) = pair_on(&pd, Shape::default());
+    let (mut a, b) = pair_on(&pd, PairConfig::default());
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
     let remote = region.remote(0, 8).unwrap();
@@ -140,7 +140,7 @@ static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 #[test]
 fn what_the_device_takes_inline_is_found_by_asking_for_less() {
     let pd = pd_of(faulty(|v| v.create_qp = little_inline));
-    let end = end(&pd, Shape { max_inline: 512, ..Shape::default() }, ());
+    let end = end(&pd, PairConfig { max_inline: 512, ..PairConfig::default() }, ());
     assert_eq!(end.send.max_inline(), 64);
     assert_eq!(ATTEMPTS.load(Ordering::Relaxed), 4, "512, 256, 128, 64");
 }
@@ -155,7 +155,7 @@ fn a_refused_queue_pair_reserves_nothing_and_is_described() {
     let pd = pd_of(faulty(|v| v.create_qp = no_qp));
     let cq = pd.context().create_cq(CqConfig::new(64)).unwrap();
     for transport in [Transport::Rc, Transport::Uc, Transport::Ud { qkey: QKEY }] {
-        let shape = Shape { transport, ..Shape::default() };
+        let shape = PairConfig { transport, ..PairConfig::default() };
         let error = pd.create_qp(&config((&cq, &cq), shape), ()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(&format!("of transport {transport}, 16 sends")), "{text}");
@@ -181,9 +181,10 @@ extern "C" fn one_page(
 const PAGE: usize = 4096;
 
 /// Two ends whose send slots from the third on cannot be read by the device.
-fn ends_that_will_fail(transport: Transport) -> (ProtectionDomain, End, End) {
+fn ends_that_will_fail(transport: Transport) -> (ProtectionDomain, TestEnd, TestEnd) {
     let pd = pd_of(faulty(|v| v.reg_mr = one_page));
-    let shape = Shape { transport, slot_bytes: PAGE / 2, recv_slots: 2, ..Shape::default() };
+    let shape =
+        PairConfig { transport, slot_bytes: PAGE / 2, recv_slots: 2, ..PairConfig::default() };
     let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
     if transport.is_datagram() {
         a.control.activate(1).unwrap();
@@ -199,7 +200,7 @@ fn ends_that_will_fail(transport: Transport) -> (ProtectionDomain, End, End) {
 const QKEY: u32 = 7;
 
 /// Stages a SEND of `len` bytes to the peer, whatever the transport.
-fn stage(end: &mut End, peer: Option<PeerId>, len: u32) {
+fn stage(end: &mut TestEnd, peer: Option<PeerId>, len: u32) {
     match peer {
         Some(peer) => end.send.stage_to(peer, SendOp::Send { len }, true).unwrap(),
         None => end.send.stage(SendOp::Send { len }, true).unwrap(),
@@ -207,7 +208,7 @@ fn stage(end: &mut End, peer: Option<PeerId>, len: u32) {
 }
 
 /// The peer of `from`, where one has to be named.
-fn peer(pd: &ProtectionDomain, from: &mut End, to: &End) -> Option<PeerId> {
+fn peer(pd: &ProtectionDomain, from: &mut TestEnd, to: &TestEnd) -> Option<PeerId> {
     if !from.control.transport().is_datagram() {
         return None;
     }
@@ -265,7 +266,7 @@ fn a_reliable_queue_pair_whose_send_failed_has_failed() {
 
 #[test]
 fn a_library_that_cannot_tell_promises_no_order() {
-    let promise = |table| end(&pd_of(table), Shape::default(), ()).control.data_in_order();
+    let promise = |table| end(&pd_of(table), PairConfig::default(), ()).control.data_in_order();
     assert!(promise(soft_rnic::table()), "the software device does promise it");
     assert!(!promise(faulty(|v| v.query_qp_data_in_order = None)));
 }

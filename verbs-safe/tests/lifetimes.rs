@@ -11,17 +11,17 @@ use std::any::Any;
 use common::*;
 use verbs_safe::*;
 
-type Part = Option<Box<dyn Any + Send>>;
+type EndPart = Option<Box<dyn Any + Send>>;
 
 const PARTS: usize = 7;
 
 /// The handles of one end of a connection, with work posted on both of its queues, and
 /// a message lent from it.
-fn parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; PARTS] {
+fn parts(pd: ProtectionDomain, mut end: TestEnd, peer: &mut TestEnd) -> [EndPart; PARTS] {
     peer.send(b"kept");
     let message = end.receive();
     end.send(b"in flight or done");
-    let End { send_cq, recv_cq, control, send, recv } = end;
+    let TestEnd { send_cq, recv_cq, control, send, recv } = end;
     let part = |part: Box<dyn Any + Send>| Some(part);
     [
         part(Box::new(pd)),
@@ -34,7 +34,7 @@ fn parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; PARTS] {
     ]
 }
 
-fn check_message(parts: &[Part; PARTS]) {
+fn check_message(parts: &[EndPart; PARTS]) {
     if let Some(part) = &parts[PARTS - 1] {
         let message = part.downcast_ref::<RecvBuf>().unwrap();
         assert_eq!(&**message, b"kept");
@@ -44,7 +44,7 @@ fn check_message(parts: &[Part; PARTS]) {
 /// The handles of a datagram queue pair that has sent to its peer, to a queue pair that does
 /// not exist, and (as its address and region are kept) with handles that were dropped
 /// before; and a message lent from it.
-fn datagram_parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; PARTS] {
+fn datagram_parts(pd: ProtectionDomain, mut end: TestEnd, peer: &mut TestEnd) -> [EndPart; PARTS] {
     let to_end = datagram_peer(&pd, peer, &end);
     send_datagram(peer, to_end, b"kept");
     let message = end.receive();
@@ -56,7 +56,7 @@ fn datagram_parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; 
     }
     assert!(end.send.remove_peer(removed));
     end.send.post().unwrap();
-    let End { send_cq, recv_cq, control, send, recv } = end;
+    let TestEnd { send_cq, recv_cq, control, send, recv } = end;
     let part = |part: Box<dyn Any + Send>| Some(part);
     [
         part(Box::new(pd)),
@@ -71,12 +71,12 @@ fn datagram_parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; 
 
 const QKEY: u32 = 0x1234;
 
-fn datagrams() -> Shape {
-    Shape { transport: Transport::Ud { qkey: QKEY }, ..small() }
+fn datagrams() -> PairConfig {
+    PairConfig { transport: Transport::Ud { qkey: QKEY }, ..small() }
 }
 
 /// Two datagram queue pairs that are ready.
-fn datagram_pair(pd: &ProtectionDomain) -> (End, End) {
+fn datagram_pair(pd: &ProtectionDomain) -> (TestEnd, TestEnd) {
     let ready = || {
         let mut end = end(pd, datagrams(), ());
         end.control.activate(0).unwrap();
@@ -86,17 +86,17 @@ fn datagram_pair(pd: &ProtectionDomain) -> (End, End) {
     (ready(), ready())
 }
 
-fn address(pd: &ProtectionDomain, to: &End) -> AddressHandle {
+fn address(pd: &ProtectionDomain, to: &TestEnd) -> AddressHandle {
     let gid = pd.context().choose_gid(1, None).unwrap();
     let told = to.control.endpoint(1, gid, 0).unwrap();
     pd.create_ah(&told, AhAttr::new(gid.index as u8)).unwrap()
 }
 
-fn datagram_peer(pd: &ProtectionDomain, from: &mut End, to: &End) -> PeerId {
+fn datagram_peer(pd: &ProtectionDomain, from: &mut TestEnd, to: &TestEnd) -> PeerId {
     from.send.add_peer(&address(pd, to), to.control.qp_num(), QKEY).unwrap()
 }
 
-fn send_datagram(from: &mut End, to: PeerId, bytes: &[u8]) {
+fn send_datagram(from: &mut TestEnd, to: PeerId, bytes: &[u8]) {
     from.send.next_slot().expect("a free slot")[..bytes.len()].copy_from_slice(bytes);
     from.send.stage_to(to, SendOp::Send { len: bytes.len() as u32 }, true).unwrap();
     from.send.post().unwrap();
@@ -120,14 +120,14 @@ fn orders(mut f: impl FnMut(&[usize; PARTS])) {
 }
 
 /// Few slots, and a peer that lives until the test ends it.
-fn small() -> Shape {
-    Shape {
+fn small() -> PairConfig {
+    PairConfig {
         sends: 4,
         send_slots: 4,
         recv_slots: 4,
         slot_bytes: 64,
         budget: budget::mortal(),
-        ..Shape::default()
+        ..PairConfig::default()
     }
 }
 
@@ -138,7 +138,7 @@ fn is_slow() -> bool {
 
 /// Makes the handles with `make`, and drops them, in every order (a sample of them where
 /// that would take long: under valgrind, and where the device is the kernel's).
-fn drop_in_every_order(make: impl Fn() -> ([Part; PARTS], End)) {
+fn drop_in_every_order(make: impl Fn() -> ([EndPart; PARTS], TestEnd)) {
     let every = if is_slow() { 499 } else { 1 };
     let (mut count, mut number) = (0, 0);
     orders(|order| {
@@ -180,7 +180,7 @@ fn any_one_handle_can_be_forgotten_while_a_peer_sends() {
         let pd = context().alloc_pd().unwrap();
         let (end, mut peer) = pair_on(&pd, small());
         let mut parts = parts(pd, end, &mut peer);
-        let traffic = Traffic::start(peer);
+        let traffic = TrafficThread::start(peer);
         std::mem::forget(parts[forgotten].take());
         for part in &mut parts {
             *part = None;
@@ -247,7 +247,7 @@ fn an_end_can_go_while_its_peer_sends() {
             let pd = context().alloc_pd().unwrap();
             let (end, mut peer) = pair_on(&pd, small());
             let mut parts = parts(pd, end, &mut peer);
-            let traffic = Traffic::start(peer);
+            let traffic = TrafficThread::start(peer);
             for i in order {
                 parts[i] = None;
                 check_message(&parts);
@@ -258,14 +258,14 @@ fn an_end_can_go_while_its_peer_sends() {
 }
 
 /// A thread that sends until its queue pair fails.
-struct Traffic {
+struct TrafficThread {
     thread: std::thread::JoinHandle<()>,
 }
 
-impl Traffic {
-    fn start(peer: End) -> Traffic {
+impl TrafficThread {
+    fn start(peer: TestEnd) -> TrafficThread {
         let thread = std::thread::spawn(move || send_until_failure(peer));
-        Traffic { thread }
+        TrafficThread { thread }
     }
 
     fn ends(self) {
@@ -273,7 +273,7 @@ impl Traffic {
     }
 }
 
-fn send_until_failure(mut peer: End) {
+fn send_until_failure(mut peer: TestEnd) {
     let mut failed = false;
     // The first completion is that of `parts`.
     while !failed {
@@ -293,13 +293,13 @@ fn send_until_failure(mut peer: End) {
 #[test]
 fn a_sender_can_go_while_its_request_waits_for_a_receive() {
     for forgotten in [None, Some(0), Some(1), Some(2)] {
-        let shape = Shape { rnr_retry: 7, ..small() }; // for ever
+        let shape = PairConfig { rnr_retry: 7, ..small() }; // for ever
         let pd = context().alloc_pd().unwrap();
         let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
         connect_with(&a.control, &b.control, shape);
         a.send(b"waits");
-        let End { send_cq, control, send, recv, .. } = a;
-        let mut parts: [Part; 3] =
+        let TestEnd { send_cq, control, send, recv, .. } = a;
+        let mut parts: [EndPart; 3] =
             [Some(Box::new(send)), Some(Box::new((control, send_cq))), Some(Box::new(recv))];
         if let Some(i) = forgotten {
             std::mem::forget(parts[i].take());
@@ -314,7 +314,7 @@ fn a_sender_can_go_while_its_request_waits_for_a_receive() {
 
 #[test]
 fn a_posted_request_keeps_its_region_after_its_queue() {
-    let shape = Shape { rnr_retry: 7, ..small() }; // for ever
+    let shape = PairConfig { rnr_retry: 7, ..small() }; // for ever
     let pd = context().alloc_pd().unwrap();
     let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
     connect_with(&a.control, &b.control, shape);
@@ -328,7 +328,7 @@ fn a_posted_request_keeps_its_region_after_its_queue() {
     let write = SendOp::WriteImm { len: 5, imm: 0, remote: far.remote(0, 5).unwrap() };
     a.send.stage_at(local, 9, write, SendFlags::default()).unwrap();
     a.send.post().unwrap();
-    let End { send, control, .. } = a;
+    let TestEnd { send, control, .. } = a;
     drop((region, send)); // the queue pair is still there
     b.post_all();
     b.receive();
@@ -396,7 +396,7 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
 #[test]
 fn posted_receives_outlive_their_queue_and_pool() {
     let (mut a, b) = pair(small());
-    let End { recv_cq, control, send, recv, .. } = b;
+    let TestEnd { recv_cq, control, send, recv, .. } = b;
     drop((recv, send));
     for _ in 0..4 {
         a.send(b"not taken");

@@ -8,14 +8,14 @@ use common::*;
 use verbs_safe::*;
 
 struct Rig {
-    a: End,
-    b: End,
+    a: TestEnd,
+    b: TestEnd,
     region: SharedRegion,
 }
 
 fn rig(backing: impl Into<Backing>, access: RemoteAccess) -> Rig {
     let pd = context().alloc_pd().unwrap();
-    let (a, b) = pair_on(&pd, Shape { max_inline: 32, ..Shape::default() });
+    let (a, b) = pair_on(&pd, PairConfig { max_inline: 32, ..PairConfig::default() });
     let config = SharedRegionConfig { access, on_demand: false };
     Rig { a, b, region: pd.register_shared(backing, config).unwrap() }
 }
@@ -108,7 +108,7 @@ fn a_read_lands_in_its_slot_until_the_slot_is_lent_again() {
 #[test]
 fn a_slot_that_another_read_lands_in_is_not_shown() {
     let pd = context().alloc_pd().unwrap();
-    let (mut a, _b) = pair_on(&pd, Shape { send_slots: 2, ..Shape::default() });
+    let (mut a, _b) = pair_on(&pd, PairConfig { send_slots: 2, ..PairConfig::default() });
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
     let remote = region.remote(0, 8).unwrap();
@@ -379,7 +379,8 @@ fn as_many_reads_as_the_device_permits_are_in_flight() {
     let pd = context().alloc_pd().unwrap();
     let device = pd.context().attr().unwrap();
     let limit = device.max_qp_init_rd_atom.min(device.max_qp_rd_atom).min(255);
-    let shape = Shape { sends: 256, send_slots: 256, rd_atomic: limit as u8, ..Shape::default() };
+    let shape =
+        PairConfig { sends: 256, send_slots: 256, rd_atomic: limit as u8, ..PairConfig::default() };
     let (mut a, b) = pair_on(&pd, shape);
     assert_eq!(u32::from(b.control.query().unwrap().max_dest_rd_atomic), limit);
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
@@ -451,7 +452,7 @@ fn a_word_published_last_is_seen_after_what_it_covers() {
 fn inline_bytes_that_were_not_posted_do_not_stay_staged() {
     let pd = context().alloc_pd().unwrap();
     // Not connected, so that soft0 takes no request.
-    let mut end = end(&pd, Shape { max_inline: 64, ..Shape::default() }, ());
+    let mut end = end(&pd, PairConfig { max_inline: 64, ..PairConfig::default() }, ());
     let access = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let far = pd.register_shared(Mapping::new(4096).unwrap(), access).unwrap();
     let op = SendOp::Write { len: 16, remote: far.remote(0, 16).unwrap() };
@@ -465,7 +466,7 @@ fn inline_bytes_that_were_not_posted_do_not_stay_staged() {
 #[test]
 fn inline_parts_are_written_in_order_and_places_are_reused() {
     let pd = context().alloc_pd().unwrap();
-    let shape = Shape { max_inline: 64, max_parts: 2, ..Shape::default() };
+    let shape = PairConfig { max_inline: 64, max_parts: 2, ..PairConfig::default() };
     let (mut a, _b) = pair_on(&pd, shape);
     let access = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let far = pd.register_shared(Mapping::new(4096).unwrap(), access).unwrap();
@@ -495,7 +496,7 @@ fn inline_parts_are_written_in_order_and_places_are_reused() {
     let op = SendOp::Write { len: 5, remote: remote(5) };
     a.send.post_inline_parts([&[], &[7; 5]], op, true).unwrap();
     a.sent();
-    let (mut plain, _far_end) = pair_on(&pd, Shape { max_parts: 1, ..shape });
+    let (mut plain, _far_end) = pair_on(&pd, PairConfig { max_parts: 1, ..shape });
     let refused = plain.send.post_inline_parts([&[1; 2], &[2; 3]], op, true);
     assert!(matches!(refused, Err(PostInlineError::Stage(StageError::NotOffered))));
     assert_eq!(plain.send.staged(), 0);

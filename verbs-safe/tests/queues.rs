@@ -14,7 +14,7 @@ use verbs_safe::*;
 #[test]
 fn a_completion_of_another_queue_is_refused() {
     let pd = context().alloc_pd().unwrap();
-    let (mut a, mut b) = pair_on(&pd, Shape::default());
+    let (mut a, mut b) = pair_on(&pd, PairConfig::default());
     a.send(b"message");
     let (other_send, other_recv) = (b.send.queue_id(), b.recv.queue_id());
     a.sends(1, |send, completion| {
@@ -33,7 +33,7 @@ fn a_completion_of_another_queue_is_refused() {
 #[test]
 fn a_new_queue_refuses_a_completion_of_a_destroyed_one() {
     let pd = context().alloc_pd().unwrap();
-    let shape = Shape::default();
+    let shape = PairConfig::default();
     let cq = pd.context().create_cq(CqConfig::new(256)).unwrap();
     let mut old = end_on(&pd, (&cq, &cq), shape, ());
     let mut peer = end(&pd, shape, ());
@@ -54,7 +54,7 @@ fn a_new_queue_refuses_a_completion_of_a_destroyed_one() {
 
 #[test]
 fn retiring_again_or_late_changes_nothing() {
-    let (mut a, mut b) = pair(Shape::default());
+    let (mut a, mut b) = pair(PairConfig::default());
     for _ in 0..3 {
         a.send(b"x");
     }
@@ -76,7 +76,7 @@ fn retiring_again_or_late_changes_nothing() {
 #[test]
 fn an_error_flushes_everything_in_order_and_slots_go_home() {
     let (mut a, mut b) =
-        pair(Shape { recv_slots: 5, budget: budget::mortal(), ..Shape::default() });
+        pair(PairConfig { recv_slots: 5, budget: budget::mortal(), ..PairConfig::default() });
     b.control.to_error().unwrap();
     let mut slots = Vec::new();
     b.recvs(5, |recv, completion| {
@@ -105,18 +105,19 @@ fn a_too_small_completion_queue_is_refused_with_the_size_needed() {
     let pd = context().alloc_pd().unwrap();
     let cq = pd.context().create_cq(CqConfig::new(20)).unwrap();
     let room = cq.capacity();
-    let shape = Shape { sends: room, recv_slots: 1, ..Shape::default() };
+    let shape = PairConfig { sends: room, recv_slots: 1, ..PairConfig::default() };
     let error = pd.create_qp(&config((&cq, &cq), shape), ()).unwrap_err();
     let CreateQpError::CqTooSmall { role, source } = error else { panic!("{error}") };
     assert_eq!(role, CqRole::Recv);
     assert_eq!((source.capacity, source.reserved, source.wanted), (room, room, 1));
     assert_eq!(source.needed, u64::from(room) + 1);
     assert_eq!(cq.reserved(), 0, "a refused queue pair reserves nothing");
-    let fits = Shape { sends: room - 1, ..shape };
+    let fits = PairConfig { sends: room - 1, ..shape };
     let qp = pd.create_qp(&config((&cq, &cq), fits), ()).unwrap();
     assert_eq!(cq.reserved(), room);
     assert!(
-        pd.create_qp(&config((&cq, &cq), Shape { sends: 1, recv_slots: 0, ..shape }), ()).is_err()
+        pd.create_qp(&config((&cq, &cq), PairConfig { sends: 1, recv_slots: 0, ..shape }), ())
+            .is_err()
     );
     drop(qp);
     assert_eq!(cq.reserved(), 0);
@@ -128,7 +129,7 @@ fn parts_of_another_context_are_refused() {
     assert!(!mine.is_same(&other));
     let pd = mine.alloc_pd().unwrap();
     let foreign = other.create_cq(CqConfig::new(64)).unwrap();
-    let error = pd.create_qp(&config((&foreign, &foreign), Shape::default()), ()).unwrap_err();
+    let error = pd.create_qp(&config((&foreign, &foreign), PairConfig::default()), ()).unwrap_err();
     assert!(matches!(error, CreateQpError::OtherContext { .. }), "{error}");
     let own = mine.create_cq(CqConfig::new(64)).unwrap();
     let (poster, _pool) = other.alloc_pd().unwrap().create_shared_pool(4, 64, ()).unwrap();
@@ -166,19 +167,19 @@ fn sizes_beyond_all_bounds_are_refused_before_anything_is_made() {
 
 #[test]
 fn inline_is_what_the_device_grants_of_what_was_asked_for() {
-    let (a, _b) = pair(Shape { max_inline: 1 << 20, ..Shape::default() });
+    let (a, _b) = pair(PairConfig { max_inline: 1 << 20, ..PairConfig::default() });
     assert!(a.send.max_inline() < 1 << 20, "no device takes 1 MiB inline");
-    let (a, _b) = pair(Shape { max_inline: 16, ..Shape::default() });
+    let (a, _b) = pair(PairConfig { max_inline: 16, ..PairConfig::default() });
     assert!(a.send.max_inline() <= 16);
-    let (a, _b) = pair(Shape { max_inline: 0, ..Shape::default() });
+    let (a, _b) = pair(PairConfig { max_inline: 0, ..PairConfig::default() });
     assert_eq!(a.send.max_inline(), 0);
 }
 
-fn with_channel(pd: &ProtectionDomain, channel: &CompletionChannel) -> (End, End) {
+fn with_channel(pd: &ProtectionDomain, channel: &CompletionChannel) -> (TestEnd, TestEnd) {
     let entries = CqConfig { channel: Some(channel), ..CqConfig::new(64) };
     let cq = pd.context().create_cq(entries).unwrap();
     let (mut a, mut b) =
-        (end(pd, Shape::default(), ()), end_on(pd, (&cq, &cq), Shape::default(), ()));
+        (end(pd, PairConfig::default(), ()), end_on(pd, (&cq, &cq), PairConfig::default(), ()));
     // RNR retries for ever: a thread that does not run for a while is no fault.
     connect_controls(&a.control, &b.control, 7);
     a.post_all();
@@ -250,7 +251,7 @@ fn a_queue_is_waited_for_on_its_own_channel_only() {
 }
 
 /// Takes the received messages, and posts their buffers again; returns their number.
-fn take_all(end: &mut End) -> u32 {
+fn take_all(end: &mut TestEnd) -> u32 {
     let (mut batch, mut taken) = (CompletionBatch::new(8), 0);
     while end.recv_cq.poll(&mut batch).unwrap() > 0 {
         for completion in batch.drain() {
@@ -264,7 +265,7 @@ fn take_all(end: &mut End) -> u32 {
 }
 
 /// Receives `messages` as the documentation of the channel says.
-fn receive_all(channel: &CompletionChannel, end: &mut End, messages: u32) {
+fn receive_all(channel: &CompletionChannel, end: &mut TestEnd, messages: u32) {
     let mut received = 0;
     while received < messages {
         received += take_all(end);
@@ -350,7 +351,7 @@ fn a_queue_without_a_channel_is_not_armed() {
 
 #[test]
 fn a_batch_is_seen_once_whatever_becomes_of_its_iterator() {
-    let (mut a, _b) = pair(Shape::default());
+    let (mut a, _b) = pair(PairConfig::default());
     a.send(b"1");
     a.send(b"2");
     let mut batch = CompletionBatch::new(0);
@@ -368,7 +369,7 @@ fn a_batch_is_seen_once_whatever_becomes_of_its_iterator() {
 #[test]
 fn a_failed_connect_names_the_state_of_the_queue_pair() {
     let pd = context().alloc_pd().unwrap();
-    let (a, b) = pair_on(&pd, Shape::default());
+    let (a, b) = pair_on(&pd, PairConfig::default());
     let gid = pd.context().choose_gid(1, None).unwrap();
     let remote = b.control.endpoint(1, gid, 1).unwrap();
     let attr = ConnectAttr::new(gid.index as u8, 1);
@@ -376,7 +377,7 @@ fn a_failed_connect_names_the_state_of_the_queue_pair() {
     assert_eq!((again.from, again.to), (QpState::RTS, QpState::RTR));
     // About retries: too many.
     let wide = ConnectAttr { retry_cnt: 100, ..attr };
-    let error = end(&pd, Shape::default(), ()).control.connect(&remote, &wide).unwrap_err();
+    let error = end(&pd, PairConfig::default(), ()).control.connect(&remote, &wide).unwrap_err();
     assert_eq!((error.from, error.errno), (QpState::INIT, Errno::EINVAL));
     assert!(error.to_string().contains("retry_cnt has 3 bits"), "{error}");
 }
@@ -384,7 +385,7 @@ fn a_failed_connect_names_the_state_of_the_queue_pair() {
 #[test]
 fn a_connected_queue_pair_has_the_requested_attributes() {
     // About retries: what was set is read.
-    let (a, b) = pair(Shape { rnr_retry: 5, ..Shape::default() });
+    let (a, b) = pair(PairConfig { rnr_retry: 5, ..PairConfig::default() });
     let attr = a.control.query().unwrap();
     assert_eq!((attr.state, attr.dest_qp_num), (QpState::RTS, b.control.qp_num()));
     assert_eq!((attr.mtu, attr.rnr_retry, attr.min_rnr_timer), (Mtu::B1024, 5, 1));

@@ -11,7 +11,7 @@ use verbs_safe::*;
 
 #[test]
 fn ping_pong_in_both_directions_and_all_sizes() {
-    let shape = Shape { max_inline: 64, ..Shape::default() };
+    let shape = PairConfig { max_inline: 64, ..PairConfig::default() };
     let (mut a, mut b) = pair(shape);
     for round in 0..200usize {
         let message: Vec<u8> = (0..round % 257).map(|i| (i ^ round) as u8).collect();
@@ -33,7 +33,7 @@ fn ping_pong_in_both_directions_and_all_sizes() {
 
 #[test]
 fn an_immediate_arrives_in_host_order_with_and_without_bytes() {
-    let (mut a, mut b) = pair(Shape::default());
+    let (mut a, mut b) = pair(PairConfig::default());
     a.send.next_slot().unwrap()[..2].copy_from_slice(b"hi");
     a.send.stage(SendOp::SendImm { len: 2, imm: 0x0102_0304 }, false).unwrap();
     a.send.stage(SendOp::SendImm { len: 0, imm: 0x8000_0001 }, true).unwrap();
@@ -52,7 +52,7 @@ fn an_immediate_arrives_in_host_order_with_and_without_bytes() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
-    let (mut a, _b) = pair(Shape { sends: 4, send_slots: 2, ..Shape::default() });
+    let (mut a, _b) = pair(PairConfig { sends: 4, send_slots: 2, ..PairConfig::default() });
     let too_long = StageError::TooLong { len: 257, slot_bytes: 256 };
     assert_eq!(a.send.stage(SendOp::Send { len: 257 }, true), Err(too_long));
     assert_eq!(a.send.staged(), 0);
@@ -74,7 +74,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 
 #[test]
 fn slots_are_filled_staged_and_freed_in_order_over_many_laps() {
-    let (mut a, mut b) = pair(Shape { sends: 8, send_slots: 3, ..Shape::default() });
+    let (mut a, mut b) = pair(PairConfig { sends: 8, send_slots: 3, ..PairConfig::default() });
     let mut expected = 0u64;
     for lap in 0..100u64 {
         let count = 1 + lap % 3;
@@ -100,7 +100,7 @@ fn slots_are_filled_staged_and_freed_in_order_over_many_laps() {
 
 #[test]
 fn a_slot_is_posted_only_when_it_is_home_and_all_or_none() {
-    let (mut a, mut b) = pair(Shape { recv_slots: 4, ..Shape::default() });
+    let (mut a, mut b) = pair(PairConfig { recv_slots: 4, ..PairConfig::default() });
     let not_home = |slot| PostRecvReason::NotHome { slot };
     assert_eq!(b.recv.post(&[0]).unwrap_err().reason, not_home(0), "it is posted");
     a.send(b"x");
@@ -120,7 +120,7 @@ fn a_slot_is_posted_only_when_it_is_home_and_all_or_none() {
 
 #[test]
 fn without_a_posted_receive_the_sender_fails_with_an_rnr_error() {
-    let shape = Shape { rnr_retry: 0, ..Shape::default() };
+    let shape = PairConfig { rnr_retry: 0, ..PairConfig::default() };
     let pd = context().alloc_pd().unwrap();
     let (mut a, b) = (end(&pd, shape, ()), end(&pd, shape, ()));
     connect_controls(&a.control, &b.control, 0);
@@ -148,7 +148,8 @@ impl Recycle for Log {
 fn the_recycler_is_notified_once_when_the_last_piece_is_dropped() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
-    let (mut a, mut b) = (end(&pd, Shape::default(), ()), end(&pd, Shape::default(), log.clone()));
+    let (mut a, mut b) =
+        (end(&pd, PairConfig::default(), ()), end(&pd, PairConfig::default(), log.clone()));
     connect_controls(&a.control, &b.control, 7);
     b.post_all();
     a.send(b"headbodytail");
@@ -174,7 +175,8 @@ fn the_recycler_is_notified_once_when_the_last_piece_is_dropped() {
 fn reclaim_skips_the_recycler_and_refuses_foreign_messages() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
-    let (mut a, mut b) = (end(&pd, Shape::default(), ()), end(&pd, Shape::default(), log.clone()));
+    let (mut a, mut b) =
+        (end(&pd, PairConfig::default(), ()), end(&pd, PairConfig::default(), log.clone()));
     connect_controls(&a.control, &b.control, 7);
     b.post_all();
     a.send(b"1");
@@ -185,14 +187,14 @@ fn reclaim_skips_the_recycler_and_refuses_foreign_messages() {
     a.send(b"2");
     let message = b.receive();
     let slot = message.slot();
-    let mut stranger = end(&pd, Shape::default(), log.clone());
+    let mut stranger = end(&pd, PairConfig::default(), log.clone());
     assert_eq!(stranger.recv.reclaim(message), None);
     assert_eq!(*log.0.lock().unwrap(), [slot], "dropped as any other");
 }
 
 #[test]
 fn many_reclaims_keep_the_pools_references_balanced() {
-    let (mut a, mut b) = pair(Shape { sends: 64, send_slots: 64, ..Shape::default() });
+    let (mut a, mut b) = pair(PairConfig { sends: 64, send_slots: 64, ..PairConfig::default() });
     for _ in 0..400 {
         a.send(b"message");
         a.sent();
@@ -210,7 +212,7 @@ fn many_reclaims_keep_the_pools_references_balanced() {
 #[test]
 fn messages_dropped_by_another_thread_are_not_overwritten_early() {
     const MESSAGES: u64 = 4000;
-    let shape = Shape { recv_slots: 32, sends: 32, send_slots: 32, ..Shape::default() };
+    let shape = PairConfig { recv_slots: 32, sends: 32, send_slots: 32, ..PairConfig::default() };
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
     let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, log.clone()));

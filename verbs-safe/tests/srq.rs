@@ -14,7 +14,7 @@ struct Many {
     cq: CompletionQueue,
     poster: RecvPoster<()>,
     pool: RecvPool<()>,
-    senders: Vec<End>,
+    senders: Vec<TestEnd>,
     receivers: Vec<QueuePair>,
 }
 
@@ -33,7 +33,7 @@ fn many(n: usize, slots: u32) -> Many {
         };
         let receiver = pd.create_qp(&config, ()).unwrap();
         assert!(receiver.recv.is_none());
-        let sender = end(&pd, Shape::default(), ());
+        let sender = end(&pd, PairConfig::default(), ());
         connect_controls(&sender.control, &receiver.control, 7);
         many.senders.push(sender);
         many.receivers.push(receiver);
@@ -149,7 +149,7 @@ fn a_last_request_event_taken_by_any_caller_is_remembered() {
 struct Classes {
     cq: CompletionQueue,
     pools: [(RecvPoster<()>, RecvPool<()>); 2],
-    senders: [End; 2],
+    senders: [TestEnd; 2],
     _receivers: [QueuePair; 2],
 }
 
@@ -167,7 +167,7 @@ fn classes() -> Classes {
         pd.create_qp(&config, ()).unwrap()
     });
     let senders = receivers.each_ref().map(|receiver| {
-        let shape = Shape { slot_bytes: LARGE, ..Shape::default() };
+        let shape = PairConfig { slot_bytes: LARGE, ..PairConfig::default() };
         let sender = end(&pd, shape, ());
         connect_with(&sender.control, &receiver.control, shape);
         sender

@@ -8,12 +8,12 @@ mod common;
 use common::*;
 use verbs_safe::*;
 
-fn uc() -> Shape {
-    Shape { transport: Transport::Uc, max_inline: 32, ..Shape::default() }
+fn uc() -> PairConfig {
+    PairConfig { transport: Transport::Uc, max_inline: 32, ..PairConfig::default() }
 }
 
 /// Two connected ends of which none has posted a receive.
-fn unready_pair() -> (End, End) {
+fn unready_pair() -> (TestEnd, TestEnd) {
     let pd = context().alloc_pd().unwrap();
     let (a, b) = (end(&pd, uc(), ()), end(&pd, uc(), ()));
     connect_with(&a.control, &b.control, uc());
@@ -102,10 +102,10 @@ trait Fence {
     fn fence(&mut self, peer: &mut Self);
 }
 
-impl Fence for End {
+impl Fence for TestEnd {
     /// Waits until all that was sent has arrived, or is lost: the queue pair delivers in
     /// order, and a WRITE is seen to have arrived.
-    fn fence(&mut self, peer: &mut End) {
+    fn fence(&mut self, peer: &mut TestEnd) {
         let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
         let pd = peer.control.protection_domain();
         let region = pd.register_shared(Mapping::new(8).unwrap(), config).unwrap();
@@ -158,7 +158,7 @@ fn each_transport_is_made_ready_in_its_own_way() {
     let pd = context().alloc_pd().unwrap();
     let gid = pd.context().choose_gid(1, None).unwrap();
     for transport in [Transport::Rc, Transport::Uc, Transport::Ud { qkey: 5 }] {
-        let end = end(&pd, Shape { transport, ..Shape::default() }, ());
+        let end = end(&pd, PairConfig { transport, ..PairConfig::default() }, ());
         let own = end.control.endpoint(1, gid, 9).unwrap();
         let attr = ConnectAttr::new(gid.index as u8, 9);
         let datagrams = transport.is_datagram();
@@ -172,6 +172,7 @@ fn each_transport_is_made_ready_in_its_own_way() {
         let error = end.control.resume_sends().unwrap_err();
         assert_eq!((error.from, error.to), (QpState::RTS, QpState::RTS), "{error}");
     }
-    let end = end(&pd, Shape { transport: Transport::Ud { qkey: 5 }, ..Shape::default() }, ());
+    let end =
+        end(&pd, PairConfig { transport: Transport::Ud { qkey: 5 }, ..PairConfig::default() }, ());
     assert!(end.control.activate(1 << 24).is_err(), "24 bits");
 }

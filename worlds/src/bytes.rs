@@ -7,15 +7,15 @@ use host::sync::Mutex;
 use host::{thread, time, world};
 use rdma_conn::io::{ByteReader, ByteWriter};
 
-use crate::case::{Case, End, RecvStep, SendStep};
+use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{content, unnamed, us};
-use crate::meet::{Meeting, inbox};
+use crate::meet::{SenderMeeting, inbox};
 use crate::places::Site;
 use crate::setup::Tuned;
 
 /// State of the writing end, as its thread reports it.
 #[derive(Debug, Default)]
-struct Told {
+struct WriterProgress {
     /// Bytes that it began to write: no others are read.
     begun: Vec<u8>,
     /// Accepted bytes.
@@ -25,21 +25,22 @@ struct Told {
 }
 
 /// Plays it at the sites of its ends.
-pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
+pub(crate) fn play_bytes<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let (near, config) = (&sites[0], P::config(&case.settings, 1));
     let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
     let far = sites.get(case.process_of(0)).or(sites.last()).unwrap_or(near);
-    let sender = match Meeting::<P>::of(case).join(&mut inbox, (near, far), &config) {
+    let sender = match SenderMeeting::<P>::for_case(case).join(&mut inbox, (near, far), &config) {
         Ok(sender) => sender,
         Err(e) if case.may_fail() || case.may_die(0) => {
             return world::note(|| format!("the ends did not connect: {}", unnamed(&e)));
         }
         Err(e) => panic!("the ends do not connect: {e}"),
     };
-    let told = Arc::new(Mutex::new(Told::default()));
+    let told = Arc::new(Mutex::new(WriterProgress::default()));
     let writing = {
         let (case, told) = (Arc::clone(case), Arc::clone(&told));
-        let write = move || Writing { writer: ByteWriter::new(sender), told: &told }.run(&case);
+        let write =
+            move || PlayedWriter { writer: ByteWriter::new(sender), told: &told }.run(&case);
         far.run(|| thread::spawn("writer", write)).expect("a thread")
     };
     let read = read::<P>(case, ByteReader::new(inbox));
@@ -53,19 +54,19 @@ pub(crate) fn play_bytes<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
 }
 
 /// Reports whether an error of a stream is that of a case.
-fn is_excused(case: &Case, error: &io::Error) -> bool {
+fn is_excused(case: &WorldCase, error: &io::Error) -> bool {
     let is_of_an_end = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
     is_of_an_end && case.receiver_is_dropped || case.may_fail() || case.may_die(0)
 }
 
 /// The end that writes.
-struct Writing<'t, S: rdma_conn::SendHalf + 'static> {
+struct PlayedWriter<'t, S: rdma_conn::SendHalf + 'static> {
     writer: ByteWriter<S>,
-    told: &'t Mutex<Told>,
+    told: &'t Mutex<WriterProgress>,
 }
 
-impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
-    fn run(mut self, case: &Case) {
+impl<S: rdma_conn::SendHalf + 'static> PlayedWriter<'_, S> {
+    fn run(mut self, case: &WorldCase) {
         for step in &case.senders[0] {
             world::note(|| format!("writer: {step:?}"));
             if let Err(e) = self.step(case, *step) {
@@ -74,7 +75,7 @@ impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
                 return;
             }
         }
-        if case.ends[0] == End::Drop {
+        if case.ends[0] == SenderEnding::Drop {
             return;
         }
         match self.writer.close() {
@@ -83,7 +84,7 @@ impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
         }
     }
 
-    fn step(&mut self, case: &Case, step: SendStep) -> io::Result<()> {
+    fn step(&mut self, case: &WorldCase, step: SendStep) -> io::Result<()> {
         let limit = case.settings.message_bytes;
         match step {
             SendStep::Send(length)
@@ -127,7 +128,7 @@ impl<S: rdma_conn::SendHalf + 'static> Writing<'_, S> {
 }
 
 /// Bytes that were read, and whether the stream ended.
-fn read<P: Tuned>(case: &Case, mut reader: ByteReader<P::Receiver>) -> Vec<u8> {
+fn read<P: Tuned>(case: &WorldCase, mut reader: ByteReader<P::Receiver>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for step in &case.receiver {
         world::note(|| format!("reader: {step:?}"));
@@ -164,8 +165,8 @@ fn read<P: Tuned>(case: &Case, mut reader: ByteReader<P::Receiver>) -> Vec<u8> {
 }
 
 /// The stream ended by an error, and so not at its end.
-fn expect(case: &Case, error: &io::Error) {
+fn expect(case: &WorldCase, error: &io::Error) {
     world::note(|| format!("the reader ended: {}", unnamed(&error)));
-    let is_dropped = case.ends[0] == End::Drop;
+    let is_dropped = case.ends[0] == SenderEnding::Drop;
     assert!(is_dropped || case.may_fail() || case.may_die(0), "the reader ended: {error}");
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Connection {
+pub enum CaseProtocol {
     /// Send/Receive.
     SendRecv,
     /// Buffered Read.
@@ -27,16 +27,16 @@ pub enum Connection {
     Multicast,
 }
 
-impl Connection {
+impl CaseProtocol {
     /// All of them.
-    pub const ALL: [Connection; 7] = [
-        Connection::SendRecv,
-        Connection::BufferedRead,
-        Connection::BufferedWrite,
-        Connection::DirectRead,
-        Connection::DirectWrite,
-        Connection::SharedWrite,
-        Connection::Multicast,
+    pub const ALL: [CaseProtocol; 7] = [
+        CaseProtocol::SendRecv,
+        CaseProtocol::BufferedRead,
+        CaseProtocol::BufferedWrite,
+        CaseProtocol::DirectRead,
+        CaseProtocol::DirectWrite,
+        CaseProtocol::SharedWrite,
+        CaseProtocol::Multicast,
     ];
 }
 
@@ -56,7 +56,7 @@ pub enum Form {
 /// A device that a world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum DeviceKind {
     /// Executes inside the post.
     Near,
     /// Executes a round trip later.
@@ -71,16 +71,22 @@ pub enum Place {
     Process,
 }
 
-impl Place {
+impl DeviceKind {
     /// All of them.
-    pub const ALL: [Place; 6] =
-        [Place::Near, Place::Distant, Place::Card, Place::Faulty, Place::Wired, Place::Process];
+    pub const ALL: [DeviceKind; 6] = [
+        DeviceKind::Near,
+        DeviceKind::Distant,
+        DeviceKind::Card,
+        DeviceKind::Faulty,
+        DeviceKind::Wired,
+        DeviceKind::Process,
+    ];
 }
 
 /// Wait strategy of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wait {
+pub enum WaitKind {
     /// Polls.
     Spin,
     /// Sleeps.
@@ -104,7 +110,7 @@ pub struct Settings {
     /// SENDs.
     pub other_way: bool,
     /// Wait strategy.
-    pub wait: Wait,
+    pub wait: WaitKind,
     /// Milliseconds.
     pub keepalive_ms: u64,
     /// Milliseconds.
@@ -161,7 +167,7 @@ pub enum RecvStep {
 /// End of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum End {
+pub enum SenderEnding {
     /// Closes, and expects the receiver to have everything.
     Close,
     /// Is dropped: the receiver learns it.
@@ -171,7 +177,7 @@ pub enum End {
 /// Rates of faults, in thousandths. See [`soft_rnic::Faults`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Faults {
+pub struct CaseFaults {
     /// A request waits first.
     pub delay: u16,
     /// The responder claims to have no receive request.
@@ -184,11 +190,11 @@ pub struct Faults {
     pub qp_death: u16,
 }
 
-/// The network of [`Place::Wired`]: how often which fault strikes a packet, in thousandths, and the
-/// rest of [`soft_rnic::NetworkNature`].
+/// The network of [`DeviceKind::Wired`]: how often which fault strikes a packet, in thousandths,
+/// and the rest of [`soft_rnic::NetworkNature`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Network {
+pub struct CaseNetwork {
     /// From one end to the other, at least; at most twice as long.
     pub delay_us: u64,
     /// Lost.
@@ -211,10 +217,10 @@ pub struct Network {
     pub partition_us: u64,
 }
 
-impl Default for Network {
+impl Default for CaseNetwork {
     /// Without faults.
-    fn default() -> Network {
-        Network {
+    fn default() -> CaseNetwork {
+        CaseNetwork {
             delay_us: 5,
             loss: 0,
             repeat: 0,
@@ -242,7 +248,7 @@ const GENTLE: u16 = 20;
 
 /// The death of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kill {
+pub struct ProcessKill {
     /// The receiver's is 0, those of senders follow.
     pub process: usize,
     /// Time of the kill, in microseconds.
@@ -251,7 +257,7 @@ pub struct Kill {
 
 /// A process that is stopped for a while, as by SIGSTOP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct ProcessStop {
     /// The receiver's is 0, those of senders follow.
     pub process: usize,
     /// Time of the stop, in microseconds.
@@ -271,16 +277,16 @@ pub struct Strangers {
 
 /// One world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct WorldCase {
     /// Decides the order of threads, and the faults.
     pub seed: u64,
     /// The protocol.
-    pub connection: Connection,
+    pub connection: CaseProtocol,
     /// Payload.
     #[serde(default)]
     pub form: Form,
     /// The device.
-    pub place: Place,
+    pub place: DeviceKind,
     /// At one of so many points another thread runs.
     pub switch_one_in: u64,
     /// One of so many threads that are woken has no processor for a while; 0 is none.
@@ -300,16 +306,16 @@ pub struct Case {
     #[serde(default)]
     pub short_posts_one_in: u64,
     /// Faults of requests.
-    pub faults: Faults,
-    /// Faults of packets on the network of [`Place::Wired`].
+    pub faults: CaseFaults,
+    /// Faults of packets on the network of [`DeviceKind::Wired`].
     #[serde(default)]
-    pub network: Network,
+    pub network: CaseNetwork,
     /// Settings of both ends.
     pub settings: Settings,
     /// Each sender's steps.
     pub senders: Vec<Vec<SendStep>>,
     /// Each sender's end.
-    pub ends: Vec<End>,
+    pub ends: Vec<SenderEnding>,
     /// The receiver's steps.
     pub receiver: Vec<RecvStep>,
     /// The receiver is dropped after its steps; else it takes all there is to come.
@@ -319,16 +325,16 @@ pub struct Case {
     pub sender_processes: usize,
     /// The process that is killed.
     #[serde(default)]
-    pub kill: Option<Kill>,
+    pub kill: Option<ProcessKill>,
     /// The process that is stopped.
     #[serde(default)]
-    pub stop: Option<Stop>,
+    pub stop: Option<ProcessStop>,
     /// Ends meet over a listener, to which these connect first.
     #[serde(default)]
     pub strangers: Option<Strangers>,
 }
 
-impl Case {
+impl WorldCase {
     /// The process of a sender.
     pub fn process_of(&self, sender: usize) -> usize {
         1 + sender % self.sender_processes.max(1)
@@ -348,7 +354,7 @@ impl Case {
     /// Reports whether requests may fail, so that an end may fail for other reasons than its
     /// peer's.
     pub fn may_fail(&self) -> bool {
-        let Network { loss, corrupt, partition_us, .. } = self.network;
+        let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
         let faults = &self.faults;
@@ -357,7 +363,7 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for WorldCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }

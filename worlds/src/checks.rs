@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use host::time;
 use rdma_conn::error::CloseReason;
 
-use crate::case::{Case, End, Kill};
+use crate::case::{ProcessKill, SenderEnding, WorldCase};
 
 /// The text of an error in a trace: without the numbers of devices, which go through all worlds of
 /// a process, and without ports, which the kernel chooses.
@@ -22,7 +22,7 @@ pub(crate) fn unnamed(error: &dyn fmt::Display) -> String {
 
 /// State of a sender, as its thread or its task reports it.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SenderProgress {
     /// Messages that it began to send: at most these arrive.
     begun: u64,
     /// Lengths of messages, in order.
@@ -34,7 +34,7 @@ pub(crate) struct Told {
     pub(crate) has_died: bool,
 }
 
-impl Told {
+impl SenderProgress {
     /// The next message, after `accepted` accepted ones: reported before it is sent, because it
     /// may arrive before the call returns.
     pub(crate) fn begin(&mut self, at: usize, accepted: u64, length: usize) -> Vec<u8> {
@@ -70,7 +70,7 @@ impl Told {
 }
 
 /// True if the case explains that a sender ends for this reason.
-pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
+pub(crate) fn may_end(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
     use CloseReason::{Closed, Device, PeerClosed, PeerLost};
     let is_receivers =
         case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
@@ -82,20 +82,20 @@ pub(crate) fn may_end(case: &Case, at: usize, reason: &CloseReason) -> bool {
 }
 
 /// True if a sender that ends with an error was killed, and so says nothing more.
-pub(crate) fn is_killed(case: &Case, at: usize) -> bool {
-    let is_its_process = |kill: Kill| kill.process == case.process_of(at);
+pub(crate) fn is_killed(case: &WorldCase, at: usize) -> bool {
+    let is_its_process = |kill: ProcessKill| kill.process == case.process_of(at);
     // Nothing else fails there.
     case.kill.is_some_and(is_its_process) && case.stop.is_none() && !case.may_fail()
 }
 
 /// True if the case explains that a receiver learns of a sender's end otherwise than by its
 /// goodbye.
-pub(crate) fn may_be_lost(case: &Case, at: usize) -> bool {
-    case.may_fail() || case.may_die(at) || case.ends[at] == End::Drop
+pub(crate) fn may_be_lost(case: &WorldCase, at: usize) -> bool {
+    case.may_fail() || case.may_die(at) || case.ends[at] == SenderEnding::Drop
 }
 
 /// Time by which a wait may be late: threads are slow in some worlds, and processes stop.
-pub(crate) fn slack(case: &Case) -> Duration {
+pub(crate) fn slack(case: &WorldCase) -> Duration {
     Duration::from_millis(50)
         + us(case.stop.map_or(0, |stop| stop.for_us))
         + us(40 * u64::from(case.stall_one_in > 0) * case.stall_us)
@@ -104,12 +104,17 @@ pub(crate) fn slack(case: &Case) -> Duration {
 
 /// The longest time from the end of a peer to the error at this end: a probe, its retries, and the
 /// last one of what went before.
-pub(crate) fn detection(case: &Case) -> Duration {
+pub(crate) fn detection(case: &WorldCase) -> Duration {
     case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
 }
 
 /// Calls what has a timeout, and checks that it keeps it.
-pub(crate) fn timed<T>(case: &Case, what: &str, timeout: Duration, call: impl FnOnce() -> T) -> T {
+pub(crate) fn timed<T>(
+    case: &WorldCase,
+    what: &str,
+    timeout: Duration,
+    call: impl FnOnce() -> T,
+) -> T {
     let start = time::now();
     let done = call();
     let took = time::since(start);

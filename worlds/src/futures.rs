@@ -10,24 +10,24 @@ use rdma_conn::aio;
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
-use crate::case::{Case, End, RecvStep, SendStep};
-use crate::checks::{Told, detection, may_be_lost, may_end, timed, unnamed, us};
-use crate::meet::{Meeting, inbox};
+use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
+use crate::checks::{SenderProgress, detection, may_be_lost, may_end, timed, unnamed, us};
+use crate::meet::{SenderMeeting, inbox};
 use crate::places::Site;
 use crate::setup::Tuned;
 
 /// Longer than all sleeps of a case.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-type AllTold = Arc<[Mutex<Told>]>;
+type AllProgress = Arc<[Mutex<SenderProgress>]>;
 
 /// Plays it at the sites of its ends.
-pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
+pub(crate) fn play_futures<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let count = case.senders.len() as u32;
     let (near, config) = (&sites[0], P::config(&case.settings, count));
     let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
-    let meeting = Meeting::<P>::of(case);
-    let told: AllTold = (0..count).map(|_| Mutex::default()).collect();
+    let meeting = SenderMeeting::<P>::for_case(case);
+    let told: AllProgress = (0..count).map(|_| Mutex::default()).collect();
     let mut threads = Vec::new();
     for at in 0..count as usize {
         let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
@@ -47,7 +47,7 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
         };
         threads.push(far.run(|| thread::spawn("sender", send)).expect("a thread"));
     }
-    let receiving = Receiving::<P::Receiver> {
+    let receiving = ReceiverFuture::<P::Receiver> {
         inbox: aio::Receiver::new(inbox),
         told: &told,
         held: Vec::new(),
@@ -70,10 +70,10 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
 
 /// A sender's task: its steps, and its end.
 async fn send<S: SendHalf + 'static>(
-    case: &Case,
+    case: &WorldCase,
     mut sender: aio::Sender<S>,
     at: usize,
-    told: &Mutex<Told>,
+    told: &Mutex<SenderProgress>,
 ) {
     let (mut last, mut accepted) = (None, 0);
     for step in &case.senders[at] {
@@ -86,7 +86,7 @@ async fn send<S: SendHalf + 'static>(
             return;
         }
     }
-    if case.ends[at] == End::Drop {
+    if case.ends[at] == SenderEnding::Drop {
         return;
     }
     match sender.close().await {
@@ -100,7 +100,7 @@ async fn send_step<S: SendHalf + 'static>(
     sender: &mut aio::Sender<S>,
     last: &mut Option<Ticket>,
     step: SendStep,
-    (at, told): (usize, &Mutex<Told>),
+    (at, told): (usize, &Mutex<SenderProgress>),
     accepted: &mut u64,
 ) -> Result<(), CloseReason> {
     let most = sender.half().map_or(0, |half| half.max_message_bytes());
@@ -169,18 +169,18 @@ fn ended(error: SendError) -> Result<(), CloseReason> {
 }
 
 /// The receiver and what it has.
-struct Receiving<'t, R: RecvHalf + 'static> {
+struct ReceiverFuture<'t, R: RecvHalf + 'static> {
     inbox: aio::Receiver<R>,
-    told: &'t AllTold,
+    told: &'t AllProgress,
     held: Vec<R::Message>,
     taken: Vec<u64>,
     is_over: bool,
     has_lost: bool,
 }
 
-impl<R: RecvHalf + 'static> Receiving<'_, R> {
+impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
     /// Messages that it has taken of each sender.
-    fn run(mut self, case: &Case) -> Vec<u64> {
+    fn run(mut self, case: &WorldCase) -> Vec<u64> {
         for step in &case.receiver {
             world::note(|| format!("receiver: {step:?}"));
             match step {
@@ -216,7 +216,7 @@ impl<R: RecvHalf + 'static> Receiving<'_, R> {
 
     /// Receives for at most `time`; returns true if something has arrived. An error of one sender
     /// does not end the others.
-    fn recv(&mut self, case: &Case, time: Duration) -> bool {
+    fn recv(&mut self, case: &WorldCase, time: Duration) -> bool {
         let deadline = time::now() + time;
         let received = block_on(self.inbox.recv(), Some(deadline)).expect("descriptors");
         match received {

@@ -10,7 +10,7 @@ use rdma_conn::multicast::{
 };
 use rdma_conn::raw::Link;
 
-use crate::case::{Case, End, RETRIES, SendStep};
+use crate::case::{RETRIES, SendStep, SenderEnding, WorldCase};
 use crate::checks::{content, timed, us};
 use crate::places::Site;
 
@@ -22,7 +22,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Outcome of a member.
 #[derive(Debug)]
-struct Member {
+struct MemberOutcome {
     /// Messages that it has accepted, in order.
     sent: Vec<Vec<u8>>,
     /// Delivered messages: the sender's rank, and the bytes.
@@ -34,7 +34,7 @@ struct Member {
 type Deliveries = Arc<Mutex<Vec<(u8, Vec<u8>)>>>;
 
 /// Plays it on the device of the first site.
-pub(crate) fn play_group(case: &Arc<Case>, sites: &[Site]) {
+pub(crate) fn play_group(case: &Arc<WorldCase>, sites: &[Site]) {
     let members = match in_process(&sites[0].device, &config(case)) {
         Ok(members) => members,
         Err(e) if case.may_fail() || case.kill.is_some() => {
@@ -48,12 +48,12 @@ pub(crate) fn play_group(case: &Arc<Case>, sites: &[Site]) {
             thread::spawn("member", move || play_member(&case, member, at)).expect("a thread")
         })
         .collect();
-    let members: Vec<Member> =
+    let members: Vec<MemberOutcome> =
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
     check(case, &members);
 }
 
-fn config(case: &Case) -> Config {
+fn config(case: &WorldCase) -> Config {
     let settings = &case.settings;
     let senders = case.senders.len() as u8;
     Config {
@@ -71,14 +71,15 @@ fn config(case: &Case) -> Config {
     }
 }
 
-fn play_member(case: &Case, member: Group, at: usize) -> Member {
+fn play_member(case: &WorldCase, member: Group, at: usize) -> MemberOutcome {
     let deliveries = Deliveries::default();
     let to = Arc::clone(&deliveries);
     let running = member.spawn(move |message| {
         host::progress();
         to.lock().push((message.from.0, message.bytes.to_vec()));
     });
-    let mut sending = Sending { running: running.expect("a thread"), at, sent: vec![], last: None };
+    let mut sending =
+        PlayedMember { running: running.expect("a thread"), at, sent: vec![], last: None };
     for step in case.senders.get(at).map_or(&[][..], Vec::as_slice) {
         world::note(|| format!("member {at}: {step:?}"));
         if let Err(e) = sending.step(case, *step) {
@@ -87,26 +88,26 @@ fn play_member(case: &Case, member: Group, at: usize) -> Member {
             break;
         }
     }
-    let Sending { running, sent, .. } = sending;
-    let has_left = case.ends.get(at) == Some(&End::Drop);
+    let PlayedMember { running, sent, .. } = sending;
+    let has_left = case.ends.get(at) == Some(&SenderEnding::Drop);
     let ended = match has_left {
         true => timed(case, "leave", GOODBYE, || running.leave_timeout(PATIENCE)),
         false => running.finish_timeout(PATIENCE),
     };
     world::note(|| format!("member {at}: {ended:?}"));
     let delivered = std::mem::take(&mut *deliveries.lock());
-    Member { sent, delivered, has_left, ended: ended.map(drop) }
+    MemberOutcome { sent, delivered, has_left, ended: ended.map(drop) }
 }
 
 /// Reports whether the others may miss a member.
-fn may_end(case: &Case) -> bool {
-    case.may_fail() || case.kill.is_some() || case.ends.contains(&End::Drop)
+fn may_end(case: &WorldCase) -> bool {
+    case.may_fail() || case.kill.is_some() || case.ends.contains(&SenderEnding::Drop)
 }
 
 /// True if a member that leaves may need more than a second to deliver its own messages and say
 /// goodbye: requests fail, or other members are slow to take their turns, and nothing is delivered
 /// before they do.
-fn may_leave_late(case: &Case) -> bool {
+fn may_leave_late(case: &WorldCase) -> bool {
     let time = |step: &SendStep| match step {
         SendStep::Sleep(us) | SendStep::WaitAll(us) | SendStep::SendWithin(_, us) => *us,
         _ => 0,
@@ -118,7 +119,7 @@ fn may_leave_late(case: &Case) -> bool {
 /// Each member delivers what each other one has sent, in its order; all of them in one order; and
 /// those that stay reach the same end. Where requests fail, a group may split, and each side
 /// continues.
-fn check(case: &Case, members: &[Member]) {
+fn check(case: &WorldCase, members: &[MemberOutcome]) {
     for (at, member) in members.iter().enumerate() {
         let is_out_of_time = matches!(member.ended, Err(GroupError::TimedOut { .. }));
         assert!(
@@ -143,7 +144,7 @@ fn check(case: &Case, members: &[Member]) {
     for (at, member) in members.iter().enumerate() {
         assert!(longest.delivered.starts_with(&member.delivered), "another order at member {at}");
     }
-    let stays = |member: &&Member| {
+    let stays = |member: &&MemberOutcome| {
         let has_gone = matches!(member.ended, Err(GroupError::Excluded { .. } | GroupError::Gone));
         !member.has_left && !has_gone
     };
@@ -152,15 +153,15 @@ fn check(case: &Case, members: &[Member]) {
 }
 
 /// A member's steps.
-struct Sending {
+struct PlayedMember {
     running: Running,
     at: usize,
     sent: Vec<Vec<u8>>,
     last: Option<Ticket>,
 }
 
-impl Sending {
-    fn message(&self, length: u32, case: &Case) -> Vec<u8> {
+impl PlayedMember {
+    fn message(&self, length: u32, case: &WorldCase) -> Vec<u8> {
         let length = length.min(case.settings.message_bytes) as usize;
         content(self.at, self.sent.len() as u64, length)
     }
@@ -183,7 +184,7 @@ impl Sending {
         }
     }
 
-    fn step(&mut self, case: &Case, step: SendStep) -> Result<(), GroupError> {
+    fn step(&mut self, case: &WorldCase, step: SendStep) -> Result<(), GroupError> {
         let sender = self.running.sender().clone();
         match step {
             SendStep::Send(length) => {

@@ -1,6 +1,7 @@
 //! Cases for worlds: every connection of rdma-conn, byte streams and groups on every kind of device, in virtual time and by seed.
 //!
-//! 1. [`Case::draw`](case::Case::draw) draws a case from a seed: device, settings, faults, and the steps of each end.
+//! 1. [`WorldCase::draw`](case::WorldCase::draw) draws a case from a seed: device, settings,
+//!    faults, and the steps of each end.
 //! 2. [`play`](play::play) plays it in a world, and checks every promise of the API.
 //! 3. [`shrink`](shrink::shrink) makes a case that fails smaller.
 #![forbid(unsafe_code)]

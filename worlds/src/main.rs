@@ -13,7 +13,7 @@ use clap::Parser;
 use host::plant::Plant;
 use host::world::Limits;
 use serde::{Deserialize, Serialize};
-use worlds::case::{Case, Connection, Place};
+use worlds::case::{CaseProtocol, DeviceKind, WorldCase};
 use worlds::play::play_with;
 use worlds::shrink::shrink;
 
@@ -28,10 +28,10 @@ struct Args {
     from: u64,
     /// Only this connection
     #[arg(long)]
-    protocol: Option<Connection>,
+    protocol: Option<CaseProtocol>,
     /// Only worlds with this device
     #[arg(long)]
-    world: Option<Place>,
+    world: Option<DeviceKind>,
     /// Play one case, as a failure printed it, and show all its events
     #[arg(long, value_name = "JSON")]
     case: Option<String>,
@@ -63,7 +63,7 @@ struct Args {
 
 /// Report of one world, as a process prints it.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct WorldLine {
     seed: u64,
     steps: u64,
     virtual_us: u64,
@@ -78,7 +78,7 @@ const SHRINK: Duration = Duration::from_secs(60);
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     if let Some(seed) = args.show {
-        let case = Case::draw(seed, args.protocol, args.world);
+        let case = WorldCase::draw(seed, args.protocol, args.world);
         println!("{case}");
         return Ok(replay(&args, &case));
     }
@@ -86,7 +86,7 @@ fn main() -> Result<ExitCode> {
         return Ok(replay(&args, &serde_json::from_str(text).context("the case")?));
     }
     if let Some(seed) = args.shrink {
-        return make_smaller(&args, &Case::draw(seed, args.protocol, args.world));
+        return make_smaller(&args, &WorldCase::draw(seed, args.protocol, args.world));
     }
     match args.stride {
         Some(stride) => work(&args, stride),
@@ -95,7 +95,7 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Plays a case and shows it.
-fn replay(args: &Args, case: &Case) -> ExitCode {
+fn replay(args: &Args, case: &WorldCase) -> ExitCode {
     let (report, ended) = play_with(case, limits(args, 100_000), args.plant);
     if !args.quiet {
         println!("{}", report.events.join("\n"));
@@ -117,15 +117,15 @@ fn limits(args: &Args, events: usize) -> Limits {
 
 /// Each case is played in a process of its own: the threads of a world that has failed stay, with
 /// what they hold.
-fn make_smaller(args: &Args, case: &Case) -> Result<ExitCode> {
+fn make_smaller(args: &Args, case: &WorldCase) -> Result<ExitCode> {
     let start = host::time::now();
-    let has_failed = |case: &Case| -> Result<bool> {
+    let has_failed = |case: &WorldCase| -> Result<bool> {
         let mut program = this_program(args)?;
         program.args(["--quiet", "--case", &case.to_string()]).stderr(Stdio::null());
         Ok(!program.status()?.success())
     };
     let fails =
-        |case: &Case| host::time::since(start) < SHRINK && has_failed(case).unwrap_or(false);
+        |case: &WorldCase| host::time::since(start) < SHRINK && has_failed(case).unwrap_or(false);
     let small = shrink(case, fails);
     println!(
         "{} of {} steps fail as well; replay them by --case '{small}'",
@@ -139,13 +139,13 @@ fn make_smaller(args: &Args, case: &Case) -> Result<ExitCode> {
 fn work(args: &Args, stride: u64) -> Result<ExitCode> {
     host::thread::pin_to_cpu(args.from as usize);
     for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
-        let case = Case::draw(seed, args.protocol, args.world);
+        let case = WorldCase::draw(seed, args.protocol, args.world);
         let (report, ended) = play_with(&case, limits(args, Limits::default().events), args.plant);
         let failure = ended.err().map(|failure| failure.to_string());
         let is_over = failure.is_some();
         let events = if is_over { report.events } else { Vec::new() };
         let (steps, virtual_us) = (report.steps, report.time.as_micros() as u64);
-        let line = Line { seed, steps, virtual_us, hash: report.hash, failure, events };
+        let line = WorldLine { seed, steps, virtual_us, hash: report.hash, failure, events };
         println!("{}", serde_json::to_string(&line)?);
         if is_over {
             break;
@@ -156,16 +156,16 @@ fn work(args: &Args, stride: u64) -> Result<ExitCode> {
 
 /// The sum of all worlds.
 #[derive(Default)]
-struct Sum {
+struct RunSummary {
     worlds: u64,
     steps: u64,
     virtual_s: f64,
     hash: u64,
-    failed: Vec<Line>,
+    failed: Vec<WorldLine>,
 }
 
-impl Sum {
-    fn add(&mut self, line: Line) {
+impl RunSummary {
+    fn add(&mut self, line: WorldLine) {
         self.worlds += 1;
         self.steps += line.steps;
         self.virtual_s += line.virtual_us as f64 / 1e6;
@@ -202,7 +202,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         })
         .collect::<Result<_, _>>()?;
     drop(lines);
-    let mut sum = Sum::default();
+    let mut sum = RunSummary::default();
     let is_shown = std::io::stderr().is_terminal();
     while let Ok(line) = shares.recv() {
         sum.add(line);
@@ -218,7 +218,12 @@ fn run(args: &Args) -> Result<ExitCode> {
 
 /// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its
 /// process. `take` says whether that is enough.
-fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line) -> bool) -> Result<()> {
+fn share_of(
+    args: &Args,
+    share: u64,
+    jobs: u64,
+    mut take: impl FnMut(WorldLine) -> bool,
+) -> Result<()> {
     let end = args.from + args.seeds;
     let mut next = args.from + share;
     while next < end {
@@ -228,7 +233,7 @@ fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line) -> bo
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let begun = next;
         for line in BufReader::new(child.stdout.take().context("a pipe")?).lines() {
-            let line: Line = serde_json::from_str(&line?).context("a line of a world")?;
+            let line: WorldLine = serde_json::from_str(&line?).context("a line of a world")?;
             next = line.seed + jobs;
             if take(line) {
                 child.kill()?;
@@ -240,8 +245,14 @@ fn share_of(args: &Args, share: u64, jobs: u64, mut take: impl FnMut(Line) -> bo
         // A seed that has ended the whole process.
         if !status.success() || next == begun {
             let failure = Some(format!("the process of seed {next} ended: {status}"));
-            if take(Line { seed: next, steps: 0, virtual_us: 0, hash: 0, failure, events: vec![] })
-            {
+            if take(WorldLine {
+                seed: next,
+                steps: 0,
+                virtual_us: 0,
+                hash: 0,
+                failure,
+                events: vec![],
+            }) {
                 return Ok(());
             }
             next += jobs;
@@ -265,7 +276,7 @@ fn this_program(args: &Args) -> Result<Command> {
     Ok(command)
 }
 
-fn report(args: &Args, sum: &mut Sum, s: f64) -> Result<ExitCode> {
+fn report(args: &Args, sum: &mut RunSummary, s: f64) -> Result<ExitCode> {
     sum.failed.sort_by_key(|line| line.seed);
     for line in &sum.failed {
         println!("seed {}: {}", line.seed, line.failure.as_deref().unwrap_or_default());

@@ -12,7 +12,7 @@ use rdma_conn::error::ConnectError;
 use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
 use rdma_conn::{Listener, connect_sender, join, receiver};
 
-use crate::case::Case;
+use crate::case::WorldCase;
 use crate::checks::{slack, unnamed};
 use crate::places::Site;
 use crate::setup::Tuned;
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The receiver of a case, if there is memory for it.
 pub(crate) fn inbox<P: Tuned>(
-    case: &Case,
+    case: &WorldCase,
     device: &Device,
     config: &P::Config,
 ) -> Option<P::Receiver> {
@@ -37,14 +37,14 @@ pub(crate) fn inbox<P: Tuned>(
 }
 
 /// Connects the senders of a case with their receiver.
-pub(crate) enum Meeting<P: Tuned> {
+pub(crate) enum SenderMeeting<P: Tuned> {
     Within,
     Over { listener: Listener<P>, _strangers: Vec<TcpStream> },
 }
 
-impl<P: Tuned> Meeting<P> {
-    pub(crate) fn of(case: &Case) -> Meeting<P> {
-        let Some(strangers) = case.strangers else { return Meeting::Within };
+impl<P: Tuned> SenderMeeting<P> {
+    pub(crate) fn for_case(case: &WorldCase) -> SenderMeeting<P> {
+        let Some(strangers) = case.strangers else { return SenderMeeting::Within };
         let listener = Listener::bind("127.0.0.1:0").expect("a port");
         let connected = (0..strangers.count).map(|number| {
             let mut stream = TcpStream::connect(listener.local_addr()).expect("a backlog");
@@ -56,7 +56,7 @@ impl<P: Tuned> Meeting<P> {
         if strangers.are_awaited {
             outlast(&listener, case, &mut connected);
         }
-        Meeting::Over { listener, _strangers: connected }
+        SenderMeeting::Over { listener, _strangers: connected }
     }
 
     /// The next sender, at `far`.
@@ -66,7 +66,7 @@ impl<P: Tuned> Meeting<P> {
         (near, far): (&Site, &Site),
         config: &P::Config,
     ) -> Result<P::Sender, ConnectError> {
-        let Meeting::Over { listener, .. } = self else {
+        let SenderMeeting::Over { listener, .. } = self else {
             return join::<P>(inbox, &near.device, &far.device, config);
         };
         let has_ended = AtomicBool::new(false);
@@ -94,7 +94,7 @@ impl<P: Tuned> Meeting<P> {
 }
 
 /// Strangers that are silent, or say half a Hello, are refused when their time is up, and hear of it.
-fn outlast<P: Tuned>(listener: &Listener<P>, case: &Case, strangers: &mut [TcpStream]) {
+fn outlast<P: Tuned>(listener: &Listener<P>, case: &WorldCase, strangers: &mut [TcpStream]) {
     let start = time::now();
     for _ in &*strangers {
         let next = listener.next_timeout(2 * HELLO_LIMIT).map(|incoming| incoming.is_some());

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use host::world::{Here, NodeId};
+use host::world::{CurrentTask, NodeId};
 use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
-use crate::case::{Case, Place};
+use crate::case::{DeviceKind, WorldCase};
 use crate::checks::us;
 
 /// Device of an end, and the node of the world that is its process.
@@ -22,11 +22,11 @@ pub(crate) struct Site {
 impl Site {
     /// In the process of the program.
     fn here(name: &str) -> Site {
-        let node = world::here(Here::node).expect("it plays in a world");
-        Site::of(name, node)
+        let node = world::here(CurrentTask::node).expect("it plays in a world");
+        Site::on_node(name, node)
     }
 
-    fn of(name: &str, node: NodeId) -> Site {
+    fn on_node(name: &str, node: NodeId) -> Site {
         Site { device: device::open(Some(name)).expect("the world's device"), node }
     }
 
@@ -37,10 +37,10 @@ impl Site {
 }
 
 /// Plays at sites of the case's place: at that of the receiver, and at those of senders, if they have others.
-pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[Site])) {
+pub(crate) fn on_devices(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let over = Arc::new(AtomicBool::new(false));
     match case.place {
-        Place::Faulty => {
+        DeviceKind::Faulty => {
             let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
             let faults = soft_rnic::Faults {
                 delay: rate(case.faults.delay),
@@ -59,12 +59,12 @@ pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[Site])) {
             expect_credits(case, simulation.stats().rnr_naks);
             expect_none(&simulation.left());
         }
-        Place::Wired => wired(case, play),
-        Place::Process => between_processes(case, play),
+        DeviceKind::Wired => wired(case, play),
+        DeviceKind::Process => between_processes(case, play),
         place => {
             let kind = match place {
-                Place::Near => WorldKind::Near,
-                Place::Card => WorldKind::Card,
+                DeviceKind::Near => WorldKind::Near,
+                DeviceKind::Card => WorldKind::Card,
                 _ => WorldKind::Distant(Duration::from_nanos(500 << (case.seed % 8))),
             };
             let device = WorldDevice::new(kind);
@@ -76,12 +76,12 @@ pub(crate) fn on_devices(case: &Case, play: impl FnOnce(&[Site])) {
 }
 
 /// Credits keep a sender from a receiver that is not ready.
-fn expect_credits(case: &Case, rnr_naks: u64) {
+fn expect_credits(case: &WorldCase, rnr_naks: u64) {
     assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
 }
 
 /// The ends are in processes of their own, of which one may be killed, and one stopped.
-fn between_processes(case: &Case, play: impl FnOnce(&[Site])) {
+fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let machine = WorldMachine::new();
     let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
         .map(|_| WorldDevice::new(WorldKind::Process(machine)))
@@ -95,8 +95,10 @@ fn between_processes(case: &Case, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("killer", kill).expect("a thread")
     });
-    let nodes: Vec<NodeId> =
-        devices.iter().map(|_| world::here(Here::add_node).expect("it plays in a world")).collect();
+    let nodes: Vec<NodeId> = devices
+        .iter()
+        .map(|_| world::here(CurrentTask::add_node).expect("it plays in a world"))
+        .collect();
     let stopper = case.stop.map(|stop| {
         let node = nodes[stop.process];
         let stop = move || {
@@ -106,7 +108,7 @@ fn between_processes(case: &Case, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("stopper", stop).expect("a thread")
     });
-    let site = |(device, node): (&WorldDevice, &NodeId)| Site::of(device.name(), *node);
+    let site = |(device, node): (&WorldDevice, &NodeId)| Site::on_node(device.name(), *node);
     let sites: Vec<Site> = devices.iter().zip(&nodes).map(site).collect();
     sites[0].run(|| play(&sites));
     drop(sites);
@@ -124,7 +126,7 @@ fn expect_none(left: &[(&str, usize)]) {
 }
 
 /// The receiver has one address of a network, the senders another one.
-fn wired(case: &Case, play: impl FnOnce(&[Site])) {
+fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let of = case.network;
     let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
     let network = WorldNetwork::new(NetworkNature {

@@ -14,22 +14,24 @@ use rdma_conn::{
 };
 
 use crate::bytes::play_bytes;
-use crate::case::{Case, Connection, End, Form, RecvStep, SendStep};
-use crate::checks::{Told, detection, is_killed, may_be_lost, may_end, timed, unnamed, us};
+use crate::case::{CaseProtocol, Form, RecvStep, SendStep, SenderEnding, WorldCase};
+use crate::checks::{
+    SenderProgress, detection, is_killed, may_be_lost, may_end, timed, unnamed, us,
+};
 use crate::futures::play_futures;
 use crate::group::play_group;
-use crate::meet::{Meeting, inbox};
+use crate::meet::{SenderMeeting, inbox};
 use crate::places::{Site, on_devices};
 use crate::setup::Tuned;
 
 /// Plays a case in a world of its own.
-pub fn play(case: &Case, limits: Limits) -> (Report, Result<(), Failure>) {
+pub fn play(case: &WorldCase, limits: Limits) -> (Report, Result<(), Failure>) {
     play_with(case, limits, None)
 }
 
 /// [`play`] with a fault planted into the code.
 pub fn play_with(
-    case: &Case,
+    case: &WorldCase,
     limits: Limits,
     plant: Option<Plant>,
 ) -> (Report, Result<(), Failure>) {
@@ -47,19 +49,19 @@ pub fn play_with(
     let case = Arc::new(case.clone());
     let seed = case.seed;
     let play = match case.connection {
-        Connection::SendRecv => form::<SendRecv>(case.form),
-        Connection::BufferedRead => form::<BufferedRead>(case.form),
-        Connection::BufferedWrite => form::<BufferedWrite>(case.form),
-        Connection::DirectRead => form::<DirectRead>(case.form),
-        Connection::DirectWrite => form::<DirectWrite>(case.form),
-        Connection::SharedWrite => form::<SharedWrite>(case.form),
-        Connection::Multicast => play_group,
+        CaseProtocol::SendRecv => form::<SendRecv>(case.form),
+        CaseProtocol::BufferedRead => form::<BufferedRead>(case.form),
+        CaseProtocol::BufferedWrite => form::<BufferedWrite>(case.form),
+        CaseProtocol::DirectRead => form::<DirectRead>(case.form),
+        CaseProtocol::DirectWrite => form::<DirectWrite>(case.form),
+        CaseProtocol::SharedWrite => form::<SharedWrite>(case.form),
+        CaseProtocol::Multicast => play_group,
     };
     world::run(seed, nature, limits, move || on_devices(&case, |sites| play(&case, sites)))
 }
 
 /// Plays a case at these sites.
-type Play = fn(&Arc<Case>, &[Site]);
+type Play = fn(&Arc<WorldCase>, &[Site]);
 
 fn form<P: Tuned>(form: Form) -> Play {
     match form {
@@ -70,19 +72,19 @@ fn form<P: Tuned>(form: Form) -> Play {
 }
 
 /// State that the threads of a case share.
-struct Shared {
-    case: Arc<Case>,
-    senders: Vec<Mutex<Told>>,
+struct SharedPlay {
+    case: Arc<WorldCase>,
+    senders: Vec<Mutex<SenderProgress>>,
 }
 
 /// Plays it at the sites of its ends.
-fn play_on<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
+fn play_on<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let near = &sites[0];
     let count = case.senders.len() as u32;
     let config = P::config(&case.settings, count);
     let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
-    let meeting = Meeting::<P>::of(case);
-    let shared = Arc::new(Shared {
+    let meeting = SenderMeeting::<P>::for_case(case);
+    let shared = Arc::new(SharedPlay {
         case: Arc::clone(case),
         senders: (0..count).map(|_| Mutex::default()).collect(),
     });
@@ -99,10 +101,10 @@ fn play_on<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
             Err(e) => panic!("sender {at} does not connect: {e}"),
         };
         let shared = Arc::clone(&shared);
-        let run = move || Sending::<P>::new(sender, at, &shared).run();
+        let run = move || PlayedSender::<P>::new(sender, at, &shared).run();
         threads.push(far.run(|| thread::spawn("sender", run)).expect("a thread"));
     }
-    let taken = Receiving::<P>::new(inbox, &shared, threads.len()).run();
+    let taken = PlayedReceiver::<P>::new(inbox, &shared, threads.len()).run();
     for thread in threads {
         thread.join().expect("no panic");
     }
@@ -114,17 +116,17 @@ fn play_on<P: Tuned>(case: &Arc<Case>, sites: &[Site]) {
 }
 
 /// A sender and its steps.
-struct Sending<'s, P: Tuned> {
+struct PlayedSender<'s, P: Tuned> {
     sender: P::Sender,
     at: usize,
-    shared: &'s Shared,
+    shared: &'s SharedPlay,
     accepted: u64,
     last: Option<Ticket>,
 }
 
-impl<'s, P: Tuned> Sending<'s, P> {
-    fn new(sender: P::Sender, at: usize, shared: &'s Shared) -> Sending<'s, P> {
-        Sending { sender, at, shared, accepted: 0, last: None }
+impl<'s, P: Tuned> PlayedSender<'s, P> {
+    fn new(sender: P::Sender, at: usize, shared: &'s SharedPlay) -> PlayedSender<'s, P> {
+        PlayedSender { sender, at, shared, accepted: 0, last: None }
     }
 
     fn run(mut self) {
@@ -138,13 +140,13 @@ impl<'s, P: Tuned> Sending<'s, P> {
             }
         }
         match case.ends[self.at] {
-            End::Drop => self.end(None),
-            End::Close => self.close(&case),
+            SenderEnding::Drop => self.end(None),
+            SenderEnding::Close => self.close(&case),
         }
     }
 
     /// The connection has ended for a reason that the case gives.
-    fn expect(&self, case: &Case, reason: &CloseReason) {
+    fn expect(&self, case: &WorldCase, reason: &CloseReason) {
         world::note(|| format!("sender {} ended: {}", self.at, unnamed(reason)));
         assert!(may_end(case, self.at, reason), "sender {} ended: {reason}", self.at);
     }
@@ -156,7 +158,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
         (told.closed, told.ended_at) = (closed, Some(time::now()));
     }
 
-    fn close(self, case: &Case) {
+    fn close(self, case: &WorldCase) {
         let (shared, at, accepted) = (self.shared, self.at, self.accepted);
         // The receiver takes what there is, sooner or later: its sleeps are counted in.
         let patience = Duration::from_secs(300);
@@ -212,7 +214,7 @@ impl<'s, P: Tuned> Sending<'s, P> {
         (wanted as usize).min(self.sender.max_message_bytes())
     }
 
-    fn step(&mut self, case: &Case, step: SendStep) -> Result<(), CloseReason> {
+    fn step(&mut self, case: &WorldCase, step: SendStep) -> Result<(), CloseReason> {
         match step {
             SendStep::Send(length) => {
                 let message = self.begin(self.length(length));
@@ -282,9 +284,9 @@ impl<'s, P: Tuned> Sending<'s, P> {
 }
 
 /// The receiver and its steps.
-struct Receiving<'s, P: Tuned> {
+struct PlayedReceiver<'s, P: Tuned> {
     inbox: P::Receiver,
-    shared: &'s Shared,
+    shared: &'s SharedPlay,
     held: Vec<<P::Receiver as RecvHalf>::Message>,
     taken: Vec<u64>,
     ended: Vec<bool>,
@@ -293,11 +295,11 @@ struct Receiving<'s, P: Tuned> {
     peers: usize,
 }
 
-impl<'s, P: Tuned> Receiving<'s, P> {
-    fn new(inbox: P::Receiver, shared: &'s Shared, peers: usize) -> Receiving<'s, P> {
+impl<'s, P: Tuned> PlayedReceiver<'s, P> {
+    fn new(inbox: P::Receiver, shared: &'s SharedPlay, peers: usize) -> PlayedReceiver<'s, P> {
         let senders = shared.senders.len();
         let (taken, ended) = (vec![0; senders], vec![false; senders]);
-        Receiving { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
+        PlayedReceiver { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
     }
 
     /// Messages that it has taken of each sender.
@@ -317,7 +319,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
     }
 
     /// Takes all until every sender has ended; each end is noticed in time.
-    fn drain(&mut self, case: &Case) {
+    fn drain(&mut self, case: &WorldCase) {
         self.held.clear();
         let begin = time::now();
         let mut since_end: Option<Instant> = None;
@@ -345,7 +347,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
 
     /// Since `begin` it has waited without a pause: a sender that was killed is reported in time, also while
     /// others send.
-    fn expect_the_dead(&self, case: &Case, begin: Instant) {
+    fn expect_the_dead(&self, case: &WorldCase, begin: Instant) {
         let bound = detection(case);
         for (at, told) in self.shared.senders[..self.peers].iter().enumerate() {
             let told = told.lock();
@@ -359,7 +361,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
         }
     }
 
-    fn step(&mut self, case: &Case, step: RecvStep) {
+    fn step(&mut self, case: &WorldCase, step: RecvStep) {
         match step {
             RecvStep::Recv(time) => {
                 let got =
@@ -439,7 +441,7 @@ impl<'s, P: Tuned> Receiving<'s, P> {
 }
 
 /// A message that has arrived is the next one of its sender, and equal.
-fn check(shared: &Shared, taken: &mut [u64], at: usize, bytes: &[u8]) {
+fn check(shared: &SharedPlay, taken: &mut [u64], at: usize, bytes: &[u8]) {
     let n = taken[at];
     taken[at] += 1;
     host::progress();

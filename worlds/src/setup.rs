@@ -11,7 +11,7 @@ use rdma_conn::{
     shared_write,
 };
 
-use crate::case::{RETRIES, Settings, Wait};
+use crate::case::{RETRIES, Settings, WaitKind};
 
 /// A connection that worlds set up.
 pub trait Tuned: Protocol {
@@ -22,9 +22,9 @@ pub trait Tuned: Protocol {
 fn common(settings: &Settings) -> Common {
     Common {
         wait: match settings.wait {
-            Wait::Spin => WaitStrategy::Spin,
-            Wait::Block => WaitStrategy::Block,
-            Wait::Adaptive => WaitStrategy::Adaptive,
+            WaitKind::Spin => WaitStrategy::Spin,
+            WaitKind::Block => WaitStrategy::Block,
+            WaitKind::Adaptive => WaitStrategy::Adaptive,
         },
         keepalive: settings.keepalive(),
         linger: Duration::from_millis(settings.linger_ms),

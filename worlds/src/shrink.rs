@@ -1,9 +1,9 @@
 //! Making a case that fails smaller.
 
-use crate::case::{Case, End, Faults, Network};
+use crate::case::{CaseFaults, CaseNetwork, SenderEnding, WorldCase};
 
 /// The smallest case found that fails, beginning with one that does. `fails` plays a case.
-pub fn shrink(case: &Case, fails: impl Fn(&Case) -> bool) -> Case {
+pub fn shrink(case: &WorldCase, fails: impl Fn(&WorldCase) -> bool) -> WorldCase {
     let mut best = case.clone();
     while let Some(smaller) = candidates(&best).iter().find_map(|case| that_fails(case, &fails)) {
         best = smaller;
@@ -15,13 +15,13 @@ pub fn shrink(case: &Case, fails: impl Fn(&Case) -> bool) -> Case {
 const ORDERS: u64 = 8;
 
 /// The case with the first seed, of a few, by which it fails.
-fn that_fails(case: &Case, fails: &impl Fn(&Case) -> bool) -> Option<Case> {
+fn that_fails(case: &WorldCase, fails: &impl Fn(&WorldCase) -> bool) -> Option<WorldCase> {
     let seeds = case.seed..case.seed.saturating_add(ORDERS);
-    seeds.map(|seed| Case { seed, ..case.clone() }).find(fails)
+    seeds.map(|seed| WorldCase { seed, ..case.clone() }).find(fails)
 }
 
 /// Smaller cases, the much smaller ones first.
-fn candidates(case: &Case) -> Vec<Case> {
+fn candidates(case: &WorldCase) -> Vec<WorldCase> {
     let mut all = Vec::new();
     for at in (0..case.senders.len()).filter(|_| case.senders.len() > 1) {
         let mut one = case.clone();
@@ -44,23 +44,23 @@ fn candidates(case: &Case) -> Vec<Case> {
         }
     }
     let simpler = [
-        Case { stall_one_in: 0, ..case.clone() },
-        Case { jump_one_in: 0, ..case.clone() },
-        Case { short_one_in: 0, ..case.clone() },
-        Case { short_posts_one_in: 0, ..case.clone() },
-        Case { strangers: None, ..case.clone() },
-        Case { stop: None, ..case.clone() },
-        Case { faults: Faults::default(), ..case.clone() },
-        Case { network: Network::default(), ..case.clone() },
-        Case { network: Network { partition_us: 0, ..case.network }, ..case.clone() },
-        Case { receiver_is_dropped: false, ..case.clone() },
-        Case { ends: vec![End::Close; case.ends.len()], ..case.clone() },
+        WorldCase { stall_one_in: 0, ..case.clone() },
+        WorldCase { jump_one_in: 0, ..case.clone() },
+        WorldCase { short_one_in: 0, ..case.clone() },
+        WorldCase { short_posts_one_in: 0, ..case.clone() },
+        WorldCase { strangers: None, ..case.clone() },
+        WorldCase { stop: None, ..case.clone() },
+        WorldCase { faults: CaseFaults::default(), ..case.clone() },
+        WorldCase { network: CaseNetwork::default(), ..case.clone() },
+        WorldCase { network: CaseNetwork { partition_us: 0, ..case.network }, ..case.clone() },
+        WorldCase { receiver_is_dropped: false, ..case.clone() },
+        WorldCase { ends: vec![SenderEnding::Close; case.ends.len()], ..case.clone() },
     ];
     all.extend(simpler.into_iter().filter(|one| one != case));
     all
 }
 
-fn steps(case: &Case, at: usize) -> usize {
+fn steps(case: &WorldCase, at: usize) -> usize {
     at.checked_sub(1).map_or(case.receiver.len(), |sender| case.senders[sender].len())
 }
 

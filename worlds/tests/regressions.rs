@@ -4,16 +4,16 @@
 //! Only on soft0: worlds make devices of their own.
 
 use host::world::Limits;
-use worlds::case::Case;
+use worlds::case::WorldCase;
 use worlds::play::play;
 
 /// Orders of threads for each case.
 const ORDERS: u64 = 5;
 
 fn holds(case: &str) {
-    let case: Case = serde_json::from_str(case).unwrap();
+    let case: WorldCase = serde_json::from_str(case).unwrap();
     for seed in case.seed..case.seed + ORDERS {
-        let (report, ended) = play(&Case { seed, ..case.clone() }, Limits::default());
+        let (report, ended) = play(&WorldCase { seed, ..case.clone() }, Limits::default());
         if let Err(failure) = ended {
             panic!("seed {seed}: {failure}\n{}", report.events.join("\n"));
         }
@@ -167,7 +167,7 @@ fn a_buffered_read_future_that_waits_sleeps() {
 #[test]
 fn a_seed_repeats() {
     for seed in 0..30 {
-        let case = Case::draw(seed, None, None);
+        let case = WorldCase::draw(seed, None, None);
         let [first, second] = [(); 2].map(|()| play(&case, Limits::default()));
         assert_eq!(first, second, "seed {seed}");
     }

@@ -73,26 +73,26 @@ const PROTOCOLS: &[(&str, &str)] = &[
 pub(crate) const TARGETS: [&str; 2] = [EVERY, KILLED];
 
 /// A device of this machine, or two.
-struct Device {
+struct TestedDevice {
     name: &'static str,
     environment: &'static [(&'static str, &'static str)],
     /// A case that cannot be there, and why.
     cannot: Option<(&'static str, &'static str)>,
 }
 
-const DEVICES: &[Device] = &[
-    Device { name: "soft0", environment: &[], cannot: None },
-    Device {
+const DEVICES: &[TestedDevice] = &[
+    TestedDevice { name: "soft0", environment: &[], cannot: None },
+    TestedDevice {
         name: "soft0@5us",
         environment: &[("RDMA_CONN_DEVICE", "soft0@5us")],
         cannot: Some(("death at any point", "one process")),
     },
-    Device {
+    TestedDevice {
         name: "soft0, the way between processes",
         environment: &[("SOFT_RNIC_APART", "1")],
         cannot: None,
     },
-    Device {
+    TestedDevice {
         name: "roce and roce",
         environment: &[
             ("RDMA_CONN_DEVICE", "roce:127.0.0.2"),
@@ -103,11 +103,11 @@ const DEVICES: &[Device] = &[
 ];
 
 /// Results of tests, by target and name: true if the test has passed.
-type Results = BTreeMap<(String, String), bool>;
+type TestResults = BTreeMap<(String, String), bool>;
 
 pub(crate) fn run(rxe0: bool) -> Result<()> {
     let mut failed = false;
-    for Device { name, environment, cannot } in DEVICES {
+    for TestedDevice { name, environment, cannot } in DEVICES {
         failed |= print(name, &on_device(environment)?, *cannot)?;
     }
     if rxe0 {
@@ -121,8 +121,8 @@ pub(crate) fn run(rxe0: bool) -> Result<()> {
     Ok(())
 }
 
-fn on_device(environment: &[(&str, &str)]) -> Result<Results> {
-    let mut results = Results::new();
+fn on_device(environment: &[(&str, &str)]) -> Result<TestResults> {
+    let mut results = TestResults::new();
     for target in TARGETS {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["test", "--quiet", "--package", "rdma-conn", "--test", target]);
@@ -140,18 +140,18 @@ fn on_device(environment: &[(&str, &str)]) -> Result<Results> {
 }
 
 /// Notes what a line of the test harness says, if it is about a test.
-fn note(results: &mut Results, target: &str, line: &str) {
+fn note(results: &mut TestResults, target: &str, line: &str) {
     let Some((test, result)) = line.split_once(" ... ") else { return };
     let test = test.strip_prefix("test ").unwrap_or(test).to_owned();
     results.insert((target.to_owned(), test), result == "ok");
 }
 
 /// In the virtual machine, with the kernel's device at one end, and `roce` at the other: by pairs.
-fn with_rxe() -> Result<BTreeMap<String, Results>> {
+fn with_rxe() -> Result<BTreeMap<String, TestResults>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["xtask", "vm", "interop", "conformance"]).stderr(Stdio::null());
     let out = cargo.output().context("starting cargo")?;
-    let mut pairs = BTreeMap::<String, Results>::new();
+    let mut pairs = BTreeMap::<String, TestResults>::new();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         if let [pair, target, said] = line.splitn(3, ": ").collect::<Vec<_>>()[..]
             && TARGETS.contains(&target)
@@ -164,7 +164,7 @@ fn with_rxe() -> Result<BTreeMap<String, Results>> {
 }
 
 /// In the virtual machine, which names the tests that fail: `known` are all of them.
-fn on_rxe0(known: &Results) -> Result<Results> {
+fn on_rxe0(known: &TestResults) -> Result<TestResults> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["xtask", "vm", "test", "--test", EVERY, "--test", KILLED]).stderr(Stdio::null());
     let out = cargo.output().context("starting cargo")?;
@@ -182,7 +182,7 @@ fn on_rxe0(known: &Results) -> Result<Results> {
 }
 
 /// Prints the table of a device; returns true if something has failed.
-fn print(device: &str, results: &Results, cannot: Option<(&str, &str)>) -> Result<bool> {
+fn print(device: &str, results: &TestResults, cannot: Option<(&str, &str)>) -> Result<bool> {
     let heads: String = PROTOCOLS.iter().map(|(_, name)| format!(" {name} |")).collect();
     let mut table = format!("\n{device}\n\n| |{heads}\n|---|{}\n", "---|".repeat(PROTOCOLS.len()));
     let mut failed = false;

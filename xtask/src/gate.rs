@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use Runs::{Always, Full, Gate};
+use StepRuns::{Always, Full, Gate};
 
 /// A check.
-struct Step {
+struct GateStep {
     title: &'static str,
-    runs: Runs,
+    runs: StepRuns,
     budget_seconds: u64,
     /// Command lines, which may begin with variables.
     commands: &'static [&'static str],
@@ -22,7 +22,7 @@ struct Step {
 
 /// The runs that a step belongs to.
 #[derive(Clone, Copy, PartialEq)]
-enum Runs {
+enum StepRuns {
     Always,
     /// The gate only: the full run has a step that does all of this, and more.
     Gate,
@@ -32,14 +32,14 @@ enum Runs {
 
 const fn step(
     title: &'static str,
-    runs: Runs,
+    runs: StepRuns,
     budget_seconds: u64,
     commands: &'static [&'static str],
-) -> Step {
-    Step { title, runs, budget_seconds, commands }
+) -> GateStep {
+    GateStep { title, runs, budget_seconds, commands }
 }
 
-const STEPS: &[Step] = &[
+const STEPS: &[GateStep] = &[
     step(
         "format, clippy, docs",
         Always,
@@ -119,39 +119,39 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 
 /// Steps of a run.
 #[derive(Args)]
-pub(crate) struct Choice {
+pub(crate) struct StepChoice {
     /// Only steps with this in their titles; may be given again
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
 }
 
-impl Choice {
-    fn has(&self, step: &Step) -> bool {
+impl StepChoice {
+    fn has(&self, step: &GateStep) -> bool {
         self.only.is_empty() || self.only.iter().any(|text| step.title.contains(text))
     }
 }
 
 /// Runs the gate.
-pub(crate) fn gate(choice: &Choice) -> Result<()> {
+pub(crate) fn gate(choice: &StepChoice) -> Result<()> {
     run(Gate, choice)
 }
 
 /// Runs the gate and what it leaves out.
-pub(crate) fn full(choice: &Choice) -> Result<()> {
+pub(crate) fn full(choice: &StepChoice) -> Result<()> {
     run(Full, choice)
 }
 
 /// Wall time and processor time of a step.
-struct Taken {
-    step: &'static Step,
+struct StepTime {
+    step: &'static GateStep,
     time: Duration,
     processor_seconds: u64,
 }
 
-fn run(which: Runs, choice: &Choice) -> Result<()> {
+fn run(which: StepRuns, choice: &StepChoice) -> Result<()> {
     let start = Instant::now();
     let mut taken = Vec::new();
-    let is_in = |step: &&Step| [Always, which].contains(&step.runs) && choice.has(step);
+    let is_in = |step: &&GateStep| [Always, which].contains(&step.runs) && choice.has(step);
     ensure!(STEPS.iter().any(|step| is_in(&step)), "no step has that in its title");
     for step in STEPS.iter().filter(is_in) {
         println!("=== {}", step.title);
@@ -164,7 +164,7 @@ fn run(which: Runs, choice: &Choice) -> Result<()> {
         }
         let (time, used) = (begin.elapsed(), processor_seconds()?);
         println!("=== {}: {} s", step.title, time.as_secs());
-        taken.push(Taken { step, time, processor_seconds: used - before });
+        taken.push(StepTime { step, time, processor_seconds: used - before });
     }
     print_times(&taken, start.elapsed());
     println!("=== all passed");
@@ -196,10 +196,10 @@ fn processor_seconds() -> Result<u64> {
 }
 
 /// Prints what each step took beside its budget, and how busy it kept the processors.
-fn print_times(taken: &[Taken], total: Duration) {
+fn print_times(taken: &[StepTime], total: Duration) {
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     println!("=== seconds (budget), busy: of what {processors} processors could do");
-    for Taken { step, time, processor_seconds } in taken {
+    for StepTime { step, time, processor_seconds } in taken {
         let (took, budget) = (time.as_secs(), step.budget_seconds);
         let busy = 100 * processor_seconds / (processors * took).max(1);
         let warning = if took > budget { "  WARNING: over its budget" } else { "" };

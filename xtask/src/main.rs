@@ -55,9 +55,9 @@ enum Chore {
         rxe0: bool,
     },
     /// Run the gate and all that it leaves out, and print the time of each step
-    Full(gate::Choice),
+    Full(gate::StepChoice),
     /// Run the gate, and print the time of each step (`.ci/run` installs what it needs)
-    Gate(gate::Choice),
+    Gate(gate::StepChoice),
     /// Run the integration tests on another device
     Lane(lanes::LaneArgs),
     /// Run programs over RoCE v2 between two network namespaces that this user makes, and print a

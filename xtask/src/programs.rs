@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::namespaces;
 use crate::side_by_side;
-use crate::vm::compare::commands::Pair;
+use crate::vm::compare::commands::CommandPair;
 use crate::vm::compare::pair;
 
 /// A program and the Debian package that has it.
@@ -431,7 +431,7 @@ fn over_udp(
         environment.into_iter().chain(soft(built, flags, &words)).collect::<Vec<String>>()
     });
     connector.push("127.0.0.1".to_owned());
-    let printed = pair::run(&Pair { listener, connector }, port)?;
+    let printed = pair::run(&CommandPair { listener, connector }, port)?;
     prints(&printed, expected)
 }
 
@@ -452,6 +452,6 @@ fn between_two(built: &Path, flags: &[&str], line: &str, expected: &str) -> Resu
     let listener = soft(built, flags, &words);
     let mut connector = listener.clone();
     connector.push("127.0.0.1".to_owned());
-    let printed = pair::run(&Pair { listener, connector }, port)?;
+    let printed = pair::run(&CommandPair { listener, connector }, port)?;
     prints(&printed, expected)
 }

@@ -47,18 +47,18 @@ const LOCKS: &str = "parking_lot";
 
 #[derive(Deserialize)]
 struct Workspace {
-    packages: Vec<Package>,
+    packages: Vec<SeamPackage>,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct SeamPackage {
     name: String,
-    targets: Vec<Target>,
+    targets: Vec<SeamTarget>,
     dependencies: Vec<Dependency>,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct SeamTarget {
     src_path: PathBuf,
 }
 

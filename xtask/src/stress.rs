@@ -40,26 +40,26 @@ pub(crate) struct StressArgs {
 
 /// Message of cargo about an artifact that it has made.
 #[derive(Deserialize)]
-struct Artifact {
+struct CargoArtifact {
     manifest_path: PathBuf,
     executable: Option<PathBuf>,
-    target: Target,
-    profile: Profile,
+    target: ArtifactTarget,
+    profile: ArtifactProfile,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct ArtifactTarget {
     name: String,
     kind: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Profile {
+struct ArtifactProfile {
     test: bool,
 }
 
 /// A program of tests.
-struct Program {
+struct StressProgram {
     name: String,
     executable: PathBuf,
     /// Folder of its package, where cargo runs it.
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
     ensure!(!programs.is_empty(), "no test program has {:?} in its name", args.filter);
     keep_processors_busy()?;
     // Programs of the next run begin while the longest of this one still run.
-    let runs: Vec<(u32, &Program)> = (1..=args.times)
+    let runs: Vec<(u32, &StressProgram)> = (1..=args.times)
         .flat_map(|time| programs.iter().map(move |program| (time, program)))
         .collect();
     let left = Mutex::new(BTreeMap::from_iter((1..=args.times).map(|time| (time, programs.len()))));
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
         Ok(())
     })?;
     let failed = failed.into_inner().expect("no panic");
-    for Program { name, .. } in &programs {
+    for StressProgram { name, .. } in &programs {
         let failed = failed.get(name.as_str()).copied().unwrap_or(0);
         println!("{name}: {} passed, {failed} failed", args.times - failed);
     }
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
 }
 
 /// Builds the tests of the workspace, and lists them.
-fn programs(filter: &str) -> Result<Vec<Program>> {
+fn programs(filter: &str) -> Result<Vec<StressProgram>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--profile", "lane", "--no-run", "--quiet"]);
     cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
@@ -113,8 +113,9 @@ fn programs(filter: &str) -> Result<Vec<Program>> {
     }
     let lines = String::from_utf8(out.stdout)?;
     // What is no artifact lacks fields of one.
-    let artifacts = lines.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
-    let mut programs: Vec<Program> = artifacts.filter_map(program).collect();
+    let artifacts =
+        lines.lines().filter_map(|line| serde_json::from_str::<CargoArtifact>(line).ok());
+    let mut programs: Vec<StressProgram> = artifacts.filter_map(program).collect();
     programs.retain(|program| {
         let package = program.name.split('/').next().unwrap_or_default();
         program.name.contains(filter) && !WITHOUT_TIME.contains(&package)
@@ -123,8 +124,8 @@ fn programs(filter: &str) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-fn program(artifact: Artifact) -> Option<Program> {
-    let Artifact { manifest_path, executable, target, profile } = artifact;
+fn program(artifact: CargoArtifact) -> Option<StressProgram> {
+    let CargoArtifact { manifest_path, executable, target, profile } = artifact;
     let folder = manifest_path.parent()?.to_owned();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let package = match folder.strip_prefix(root).ok()?.to_str()? {
@@ -134,7 +135,7 @@ fn program(artifact: Artifact) -> Option<Program> {
     // Unit tests have the name of what they are of.
     let unit = if target.kind.iter().any(|kind| kind == "test") { "" } else { " (unit tests)" };
     let name = format!("{package}/{}{unit}", target.name);
-    executable.filter(|_| profile.test).map(|executable| Program {
+    executable.filter(|_| profile.test).map(|executable| StressProgram {
         name,
         executable,
         folder,
@@ -161,7 +162,7 @@ fn keep_processors_busy() -> Result<()> {
 
 /// Runs a program once, as cargo does, for the run `time`; why it has failed, with what it has
 /// printed.
-fn run_once(program: &Program, time: u32) -> Result<Option<String>> {
+fn run_once(program: &StressProgram, time: u32) -> Result<Option<String>> {
     let _alone = program.runs.lock().expect("no panic");
     let name =
         program.executable.file_name().context("a program has a name")?.display().to_string();

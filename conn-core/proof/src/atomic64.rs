@@ -10,7 +10,7 @@ use conn_core::{
     },
 };
 
-pub(crate) const STEPS: [super::Step; 3] =
+pub(crate) const STEPS: [super::DriveStep; 3] =
     [one_thread_at_a_time_is_inside, turns_are_taken, records_go_round_the_ring];
 
 fn one_thread_at_a_time_is_inside() -> Option<bool> {

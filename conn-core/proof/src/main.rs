@@ -12,8 +12,8 @@ use conn_core::{
     credit::{CreditGrantor, CreditWindow},
     datagram::{FragmentReceiver, FragmentSender, SenderConfig},
     direct_read::{
-        Ack, AckMode, Acknowledged, Notice, NoticeEffect, Offers, Place, ReadRequest, Reads,
-        ReadsConfig, Slot,
+        Ack, AckMode, Acknowledged, Notice, NoticeEffect, Offers, Place, ReadRequest, ReadSlot,
+        Reads, ReadsConfig,
     },
     direct_write::{BufferReceiver, BufferSender, Detection, Layout},
     handshake::{
@@ -38,7 +38,7 @@ mod atomic64;
 /// The machines that need 64-bit atomics, where there are none.
 #[cfg(not(all(target_has_atomic = "64", not(rdma_conn_no_atomic64))))]
 mod atomic64 {
-    pub(crate) const STEPS: [super::Step; 0] = [];
+    pub(crate) const STEPS: [super::DriveStep; 0] = [];
 }
 
 mod groups;
@@ -47,7 +47,7 @@ mod rings;
 mod wire;
 
 /// Drives some machines. `None` or `false` is failure.
-type Step = fn() -> Option<bool>;
+type DriveStep = fn() -> Option<bool>;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -61,7 +61,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 // SAFETY: the C runtime calls `main` with this signature, and nothing else defines it.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
-    let steps: [Step; _] = [
+    let steps: [DriveStep; _] = [
         rings::a_ring_is_read,
         messages_flow,
         buffers_are_lent,
@@ -280,7 +280,7 @@ fn memory_is_read_and_given_back() -> Option<bool> {
     use conn_core::direct_read::Refusal::NotWanted;
     let config = ReadsConfig { window: 8, ack: AckMode::Send, reads: 2, max_read: 16, gather: 4 };
     let mut offers = Offers::new(WINDOW).ok()?;
-    let mut reads = Reads::new(config, [Slot::default(); WINDOW as usize]).ok()?;
+    let mut reads = Reads::new(config, [ReadSlot::default(); WINDOW as usize]).ok()?;
     let (mut buf, mut parts, mut read) = ([0; 64], 0, 0);
     for sent in 0..1000u64 {
         let number = offers.offer().ok()? as u32;

@@ -4,11 +4,11 @@
 use roce_core::{
     headers::{DEFAULT_PKEY, RnrTimer},
     psn::Psn,
-    request::{Kind, Request, WqeIndex},
-    requester::{self, Received, Requester, SendSlot, Status},
+    request::{Operation, Request, WqeIndex},
+    requester::{CompletionStatus, Received, Requester, RequesterConfig, SendSlot},
     responder::{
-        self, Access, AccessError, AtomicOp, Outcome, ReceiveDone, ReceiveFault, Refusal,
-        Responder, ResponseSlot, Target,
+        Access, AccessError, AtomicOp, Outcome, ReceiveDone, ReceiveFault, Refusal, Responder,
+        ResponderConfig, ResponseSlot, Target,
     },
     uc, ud,
 };
@@ -17,14 +17,14 @@ const MTU: usize = 256;
 const KEY: u32 = 7;
 
 /// Memory at address 0, and one buffer that is always posted.
-struct Memory {
+struct NodeMemory {
     bytes: [u8; 1024],
     buffer: [u8; 1024],
     received: u32,
     payload: [u8; MTU],
 }
 
-impl Memory {
+impl NodeMemory {
     const fn new() -> Self {
         Self { bytes: [1; 1024], buffer: [0; 1024], received: 0, payload: [0; MTU] }
     }
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-impl Target for Memory {
+impl Target for NodeMemory {
     fn take_receive(&mut self) -> Option<u32> {
         Some(self.buffer.len() as u32)
     }
@@ -93,7 +93,7 @@ impl Target for Memory {
 const FIRST: Psn = Psn::new(0x00ff_ffff);
 
 fn ends() -> Option<(Requester<[SendSlot; 4]>, Responder<[ResponseSlot; 2]>)> {
-    let requests = requester::Config {
+    let requests = RequesterConfig {
         mtu: MTU as u32,
         dest_qpn: 2,
         pkey: DEFAULT_PKEY,
@@ -105,7 +105,7 @@ fn ends() -> Option<(Requester<[SendSlot; 4]>, Responder<[ResponseSlot; 2]>)> {
         max_window: 8,
         read_packets: 2,
     };
-    let responds = responder::Config {
+    let responds = ResponderConfig {
         mtu: MTU as u32,
         dest_qpn: 1,
         pkey: DEFAULT_PKEY,
@@ -119,11 +119,14 @@ fn ends() -> Option<(Requester<[SendSlot; 4]>, Responder<[ResponseSlot; 2]>)> {
 /// SEND, WRITE, READ and an atomic; the first packet is lost, and sent again after the timeout.
 pub(crate) fn requests_complete_in_spite_of_a_loss() -> Option<bool> {
     let (mut requester, mut responder) = ends()?;
-    let mut memory = Memory::new();
+    let mut memory = NodeMemory::new();
     let data = [3; 600];
-    for (kind, length) in
-        [(Kind::Send, 600), (Kind::Write, 300), (Kind::Read, 600), (Kind::FetchAdd { add: 1 }, 0)]
-    {
+    for (kind, length) in [
+        (Operation::Send, 600),
+        (Operation::Write, 300),
+        (Operation::Read, 600),
+        (Operation::FetchAdd { add: 1 }, 0),
+    ] {
         requester.post(Request::new(kind, length, 0, KEY)).ok()?;
     }
     let (mut read, mut found) = (0, 0);
@@ -145,7 +148,7 @@ pub(crate) fn requests_complete_in_spite_of_a_loss() -> Option<bool> {
         }
     }
     let statuses = core::iter::from_fn(|| requester.next_completion()).map(|done| done.status);
-    let is_complete = statuses.eq([Status::Success; 4]);
+    let is_complete = statuses.eq([CompletionStatus::Success; 4]);
     let is_there = memory.received == 600 && memory.buffer.starts_with(&data);
     Some(is_complete && is_there && read == 600 && found == u64::from_le_bytes([3; 8]))
 }
@@ -154,8 +157,8 @@ pub(crate) fn requests_complete_in_spite_of_a_loss() -> Option<bool> {
 pub(crate) fn unreliable_messages_are_received() -> Option<bool> {
     let config = uc::Config { mtu: MTU as u32, dest_qpn: 2, pkey: DEFAULT_PKEY, first_psn: FIRST };
     let (mut sender, mut receiver) = (uc::Sender::new(config), uc::Receiver::new(config));
-    let (mut memory, data) = (Memory::new(), [4; MTU]);
-    sender.begin(WqeIndex(0), Request::new(Kind::Send, 300, 0, 0)).ok()?;
+    let (mut memory, data) = (NodeMemory::new(), [4; MTU]);
+    sender.begin(WqeIndex(0), Request::new(Operation::Send, 300, 0, 0)).ok()?;
     while let Some(packet) = sender.next_packet() {
         let payload = data.get(..packet.length as usize)?;
         receiver.on_request(&packet.headers, payload, &mut memory);

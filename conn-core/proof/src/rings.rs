@@ -1,11 +1,11 @@
 //! Rings: one that its receiver reads, one that its sender writes, and one that senders share.
 
 use conn_core::{
-    buffered_read::{Reader, ReaderConfig, Request, Source, Words},
+    buffered_read::{Reader, ReaderConfig, ReaderRequest, Source, Words},
     buffered_write::{WriteReceiver, WriteSender},
     ring::{Committed, Geometry, Taken, fetch::FetchConfig},
     shared_write::{
-        self, Claim, ExtentReceiver, ExtentSender, ExtentSlot, Found, LinkSlot, LinkWords,
+        self, Claim, ExtentReceiver, ExtentSender, ExtentSlot, LinkSlot, LinkWords, LookOutcome,
     },
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn a_ring_is_read() -> Option<bool> {
         reader.look_again();
         while let Some(request) = reader.next_request() {
             reader.on_completion(|| Some(source.tail_word())).ok()?;
-            if let Request::Words(Words { head, landed }) = request {
+            if let ReaderRequest::Words(Words { head, landed }) = request {
                 source.on_words(Words { head, landed }).ok()?;
             }
         }
@@ -106,14 +106,16 @@ pub(crate) fn extents_are_taken_filled_and_given_back() -> Option<bool> {
             if receiver.trailer_at(0).ok()? != Some(at) {
                 return Some(false);
             }
-            let Found::End(emptied) = receiver.on_trailer(0, Some(end)).ok()? else { return None };
+            let LookOutcome::End(emptied) = receiver.on_trailer(0, Some(end)).ok()? else {
+                return None;
+            };
             receiver.recycle(emptied);
         }
         if receiver.trailer_at(0).ok()? != Some(spot.trailer_at) {
             return Some(false);
         }
         let found = receiver.on_trailer(0, Some(spot.trailer)).ok()?;
-        if found != (Found::Message { offset: spot.payload_at, len: message }) {
+        if found != (LookOutcome::Message { offset: spot.payload_at, len: message }) {
             return Some(false);
         }
     }

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 
 use super::wake::Waker;
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::ring::fetch::{FetchConfig, Read};
 use crate::ring::{Geometry, GeometryError, Taken, record_bytes};
 
@@ -16,7 +16,7 @@ pub const HALF_WRITTEN: i8 = i8::MIN;
 
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum BufferedReadOp {
     /// A message of the given length in bytes is sent.
     Send(u8),
     /// The sender says that there are no more.
@@ -57,7 +57,7 @@ pub enum Op {
 
 /// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct BufferedReadParams {
     /// Bytes of the ring, as a power of two.
     pub capacity_log2: u32,
     /// True if the memory is mirrored.
@@ -78,7 +78,7 @@ pub struct Shape {
 
 /// Both ends, their memory, and what is between them.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct CheckedBufferedRead {
     source: Source,
     reader: Reader,
     sender_memory: Vec<u8>,
@@ -86,7 +86,7 @@ pub struct Connection {
     /// The words in the sender's memory.
     tail: u64,
     words: Words,
-    on_their_way: VecDeque<Request>,
+    on_their_way: VecDeque<ReaderRequest>,
     /// Lengths and numbers of messages that were sent and not received.
     sent: VecDeque<(u32, u8)>,
     held: VecDeque<u64>,
@@ -104,22 +104,22 @@ pub struct Connection {
     is_owing: bool,
 }
 
-impl Connection {
-    /// An empty one; `None` when there is none of that shape.
-    pub fn new(shape: Shape) -> Option<Self> {
-        let capacity = 1u64.checked_shl(shape.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
-        let make = if shape.is_mirrored { Geometry::mirrored } else { Geometry::plain };
+impl CheckedBufferedRead {
+    /// An empty one; `None` when there is none of these parameters.
+    pub fn new(params: BufferedReadParams) -> Option<Self> {
+        let capacity = 1u64.checked_shl(params.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
+        let make = if params.is_mirrored { Geometry::mirrored } else { Geometry::plain };
         let Err(GeometryError::MessageTooLong { most }) = make(capacity, u32::MAX) else {
             return None;
         };
         let geometry = make(capacity, most).ok()?;
-        let Shape { max_read_bytes, reads, .. } = shape;
+        let BufferedReadParams { max_read_bytes, reads, .. } = params;
         let config = ReaderConfig {
-            head_threshold: shape.head_threshold,
+            head_threshold: params.head_threshold,
             fetch: FetchConfig { max_read_bytes, reads },
-            prefetch: shape.prefetch,
-            head_update_polls: shape.head_update_polls,
-            gather: shape.gather,
+            prefetch: params.prefetch,
+            head_update_polls: params.head_update_polls,
+            gather: params.gather,
         };
         let memory = vec![0xa5; capacity as usize];
         Some(Self {
@@ -210,20 +210,21 @@ impl Connection {
     /// held or not received; and not more of anything at once than was agreed.
     fn post(&mut self) {
         while let Some(request) = self.reader.next_request() {
-            if let Request::Data(Read { offset, len }) = request {
+            if let ReaderRequest::Data(Read { offset, len }) = request {
                 let capacity = self.sender_memory.len() as u64;
                 assert!(len > 0 && u64::from(len) <= capacity && offset < capacity);
             }
-            if matches!(request, Request::WakeUp(_)) {
+            if matches!(request, ReaderRequest::WakeUp(_)) {
                 assert_eq!((self.receives, self.wake_ups), (0, 0), "one request at a time");
                 self.receives = 1;
             }
             self.on_their_way.push_back(request);
-            let count = |wanted: fn(&Request) -> bool| {
+            let count = |wanted: fn(&ReaderRequest) -> bool| {
                 self.on_their_way.iter().filter(|request| wanted(request)).count()
             };
-            assert!(count(|request| matches!(request, Request::Tail)) <= 1);
-            let is_write = |request: &_| matches!(request, Request::Words(_) | Request::WakeUp(_));
+            assert!(count(|request| matches!(request, ReaderRequest::Tail)) <= 1);
+            let is_write =
+                |request: &_| matches!(request, ReaderRequest::Words(_) | ReaderRequest::WakeUp(_));
             assert!(count(is_write) <= MAX_WORDS);
         }
         assert_eq!(self.reader.on_their_way() as usize, self.on_their_way.len());
@@ -238,25 +239,25 @@ impl Connection {
         // One lie stands for what is no lie: it was read while it was being written.
         let (told, lie) = if lie == HALF_WRITTEN { (None, 0) } else { (Some(told), lie) };
         match request {
-            Request::Data(Read { offset, len }) => {
+            ReaderRequest::Data(Read { offset, len }) => {
                 let bytes = Self::get(&self.sender_memory, offset, len as usize);
                 Self::put(&mut self.receiver_memory, offset, &bytes);
             }
-            Request::Words(words) => self.words = words,
-            Request::WakeUp(number) => self.request = number,
-            Request::Tail => {}
+            ReaderRequest::Words(words) => self.words = words,
+            ReaderRequest::WakeUp(number) => self.request = number,
+            ReaderRequest::Tail => {}
         }
         let before = self.reader.ring().tail();
         match (self.reader.on_completion(|| told), request) {
             (Ok(()), _) => {}
-            (Err(ReaderError::Tail(_)), Request::Tail) if lie != 0 => {
+            (Err(ReaderError::Tail(_)), ReaderRequest::Tail) if lie != 0 => {
                 assert_eq!(self.reader.ring().tail(), before);
                 self.is_broken = true;
             }
             (other, _) => panic!("{request:?}: {other:?}"),
         }
         // A lie that is believed: what follows is the liar's.
-        self.is_broken |= request == Request::Tail && lie != 0;
+        self.is_broken |= request == ReaderRequest::Tail && lie != 0;
     }
 
     fn take(&mut self) {
@@ -320,24 +321,30 @@ impl Connection {
             assert!(self.source.is_finished() && self.sent.is_empty());
         }
         if self.source.is_seen() {
-            assert_eq!(self.reader.state(), State::Ended);
+            assert_eq!(self.reader.state(), ReaderState::Ended);
         }
     }
 
     /// Lets both ends do what they can until nothing changes any more: all is received, and
     /// the sender knows it.
     pub fn settle(&mut self) {
-        self.apply(Op::TellAll);
+        self.apply(BufferedReadOp::TellAll);
         for _ in 0..4 * self.sender_memory.len() {
-            let ops = [Op::LookAgain, Op::Post, Op::Complete, Op::Take, Op::Free];
+            let ops = [
+                BufferedReadOp::LookAgain,
+                BufferedReadOp::Post,
+                BufferedReadOp::Complete,
+                BufferedReadOp::Take,
+                BufferedReadOp::Free,
+            ];
             ops.into_iter().for_each(|op| self.apply(op));
         }
-        self.apply(Op::TellAll);
-        self.apply(Op::Post);
+        self.apply(BufferedReadOp::TellAll);
+        self.apply(BufferedReadOp::Post);
         while !self.on_their_way.is_empty() {
-            self.apply(Op::Complete);
+            self.apply(BufferedReadOp::Complete);
         }
-        self.apply(Op::LookAtWords { is_torn: false });
+        self.apply(BufferedReadOp::LookAtWords { is_torn: false });
     }
 
     /// Reports whether a lie about the tail was told.
@@ -352,48 +359,48 @@ impl Connection {
     }
 }
 
-impl Pair for Connection {
-    type Op = Op;
+impl CheckedMachine for CheckedBufferedRead {
+    type Op = BufferedReadOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: BufferedReadOp) {
         if self.is_broken {
             return;
         }
         self.is_asleep &= matches!(
             op,
-            Op::Send(_)
-                | Op::Finish
-                | Op::LookAtWords { .. }
-                | Op::LookAtRequest
-                | Op::LieWords(..)
+            BufferedReadOp::Send(_)
+                | BufferedReadOp::Finish
+                | BufferedReadOp::LookAtWords { .. }
+                | BufferedReadOp::LookAtRequest
+                | BufferedReadOp::LieWords(..)
         );
         match op {
-            Op::Send(len) => self.send(len),
-            Op::Finish => {
+            BufferedReadOp::Send(len) => self.send(len),
+            BufferedReadOp::Finish => {
                 self.source.finish();
                 self.tail = self.source.tail_word();
                 self.is_owing = true;
             }
-            Op::PrepareSleep => self.prepare_sleep(),
-            Op::LookAtRequest => self.look_at_request(),
-            Op::WakeUp => self.wake_up(),
-            Op::LookAtWords { is_torn: false } => self.look_at_words(self.words),
-            Op::LookAtWords { is_torn: true } => {
+            BufferedReadOp::PrepareSleep => self.prepare_sleep(),
+            BufferedReadOp::LookAtRequest => self.look_at_request(),
+            BufferedReadOp::WakeUp => self.wake_up(),
+            BufferedReadOp::LookAtWords { is_torn: false } => self.look_at_words(self.words),
+            BufferedReadOp::LookAtWords { is_torn: true } => {
                 let torn = Words { landed: self.source.landed_word(), ..self.words };
                 let before = self.source.clone();
                 let taken = self.source.on_words(torn);
                 assert!(taken.is_ok(), "the truth was refused: {taken:?} by {before:?}");
             }
-            Op::LookAgain => self.reader.look_again(),
-            Op::Post => self.post(),
-            Op::Complete => self.complete(0),
-            Op::Polled => self.reader.polled(),
-            Op::LieTail(by) => self.complete(by),
-            Op::Take => self.take(),
-            Op::Free => self.free(),
-            Op::TellAll => self.reader.tell_all(),
-            Op::Stop => self.reader.stop(),
-            Op::LieWords(head, landed) => {
+            BufferedReadOp::LookAgain => self.reader.look_again(),
+            BufferedReadOp::Post => self.post(),
+            BufferedReadOp::Complete => self.complete(0),
+            BufferedReadOp::Polled => self.reader.polled(),
+            BufferedReadOp::LieTail(by) => self.complete(by),
+            BufferedReadOp::Take => self.take(),
+            BufferedReadOp::Free => self.free(),
+            BufferedReadOp::TellAll => self.reader.tell_all(),
+            BufferedReadOp::Stop => self.reader.stop(),
+            BufferedReadOp::LieWords(head, landed) => {
                 let mut other = self.clone();
                 other.look_at_words(Words {
                     head: self.words.head.wrapping_add_signed(head.into()),

@@ -44,7 +44,7 @@ impl Default for ReaderConfig {
 
 /// A request to be posted, in the order given and with one doorbell. Each one is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ReaderRequest {
     /// A READ of a piece of the ring.
     Data(Read),
     /// A READ of the sender's tail.
@@ -77,7 +77,7 @@ pub enum ReaderError {
 ///     +------------------------+--- stop() -----------> Stopping
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ReaderState {
     /// More bytes may follow.
     Open,
     /// The tail is the last one.
@@ -90,7 +90,7 @@ pub enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Data,
     Tail,
     Words,
@@ -99,7 +99,7 @@ enum Kind {
 /// The receiver of a Buffered Read connection. See the [module](super).
 ///
 /// ```
-/// use conn_core::buffered_read::{Reader, ReaderConfig, Request};
+/// use conn_core::buffered_read::{Reader, ReaderConfig, ReaderRequest};
 /// use conn_core::ring::{Geometry, fetch::{FetchConfig, Read}};
 ///
 /// let fetch = FetchConfig { max_read_bytes: 4096, reads: 4 };
@@ -108,10 +108,10 @@ enum Kind {
 /// let mut reader = Reader::new(Geometry::mirrored(1 << 16, 1 << 12)?, config)?;
 ///
 /// reader.look_again(); // there is nothing to hand out
-/// assert_eq!(reader.next_request(), Some(Request::Tail));
+/// assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
 /// reader.on_completion(|| Some(24))?; // the tail that was read
-/// assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 24 })));
-/// assert_eq!(reader.next_request(), Some(Request::Tail)); // behind it
+/// assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 0, len: 24 })));
+/// assert_eq!(reader.next_request(), Some(ReaderRequest::Tail)); // behind it
 /// assert_eq!(reader.next_request(), None);
 /// reader.on_completion(|| unreachable!())?;
 /// assert_eq!(reader.next_header(), Some(0));
@@ -124,7 +124,7 @@ pub struct Reader {
     ring: Consumer,
     fetch: Fetch,
     config: ReaderConfig,
-    kinds: [Kind; PLACES],
+    kinds: [RequestKind; PLACES],
     first: u32,
     posted: u32,
     words: u32,
@@ -150,7 +150,7 @@ pub struct Reader {
     /// Consecutive looks at the tail that found nothing new.
     vain: u32,
     told_landed: u64,
-    state: State,
+    state: ReaderState,
     is_stop_told: bool,
 }
 
@@ -170,7 +170,7 @@ impl Reader {
             ring: Consumer::new(geometry, ring),
             fetch,
             config,
-            kinds: [Kind::Tail; PLACES],
+            kinds: [RequestKind::Tail; PLACES],
             first: 0,
             posted: 0,
             words: 0,
@@ -186,7 +186,7 @@ impl Reader {
             is_tail_behind_request: false,
             vain: 0,
             told_landed: 0,
-            state: State::Open,
+            state: ReaderState::Open,
             is_stop_told: false,
         })
     }
@@ -196,32 +196,32 @@ impl Reader {
     #[inline]
     pub fn look_again(&mut self) {
         self.is_hungry = true;
-        self.is_tail_wanted |= self.state == State::Open && self.fetch.on_their_way() == 0;
+        self.is_tail_wanted |= self.state == ReaderState::Open && self.fetch.on_their_way() == 0;
     }
 
     /// The next request of this posting, which counts as posted; `None` when there is none
     /// now.
-    pub fn next_request(&mut self) -> Option<Request> {
-        if matches!(self.state, State::Open | State::Ending) {
+    pub fn next_request(&mut self) -> Option<ReaderRequest> {
+        if matches!(self.state, ReaderState::Open | ReaderState::Ending) {
             if self.words < MAX_WORDS as u32
                 && let Some(number) = self.sleep.request()
             {
-                return Some(self.post(Kind::Words, Request::WakeUp(number)));
+                return Some(self.post(RequestKind::Words, ReaderRequest::WakeUp(number)));
             }
             if let Some(read) = self.next_read() {
                 self.bring_tail();
                 self.is_watched |= self.is_hungry;
-                return Some(self.post(Kind::Data, Request::Data(read)));
+                return Some(self.post(RequestKind::Data, ReaderRequest::Data(read)));
             }
-            if self.is_tail_wanted && !self.is_tail_coming && self.state == State::Open {
+            if self.is_tail_wanted && !self.is_tail_coming && self.state == ReaderState::Open {
                 (self.is_tail_wanted, self.is_tail_coming) = (false, true);
                 self.is_tail_behind_request = self.sleep.has_asked();
-                return Some(self.post(Kind::Tail, Request::Tail));
+                return Some(self.post(RequestKind::Tail, ReaderRequest::Tail));
             }
         }
         let words = self.words_due().filter(|_| self.words < MAX_WORDS as u32)?;
         self.told(words);
-        Some(self.post(Kind::Words, Request::Words(words)))
+        Some(self.post(RequestKind::Words, ReaderRequest::Words(words)))
     }
 
     fn next_read(&mut self) -> Option<Read> {
@@ -245,10 +245,10 @@ impl Reader {
         }
     }
 
-    fn post(&mut self, kind: Kind, request: Request) -> Request {
+    fn post(&mut self, kind: RequestKind, request: ReaderRequest) -> ReaderRequest {
         self.kinds[(self.first + self.posted) as usize % PLACES] = kind;
         self.posted += 1;
-        self.words += u32::from(kind == Kind::Words);
+        self.words += u32::from(kind == RequestKind::Words);
         request
     }
 
@@ -256,10 +256,12 @@ impl Reader {
         let all_landed = self.fetch.landed() == self.ring.tail();
         let words = self.words_with(0, 0);
         match self.state {
-            State::Stopping if !self.is_stop_told => Some(self.last_words()),
-            State::Ending if all_landed => Some(self.words_with(0, LAST)),
-            State::Open if self.ring.head_due().is_some() => Some(words),
-            State::Open if self.vain >= self.config.head_update_polls && self.has_unreported() => {
+            ReaderState::Stopping if !self.is_stop_told => Some(self.last_words()),
+            ReaderState::Ending if all_landed => Some(self.words_with(0, LAST)),
+            ReaderState::Open if self.ring.head_due().is_some() => Some(words),
+            ReaderState::Open
+                if self.vain >= self.config.head_update_polls && self.has_unreported() =>
+            {
                 Some(words)
             }
             _ => None,
@@ -284,8 +286,8 @@ impl Reader {
         self.ring.mark_told(words.head & !LAST);
         self.told_landed = words.landed & !LAST;
         match self.state {
-            State::Stopping => self.is_stop_told = true,
-            State::Ending => self.state = State::Ended,
+            ReaderState::Stopping => self.is_stop_told = true,
+            ReaderState::Ending => self.state = ReaderState::Ended,
             _ => {}
         }
     }
@@ -295,7 +297,7 @@ impl Reader {
     /// after completions. Whatever is on its way completes, too.
     pub fn prepare_sleep(&mut self) -> bool {
         self.tell_all();
-        if self.state != State::Open || self.fetch.on_their_way() > 0 {
+        if self.state != ReaderState::Open || self.fetch.on_their_way() > 0 {
             return self.posted > 0;
         }
         self.sleep.prepare();
@@ -330,8 +332,8 @@ impl Reader {
     /// Reads nothing more, and makes STOP due, which tells the sender so. Where all was read
     /// and reported already, nothing happens.
     pub fn stop(&mut self) {
-        if self.state != State::Ended {
-            self.state = State::Stopping;
+        if self.state != ReaderState::Ended {
+            self.state = ReaderState::Stopping;
         }
     }
 }
@@ -353,12 +355,12 @@ impl Reader {
         self.first = (self.first + 1) % PLACES as u32;
         self.posted -= 1;
         match kind {
-            Kind::Data => {
+            RequestKind::Data => {
                 self.is_hungry = false;
                 let landed = self.fetch.complete().map_err(ReaderError::NotPosted)?;
                 self.ring.on_landed(landed).map_err(ReaderError::Tail)
             }
-            Kind::Tail => {
+            RequestKind::Tail => {
                 self.is_tail_coming = false;
                 let known = self.ring.tail(); // not the last one: it would not be asked for
                 let word = tail();
@@ -370,7 +372,7 @@ impl Reader {
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }
-            Kind::Words => {
+            RequestKind::Words => {
                 self.words -= 1;
                 Ok(())
             }
@@ -391,11 +393,11 @@ impl Reader {
 
     fn on_tail(&mut self, word: u64) -> Result<(), ReaderError> {
         let new = self.ring.on_tail(word & !LAST).map_err(ReaderError::Tail)?;
-        if word & LAST != 0 && self.state == State::Open {
-            self.state = State::Ending;
+        if word & LAST != 0 && self.state == ReaderState::Open {
+            self.state = ReaderState::Ending;
         }
         // One that was idle, and has something now, is read at once.
-        let goes_on = new > 0 && self.vain == 0 && self.state == State::Open;
+        let goes_on = new > 0 && self.vain == 0 && self.state == ReaderState::Open;
         let there = self.ring.tail() - self.fetch.requested();
         self.is_gathering = goes_on && there < self.config.gather;
         self.vain = if new > 0 { 0 } else { self.vain.saturating_add(1) };
@@ -415,14 +417,14 @@ impl Reader {
 
     /// Returns the state of the connection.
     #[inline]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ReaderState {
         self.state
     }
 
     /// Reports whether everything was read and handed out, and nothing more follows.
     #[inline]
     pub fn is_over(&self) -> bool {
-        self.state == State::Ended && self.ring.next_header().is_none()
+        self.state == ReaderState::Ended && self.ring.next_header().is_none()
     }
 
     /// Reports whether published bytes are left to gather: look again a little later.

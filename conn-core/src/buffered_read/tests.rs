@@ -3,10 +3,10 @@ use std::{println, vec, vec::Vec};
 use proptest::prelude::*;
 
 use super::oracle::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
-fn shape(is_mirrored: bool, prefetch: bool) -> Shape {
-    Shape {
+fn params(is_mirrored: bool, prefetch: bool) -> BufferedReadParams {
+    BufferedReadParams {
         capacity_log2: 5,
         is_mirrored,
         head_threshold: 16,
@@ -21,26 +21,38 @@ fn shape(is_mirrored: bool, prefetch: bool) -> Shape {
 #[test]
 fn every_short_history_agrees_with_the_model() {
     let alphabet = [
-        Op::Send(0),
-        Op::Send(8),
-        Op::LookAgain,
-        Op::Post,
-        Op::Complete,
-        Op::Polled,
-        Op::Take,
-        Op::Free,
-        Op::LookAtWords { is_torn: true },
-        Op::LookAtWords { is_torn: false },
+        BufferedReadOp::Send(0),
+        BufferedReadOp::Send(8),
+        BufferedReadOp::LookAgain,
+        BufferedReadOp::Post,
+        BufferedReadOp::Complete,
+        BufferedReadOp::Polled,
+        BufferedReadOp::Take,
+        BufferedReadOp::Free,
+        BufferedReadOp::LookAtWords { is_torn: true },
+        BufferedReadOp::LookAtWords { is_torn: false },
     ];
     let mut histories = 0;
     for (is_mirrored, prefetch) in [(true, true), (true, false), (false, true)] {
-        let start = Connection::new(shape(is_mirrored, prefetch)).unwrap();
+        let start = CheckedBufferedRead::new(params(is_mirrored, prefetch)).unwrap();
         histories += every_history(&start, &alphabet, 6);
         let mut going = start.clone();
-        [Op::Send(8), Op::LookAgain, Op::Post, Op::Complete]
-            .into_iter()
-            .for_each(|op| going.apply(op));
-        let ends = [Op::Finish, Op::Stop, Op::TellAll, Op::Post, Op::Complete, Op::Take];
+        [
+            BufferedReadOp::Send(8),
+            BufferedReadOp::LookAgain,
+            BufferedReadOp::Post,
+            BufferedReadOp::Complete,
+        ]
+        .into_iter()
+        .for_each(|op| going.apply(op));
+        let ends = [
+            BufferedReadOp::Finish,
+            BufferedReadOp::Stop,
+            BufferedReadOp::TellAll,
+            BufferedReadOp::Post,
+            BufferedReadOp::Complete,
+            BufferedReadOp::Take,
+        ];
         histories += every_history(&going, &ends, 6);
     }
     println!("buffered read: {histories} histories");
@@ -50,49 +62,56 @@ fn every_short_history_agrees_with_the_model() {
 #[test]
 fn no_short_history_of_a_receiver_that_sleeps_misses_a_message() {
     let alphabet = [
-        Op::Send(8),
-        Op::Finish,
-        Op::LookAtRequest,
-        Op::WakeUp,
-        Op::LookAgain,
-        Op::PrepareSleep,
-        Op::Post,
-        Op::Complete,
+        BufferedReadOp::Send(8),
+        BufferedReadOp::Finish,
+        BufferedReadOp::LookAtRequest,
+        BufferedReadOp::WakeUp,
+        BufferedReadOp::LookAgain,
+        BufferedReadOp::PrepareSleep,
+        BufferedReadOp::Post,
+        BufferedReadOp::Complete,
     ];
-    let start = Connection::new(shape(true, true)).unwrap();
+    let start = CheckedBufferedRead::new(params(true, true)).unwrap();
     let mut asked = start.clone();
-    let ask = [Op::PrepareSleep, Op::Post, Op::Complete, Op::Complete, Op::PrepareSleep];
+    let ask = [
+        BufferedReadOp::PrepareSleep,
+        BufferedReadOp::Post,
+        BufferedReadOp::Complete,
+        BufferedReadOp::Complete,
+        BufferedReadOp::PrepareSleep,
+    ];
     ask.into_iter().for_each(|op| asked.apply(op));
     let histories = every_history(&start, &alphabet, 7) + every_history(&asked, &alphabet, 7);
     println!("buffered read, sleeping: {histories} histories");
     assert!(histories > 2_000_000);
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<BufferedReadOp>> {
     let op = prop_oneof![
-        4 => (0..20_u8).prop_map(Op::Send),
-        2 => any::<bool>().prop_map(|is_torn| Op::LookAtWords { is_torn }),
-        3 => Just(Op::LookAgain),
-        4 => Just(Op::Post),
-        5 => Just(Op::Complete),
-        2 => Just(Op::Polled),
-        4 => Just(Op::Take),
-        4 => Just(Op::Free),
-        1 => Just(Op::TellAll),
-        2 => Just(Op::PrepareSleep),
-        2 => Just(Op::LookAtRequest),
-        2 => Just(Op::WakeUp),
-        1 => (-40..40_i8, -40..40_i8).prop_map(|(head, landed)| Op::LieWords(head, landed)),
+        4 => (0..20_u8).prop_map(BufferedReadOp::Send),
+        2 => any::<bool>().prop_map(|is_torn| BufferedReadOp::LookAtWords { is_torn }),
+        3 => Just(BufferedReadOp::LookAgain),
+        4 => Just(BufferedReadOp::Post),
+        5 => Just(BufferedReadOp::Complete),
+        2 => Just(BufferedReadOp::Polled),
+        4 => Just(BufferedReadOp::Take),
+        4 => Just(BufferedReadOp::Free),
+        1 => Just(BufferedReadOp::TellAll),
+        2 => Just(BufferedReadOp::PrepareSleep),
+        2 => Just(BufferedReadOp::LookAtRequest),
+        2 => Just(BufferedReadOp::WakeUp),
+        1 => (-40..40_i8, -40..40_i8)
+            .prop_map(|(head, landed)| BufferedReadOp::LieWords(head, landed)),
     ];
     prop::collection::vec(op, 0..300)
 }
 
-fn any_shape() -> impl Strategy<Value = Shape> {
+fn any_params() -> impl Strategy<Value = BufferedReadParams> {
     let reading = (8..80_u32, 1..5_u32, any::<bool>(), 0..64_u64);
     (4..9_u32, any::<bool>(), 0..64_u64, reading, 0..4_u32).prop_map(
         |(capacity_log2, is_mirrored, head_threshold, reading, head_update_polls)| {
             let (max_read_bytes, reads, prefetch, gather) = reading;
-            Shape {
+            BufferedReadParams {
                 capacity_log2,
                 is_mirrored,
                 head_threshold,
@@ -110,11 +129,11 @@ proptest! {
     /// Whatever has happened: what was sent arrives, and the sender knows it, and has all
     /// of its ring again; and when it finishes, so does the receiver.
     #[test]
-    fn what_was_sent_arrives(shape in any_shape(), ops in ops(), finish in any::<bool>()) {
-        let mut connection = Connection::new(shape).unwrap();
+    fn what_was_sent_arrives(params in any_params(), ops in ops(), finish in any::<bool>()) {
+        let mut connection = CheckedBufferedRead::new(params).unwrap();
         ops.into_iter().for_each(|op| connection.apply(op));
         if finish {
-            connection.apply(Op::Finish);
+            connection.apply(BufferedReadOp::Finish);
         }
         connection.settle();
         prop_assert_eq!(connection.unreceived(), 0);
@@ -126,10 +145,10 @@ proptest! {
     }
 
     #[test]
-    fn a_receiver_that_stops_says_so(shape in any_shape(), ops in ops()) {
-        let mut connection = Connection::new(shape).unwrap();
+    fn a_receiver_that_stops_says_so(params in any_params(), ops in ops()) {
+        let mut connection = CheckedBufferedRead::new(params).unwrap();
         ops.into_iter().for_each(|op| connection.apply(op));
-        connection.apply(Op::Stop);
+        connection.apply(BufferedReadOp::Stop);
         connection.settle();
         prop_assert!(connection.source().is_stopped());
         prop_assert_eq!(connection.reader().clone().next_request(), None);
@@ -137,12 +156,12 @@ proptest! {
 
     /// No lie about the tail is followed out of bounds.
     #[test]
-    fn lies_end_it(shape in any_shape(), ops in ops(), by in any::<i8>()) {
-        let mut connection = Connection::new(shape).unwrap();
+    fn lies_end_it(params in any_params(), ops in ops(), by in any::<i8>()) {
+        let mut connection = CheckedBufferedRead::new(params).unwrap();
         ops.into_iter().for_each(|op| connection.apply(op));
-        connection.apply(Op::LookAgain);
-        connection.apply(Op::Post);
-        connection.apply(Op::LieTail(by));
+        connection.apply(BufferedReadOp::LookAgain);
+        connection.apply(BufferedReadOp::Post);
+        connection.apply(BufferedReadOp::LieTail(by));
     }
 }
 
@@ -150,7 +169,7 @@ proptest! {
 /// and nothing but the head is written meanwhile.
 #[test]
 fn the_tail_comes_with_the_data() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config =
@@ -160,26 +179,26 @@ fn the_tail_comes_with_the_data() {
     let posted = |reader: &mut Reader| std::iter::from_fn(|| reader.next_request()).count();
     assert_eq!(posted(&mut reader), 0, "`look_again` was not called");
     reader.look_again();
-    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
     reader.look_again();
     assert_eq!(posted(&mut reader), 0, "one look at a time");
     reader.on_completion(|| Some(96)).unwrap();
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 64 })));
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 64, len: 32 })));
-    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 0, len: 64 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 64, len: 32 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
     assert_eq!(posted(&mut reader), 0);
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| Some(192)).unwrap();
     // Nothing was handed out yet.
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 96, len: 64 })));
 }
 
 /// A message that arrives alone takes two READs, the tail's and the data's, and is not left to
 /// gather. The tail is read with the data again once the first look after data has found something.
 #[test]
 fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::FetchConfig;
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config = ReaderConfig {
@@ -193,7 +212,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     let mut reader = Reader::new(geometry, config).unwrap();
     let look = |reader: &mut Reader, tail| {
         reader.look_again();
-        assert_eq!(reader.next_request(), Some(Request::Tail));
+        assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
         assert_eq!(reader.next_request(), None);
         reader.on_completion(|| tail).unwrap();
     };
@@ -201,9 +220,9 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
     let read = |reader: &mut Reader| {
         reader.look_again();
         assert!(!reader.is_gathering());
-        assert!(matches!(reader.next_request(), Some(Request::Data(_))));
+        assert!(matches!(reader.next_request(), Some(ReaderRequest::Data(_))));
         let along = reader.next_request();
-        assert!(matches!(along, None | Some(Request::Tail)), "{along:?}");
+        assert!(matches!(along, None | Some(ReaderRequest::Tail)), "{along:?}");
         reader.on_completion(|| unreachable!()).unwrap();
         along.is_some()
     };
@@ -234,7 +253,7 @@ fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
 /// Nothing is fetched ahead as long as each READ has completed by the first look.
 #[test]
 fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::FetchConfig;
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config =
@@ -243,7 +262,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     let mut reader = Reader::new(geometry, config).unwrap();
     let reads = |reader: &mut Reader| {
         let posted = std::iter::from_fn(|| reader.next_request());
-        posted.filter(|request| matches!(request, Request::Data(_))).count()
+        posted.filter(|request| matches!(request, ReaderRequest::Data(_))).count()
     };
     reader.look_again();
     assert_eq!(reads(&mut reader), 0);
@@ -273,7 +292,7 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
 /// read at once.
 #[test]
 fn little_is_left_to_gather_while_the_sender_goes_on() {
-    use super::{Reader, ReaderConfig, Request};
+    use super::{Reader, ReaderConfig, ReaderRequest};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
     let config = ReaderConfig {
@@ -287,13 +306,13 @@ fn little_is_left_to_gather_while_the_sender_goes_on() {
     let mut reader = Reader::new(geometry, config).unwrap();
     let look = |reader: &mut Reader, tail: u64| {
         reader.look_again();
-        assert_eq!(reader.next_request(), Some(Request::Tail));
+        assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
         reader.on_completion(|| Some(tail)).unwrap();
     };
     look(&mut reader, 0);
     look(&mut reader, 8);
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 8 })));
-    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 0, len: 8 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Tail));
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| Some(16)).unwrap();
     assert!(reader.is_gathering());
@@ -301,5 +320,5 @@ fn little_is_left_to_gather_while_the_sender_goes_on() {
     assert!(reader.is_gathering());
     look(&mut reader, 24);
     assert!(!reader.is_gathering());
-    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 8, len: 16 })));
+    assert_eq!(reader.next_request(), Some(ReaderRequest::Data(Read { offset: 8, len: 16 })));
 }

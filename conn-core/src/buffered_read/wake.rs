@@ -36,7 +36,7 @@ pub const VAIN_WAKE_UPS: u32 = 4;
 
 /// State of the receiver's request for a wake-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum WakePhase {
     /// Nothing, or it was answered.
     #[default]
     Awake,
@@ -63,37 +63,37 @@ enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleep {
     number: u64,
-    phase: Phase,
+    phase: WakePhase,
     vain: u32,
 }
 
 impl Sleep {
     /// Awake, and nothing was asked for.
     pub const fn new() -> Self {
-        Self { number: 0, phase: Phase::Awake, vain: 0 }
+        Self { number: 0, phase: WakePhase::Awake, vain: 0 }
     }
 
     /// The receiver wants to sleep: a wake-up is asked for, unless a request stands already.
     pub fn prepare(&mut self) {
-        if self.phase == Phase::Awake && self.vain < VAIN_WAKE_UPS {
-            self.phase = Phase::Due;
+        if self.phase == WakePhase::Awake && self.vain < VAIN_WAKE_UPS {
+            self.phase = WakePhase::Due;
         }
     }
 
     /// The number that is to be written to the sender, once; a receive for the wake-up has to
     /// be posted before.
     pub fn request(&mut self) -> Option<u64> {
-        if self.phase != Phase::Due {
+        if self.phase != WakePhase::Due {
             return None;
         }
         self.number = self.number.wrapping_add(1);
-        self.phase = Phase::Asked(0);
+        self.phase = WakePhase::Asked(0);
         Some(self.number)
     }
 
     /// A look at the tail that was posted behind the request has found nothing new.
     pub fn on_vain_look(&mut self) {
-        if let Phase::Asked(looks) = &mut self.phase {
+        if let WakePhase::Asked(looks) = &mut self.phase {
             *looks = LOOKS.min(*looks + 1);
         }
     }
@@ -101,16 +101,16 @@ impl Sleep {
     /// Reports whether a request is outstanding.
     #[inline]
     pub fn has_asked(&self) -> bool {
-        matches!(self.phase, Phase::Asked(_))
+        matches!(self.phase, WakePhase::Asked(_))
     }
 
     /// Reports whether nothing is left to do before the receiver sleeps.
     #[inline]
     pub fn is_ready(&self) -> bool {
         match self.phase {
-            Phase::Awake => self.vain >= VAIN_WAKE_UPS,
-            Phase::Due => false,
-            Phase::Asked(looks) => looks >= LOOKS,
+            WakePhase::Awake => self.vain >= VAIN_WAKE_UPS,
+            WakePhase::Due => false,
+            WakePhase::Asked(looks) => looks >= LOOKS,
         }
     }
 
@@ -118,7 +118,7 @@ impl Sleep {
     pub fn on_wake_up(&mut self) -> bool {
         let was_asked_for = self.has_asked();
         if was_asked_for {
-            self.phase = Phase::Awake;
+            self.phase = WakePhase::Awake;
         }
         self.vain = self.vain.saturating_add(1);
         was_asked_for
@@ -128,7 +128,7 @@ impl Sleep {
     #[inline]
     pub fn on_news(&mut self) {
         self.vain = 0;
-        if let Phase::Asked(looks) = &mut self.phase {
+        if let WakePhase::Asked(looks) = &mut self.phase {
             *looks = 0;
         }
     }

@@ -6,12 +6,12 @@ use std::{collections::VecDeque, vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::ring::{AdvertisedCursor, CommitError, Committed, Geometry};
 
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum BufferedWriteOp {
     /// A message is accepted.
     Send(u8),
     /// All that has gathered is posted.
@@ -41,7 +41,7 @@ pub enum Op {
 
 /// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct BufferedWriteParams {
     /// Bytes of the ring, as a power of two: 4 to 16.
     pub capacity_log2: u32,
     /// True if the memory is mirrored.
@@ -55,7 +55,7 @@ pub struct Shape {
 /// A write on its way to the receiver: bytes at places of the ring, and then the tail, if it
 /// has not gone before them with the record beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Written {
+struct RingWrite {
     bytes: Vec<(usize, Vec<u8>)>,
     tail: Option<AdvertisedCursor>,
     inline: Option<Vec<u8>>,
@@ -63,7 +63,7 @@ struct Written {
 
 /// Both ends, their memory, and what is on its way.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct CheckedBufferedWrite {
     sender: WriteSender,
     receiver: WriteReceiver,
     window: Option<u32>,
@@ -73,7 +73,7 @@ pub struct Connection {
     inline: Vec<u8>,
     /// Records that have gathered, and were not pushed.
     gathered: u32,
-    there: VecDeque<Written>,
+    there: VecDeque<RingWrite>,
     back: VecDeque<Update>,
     /// Accepted and not handed out.
     model: VecDeque<Vec<u8>>,
@@ -81,18 +81,18 @@ pub struct Connection {
     is_closed: bool,
 }
 
-impl Connection {
-    /// One with an empty ring; `None` when there is none of that shape.
-    pub fn new(shape: Shape) -> Option<Self> {
-        let capacity = 1u64.checked_shl(shape.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
-        let make = if shape.is_mirrored { Geometry::mirrored } else { Geometry::plain };
-        let room = if shape.is_mirrored { capacity } else { capacity / 2 };
+impl CheckedBufferedWrite {
+    /// One with an empty ring; `None` when there is none of these parameters.
+    pub fn new(params: BufferedWriteParams) -> Option<Self> {
+        let capacity = 1u64.checked_shl(params.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
+        let make = if params.is_mirrored { Geometry::mirrored } else { Geometry::plain };
+        let room = if params.is_mirrored { capacity } else { capacity / 2 };
         let geometry = make(capacity, room.checked_sub(8)? as u32).ok()?;
-        let window = shape.window.map(|window| window.max(1));
+        let window = params.window.map(|window| window.max(1));
         let memory = vec![0xa5; capacity as usize];
         Some(Self {
             sender: WriteSender::new(geometry, window),
-            receiver: WriteReceiver::new(geometry, shape.head_threshold, window),
+            receiver: WriteReceiver::new(geometry, params.head_threshold, window),
             window,
             sender_memory: memory.clone(),
             receiver_memory: memory,
@@ -168,15 +168,15 @@ impl Connection {
         let tail = Some(push.tail);
         if goes_inline && gathered <= inline_record::MAX_RECORD {
             let record = bytes.iter().flat_map(|(_, byte)| byte.clone()).collect();
-            self.there.push_back(Written { bytes: Vec::new(), tail, inline: Some(record) });
-            self.there.push_back(Written { bytes, tail: None, inline: None });
+            self.there.push_back(RingWrite { bytes: Vec::new(), tail, inline: Some(record) });
+            self.there.push_back(RingWrite { bytes, tail: None, inline: None });
         } else {
-            self.there.push_back(Written { bytes, tail, inline: None });
+            self.there.push_back(RingWrite { bytes, tail, inline: None });
         }
     }
 
     fn arrive(&mut self) {
-        let Some(Written { bytes, tail, inline }) = self.there.pop_front() else { return };
+        let Some(RingWrite { bytes, tail, inline }) = self.there.pop_front() else { return };
         for (at, content) in bytes {
             self.receiver_memory[at..at + content.len()].copy_from_slice(&content);
         }
@@ -239,7 +239,14 @@ impl Connection {
         let mut all = self.clone();
         let is_stopped = all.receiver.stopping.is_some();
         for _ in 0..4 * all.sender_memory.len() {
-            for op in [Op::Push, Op::Arrive, Op::Take, Op::Free, Op::Tell, Op::Hear] {
+            for op in [
+                BufferedWriteOp::Push,
+                BufferedWriteOp::Arrive,
+                BufferedWriteOp::Take,
+                BufferedWriteOp::Free,
+                BufferedWriteOp::Tell,
+                BufferedWriteOp::Hear,
+            ] {
                 all.step(op);
             }
         }
@@ -252,23 +259,23 @@ impl Connection {
         assert!(all.sender.may_push() || is_stopped || has_left, "no credit ever arrives");
     }
 
-    fn step(&mut self, op: Op) {
+    fn step(&mut self, op: BufferedWriteOp) {
         match op {
-            Op::Send(len) => self.send(len),
-            Op::Push => self.push(),
-            Op::Arrive => self.arrive(),
-            Op::Take => self.take(),
-            Op::Free => self.receiver.on_freed(self.receiver.read_pointer()),
-            Op::Tell => self.tell(),
-            Op::Hear => self.hear(),
-            Op::Close => {
+            BufferedWriteOp::Send(len) => self.send(len),
+            BufferedWriteOp::Push => self.push(),
+            BufferedWriteOp::Arrive => self.arrive(),
+            BufferedWriteOp::Take => self.take(),
+            BufferedWriteOp::Free => self.receiver.on_freed(self.receiver.read_pointer()),
+            BufferedWriteOp::Tell => self.tell(),
+            BufferedWriteOp::Hear => self.hear(),
+            BufferedWriteOp::Close => {
                 self.sender.close();
                 self.is_closed = true;
             }
-            Op::Stop => self.stop(),
-            Op::LieTail(by, is_last) => self.lie_tail(by, is_last),
-            Op::LieImmediate(imm) => self.lie_immediate(imm),
-            Op::LieTold(head, taken) => self.lie_told(head, taken),
+            BufferedWriteOp::Stop => self.stop(),
+            BufferedWriteOp::LieTail(by, is_last) => self.lie_tail(by, is_last),
+            BufferedWriteOp::LieImmediate(imm) => self.lie_immediate(imm),
+            BufferedWriteOp::LieTold(head, taken) => self.lie_told(head, taken),
         }
     }
 
@@ -286,7 +293,7 @@ impl Connection {
 
 /// Forged words are refused, or could have been the truth; what is refused changes nothing. Each is
 /// given to a copy, so that the honest ends continue.
-impl Connection {
+impl CheckedBufferedWrite {
     fn lie_tail(&self, by: i8, is_last: bool) {
         let mut receiver = self.receiver.clone();
         let position = receiver.tail().wrapping_add_signed(by.into());
@@ -331,10 +338,10 @@ impl Connection {
     }
 }
 
-impl Pair for Connection {
-    type Op = Op;
+impl CheckedMachine for CheckedBufferedWrite {
+    type Op = BufferedWriteOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: BufferedWriteOp) {
         self.step(op);
         let sender = &self.sender;
         assert!(sender.ring.head() <= sender.pushed && sender.pushed <= sender.tail());
@@ -342,8 +349,8 @@ impl Pair for Connection {
 }
 
 /// Applies the operations, and then checks that everything reaches its end.
-pub fn run(shape: Shape, ops: &[Op]) {
-    let Some(mut connection) = Connection::new(shape) else { return };
+pub fn run(params: BufferedWriteParams, ops: &[BufferedWriteOp]) {
+    let Some(mut connection) = CheckedBufferedWrite::new(params) else { return };
     ops.iter().for_each(|op| connection.apply(*op));
     connection.check_liveness();
 }

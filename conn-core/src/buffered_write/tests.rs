@@ -7,18 +7,26 @@ use super::*;
 use crate::exhaustive::every_history;
 use crate::ring::{AdvertisedCursor, Geometry, HeadError, TailError};
 
-fn shape(is_mirrored: bool, window: Option<u32>) -> Shape {
-    Shape { capacity_log2: 5, is_mirrored, head_threshold: 16, window }
+fn params(is_mirrored: bool, window: Option<u32>) -> BufferedWriteParams {
+    BufferedWriteParams { capacity_log2: 5, is_mirrored, head_threshold: 16, window }
 }
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let alphabet =
-        [Op::Send(0), Op::Send(8), Op::Push, Op::Arrive, Op::Take, Op::Free, Op::Tell, Op::Hear];
+    let alphabet = [
+        BufferedWriteOp::Send(0),
+        BufferedWriteOp::Send(8),
+        BufferedWriteOp::Push,
+        BufferedWriteOp::Arrive,
+        BufferedWriteOp::Take,
+        BufferedWriteOp::Free,
+        BufferedWriteOp::Tell,
+        BufferedWriteOp::Hear,
+    ];
     let mut histories = 0;
     for is_mirrored in [true, false] {
         for window in [None, Some(1)] {
-            let start = Connection::new(shape(is_mirrored, window)).unwrap();
+            let start = CheckedBufferedWrite::new(params(is_mirrored, window)).unwrap();
             histories += every_history(&start, &alphabet, 6);
         }
     }
@@ -29,20 +37,20 @@ fn every_short_history_agrees_with_the_model() {
 #[test]
 fn every_short_end_agrees_with_the_model() {
     let alphabet = [
-        Op::Send(8),
-        Op::Push,
-        Op::Arrive,
-        Op::Take,
-        Op::Free,
-        Op::Close,
-        Op::Stop,
-        Op::Hear,
-        Op::LieTail(8, true),
-        Op::LieTold(8, 1),
+        BufferedWriteOp::Send(8),
+        BufferedWriteOp::Push,
+        BufferedWriteOp::Arrive,
+        BufferedWriteOp::Take,
+        BufferedWriteOp::Free,
+        BufferedWriteOp::Close,
+        BufferedWriteOp::Stop,
+        BufferedWriteOp::Hear,
+        BufferedWriteOp::LieTail(8, true),
+        BufferedWriteOp::LieTold(8, 1),
     ];
     let mut histories = 0;
     for window in [None, Some(2)] {
-        let start = Connection::new(shape(true, window)).unwrap();
+        let start = CheckedBufferedWrite::new(params(true, window)).unwrap();
         histories += every_history(&start, &alphabet, 5);
     }
     println!("ring::write: {histories} ends");
@@ -92,18 +100,18 @@ fn each_lie_is_named() {
     assert_eq!(receiver.on_immediate(3), Err(PushedError::AfterEnd));
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = BufferedWriteOp> {
     prop_oneof![
-        6 => (0..70u8).prop_map(Op::Send),
-        4 => Just(Op::Push),
-        4 => Just(Op::Arrive),
-        6 => Just(Op::Take),
-        4 => Just(Op::Free),
-        4 => Just(Op::Tell),
-        4 => Just(Op::Hear),
-        1 => any::<(i8, bool)>().prop_map(|(by, last)| Op::LieTail(by, last)),
-        1 => any::<u32>().prop_map(Op::LieImmediate),
-        1 => any::<(i8, i8)>().prop_map(|(head, taken)| Op::LieTold(head, taken)),
+        6 => (0..70u8).prop_map(BufferedWriteOp::Send),
+        4 => Just(BufferedWriteOp::Push),
+        4 => Just(BufferedWriteOp::Arrive),
+        6 => Just(BufferedWriteOp::Take),
+        4 => Just(BufferedWriteOp::Free),
+        4 => Just(BufferedWriteOp::Tell),
+        4 => Just(BufferedWriteOp::Hear),
+        1 => any::<(i8, bool)>().prop_map(|(by, last)| BufferedWriteOp::LieTail(by, last)),
+        1 => any::<u32>().prop_map(BufferedWriteOp::LieImmediate),
+        1 => any::<(i8, i8)>().prop_map(|(head, taken)| BufferedWriteOp::LieTold(head, taken)),
     ]
 }
 
@@ -114,11 +122,11 @@ proptest! {
         capacity_log2 in 4..9u32, is_mirrored: bool, head_threshold in 0..100u64,
         window in proptest::option::of(1..5u32), closes: bool,
     ) {
-        let shape = Shape { capacity_log2, is_mirrored, head_threshold, window };
-        let mut ops: Vec<Op> = ops;
+        let params = BufferedWriteParams { capacity_log2, is_mirrored, head_threshold, window };
+        let mut ops: Vec<BufferedWriteOp> = ops;
         if closes {
-            ops.push(Op::Close);
+            ops.push(BufferedWriteOp::Close);
         }
-        run(shape, &ops);
+        run(params, &ops);
     }
 }

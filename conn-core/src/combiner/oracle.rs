@@ -5,12 +5,12 @@
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// One step of one thread. Each is one operation on the combiner or on what it guards, so
 /// that a history is an interleaving.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum CombinerOp {
     /// A thread publishes work.
     Publish(u8),
     /// A thread asks for its work to be done.
@@ -23,7 +23,7 @@ pub enum Op {
 
 /// Progress of the thread inside, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inside {
+enum InsideProgress {
     Empty,
     /// It has not looked since it entered, or since `leave` told it to look again.
     HasToLook,
@@ -32,9 +32,9 @@ enum Inside {
 
 /// The combiner and its model.
 #[derive(Debug)]
-pub struct Guarded {
+pub struct CheckedCombiner {
     machine: Combiner,
-    inside: Inside,
+    inside: InsideProgress,
     /// A thread has asked since the last look began.
     asked: bool,
     /// Work that is not done, a bit a thread.
@@ -43,12 +43,12 @@ pub struct Guarded {
     owed: u32,
 }
 
-impl Guarded {
+impl CheckedCombiner {
     /// A free combiner, and nothing to do.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "as the other oracles")]
     pub fn new() -> Self {
-        let inside = Inside::Empty;
+        let inside = InsideProgress::Empty;
         Self { machine: Combiner::new(), inside, asked: false, undone: 0, owed: 0 }
     }
 
@@ -64,17 +64,17 @@ impl Guarded {
     fn enter(&mut self, work: u32) {
         self.owed |= work;
         let entered = self.machine.try_enter();
-        assert_eq!(entered, self.inside == Inside::Empty, "one at a time");
+        assert_eq!(entered, self.inside == InsideProgress::Empty, "one at a time");
         match entered {
-            true => self.inside = Inside::HasToLook,
+            true => self.inside = InsideProgress::HasToLook,
             false => self.asked = true,
         }
     }
 
     fn look(&mut self) {
-        if self.inside != Inside::Empty {
+        if self.inside != InsideProgress::Empty {
             self.undone = 0;
-            self.inside = Inside::HasLooked;
+            self.inside = InsideProgress::HasLooked;
         }
     }
 
@@ -82,41 +82,41 @@ impl Guarded {
         let before = self.requests();
         match self.inside {
             // It must look first.
-            Inside::HasToLook => {}
-            Inside::Empty => {
+            InsideProgress::HasToLook => {}
+            InsideProgress::Empty => {
                 assert!(!self.machine.leave(), "no thread is inside");
                 assert_eq!(self.requests(), before, "a refused leave changed something");
             }
-            Inside::HasLooked => {
+            InsideProgress::HasLooked => {
                 let again = self.machine.leave();
                 assert_eq!(again, self.asked, "a thread that was asked looks again");
                 self.asked = false;
-                self.inside = if again { Inside::HasToLook } else { Inside::Empty };
+                self.inside = if again { InsideProgress::HasToLook } else { InsideProgress::Empty };
             }
         }
     }
 }
 
-impl Clone for Guarded {
+impl Clone for CheckedCombiner {
     fn clone(&self) -> Self {
         let machine = Combiner { requests: AtomicU64::new(self.requests()) };
         Self { machine, ..*self }
     }
 }
 
-impl Pair for Guarded {
-    type Op = Op;
+impl CheckedMachine for CheckedCombiner {
+    type Op = CombinerOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: CombinerOp) {
         match op {
-            Op::Publish(thread) => self.publish(1 << (thread % 32)),
-            Op::Enter(thread) => self.enter(1 << (thread % 32)),
-            Op::Look => self.look(),
-            Op::Leave => self.leave(),
+            CombinerOp::Publish(thread) => self.publish(1 << (thread % 32)),
+            CombinerOp::Enter(thread) => self.enter(1 << (thread % 32)),
+            CombinerOp::Look => self.look(),
+            CombinerOp::Leave => self.leave(),
         }
         let stranded = self.undone & self.owed;
-        assert!(self.inside != Inside::Empty || stranded == 0, "work was left undone");
-        assert_eq!(self.requests() > 0, self.inside != Inside::Empty);
+        assert!(self.inside != InsideProgress::Empty || stranded == 0, "work was left undone");
+        assert_eq!(self.requests() > 0, self.inside != InsideProgress::Empty);
         assert_eq!(self.requests() > 1, self.asked);
     }
 }

@@ -4,12 +4,19 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let steps = [Op::Publish(0), Op::Publish(1), Op::Enter(0), Op::Enter(1), Op::Look, Op::Leave];
-    let histories = every_history(&Guarded::new(), &steps, 8);
+    let steps = [
+        CombinerOp::Publish(0),
+        CombinerOp::Publish(1),
+        CombinerOp::Enter(0),
+        CombinerOp::Enter(1),
+        CombinerOp::Look,
+        CombinerOp::Leave,
+    ];
+    let histories = every_history(&CheckedCombiner::new(), &steps, 8);
     println!("combiner: {histories} histories");
     assert!(histories > 1_000_000);
 }
@@ -45,20 +52,20 @@ fn threads_do_all_that_was_asked_for_one_at_a_time() {
     assert!(combiner.try_enter(), "the combiner is free again");
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = CombinerOp> {
     let thread = any::<u8>();
     prop_oneof![
-        thread.prop_map(Op::Publish),
-        thread.prop_map(Op::Enter),
-        Just(Op::Look),
-        Just(Op::Leave)
+        thread.prop_map(CombinerOp::Publish),
+        thread.prop_map(CombinerOp::Enter),
+        Just(CombinerOp::Look),
+        Just(CombinerOp::Leave)
     ]
 }
 
 proptest! {
     #[test]
     fn long_histories_agree_with_the_model(ops in proptest::collection::vec(op(), 0..500)) {
-        let mut pair = Guarded::new();
+        let mut pair = CheckedCombiner::new();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 }

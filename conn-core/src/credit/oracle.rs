@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a [`CreditWindow`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum WindowOp {
+pub enum CreditWindowOp {
     /// That many messages are sent.
     Consume(u32),
     /// The last that many were not posted.
@@ -21,14 +21,14 @@ pub enum WindowOp {
 
 /// The sender's end and its model: signed numbers that do not wrap.
 #[derive(Clone, Debug)]
-pub struct Windowed {
+pub struct CheckedCreditWindow {
     machine: CreditWindow,
     window: i128,
     sent: i128,
     limit: i128,
 }
 
-impl Windowed {
+impl CheckedCreditWindow {
     /// Both, as if `already` messages had been sent and granted before.
     ///
     /// # Errors
@@ -84,15 +84,15 @@ impl Windowed {
     }
 }
 
-impl Pair for Windowed {
-    type Op = WindowOp;
+impl CheckedMachine for CheckedCreditWindow {
+    type Op = CreditWindowOp;
 
-    fn apply(&mut self, op: WindowOp) {
+    fn apply(&mut self, op: CreditWindowOp) {
         let before = self.machine.clone();
         let refused = match op {
-            WindowOp::Consume(n) => self.consume(n),
-            WindowOp::Refund(n) => self.refund(n),
-            WindowOp::Credit(by) => self.credit(by),
+            CreditWindowOp::Consume(n) => self.consume(n),
+            CreditWindowOp::Refund(n) => self.refund(n),
+            CreditWindowOp::Credit(by) => self.credit(by),
         };
         let machine = &self.machine;
         assert!(!refused || *machine == before, "a refused operation changed something");
@@ -105,7 +105,7 @@ impl Pair for Windowed {
 
 /// An operation on a [`CreditGrantor`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum GrantorOp {
+pub enum CreditGrantorOp {
     /// A message arrives, with credit or without.
     Receive,
     /// That many messages have arrived.
@@ -122,7 +122,7 @@ pub enum GrantorOp {
 
 /// The receiver's end and its model.
 #[derive(Clone, Debug)]
-pub struct Granted {
+pub struct CheckedCreditGrantor {
     machine: CreditGrantor,
     threshold: u64,
     /// With the sender, as far as we have told it, or on their way from it.
@@ -134,7 +134,7 @@ pub struct Granted {
     granted: u64,
 }
 
-impl Granted {
+impl CheckedCreditGrantor {
     /// Both, as if `already` messages had been received and reposted before.
     ///
     /// # Errors
@@ -217,18 +217,18 @@ impl Granted {
     }
 }
 
-impl Pair for Granted {
-    type Op = GrantorOp;
+impl CheckedMachine for CheckedCreditGrantor {
+    type Op = CreditGrantorOp;
 
-    fn apply(&mut self, op: GrantorOp) {
+    fn apply(&mut self, op: CreditGrantorOp) {
         let before = self.machine.clone();
         let refused = match op {
-            GrantorOp::Receive => self.receive(),
-            GrantorOp::ReceiveMany(n) => self.receive_many(n),
-            GrantorOp::Repost(n) => self.repost(n),
-            GrantorOp::Grant => self.grant(self.machine.due()),
-            GrantorOp::Flush => self.grant(self.machine.grantable()),
-            GrantorOp::Mark(by) => self.mark(by),
+            CreditGrantorOp::Receive => self.receive(),
+            CreditGrantorOp::ReceiveMany(n) => self.receive_many(n),
+            CreditGrantorOp::Repost(n) => self.repost(n),
+            CreditGrantorOp::Grant => self.grant(self.machine.due()),
+            CreditGrantorOp::Flush => self.grant(self.machine.grantable()),
+            CreditGrantorOp::Mark(by) => self.mark(by),
         };
         assert!(!refused || self.machine == before, "a refused operation changed something");
         assert_eq!(self.machine.due(), self.due());
@@ -241,7 +241,7 @@ impl Pair for Granted {
 
 /// An operation on a connection between two honest ends.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum LinkOp {
+pub enum CreditLinkOp {
     /// The sender sends, if it may.
     Send,
     /// The oldest message on the wire arrives, if there is one.
@@ -260,7 +260,7 @@ pub enum LinkOp {
 /// buffer, the credits under way stay within their bound, and whatever has happened,
 /// the sender gets credit again.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct CheckedCreditLink {
     sender: CreditWindow,
     receiver: CreditGrantor,
     pool: crate::pool::BufferPool<[crate::pool::PoolSlot; 4]>,
@@ -271,7 +271,7 @@ pub struct Link {
     device: VecDeque<u32>,
 }
 
-impl Link {
+impl CheckedCreditLink {
     /// A connection of four buffers; `already` as for the two ends.
     ///
     /// # Panics
@@ -283,8 +283,8 @@ impl Link {
         let mut ids = [0; 4];
         pool.take_repost(&mut ids);
         Self {
-            sender: Windowed::new(4, already).expect("a window").machine,
-            receiver: Granted::new(4, threshold, already).expect("a grantor").machine,
+            sender: CheckedCreditWindow::new(4, already).expect("a window").machine,
+            receiver: CheckedCreditGrantor::new(4, threshold, already).expect("a grantor").machine,
             pool,
             threshold,
             messages: 0,
@@ -294,23 +294,23 @@ impl Link {
         }
     }
 
-    fn step(&mut self, op: LinkOp) {
+    fn step(&mut self, op: CreditLinkOp) {
         match op {
-            LinkOp::Send => self.messages += u32::from(self.sender.consume(1).is_ok()),
-            LinkOp::Arrive => self.arrive(),
-            LinkOp::Free => {
+            CreditLinkOp::Send => self.messages += u32::from(self.sender.consume(1).is_ok()),
+            CreditLinkOp::Arrive => self.arrive(),
+            CreditLinkOp::Free => {
                 if let Some(id) = self.lent.pop_front() {
                     assert_eq!(self.pool.free(id), Ok(()));
                 }
             }
-            LinkOp::Repost => self.repost(),
-            LinkOp::Grant => {
+            CreditLinkOp::Repost => self.repost(),
+            CreditLinkOp::Grant => {
                 if let Some(wire) = self.receiver.due() {
                     assert_eq!(self.receiver.mark_granted(wire), Ok(()));
                     self.credits.push_back(wire);
                 }
             }
-            LinkOp::Credit => {
+            CreditLinkOp::Credit => {
                 if let Some(wire) = self.credits.pop_front() {
                     assert!(self.sender.on_credit(wire).is_ok_and(|gained| gained > 0));
                 }
@@ -348,18 +348,23 @@ impl Link {
     /// Lets everything happen that can, without a message being sent.
     fn settle(&mut self) {
         for _ in 0..16 {
-            for op in [LinkOp::Arrive, LinkOp::Free, LinkOp::Repost, LinkOp::Grant, LinkOp::Credit]
-            {
+            for op in [
+                CreditLinkOp::Arrive,
+                CreditLinkOp::Free,
+                CreditLinkOp::Repost,
+                CreditLinkOp::Grant,
+                CreditLinkOp::Credit,
+            ] {
                 self.step(op);
             }
         }
     }
 }
 
-impl Pair for Link {
-    type Op = LinkOp;
+impl CheckedMachine for CheckedCreditLink {
+    type Op = CreditLinkOp;
 
-    fn apply(&mut self, op: LinkOp) {
+    fn apply(&mut self, op: CreditLinkOp) {
         self.step(op);
         self.check();
         let mut end = self.clone();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 /// Positions just before those where the wire, a u32 or its half turn over.
 const EDGES: [u64; 4] = [0, (1 << 31) - 2, (1 << 32) - 3, (1 << 40) + (1 << 30) - 1];
@@ -13,10 +13,13 @@ const EDGES: [u64; 4] = [0, (1 << 31) - 2, (1 << 32) - 3, (1 << 40) + (1 << 30) 
 fn every_short_history_of_the_sender_agrees_with_the_model() {
     let mut histories = 0;
     for (window, already) in (1..=3).flat_map(|w| EDGES.map(|edge| (w, edge))) {
-        let steps = (0..=window + 1).flat_map(|n| [WindowOp::Consume(n), WindowOp::Refund(n)]);
-        let credits = [-(1 << 30), -4, -1, 0, 1, 2, 3, 4, 1 << 20, 1 << 30].map(WindowOp::Credit);
+        let steps =
+            (0..=window + 1).flat_map(|n| [CreditWindowOp::Consume(n), CreditWindowOp::Refund(n)]);
+        let credits =
+            [-(1 << 30), -4, -1, 0, 1, 2, 3, 4, 1 << 20, 1 << 30].map(CreditWindowOp::Credit);
         let alphabet: Vec<_> = steps.chain(credits).collect();
-        histories += every_history(&Windowed::new(window, already).unwrap(), &alphabet, 4);
+        histories +=
+            every_history(&CheckedCreditWindow::new(window, already).unwrap(), &alphabet, 4);
     }
     println!("credit, sender: {histories} histories");
     assert!(histories > 1_000_000);
@@ -24,7 +27,7 @@ fn every_short_history_of_the_sender_agrees_with_the_model() {
 
 #[test]
 fn every_short_history_of_the_receiver_agrees_with_the_model() {
-    use GrantorOp::*;
+    use CreditGrantorOp::*;
     let alphabet = [
         Receive,
         ReceiveMany(2),
@@ -42,7 +45,7 @@ fn every_short_history_of_the_receiver_agrees_with_the_model() {
     let mut histories = 0;
     for (window, threshold) in (1..=3).flat_map(|w| (1..=w + 1).map(move |t| (w, t))) {
         for already in [EDGES[1], EDGES[2]] {
-            let start = Granted::new(window, threshold, already).unwrap();
+            let start = CheckedCreditGrantor::new(window, threshold, already).unwrap();
             histories += every_history(&start, &alphabet, 5);
         }
     }
@@ -52,11 +55,11 @@ fn every_short_history_of_the_receiver_agrees_with_the_model() {
 
 #[test]
 fn every_short_credit_history_finds_buffers_and_new_credit() {
-    use LinkOp::*;
+    use CreditLinkOp::*;
     let alphabet = [Send, Arrive, Free, Repost, Grant, Credit];
     let mut histories = 0;
     for (threshold, batch) in (1..=5).flat_map(|t| (1..=5).map(move |b| (t, b))) {
-        let mut start = Link::new(threshold, batch, EDGES[1]);
+        let mut start = CheckedCreditLink::new(threshold, batch, EDGES[1]);
         histories += every_history(&start, &alphabet, 5);
         for op in [Send, Send, Send, Send, Arrive, Arrive, Free] {
             start.apply(op);
@@ -70,14 +73,14 @@ fn every_short_credit_history_finds_buffers_and_new_credit() {
 #[test]
 fn credits_are_exact_at_the_largest_window() {
     for already in EDGES {
-        let mut pair = Windowed::new(MAX_WINDOW, already).unwrap();
-        pair.apply(WindowOp::Consume(MAX_WINDOW));
+        let mut pair = CheckedCreditWindow::new(MAX_WINDOW, already).unwrap();
+        pair.apply(CreditWindowOp::Consume(MAX_WINDOW));
         for by in [MAX_WINDOW + 1, u32::MAX >> 2, 1 << 30] {
-            pair.apply(WindowOp::Credit(by as i32));
-            pair.apply(WindowOp::Credit(-(by as i32)));
+            pair.apply(CreditWindowOp::Credit(by as i32));
+            pair.apply(CreditWindowOp::Credit(-(by as i32)));
         }
-        pair.apply(WindowOp::Credit(MAX_WINDOW as i32));
-        pair.apply(WindowOp::Credit(0));
+        pair.apply(CreditWindowOp::Credit(MAX_WINDOW as i32));
+        pair.apply(CreditWindowOp::Credit(0));
     }
 }
 
@@ -110,28 +113,28 @@ fn what_makes_no_end_is_refused() {
     assert_eq!(CreditWire::new(1 << 31), None);
 }
 
-fn link_op() -> impl Strategy<Value = LinkOp> {
-    use LinkOp::*;
+fn link_op() -> impl Strategy<Value = CreditLinkOp> {
+    use CreditLinkOp::*;
     proptest::sample::select(&[Send, Send, Arrive, Free, Repost, Grant, Credit][..])
 }
 
-fn window_op() -> impl Strategy<Value = WindowOp> {
+fn window_op() -> impl Strategy<Value = CreditWindowOp> {
     prop_oneof![
-        (0..2000u32).prop_map(WindowOp::Consume),
-        (0..50u32).prop_map(WindowOp::Refund),
-        (0..1000i32).prop_map(WindowOp::Credit),
-        any::<i32>().prop_map(WindowOp::Credit),
+        (0..2000u32).prop_map(CreditWindowOp::Consume),
+        (0..50u32).prop_map(CreditWindowOp::Refund),
+        (0..1000i32).prop_map(CreditWindowOp::Credit),
+        any::<i32>().prop_map(CreditWindowOp::Credit),
     ]
 }
 
-fn grantor_op() -> impl Strategy<Value = GrantorOp> {
+fn grantor_op() -> impl Strategy<Value = CreditGrantorOp> {
     prop_oneof![
-        8 => Just(GrantorOp::Receive),
-        2 => (0..9u8).prop_map(GrantorOp::ReceiveMany),
-        4 => (0..9u8).prop_map(GrantorOp::Repost),
-        2 => Just(GrantorOp::Grant),
-        1 => Just(GrantorOp::Flush),
-        1 => any::<i8>().prop_map(GrantorOp::Mark),
+        8 => Just(CreditGrantorOp::Receive),
+        2 => (0..9u8).prop_map(CreditGrantorOp::ReceiveMany),
+        4 => (0..9u8).prop_map(CreditGrantorOp::Repost),
+        2 => Just(CreditGrantorOp::Grant),
+        1 => Just(CreditGrantorOp::Flush),
+        1 => any::<i8>().prop_map(CreditGrantorOp::Mark),
     ]
 }
 
@@ -141,7 +144,7 @@ proptest! {
         window in 1..=MAX_WINDOW, already in 0..1u64 << 40,
         ops in proptest::collection::vec(window_op(), 0..100),
     ) {
-        let mut pair = Windowed::new(window, already).unwrap();
+        let mut pair = CheckedCreditWindow::new(window, already).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 
@@ -150,7 +153,7 @@ proptest! {
         window in 1..300u32, threshold in 1..300u32, already in 0..1u64 << 40,
         ops in proptest::collection::vec(grantor_op(), 0..300),
     ) {
-        let mut pair = Granted::new(window, threshold, already).unwrap();
+        let mut pair = CheckedCreditGrantor::new(window, threshold, already).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 
@@ -159,7 +162,7 @@ proptest! {
         threshold in 1..6u32, batch in 1..6u32,
         ops in proptest::collection::vec(link_op(), 0..200),
     ) {
-        let mut link = Link::new(threshold, batch, (1 << 31) - 20);
+        let mut link = CheckedCreditLink::new(threshold, batch, (1 << 31) - 20);
         ops.into_iter().for_each(|op| link.apply(op));
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// Bytes of a datagram, and of the payload in it.
 const DATAGRAM_BYTES: usize = HEADER_LEN + PAYLOAD;
@@ -22,7 +22,7 @@ fn message(number: usize) -> Vec<u8> {
 
 /// Step of one of the ends, or of the network between them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum DatagramOp {
     /// The next fragment is cut.
     Cut,
     /// A datagram is sent.
@@ -47,7 +47,7 @@ pub enum Op {
 
 /// Two honest ends and the network.
 #[derive(Clone, Debug)]
-pub struct Joined {
+pub struct CheckedDatagrams {
     sender: FragmentSender<Vec<u8>>,
     receiver: FragmentReceiver<Vec<u8>>,
     /// Number of the message that is being cut, and how many of its bytes are.
@@ -59,7 +59,7 @@ pub struct Joined {
     partial: Vec<u8>,
 }
 
-impl Joined {
+impl CheckedDatagrams {
     /// Both ends with this window, after `already` fragments.
     ///
     /// # Errors
@@ -158,34 +158,34 @@ fn taken<T>(from: &mut Vec<T>, which: u8) -> Option<T> {
     (len > 0).then(|| from.remove(usize::from(which) % len))
 }
 
-impl Pair for Joined {
-    type Op = Op;
+impl CheckedMachine for CheckedDatagrams {
+    type Op = DatagramOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: DatagramOp) {
         match op {
-            Op::Cut => self.cut(),
-            Op::Transmit => drop(self.transmit()),
-            Op::Arrive(which) => {
+            DatagramOp::Cut => self.cut(),
+            DatagramOp::Transmit => drop(self.transmit()),
+            DatagramOp::Arrive(which) => {
                 if let Some(datagram) = taken(&mut self.network, which) {
                     self.arrive(&datagram);
                 }
             }
-            Op::ArriveTwice(which) => {
+            DatagramOp::ArriveTwice(which) => {
                 if let Some(datagram) = taken(&mut self.network, which) {
                     self.arrive(&datagram);
                     self.network.push(datagram);
                 }
             }
-            Op::Lose(which) => drop(taken(&mut self.network, which)),
-            Op::Take => self.take(),
-            Op::Ack => self.acks.push(self.receiver.ack()),
-            Op::ArriveAck(which) => {
+            DatagramOp::Lose(which) => drop(taken(&mut self.network, which)),
+            DatagramOp::Take => self.take(),
+            DatagramOp::Ack => self.acks.push(self.receiver.ack()),
+            DatagramOp::ArriveAck(which) => {
                 if let Some(ack) = taken(&mut self.acks, which) {
                     self.arrive_ack(&ack);
                 }
             }
-            Op::LoseAck(which) => drop(taken(&mut self.acks, which)),
-            Op::Wait(ms) => self.now_ns += u64::from(ms) * 1_000_000,
+            DatagramOp::LoseAck(which) => drop(taken(&mut self.acks, which)),
+            DatagramOp::Wait(ms) => self.now_ns += u64::from(ms) * 1_000_000,
         }
         let (sent, taken) = (self.sender.next, self.receiver.next);
         assert!(self.sender.acked <= taken && taken <= sent, "{self:?}");
@@ -194,7 +194,7 @@ impl Pair for Joined {
 
 /// A datagram from a sender that may lie.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Claim {
+pub struct ForgedFragment {
     /// Its number, relative to the next one.
     pub ahead: i8,
     /// Bytes of the message.
@@ -207,15 +207,15 @@ pub struct Claim {
 
 /// A receiver alone, and its model: the datagrams that arrived early.
 #[derive(Clone, Debug)]
-pub struct Receiving {
+pub struct CheckedFragmentReceiver {
     machine: FragmentReceiver<Vec<u8>>,
-    early: BTreeMap<u64, Claim>,
+    early: BTreeMap<u64, ForgedFragment>,
     next: u64,
     /// Length of the message that has begun, and how many of its bytes were returned.
     begun: Option<(u8, u8)>,
 }
 
-impl Receiving {
+impl CheckedFragmentReceiver {
     /// A receiver with this window, after `already` fragments.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl Receiving {
     }
 
     /// Applies the claim if it continues the message, and reports whether it does.
-    fn follow(&mut self, claim: Claim) -> bool {
+    fn follow(&mut self, claim: ForgedFragment) -> bool {
         let (bytes, filled) = self.begun.unwrap_or((claim.message_bytes, 0));
         if (claim.message_bytes, claim.offset) != (bytes, filled) {
             return false;
@@ -240,13 +240,13 @@ impl Receiving {
     }
 }
 
-impl Pair for Receiving {
-    type Op = Claim;
+impl CheckedMachine for CheckedFragmentReceiver {
+    type Op = ForgedFragment;
 
-    fn apply(&mut self, claim: Claim) {
-        let Claim { ahead, message_bytes, offset, len } = claim;
+    fn apply(&mut self, claim: ForgedFragment) {
+        let ForgedFragment { ahead, message_bytes, offset, len } = claim;
         let number = self.next.wrapping_add_signed(ahead.into());
-        let header = Header {
+        let header = FragmentHeader {
             number: number as u32,
             message_bytes: message_bytes.into(),
             offset: offset.into(),
@@ -282,7 +282,7 @@ impl Pair for Receiving {
     }
 }
 
-impl Receiving {
+impl CheckedFragmentReceiver {
     /// Takes the early fragments, as far as they continue the message, and compares them with the
     /// model.
     fn take(&mut self) {
@@ -302,7 +302,7 @@ impl Receiving {
 
 /// An acknowledgement from a receiver that may lie.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Said {
+pub struct ForgedAck {
     /// The missing fragment, relative to the oldest one that is not acknowledged.
     pub ahead: i8,
     /// A bit for each fragment behind it that has arrived.
@@ -313,14 +313,14 @@ pub struct Said {
 
 /// A sender alone, and its model: what is acknowledged.
 #[derive(Clone, Debug)]
-pub struct Sending {
+pub struct CheckedFragmentSender {
     machine: FragmentSender<Vec<u8>>,
     acked: BTreeMap<u64, bool>,
     /// The first fragment that the receiver said was missing.
     base: u64,
 }
 
-impl Sending {
+impl CheckedFragmentSender {
     /// A sender with this window, after `already` fragments.
     ///
     /// # Errors
@@ -333,7 +333,7 @@ impl Sending {
     }
 }
 
-impl Sending {
+impl CheckedFragmentSender {
     /// Checks the outcome of an acknowledgement of all fragments before `missing`, and of those
     /// behind it that have a bit in `there`.
     fn check_named(
@@ -354,10 +354,10 @@ impl Sending {
     }
 }
 
-impl Pair for Sending {
-    type Op = Said;
+impl CheckedMachine for CheckedFragmentSender {
+    type Op = ForgedAck;
 
-    fn apply(&mut self, Said { ahead, there, sent }: Said) {
+    fn apply(&mut self, ForgedAck { ahead, there, sent }: ForgedAck) {
         for _ in 0..sent % 8 {
             let number = self.machine.cut;
             if self.machine.cut(&[1], 0).is_some() {

@@ -1,6 +1,6 @@
 //! The receiving end.
 
-use super::{ACK, ACK_LEN, ConfigError, DatagramError, HEADER_LEN, Header, MAX_WINDOW};
+use super::{ACK, ACK_LEN, ConfigError, DatagramError, FragmentHeader, HEADER_LEN, MAX_WINDOW};
 use super::{ahead, check, encode};
 
 /// A part of a message, which follows the one before.
@@ -150,10 +150,14 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentReceiver<S> {
         self.repeated
     }
 
-    fn decode<'d>(&self, datagram: &'d [u8]) -> Result<(Header, Fragment<'d>), DatagramError> {
-        let decoded = Header::decode(datagram).filter(|_| datagram.len() <= self.datagram_bytes);
+    fn decode<'d>(
+        &self,
+        datagram: &'d [u8],
+    ) -> Result<(FragmentHeader, Fragment<'d>), DatagramError> {
+        let decoded =
+            FragmentHeader::decode(datagram).filter(|_| datagram.len() <= self.datagram_bytes);
         let (header, bytes) = decoded.ok_or(DatagramError::Malformed)?;
-        let Header { message_bytes, offset, .. } = header;
+        let FragmentHeader { message_bytes, offset, .. } = header;
         if message_bytes > self.max_message {
             let (bytes, max) = (message_bytes, self.max_message);
             return Err(DatagramError::MessageTooLong { bytes, max });

@@ -1,6 +1,6 @@
 //! The sending end.
 
-use super::{ACK, ConfigError, DatagramError, HEADER_LEN, Header, MAX_WINDOW, PeerSilent};
+use super::{ACK, ConfigError, DatagramError, FragmentHeader, HEADER_LEN, MAX_WINDOW, PeerSilent};
 use super::{ahead, check, decode};
 
 /// A fragment counts as lost when one is acknowledged that was sent this many transmissions later,
@@ -32,7 +32,7 @@ impl Default for SenderConfig {
 
 /// A fragment in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Slot {
+struct WindowSlot {
     len: u32,
     /// Time of the last transmission.
     sent_ns: u64,
@@ -54,12 +54,12 @@ pub struct FragmentSender<S> {
     pub(super) acked: u64,
     pub(super) next: u64,
     pub(super) cut: u64,
-    slots: [Slot; MAX_WINDOW as usize],
+    slots: [WindowSlot; MAX_WINDOW as usize],
     transmissions: u64,
     /// The latest transmission that is known to be acknowledged, by its order.
     newest_acked: u64,
     repeated: u64,
-    round_trip: RoundTrip,
+    round_trip: SmoothedRtt,
     /// Timeouts since `newest_acked` last changed.
     timeouts: u32,
     /// Time of the last new acknowledgement, or since which something is under way, if that is
@@ -86,11 +86,11 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
             acked: 0,
             next: 0,
             cut: 0,
-            slots: [Slot::default(); MAX_WINDOW as usize],
+            slots: [WindowSlot::default(); MAX_WINDOW as usize],
             transmissions: 0,
             newest_acked: 0,
             repeated: 0,
-            round_trip: RoundTrip::default(),
+            round_trip: SmoothedRtt::default(),
             timeouts: 0,
             progress_ns: 0,
             storage,
@@ -112,12 +112,14 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         let message_bytes = u32::try_from(message.len()).expect("a length of 32 bits");
         let payload = &message[offset..];
         let payload = &payload[..payload.len().min(self.datagram_bytes - HEADER_LEN)];
-        let header = Header { number: self.cut as u32, message_bytes, offset: offset as u32 };
+        let header =
+            FragmentHeader { number: self.cut as u32, message_bytes, offset: offset as u32 };
         let at = self.place(self.cut);
         let datagram = &mut self.storage.as_mut()[at * self.datagram_bytes..];
         datagram[..HEADER_LEN].copy_from_slice(&header.encode());
         datagram[HEADER_LEN..][..payload.len()].copy_from_slice(payload);
-        self.slots[at] = Slot { len: (HEADER_LEN + payload.len()) as u32, ..Slot::default() };
+        self.slots[at] =
+            WindowSlot { len: (HEADER_LEN + payload.len()) as u32, ..WindowSlot::default() };
         self.cut += 1;
         Some(offset + payload.len())
     }
@@ -251,12 +253,12 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
 
 /// The round trip, smoothed, and its mean deviation (RFC 6298).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct RoundTrip {
+struct SmoothedRtt {
     /// Smoothed time and deviation, in nanoseconds; `None` before the first measurement.
     smoothed: Option<(u64, u64)>,
 }
 
-impl RoundTrip {
+impl SmoothedRtt {
     fn measured(&mut self, ns: u64) {
         self.smoothed = Some(match self.smoothed {
             None => (ns, ns / 2),

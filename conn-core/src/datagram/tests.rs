@@ -4,19 +4,19 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 /// Numbers of the first fragment of a test: 0, and just before the numbers on the wire wrap.
 const EDGES: [u64; 3] = [0, (1 << 32) - 2, (1 << 40) - 1];
 
 #[test]
 fn every_short_history_delivers_each_message_once_and_in_order() {
-    use Op::*;
+    use DatagramOp::*;
     let alphabet =
         [Cut, Transmit, Arrive(0), Arrive(1), ArriveTwice(0), Lose(0), Take, Ack, ArriveAck(0)];
     let mut histories = 0;
     for (window, already) in (1..=3).flat_map(|w| EDGES.map(|edge| (w, edge))) {
-        let mut start = Joined::new(window, already).unwrap();
+        let mut start = CheckedDatagrams::new(window, already).unwrap();
         [Cut, Cut, Transmit, Transmit].into_iter().for_each(|op| start.apply(op));
         histories += every_history(&start, &alphabet, 5);
     }
@@ -25,8 +25,9 @@ fn every_short_history_delivers_each_message_once_and_in_order() {
 
 #[test]
 fn every_short_history_of_lies_agrees_with_the_models() {
-    let claim = |(ahead, message_bytes, offset, len)| Claim { ahead, message_bytes, offset, len };
-    let claims: Vec<Claim> = [
+    let claim =
+        |(ahead, message_bytes, offset, len)| ForgedFragment { ahead, message_bytes, offset, len };
+    let claims: Vec<ForgedFragment> = [
         (0, 0, 0, 0),
         (0, 1, 0, 1),
         (0, 8, 0, 4),
@@ -44,16 +45,17 @@ fn every_short_history_of_lies_agrees_with_the_models() {
     ]
     .map(claim)
     .into();
-    let acks: Vec<Said> =
+    let acks: Vec<ForgedAck> =
         [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (3, 0), (-1, 0), (-1, 7)]
             .iter()
-            .flat_map(|&(ahead, there)| [0, 1, 2].map(|sent| Said { ahead, there, sent }))
-            .chain([Said { ahead: 0, there: 1 << 63, sent: 1 }])
+            .flat_map(|&(ahead, there)| [0, 1, 2].map(|sent| ForgedAck { ahead, there, sent }))
+            .chain([ForgedAck { ahead: 0, there: 1 << 63, sent: 1 }])
             .collect();
     let mut histories = 0;
     for (window, already) in (1..=3).flat_map(|w| EDGES.map(|edge| (w, edge))) {
-        histories += every_history(&Receiving::new(window, already).unwrap(), &claims, 4);
-        histories += every_history(&Sending::new(window, already).unwrap(), &acks, 3);
+        histories +=
+            every_history(&CheckedFragmentReceiver::new(window, already).unwrap(), &claims, 4);
+        histories += every_history(&CheckedFragmentSender::new(window, already).unwrap(), &acks, 3);
     }
     println!("datagram, each end: {histories} histories");
 }
@@ -65,7 +67,7 @@ proptest! {
         edge in 0..EDGES.len(),
         ops in prop::collection::vec(any_op(), 0..400),
     ) {
-        let mut joined = Joined::new(window, EDGES[edge]).unwrap();
+        let mut joined = CheckedDatagrams::new(window, EDGES[edge]).unwrap();
         ops.into_iter().for_each(|op| joined.apply(op));
         joined.finish();
     }
@@ -82,8 +84,8 @@ proptest! {
 }
 
 /// Any step; steps that advance messages are more likely than those that hold them up.
-fn any_op() -> impl Strategy<Value = Op> {
-    use Op::*;
+fn any_op() -> impl Strategy<Value = DatagramOp> {
+    use DatagramOp::*;
     prop_oneof![
         6 => Just(Cut),
         8 => Just(Transmit),
@@ -110,7 +112,7 @@ fn transmitted(sender: &mut FragmentSender<Vec<u8>>, now_ns: u64) -> Vec<u32> {
     let mut out = [0; BYTES];
     let mut numbers = Vec::new();
     while let Some(len) = sender.transmit(now_ns, &mut out) {
-        numbers.push(Header::decode(&out[..len]).unwrap().0.number);
+        numbers.push(FragmentHeader::decode(&out[..len]).unwrap().0.number);
     }
     numbers
 }

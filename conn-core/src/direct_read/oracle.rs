@@ -6,11 +6,11 @@ use std::{collections::VecDeque, vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a sender, with any peer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum OfferOp {
+pub enum OffersOp {
     /// It offers a message.
     Offer,
     /// It takes the last one back.
@@ -31,7 +31,7 @@ pub enum OfferOp {
 
 /// A sender and a list of all that it has sent.
 #[derive(Clone, Debug)]
-pub struct Offering {
+pub struct CheckedOffers {
     machine: Offers,
     window: u32,
     /// Outcome of each message; the last ones have none yet.
@@ -41,7 +41,7 @@ pub struct Offering {
     stopped: bool,
 }
 
-impl Offering {
+impl CheckedOffers {
     /// Nothing sent.
     #[must_use]
     pub fn new(window: u32) -> Self {
@@ -166,21 +166,21 @@ impl Offering {
     }
 }
 
-impl Pair for Offering {
-    type Op = OfferOp;
+impl CheckedMachine for CheckedOffers {
+    type Op = OffersOp;
 
-    fn apply(&mut self, op: OfferOp) {
+    fn apply(&mut self, op: OffersOp) {
         match op {
-            OfferOp::Offer => self.offer(),
-            OfferOp::Withdraw => self.withdraw(),
-            OfferOp::Signal(byte) => self.signal(byte),
-            OfferOp::Count(ahead, unreported) => self.count(ahead, unreported),
-            OfferOp::Done(ahead) => self.notice(Notice::Done(self.relative(ahead)).encode()),
-            OfferOp::Refused(ahead) => {
+            OffersOp::Offer => self.offer(),
+            OffersOp::Withdraw => self.withdraw(),
+            OffersOp::Signal(byte) => self.signal(byte),
+            OffersOp::Count(ahead, unreported) => self.count(ahead, unreported),
+            OffersOp::Done(ahead) => self.notice(Notice::Done(self.relative(ahead)).encode()),
+            OffersOp::Refused(ahead) => {
                 let low = self.relative(ahead);
                 self.notice(Notice::Refused(low, Refusal::NotWanted).encode());
             }
-            OfferOp::Immediate(imm) => self.notice(imm),
+            OffersOp::Immediate(imm) => self.notice(imm),
         }
         let (sent, acked) = (self.sent.len() as u64, self.acked() as u64);
         assert_eq!((self.machine.sent(), self.machine.acked()), (sent, acked));
@@ -192,7 +192,7 @@ impl Pair for Offering {
 
 /// An operation on a receiver, with any peer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum ReadOp {
+pub enum ReadsOp {
     /// A request arrives: its number is the one that is due plus this offset.
     Request(i8),
     /// An arbitrary immediate arrives.
@@ -212,33 +212,33 @@ pub enum ReadOp {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReadProgress {
     Asked,
     /// Bytes to be read, bytes whose READ was posted, READs in flight.
     Reading(u64, u64, u32),
     Refused(Refusal),
 }
 
-impl State {
+impl ReadProgress {
     fn is_issued(self) -> bool {
         match self {
-            State::Asked => false,
-            State::Reading(len, begun, _) => begun == len,
-            State::Refused(_) => true,
+            ReadProgress::Asked => false,
+            ReadProgress::Reading(len, begun, _) => begun == len,
+            ReadProgress::Refused(_) => true,
         }
     }
 
     fn is_finished(self) -> bool {
-        self.is_issued() && !matches!(self, State::Reading(_, _, 1..))
+        self.is_issued() && !matches!(self, ReadProgress::Reading(_, _, 1..))
     }
 }
 
 /// A receiver and a list of all that it was offered.
 #[derive(Clone, Debug)]
-pub struct Reading {
-    machine: Reads<Vec<Slot>>,
+pub struct CheckedReads {
+    machine: Reads<Vec<ReadSlot>>,
     config: ReadsConfig,
-    messages: Vec<State>,
+    messages: Vec<ReadProgress>,
     acked: usize,
     /// Messages of the READs in flight, oldest first.
     in_flight: VecDeque<usize>,
@@ -247,29 +247,29 @@ pub struct Reading {
     fin: bool,
 }
 
-impl Reading {
+impl CheckedReads {
     /// Nothing received.
     #[must_use]
     pub fn new(config: ReadsConfig) -> Self {
-        let slots = vec![Slot::default(); config.window as usize];
+        let slots = vec![ReadSlot::default(); config.window as usize];
         let machine = Reads::new(config, slots).expect("a configuration that works");
         let (acked, refusals, wakeup, fin) = (0, 0, None, false);
         let in_flight = VecDeque::new();
         Self { machine, config, messages: vec![], acked, in_flight, refusals, wakeup, fin }
     }
 
-    fn prefix(&self, holds: impl Fn(State) -> bool) -> usize {
+    fn prefix(&self, holds: impl Fn(ReadProgress) -> bool) -> usize {
         self.messages.iter().take_while(|state| holds(**state)).count()
     }
 
     fn decided(&self) -> usize {
-        self.prefix(|state| state != State::Asked)
+        self.prefix(|state| state != ReadProgress::Asked)
     }
 
     fn request(&mut self, beside: i8) {
         let due = self.messages.len() as u32 + 1;
         let found = due.wrapping_add_signed(beside.into());
-        let oldest = self.acked.min(self.prefix(State::is_finished));
+        let oldest = self.acked.min(self.prefix(ReadProgress::is_finished));
         let expected = match () {
             () if self.fin => Err(RequestError::AfterFin),
             () if self.messages.len() - oldest >= self.config.window as usize => {
@@ -280,7 +280,7 @@ impl Reading {
         };
         assert_eq!(self.machine.on_request(found), expected);
         if expected.is_ok() {
-            self.messages.push(State::Asked);
+            self.messages.push(ReadProgress::Asked);
         }
     }
 
@@ -303,12 +303,12 @@ impl Reading {
         }
     }
 
-    fn decide(&mut self, state: State) {
+    fn decide(&mut self, state: ReadProgress) {
         let at = self.decided();
         let found = match state {
-            State::Refused(why) => self.machine.refuse(why),
-            State::Reading(len, ..) => self.machine.read(len),
-            State::Asked => return,
+            ReadProgress::Refused(why) => self.machine.refuse(why),
+            ReadProgress::Reading(len, ..) => self.machine.read(len),
+            ReadProgress::Asked => return,
         };
         if at == self.messages.len() {
             assert_eq!(found, Err(DecideError));
@@ -319,16 +319,16 @@ impl Reading {
     }
 
     fn post(&mut self) {
-        let at = self.prefix(State::is_issued);
+        let at = self.prefix(ReadProgress::is_issued);
         let room = self.in_flight.len() < self.config.reads as usize;
         let found = self.machine.next_read();
         match self.messages.get_mut(at) {
-            Some(State::Reading(len, begun, in_flight)) if room => {
+            Some(ReadProgress::Reading(len, begun, in_flight)) if room => {
                 let part = (*len - *begun).min(self.config.max_read.into());
                 let (number, offset, is_last) = (at as u64 + 1, *begun, *begun + part == *len);
                 let signalled = is_last || self.in_flight.len() + 1 == self.config.reads as usize;
                 let len = part as u32;
-                assert_eq!(found, Some(Part { number, offset, len, is_last, signalled }));
+                assert_eq!(found, Some(ReadPart { number, offset, len, is_last, signalled }));
                 *begun += part;
                 *in_flight += 1;
                 self.in_flight.push_back(at);
@@ -342,15 +342,15 @@ impl Reading {
         let Some(at) = self.in_flight.pop_front() else {
             return assert_eq!(found, Err(ReadDoneError));
         };
-        let State::Reading(_, _, in_flight) = &mut self.messages[at] else { unreachable!() };
+        let ReadProgress::Reading(_, _, in_flight) = &mut self.messages[at] else { unreachable!() };
         *in_flight -= 1;
-        assert_eq!(found, Ok(self.prefix(State::is_finished) as u64));
+        assert_eq!(found, Ok(self.prefix(ReadProgress::is_finished) as u64));
     }
 
     fn ready(&self) -> usize {
         match self.config.ack {
-            AckMode::FencedWrite => self.prefix(State::is_issued),
-            _ => self.prefix(State::is_finished),
+            AckMode::FencedWrite => self.prefix(ReadProgress::is_issued),
+            _ => self.prefix(ReadProgress::is_finished),
         }
     }
 
@@ -361,14 +361,16 @@ impl Reading {
         }
         let (ready, signals) = (self.ready(), self.config.ack.signals());
         let new = &self.messages[self.acked..ready];
-        let refused = new.iter().position(|state| matches!(state, State::Refused(_)));
+        let refused = new.iter().position(|state| matches!(state, ReadProgress::Refused(_)));
         let first = if signals { 0 } else { refused.unwrap_or(0) };
         let number = (self.acked + first + 1) as u64;
         match (new.get(first)?, self.config.ack) {
-            (State::Refused(why), _) if signals => {
+            (ReadProgress::Refused(why), _) if signals => {
                 Some(Ack::Signal { number, outcome: Outcome::Refused(*why) })
             }
-            (State::Refused(why), _) => Some(Ack::Notice(Notice::Refused(number as u32, *why))),
+            (ReadProgress::Refused(why), _) => {
+                Some(Ack::Notice(Notice::Refused(number as u32, *why)))
+            }
             (_, _) if signals => Some(Ack::Signal { number, outcome: Outcome::Read }),
             (_, ack) => {
                 let all = ready == self.decided() || ack == AckMode::Pull;
@@ -396,27 +398,31 @@ impl Reading {
     }
 }
 
-impl Pair for Reading {
-    type Op = ReadOp;
+impl CheckedMachine for CheckedReads {
+    type Op = ReadsOp;
 
-    fn apply(&mut self, op: ReadOp) {
+    fn apply(&mut self, op: ReadsOp) {
         match op {
-            ReadOp::Request(beside) => self.request(beside),
-            ReadOp::Immediate(imm) => self.notice(imm),
-            ReadOp::Wakeup(beside) => {
+            ReadsOp::Request(beside) => self.request(beside),
+            ReadsOp::Immediate(imm) => self.notice(imm),
+            ReadsOp::Wakeup(beside) => {
                 let low = (self.messages.len() as u64).wrapping_add_signed(beside.into());
                 self.notice(Notice::Wakeup(Notice::low(low)).encode());
             }
-            ReadOp::Read(len) => self.decide(State::Reading(len.into(), 0, 0)),
-            ReadOp::Refuse => self.decide(State::Refused(Refusal::NotWanted)),
-            ReadOp::Post => self.post(),
-            ReadOp::Done => self.done(),
-            ReadOp::Ack => self.ack(),
+            ReadsOp::Read(len) => self.decide(ReadProgress::Reading(len.into(), 0, 0)),
+            ReadsOp::Refuse => self.decide(ReadProgress::Refused(Refusal::NotWanted)),
+            ReadsOp::Post => self.post(),
+            ReadsOp::Done => self.done(),
+            ReadsOp::Ack => self.ack(),
         }
         assert_eq!(self.machine.next_ack(), self.due());
-        let [received, decided, finished, acked] =
-            [self.messages.len(), self.decided(), self.prefix(State::is_finished), self.acked]
-                .map(|n| n as u64);
+        let [received, decided, finished, acked] = [
+            self.messages.len(),
+            self.decided(),
+            self.prefix(ReadProgress::is_finished),
+            self.acked,
+        ]
+        .map(|n| n as u64);
         let machine = &self.machine;
         assert_eq!((machine.received(), machine.decided()), (received, decided));
         assert_eq!((machine.finished(), machine.acked()), (finished, acked));
@@ -428,7 +434,7 @@ impl Pair for Reading {
 
 /// One thing of two ends that play by the rules, and of the network between them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum JoinedOp {
+pub enum DirectReadOp {
     /// The sender offers a message of the given length.
     Offer(u8),
     /// The oldest thing on its way to the receiver arrives.
@@ -458,9 +464,9 @@ enum Back {
 /// Both ends, joined by a network that keeps order. No message is acknowledged before it
 /// was read; all that was offered and decided is acknowledged once all has been delivered.
 #[derive(Clone, Debug)]
-pub struct Joined {
+pub struct CheckedDirectRead {
     offers: Offers,
-    reads: Reads<Vec<Slot>>,
+    reads: Reads<Vec<ReadSlot>>,
     ack: AckMode,
     to_receiver: VecDeque<Result<u32, Notice>>,
     /// Behind a fence, acknowledgements wait for this many READs to have been executed.
@@ -469,7 +475,7 @@ pub struct Joined {
     executed: u64,
     /// For each message: its READs that are not executed (none of them posted yet: all).
     unread: Vec<(u64, u32)>,
-    parts: VecDeque<Part>,
+    parts: VecDeque<ReadPart>,
     /// READs that were executed, and have not completed visibly.
     silent: u32,
     lens: VecDeque<u64>,
@@ -480,11 +486,11 @@ pub struct Joined {
     outcomes: u64,
 }
 
-impl Joined {
+impl CheckedDirectRead {
     /// Two ends that have said nothing.
     #[must_use]
     pub fn new(config: ReadsConfig) -> Self {
-        let slots = vec![Slot::default(); config.window as usize];
+        let slots = vec![ReadSlot::default(); config.window as usize];
         Self {
             offers: Offers::new(config.window).expect("a window of 1 to 16384"),
             reads: Reads::new(config, slots).expect("a configuration that works"),
@@ -651,19 +657,19 @@ impl Joined {
     }
 }
 
-impl Pair for Joined {
-    type Op = JoinedOp;
+impl CheckedMachine for CheckedDirectRead {
+    type Op = DirectReadOp;
 
-    fn apply(&mut self, op: JoinedOp) {
+    fn apply(&mut self, op: DirectReadOp) {
         match op {
-            JoinedOp::Offer(len) => self.offer(len),
-            JoinedOp::ToReceiver => self.arrive_there(),
-            JoinedOp::ToSender => self.arrive_here(),
-            JoinedOp::Execute => self.execute(),
-            JoinedOp::Decide(wanted) => self.decide(wanted),
-            JoinedOp::Work => self.work(),
-            JoinedOp::Look => self.look(),
-            JoinedOp::Sleep => self.sleep(),
+            DirectReadOp::Offer(len) => self.offer(len),
+            DirectReadOp::ToReceiver => self.arrive_there(),
+            DirectReadOp::ToSender => self.arrive_here(),
+            DirectReadOp::Execute => self.execute(),
+            DirectReadOp::Decide(wanted) => self.decide(wanted),
+            DirectReadOp::Work => self.work(),
+            DirectReadOp::Look => self.look(),
+            DirectReadOp::Sleep => self.sleep(),
         }
         let mut rest = self.clone();
         rest.settle();
@@ -684,7 +690,7 @@ pub fn config(ack: u8, window: u8, reads: u8, max_read: u8, gather: u8) -> Reads
 
 /// A request, right or wrong, as a test makes it up.
 #[derive(Arbitrary, Clone, Debug)]
-pub struct Sample {
+pub struct ReadRequestSample {
     /// The low half of its number.
     pub number: u32,
     /// Length, address, key.
@@ -695,7 +701,7 @@ pub struct Sample {
     pub app: Vec<u8>,
 }
 
-impl Sample {
+impl ReadRequestSample {
     /// The request.
     pub fn request(&self) -> ReadRequest<'_> {
         let (len, addr, rkey) = self.memory;
@@ -734,7 +740,7 @@ impl Sample {
 
 /// Encodes a request with the codec and naively, and decodes it again. Panics when
 /// anything differs.
-pub fn check_sample(sample: &Sample) {
+pub fn check_sample(sample: &ReadRequestSample) {
     let mut out = vec![0xa5; HEADER_LEN + sample.app.len()];
     let (result, expected) = (sample.request().encode(&mut out), sample.naive());
     let Some(expected) = expected else {

@@ -49,7 +49,7 @@ pub enum ReadsConfigError {
 
 /// Storage for one message of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
+pub struct ReadSlot {
     /// Bytes of it.
     len: u64,
     /// Bytes whose READ was given out.
@@ -61,7 +61,7 @@ pub struct Slot {
 
 /// A READ to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ReadPart {
     /// The message.
     pub number: u64,
     /// Offset of the part, in the message and in its destination.
@@ -142,11 +142,11 @@ pub struct ReadDoneError;
 /// (Behind a fence, `acked` may advance up to `issued`.)
 ///
 /// ```
-/// use conn_core::direct_read::{Ack, AckMode, Notice, Reads, ReadsConfig, Slot};
+/// use conn_core::direct_read::{Ack, AckMode, Notice, Reads, ReadsConfig, ReadSlot};
 ///
 /// let config =
 ///     ReadsConfig { window: 8, ack: AckMode::Send, reads: 4, max_read: 1 << 20, gather: 1 };
-/// let mut reads = Reads::new(config, [Slot::default(); 8])?;
+/// let mut reads = Reads::new(config, [ReadSlot::default(); 8])?;
 /// assert_eq!(reads.on_request(1)?, 1);
 /// reads.read(3 << 20)?;
 /// let parts: Vec<_> = std::iter::from_fn(|| reads.next_read()).collect();
@@ -184,7 +184,7 @@ pub struct Reads<S> {
 }
 
 /// Making, asking.
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
     /// Nothing received.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         if slots.as_ref().len() < window as usize {
             return Err(ReadsConfigError::StorageTooSmall);
         }
-        slots.as_mut().fill(Slot::default());
+        slots.as_mut().fill(ReadSlot::default());
         let (wakeup, fin) = (None, false);
         let (received, decided, issued, finished, acked) = (0, 0, 0, 0, 0);
         let (in_flight, refusals) = (0, 0);
@@ -257,18 +257,18 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         self.fin && self.acked == self.received && self.finished == self.received
     }
 
-    fn slot(&mut self, number: u64) -> &mut Slot {
+    fn slot(&mut self, number: u64) -> &mut ReadSlot {
         let at = place(number, self.config.window);
         &mut self.slots.as_mut()[at as usize]
     }
 
-    fn look(&self, number: u64) -> &Slot {
+    fn look(&self, number: u64) -> &ReadSlot {
         &self.slots.as_ref()[place(number, self.config.window) as usize]
     }
 }
 
 /// Arrivals from the sender.
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
     /// Takes a received request, with the low half of its number; returns the whole number.
     ///
     /// # Errors
@@ -287,7 +287,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
             return Err(RequestError::OutOfOrder { expected, found });
         }
         self.received += 1;
-        *self.slot(self.received) = Slot::default();
+        *self.slot(self.received) = ReadSlot::default();
         Ok(self.received)
     }
 
@@ -314,13 +314,13 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
 }
 
 /// Deciding, and reading.
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
     /// Decides that the oldest undecided message, of `len` bytes, is read: its number.
     ///
     /// # Errors
     /// [`DecideError`]; nothing has changed.
     pub fn read(&mut self, len: u64) -> Result<u64, DecideError> {
-        self.decide(Slot { len, ..Slot::default() })
+        self.decide(ReadSlot { len, ..ReadSlot::default() })
     }
 
     /// Decides that the oldest undecided message is refused: its number.
@@ -328,10 +328,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
     /// # Errors
     /// [`DecideError`]; nothing has changed.
     pub fn refuse(&mut self, why: Refusal) -> Result<u64, DecideError> {
-        self.decide(Slot { refused: Some(why), ..Slot::default() })
+        self.decide(ReadSlot { refused: Some(why), ..ReadSlot::default() })
     }
 
-    fn decide(&mut self, slot: Slot) -> Result<u64, DecideError> {
+    fn decide(&mut self, slot: ReadSlot) -> Result<u64, DecideError> {
         if self.decided == self.received {
             return Err(DecideError);
         }
@@ -342,7 +342,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
     }
 
     /// The next READ to be posted, if one may be. It counts as in flight from here on.
-    pub fn next_read(&mut self) -> Option<Part> {
+    pub fn next_read(&mut self) -> Option<ReadPart> {
         if self.issued == self.decided || self.in_flight >= self.config.reads {
             return None;
         }
@@ -356,7 +356,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         self.in_flight += 1;
         self.advance();
         let signalled = is_last || self.in_flight == self.config.reads;
-        Some(Part { number, offset, len: len as u32, is_last, signalled })
+        Some(ReadPart { number, offset, len: len as u32, is_last, signalled })
     }
 
     /// The oldest READ in flight has completed; returns how many messages are finished now.
@@ -391,7 +391,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
 }
 
 /// Acknowledging.
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
     /// The acknowledgement to be posted next, if one is due. Say
     /// [`mark_acked`](Self::mark_acked) when it was posted.
     pub fn next_ack(&self) -> Option<Ack> {

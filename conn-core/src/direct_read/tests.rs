@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 fn modes() -> impl Iterator<Item = ReadsConfig> {
     let config = ReadsConfig { window: 2, ack: AckMode::Write, reads: 2, max_read: 4, gather: 2 };
@@ -13,7 +13,7 @@ fn modes() -> impl Iterator<Item = ReadsConfig> {
 
 #[test]
 fn every_short_history_of_a_sender_agrees_with_the_model() {
-    use OfferOp as o;
+    use OffersOp as o;
     let alphabet = [
         o::Offer,
         o::Withdraw,
@@ -28,19 +28,19 @@ fn every_short_history_of_a_sender_agrees_with_the_model() {
         o::Refused(2),
         o::Immediate(Notice::Stop(0).encode()),
     ];
-    let histories = every_history(&Offering::new(2), &alphabet, 6);
+    let histories = every_history(&CheckedOffers::new(2), &alphabet, 6);
     println!("direct_read, sender: {histories} histories");
     assert!(histories > 1_000_000);
 }
 
 #[test]
 fn every_short_history_of_a_receiver_agrees_with_the_model() {
-    use ReadOp as o;
+    use ReadsOp as o;
     let alphabet =
         [o::Request(0), o::Read(6), o::Refuse, o::Post, o::Done, o::Ack, o::Wakeup(0), o::Read(0)];
     let mut histories = 0;
     for config in modes() {
-        histories += every_history(&Reading::new(config), &alphabet, 6);
+        histories += every_history(&CheckedReads::new(config), &alphabet, 6);
     }
     println!("direct_read, receiver: {histories} histories");
     assert!(histories > 1_000_000);
@@ -48,7 +48,7 @@ fn every_short_history_of_a_receiver_agrees_with_the_model() {
 
 #[test]
 fn every_short_history_acknowledges_each_message_after_its_read() {
-    use JoinedOp as o;
+    use DirectReadOp as o;
     let alphabet = [
         o::Offer(6),
         o::ToReceiver,
@@ -62,7 +62,7 @@ fn every_short_history_acknowledges_each_message_after_its_read() {
     ];
     let mut histories = 0;
     for config in modes() {
-        let mut begun = Joined::new(config);
+        let mut begun = CheckedDirectRead::new(config);
         begun.apply(o::Offer(3));
         begun.apply(o::ToReceiver);
         begun.apply(o::Offer(0));
@@ -75,7 +75,7 @@ fn every_short_history_acknowledges_each_message_after_its_read() {
 #[test]
 fn configurations_that_cannot_work_are_refused() {
     let good = ReadsConfig { window: 2, ack: AckMode::Pull, reads: 1, max_read: 1, gather: 1 };
-    let made = |config| Reads::new(config, [Slot::default(); 2]).map(drop);
+    let made = |config| Reads::new(config, [ReadSlot::default(); 2]).map(drop);
     assert_eq!(made(good), Ok(()));
     for window in [0, MAX_WINDOW + 1] {
         assert_eq!(made(ReadsConfig { window, ..good }), Err(ReadsConfigError::Window));
@@ -138,34 +138,35 @@ fn each_fault_of_a_request_is_named() {
     assert_eq!(signalled.encode(&mut good), Err(EncodeError::Meaningless));
 }
 
-fn offer_op() -> impl Strategy<Value = OfferOp> {
+fn offer_op() -> impl Strategy<Value = OffersOp> {
     prop_oneof![
-        4 => Just(OfferOp::Offer),
-        1 => Just(OfferOp::Withdraw),
-        2 => (0..5u8).prop_map(OfferOp::Signal),
-        2 => (-2..4i8, -2..3i8).prop_map(|(ahead, unreported)| OfferOp::Count(ahead, unreported)),
-        1 => (-1..4i8).prop_map(OfferOp::Done),
-        1 => (-1..4i8).prop_map(OfferOp::Refused),
-        1 => (1..4u32, any::<u32>()).prop_map(|(kind, low)| OfferOp::Immediate(kind << 28 | low >> 8)),
+        4 => Just(OffersOp::Offer),
+        1 => Just(OffersOp::Withdraw),
+        2 => (0..5u8).prop_map(OffersOp::Signal),
+        2 => (-2..4i8, -2..3i8).prop_map(|(ahead, unreported)| OffersOp::Count(ahead, unreported)),
+        1 => (-1..4i8).prop_map(OffersOp::Done),
+        1 => (-1..4i8).prop_map(OffersOp::Refused),
+        1 => (1..4u32, any::<u32>())
+            .prop_map(|(kind, low)| OffersOp::Immediate(kind << 28 | low >> 8)),
     ]
 }
 
-fn read_op() -> impl Strategy<Value = ReadOp> {
+fn read_op() -> impl Strategy<Value = ReadsOp> {
     prop_oneof![
-        4 => Just(ReadOp::Request(0)),
-        1 => any::<i8>().prop_map(ReadOp::Request),
-        1 => any::<u32>().prop_map(ReadOp::Immediate),
-        1 => (-9..3i8).prop_map(ReadOp::Wakeup),
-        4 => any::<u8>().prop_map(ReadOp::Read),
-        1 => Just(ReadOp::Refuse),
-        5 => Just(ReadOp::Post),
-        5 => Just(ReadOp::Done),
-        4 => Just(ReadOp::Ack),
+        4 => Just(ReadsOp::Request(0)),
+        1 => any::<i8>().prop_map(ReadsOp::Request),
+        1 => any::<u32>().prop_map(ReadsOp::Immediate),
+        1 => (-9..3i8).prop_map(ReadsOp::Wakeup),
+        4 => any::<u8>().prop_map(ReadsOp::Read),
+        1 => Just(ReadsOp::Refuse),
+        5 => Just(ReadsOp::Post),
+        5 => Just(ReadsOp::Done),
+        4 => Just(ReadsOp::Ack),
     ]
 }
 
-fn joined_op() -> impl Strategy<Value = JoinedOp> {
-    use JoinedOp as o;
+fn joined_op() -> impl Strategy<Value = DirectReadOp> {
+    use DirectReadOp as o;
     prop_oneof![
         3 => any::<u8>().prop_map(o::Offer),
         3 => Just(o::ToReceiver),
@@ -183,7 +184,7 @@ fn any_config() -> impl Strategy<Value = ReadsConfig> {
     any::<[u8; 5]>().prop_map(|[a, w, r, m, g]| config(a, w, r, m, g))
 }
 
-fn sample() -> impl Strategy<Value = Sample> {
+fn sample() -> impl Strategy<Value = ReadRequestSample> {
     let memory = prop_oneof![
         Just((0, 0, 0)),
         (1..u64::from(u32::MAX), any::<u32>(), any::<u32>()).prop_map(|(len, addr, rkey)| (
@@ -195,7 +196,7 @@ fn sample() -> impl Strategy<Value = Sample> {
     ];
     let app = proptest::collection::vec(any::<u8>(), 0..300);
     (any::<u32>(), memory, any::<Option<(u64, u32)>>(), app)
-        .prop_map(|(number, memory, signal, app)| Sample { number, memory, signal, app })
+        .prop_map(|(number, memory, signal, app)| ReadRequestSample { number, memory, signal, app })
 }
 
 proptest! {
@@ -203,7 +204,7 @@ proptest! {
     fn long_histories_of_a_sender_agree_with_the_model(
         window in 1..9u32, ops in proptest::collection::vec(offer_op(), 0..300),
     ) {
-        let mut pair = Offering::new(window);
+        let mut pair = CheckedOffers::new(window);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 
@@ -211,7 +212,7 @@ proptest! {
     fn long_histories_of_a_receiver_agree_with_the_model(
         config in any_config(), ops in proptest::collection::vec(read_op(), 0..300),
     ) {
-        let mut pair = Reading::new(config);
+        let mut pair = CheckedReads::new(config);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 
@@ -219,7 +220,7 @@ proptest! {
     fn long_histories_of_both_end_well(
         config in any_config(), ops in proptest::collection::vec(joined_op(), 0..100),
     ) {
-        let mut pair = Joined::new(config);
+        let mut pair = CheckedDirectRead::new(config);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 

@@ -7,11 +7,11 @@ use arbitrary::Arbitrary;
 
 use super::*;
 use crate::checksum::{checksum_of, verified};
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum DirectWriteOp {
     /// A message of the given length is sent, if there is a credit.
     Send(u8),
     /// The oldest write to the receiver arrives.
@@ -46,7 +46,7 @@ pub enum Op {
 
 /// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct DirectWriteParams {
     /// Buffers: 1 to 8.
     pub buffers: u8,
     /// Slots beyond one for each buffer: 0 to 3.
@@ -57,7 +57,7 @@ pub struct Shape {
     pub detection: u8,
 }
 
-impl Shape {
+impl DirectWriteParams {
     fn detection(self) -> Detection {
         [Detection::Trailer, Detection::ApartTrailer, Detection::Immediate]
             [usize::from(self.detection % 3)]
@@ -66,13 +66,13 @@ impl Shape {
 
 /// A write on its way.
 #[derive(Clone, Debug)]
-struct Landing {
+struct BufferWrite {
     offset: usize,
     bytes: Vec<u8>,
     imm: Option<u32>,
 }
 
-impl Landing {
+impl BufferWrite {
     /// Some of its bytes arrive: in order, or any.
     fn begin(&self, memory: &mut [u8], choice: u8, is_in_order: bool) {
         let upto = self.bytes.len() * usize::from(choice) / 256;
@@ -87,15 +87,15 @@ impl Landing {
 
 /// Both ends, their memory, and what is on its way.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct CheckedDirectWrite {
     sender: BufferSender,
     receiver: BufferReceiver<Vec<u32>>,
     slots: u32,
     detection: Detection,
     buffers: Vec<u8>,
     slot_memory: Vec<u8>,
-    there: VecDeque<Landing>,
-    back: VecDeque<Landing>,
+    there: VecDeque<BufferWrite>,
+    back: VecDeque<BufferWrite>,
     /// Sent and not taken.
     model: VecDeque<Vec<u8>>,
     /// Buffers with messages that were taken.
@@ -117,13 +117,13 @@ fn words_at(memory: &[u8], at: u64) -> Option<[u64; 2]> {
     verified([word(0), word(1)], word(2))
 }
 
-impl Connection {
+impl CheckedDirectWrite {
     /// One over which nothing was sent.
-    pub fn new(shape: Shape) -> Self {
-        let buffers = 1 + u32::from(shape.buffers % 8);
-        let layout = Layout::new(buffers, (shape.max_message % 32).into()).expect("a layout");
-        let slots = buffers + u32::from(shape.spare_slots % 4);
-        let detection = shape.detection();
+    pub fn new(params: DirectWriteParams) -> Self {
+        let buffers = 1 + u32::from(params.buffers % 8);
+        let layout = Layout::new(buffers, (params.max_message % 32).into()).expect("a layout");
+        let slots = buffers + u32::from(params.spare_slots % 4);
+        let detection = params.detection();
         let storage = vec![0; buffers as usize];
         Self {
             sender: BufferSender::new(layout, slots).expect("slots for all"),
@@ -158,12 +158,12 @@ impl Connection {
         let imm = (self.detection == Detection::Immediate).then_some(IMM_MESSAGE);
         let offset = layout.payload_at(buffer, len) as usize;
         if self.detection == Detection::ApartTrailer {
-            self.there.push_back(Landing { offset, bytes: padded_payload, imm: None });
+            self.there.push_back(BufferWrite { offset, bytes: padded_payload, imm: None });
             let offset = layout.trailer_at(buffer) as usize;
-            self.there.push_back(Landing { offset, bytes: trailer, imm: None });
+            self.there.push_back(BufferWrite { offset, bytes: trailer, imm: None });
         } else {
             padded_payload.extend(trailer);
-            self.there.push_back(Landing { offset, bytes: padded_payload, imm });
+            self.there.push_back(BufferWrite { offset, bytes: padded_payload, imm });
         }
         self.model.push_back(payload);
         assert!(
@@ -214,7 +214,7 @@ impl Connection {
         let numbers = run.number..run.number + u64::from(run.count);
         let bytes = numbers.flat_map(|number| bytes_of(self.receiver.slot_words(number))).collect();
         self.receiver.mark_told(run);
-        self.back.push_back(Landing { offset: run.offset as usize, bytes, imm: None });
+        self.back.push_back(BufferWrite { offset: run.offset as usize, bytes, imm: None });
     }
 
     fn close(&mut self) {
@@ -224,14 +224,14 @@ impl Connection {
         let imm = (self.detection == Detection::Immediate).then_some(IMM_GOODBYE);
         let offset = self.sender.layout().goodbye_at() as usize;
         let bytes = bytes_of([self.sender.sent(), GOODBYE]);
-        self.there.push_back(Landing { offset, bytes, imm });
+        self.there.push_back(BufferWrite { offset, bytes, imm });
     }
 
     fn stop(&mut self) {
         if !std::mem::replace(&mut self.is_stopped, true) {
             let bytes = bytes_of([self.receiver.received(), STOPPED]);
             let offset = stop_at(self.slots) as usize;
-            self.back.push_back(Landing { offset, bytes, imm: None });
+            self.back.push_back(BufferWrite { offset, bytes, imm: None });
         }
     }
 
@@ -246,11 +246,11 @@ impl Connection {
     }
 
     /// Tells an end a lie, and checks its answer. The connection stays as it was.
-    fn lie(&self, op: Op) {
+    fn lie(&self, op: DirectWriteOp) {
         let (mut receiver, sender) = (self.receiver.clone(), &self.sender);
         let layout = *receiver.layout();
         match op {
-            Op::LieTrailer(by, len) => {
+            DirectWriteOp::LieTrailer(by, len) => {
                 let next = receiver.received() + 1;
                 let number = next.wrapping_add_signed(by.into());
                 let expected = receiver.expected();
@@ -265,16 +265,16 @@ impl Connection {
                     Err(_) => assert_eq!(receiver, self.receiver),
                 }
             }
-            Op::LieImmediate(imm) => {
+            DirectWriteOp::LieImmediate(imm) => {
                 let taken = receiver.on_immediate(imm);
                 assert!(taken.is_ok() || receiver == self.receiver);
             }
-            Op::LieGoodbye(by) => {
+            DirectWriteOp::LieGoodbye(by) => {
                 let total = receiver.received().wrapping_add_signed(by.into());
                 let said = receiver.on_goodbye(Some([total, GOODBYE]));
                 assert_eq!(said.is_ok(), total >= self.receiver.received());
             }
-            Op::LieSlot(by, buffer) => {
+            DirectWriteOp::LieSlot(by, buffer) => {
                 let number = sender.sent().wrapping_add_signed(by.into());
                 let is_first = sender.sent() < layout.buffers().into();
                 match sender.buffer(|_| Some([number, buffer.into()])) {
@@ -285,7 +285,7 @@ impl Connection {
                     }
                 }
             }
-            Op::LieStop(by) => {
+            DirectWriteOp::LieStop(by) => {
                 let taken = sender.sent().wrapping_add_signed(by.into());
                 assert_eq!(sender.on_stop([taken, STOPPED]).is_ok(), taken <= sender.sent());
             }
@@ -301,7 +301,7 @@ impl Connection {
                 self.arrive();
             }
             self.look();
-            (0..self.held.len()).for_each(|_| self.apply(Op::Free(0)));
+            (0..self.held.len()).for_each(|_| self.apply(DirectWriteOp::Free(0)));
             self.tell(1);
             while !self.back.is_empty() {
                 self.hear();
@@ -318,43 +318,43 @@ impl Connection {
     }
 }
 
-impl Pair for Connection {
-    type Op = Op;
+impl CheckedMachine for CheckedDirectWrite {
+    type Op = DirectWriteOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: DirectWriteOp) {
         match op {
-            Op::Send(len) => self.send(len),
-            Op::Arrive => self.arrive(),
-            Op::Begin(choice) => {
+            DirectWriteOp::Send(len) => self.send(len),
+            DirectWriteOp::Arrive => self.arrive(),
+            DirectWriteOp::Begin(choice) => {
                 let is_in_order = self.detection == Detection::Trailer;
                 if let Some(landing) = self.there.front() {
                     landing.begin(&mut self.buffers, choice, is_in_order);
                 }
             }
-            Op::Look => self.look(),
-            Op::Free(nth) => {
+            DirectWriteOp::Look => self.look(),
+            DirectWriteOp::Free(nth) => {
                 if !self.held.is_empty() {
                     let buffer = self.held.remove(usize::from(nth) % self.held.len());
                     self.receiver.free(buffer);
                 }
             }
-            Op::Tell(threshold) => self.tell(threshold),
-            Op::Hear => self.hear(),
-            Op::BeginHear(choice) => {
+            DirectWriteOp::Tell(threshold) => self.tell(threshold),
+            DirectWriteOp::Hear => self.hear(),
+            DirectWriteOp::BeginHear(choice) => {
                 if let Some(landing) = self.back.front() {
                     landing.begin(&mut self.slot_memory, choice, false);
                 }
             }
-            Op::Close => self.close(),
-            Op::Stop => self.stop(),
+            DirectWriteOp::Close => self.close(),
+            DirectWriteOp::Stop => self.stop(),
             lie => self.lie(lie),
         }
     }
 }
 
 /// Applies the operations to a new connection, and drives it until it is idle.
-pub fn run(shape: Shape, ops: &[Op]) {
-    let mut connection = Connection::new(shape);
+pub fn run(params: DirectWriteParams, ops: &[DirectWriteOp]) {
+    let mut connection = CheckedDirectWrite::new(params);
     ops.iter().for_each(|op| connection.apply(*op));
     connection.settle();
 }

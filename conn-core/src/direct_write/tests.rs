@@ -5,17 +5,17 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::terms::{TERMS_LEN, Terms, TermsError};
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 use crate::ring::offer::Place;
 
 /// After every operation, a copy of the connection is brought to rest.
 #[derive(Clone)]
-struct Settling(Connection);
+struct SettlingDirectWrite(CheckedDirectWrite);
 
-impl Pair for Settling {
-    type Op = Op;
+impl CheckedMachine for SettlingDirectWrite {
+    type Op = DirectWriteOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: DirectWriteOp) {
         self.0.apply(op);
         self.0.clone().settle();
     }
@@ -23,40 +23,60 @@ impl Pair for Settling {
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let alphabet =
-        [Op::Send(9), Op::Arrive, Op::Begin(200), Op::Look, Op::Free(1), Op::Tell(1), Op::Hear];
-    let ends = [Op::Send(0), Op::Arrive, Op::Look, Op::Close, Op::Stop, Op::Free(0), Op::Tell(2)];
+    let alphabet = [
+        DirectWriteOp::Send(9),
+        DirectWriteOp::Arrive,
+        DirectWriteOp::Begin(200),
+        DirectWriteOp::Look,
+        DirectWriteOp::Free(1),
+        DirectWriteOp::Tell(1),
+        DirectWriteOp::Hear,
+    ];
+    let ends = [
+        DirectWriteOp::Send(0),
+        DirectWriteOp::Arrive,
+        DirectWriteOp::Look,
+        DirectWriteOp::Close,
+        DirectWriteOp::Stop,
+        DirectWriteOp::Free(0),
+        DirectWriteOp::Tell(2),
+    ];
     let mut histories = 0;
     for detection in 0..3 {
-        let shape = Shape { buffers: 1, spare_slots: 1, max_message: 16, detection };
-        let start = Connection::new(shape);
+        let params = DirectWriteParams { buffers: 1, spare_slots: 1, max_message: 16, detection };
+        let start = CheckedDirectWrite::new(params);
         histories += every_history(&start, &alphabet, 7);
-        histories += every_history(&Settling(start), &ends, 5);
+        histories += every_history(&SettlingDirectWrite(start), &ends, 5);
     }
     println!("direct_write: {histories} histories");
     assert!(histories > 2_000_000);
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = DirectWriteOp> {
     let honest = prop_oneof![
-        4 => any::<u8>().prop_map(Op::Send),
-        4 => Just(Op::Arrive),
-        2 => any::<u8>().prop_map(Op::Begin),
-        4 => Just(Op::Look),
-        3 => any::<u8>().prop_map(Op::Free),
-        2 => (0..4u8).prop_map(Op::Tell),
-        2 => Just(Op::Hear),
-        1 => any::<u8>().prop_map(Op::BeginHear),
+        4 => any::<u8>().prop_map(DirectWriteOp::Send),
+        4 => Just(DirectWriteOp::Arrive),
+        2 => any::<u8>().prop_map(DirectWriteOp::Begin),
+        4 => Just(DirectWriteOp::Look),
+        3 => any::<u8>().prop_map(DirectWriteOp::Free),
+        2 => (0..4u8).prop_map(DirectWriteOp::Tell),
+        2 => Just(DirectWriteOp::Hear),
+        1 => any::<u8>().prop_map(DirectWriteOp::BeginHear),
     ];
     let lies = prop_oneof![
-        (any::<i8>(), any::<u32>()).prop_map(|(by, len)| Op::LieTrailer(by, len)),
-        (-1..2i8, 0..40u32).prop_map(|(by, len)| Op::LieTrailer(by, len)),
-        (0..3u32).prop_map(Op::LieImmediate),
-        any::<i8>().prop_map(Op::LieGoodbye),
-        (-1..2i8, any::<u8>()).prop_map(|(by, buffer)| Op::LieSlot(by, buffer)),
-        any::<i8>().prop_map(Op::LieStop),
+        (any::<i8>(), any::<u32>()).prop_map(|(by, len)| DirectWriteOp::LieTrailer(by, len)),
+        (-1..2i8, 0..40u32).prop_map(|(by, len)| DirectWriteOp::LieTrailer(by, len)),
+        (0..3u32).prop_map(DirectWriteOp::LieImmediate),
+        any::<i8>().prop_map(DirectWriteOp::LieGoodbye),
+        (-1..2i8, any::<u8>()).prop_map(|(by, buffer)| DirectWriteOp::LieSlot(by, buffer)),
+        any::<i8>().prop_map(DirectWriteOp::LieStop),
     ];
-    prop_oneof![40 => honest, 4 => lies, 1 => Just(Op::Close), 1 => Just(Op::Stop)]
+    prop_oneof![
+        40 => honest,
+        4 => lies,
+        1 => Just(DirectWriteOp::Close),
+        1 => Just(DirectWriteOp::Stop),
+    ]
 }
 
 proptest! {
@@ -65,7 +85,7 @@ proptest! {
         (buffers, spare_slots, max_message, detection) in any::<(u8, u8, u8, u8)>(),
         ops in proptest::collection::vec(op(), 0..400),
     ) {
-        run(Shape { buffers, spare_slots, max_message, detection }, &ops);
+        run(DirectWriteParams { buffers, spare_slots, max_message, detection }, &ops);
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub fn decode(input: &[u8]) -> Result<Decoded<'_>, DecodeError> {
     let Some(bytes) = input.get(HEADER_LEN..consumed) else {
         return Err(DecodeError::Incomplete { need: consumed });
     };
-    let mut body = Reader { bytes, len };
+    let mut body = BodyReader { bytes, len };
     let frame = match kind {
         HELLO => Frame::Hello(body.parameters()?),
         ACCEPT => Frame::Accept(body.parameters()?),
@@ -142,12 +142,12 @@ fn possible_lengths(kind: u8) -> core::ops::RangeInclusive<u32> {
 const _: () = assert!(PARAMETERS_LEN + 2 * ENDPOINT_LEN + MAX_APPLICATION <= MAX_BODY);
 
 /// The rest of a body, and the length that its header gave.
-struct Reader<'a> {
+struct BodyReader<'a> {
     bytes: &'a [u8],
     len: u32,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BodyReader<'a> {
     fn slice(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         let wrong = DecodeError::BodyLength { len: self.len };
         let (head, tail) = self.bytes.split_at_checked(len).ok_or(wrong)?;

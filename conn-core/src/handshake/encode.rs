@@ -47,7 +47,7 @@ impl Frame<'_> {
         let Some(out) = out.get_mut(..need) else {
             return Err(EncodeError::BufferTooSmall { need });
         };
-        let mut writer = Writer(out);
+        let mut writer = BodyWriter(out);
         writer.put(MAGIC);
         writer.put(VERSION.to_le_bytes());
         writer.put([self.kind(), 0]);
@@ -94,9 +94,9 @@ fn parameters_len(parameters: &Parameters<'_>) -> Result<usize, EncodeError> {
 }
 
 /// Appends to a buffer whose length has been checked.
-struct Writer<'a>(&'a mut [u8]);
+struct BodyWriter<'a>(&'a mut [u8]);
 
-impl Writer<'_> {
+impl BodyWriter<'_> {
     fn put<const N: usize>(&mut self, bytes: [u8; N]) {
         self.slice(&bytes);
     }

@@ -7,11 +7,11 @@ use arbitrary::Arbitrary;
 use super::*;
 
 /// One end of a direction: queue pair number, sequence number, window, longest message.
-pub type Numbers = (u32, u32, u32, u32);
+pub type EndpointNumbers = (u32, u32, u32, u32);
 
 /// A frame, right or wrong, as a test makes it up.
 #[derive(Arbitrary, Clone, Debug)]
-pub enum Sample {
+pub enum FrameSample {
     /// Hello or Accept.
     Parameters {
         /// Accept, not Hello.
@@ -21,7 +21,7 @@ pub enum Sample {
         /// Option bits.
         options: u8,
         /// Initiator to acceptor, acceptor to initiator.
-        ends: [Option<Numbers>; 2],
+        ends: [Option<EndpointNumbers>; 2],
         /// LID.
         lid: u16,
         /// GID.
@@ -37,7 +37,7 @@ pub enum Sample {
     Ready,
 }
 
-impl Sample {
+impl FrameSample {
     /// The frame.
     pub fn frame(&self) -> Frame<'_> {
         match self {
@@ -96,13 +96,13 @@ impl Sample {
     }
 }
 
-fn endpoint((qp_num, psn, recv_depth, max_message): Numbers) -> Endpoint {
+fn endpoint((qp_num, psn, recv_depth, max_message): EndpointNumbers) -> Endpoint {
     Endpoint { qp_num, psn, recv_depth, max_message }
 }
 
 /// Encodes a frame with the machine and naively, and decodes it again, whole and in
 /// parts. Panics when anything differs.
-pub fn check_sample(sample: &Sample) {
+pub fn check_sample(sample: &FrameSample) {
     let mut out = vec![0xa5; MAX_FRAME];
     let (result, expected) = (sample.frame().encode(&mut out), sample.naive());
     let Some(expected) = expected else {

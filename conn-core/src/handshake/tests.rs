@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::*;
 
-const END: Numbers = (0x00ab_cdef, 0x0012_3456, 64, 8192);
+const END: EndpointNumbers = (0x00ab_cdef, 0x0012_3456, 64, 8192);
 
-fn parameters(ends: [Option<Numbers>; 2], application: Vec<u8>) -> Sample {
+fn parameters(ends: [Option<EndpointNumbers>; 2], application: Vec<u8>) -> FrameSample {
     let gid = *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\x01";
-    Sample::Parameters {
+    FrameSample::Parameters {
         accept: false,
         protocol: 1,
         options: 2,
@@ -21,18 +21,18 @@ fn parameters(ends: [Option<Numbers>; 2], application: Vec<u8>) -> Sample {
     }
 }
 
-fn samples() -> Vec<Sample> {
+fn samples() -> Vec<FrameSample> {
     vec![
         parameters([Some(END), None], vec![]),
         parameters([None, Some(END)], vec![1]),
         parameters([Some(END), Some(END)], vec![9; MAX_APPLICATION]),
-        Sample::Refuse(3, "κ=2".into()),
-        Sample::Refuse(9, "x".repeat(MAX_TEXT)),
-        Sample::Ready,
+        FrameSample::Refuse(3, "κ=2".into()),
+        FrameSample::Refuse(9, "x".repeat(MAX_TEXT)),
+        FrameSample::Ready,
     ]
 }
 
-fn encoded(sample: &Sample) -> Vec<u8> {
+fn encoded(sample: &FrameSample) -> Vec<u8> {
     let mut out = vec![0; MAX_FRAME];
     let len = sample.frame().encode(&mut out).unwrap();
     out.truncate(len);
@@ -114,10 +114,10 @@ fn what_does_not_fit_a_frame_is_not_encoded() {
         parameters([Some((1 << 24, 0, 0, 0)), None], vec![]),
         parameters([None, Some((0, u32::MAX, 0, 0))], vec![]),
         parameters([Some(END), None], vec![0; MAX_APPLICATION + 1]),
-        Sample::Refuse(1, "x".repeat(MAX_TEXT + 1)),
+        FrameSample::Refuse(1, "x".repeat(MAX_TEXT + 1)),
     ];
     wrong.iter().for_each(check_sample);
-    let error = |sample: &Sample| sample.frame().encode(&mut [0; MAX_FRAME]).unwrap_err();
+    let error = |sample: &FrameSample| sample.frame().encode(&mut [0; MAX_FRAME]).unwrap_err();
     assert_eq!(error(&wrong[0]), EncodeError::NoDirection);
     assert_eq!(error(&wrong[1]), EncodeError::MoreThan24Bits { value: 1 << 24 });
     assert_eq!(error(&wrong[2]), EncodeError::MoreThan24Bits { value: u32::MAX });
@@ -132,24 +132,33 @@ fn the_mtu_is_numbered_as_in_the_verbs() {
     assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
 }
 
-fn numbers() -> impl Strategy<Value = Option<Numbers>> {
+fn numbers() -> impl Strategy<Value = Option<EndpointNumbers>> {
     prop_oneof![
         1 => Just(None),
         6 => (0..1u32 << 24, 0..1u32 << 24, any::<u32>(), any::<u32>()).prop_map(Some),
-        1 => any::<Numbers>().prop_map(Some),
+        1 => any::<EndpointNumbers>().prop_map(Some),
     ]
 }
 
-fn sample() -> impl Strategy<Value = Sample> {
+fn sample() -> impl Strategy<Value = FrameSample> {
     let fields = (any::<(bool, u8, u8, u16, [u8; 16], u8)>(), [numbers(), numbers()]);
     let data = proptest::collection::vec(any::<u8>(), 0..600);
     prop_oneof![
         (fields, data).prop_map(
             |(((accept, protocol, options, lid, gid, mtu), ends), application)| {
-                Sample::Parameters { accept, protocol, options, ends, lid, gid, mtu, application }
+                FrameSample::Parameters {
+                    accept,
+                    protocol,
+                    options,
+                    ends,
+                    lid,
+                    gid,
+                    mtu,
+                    application,
+                }
             }
         ),
-        any::<(u16, String)>().prop_map(|(reason, text)| Sample::Refuse(reason, text)),
+        any::<(u16, String)>().prop_map(|(reason, text)| FrameSample::Refuse(reason, text)),
     ]
 }
 

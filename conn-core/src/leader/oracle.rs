@@ -4,7 +4,7 @@
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// Threads of a history, and objects that there are events for.
 const THREADS: usize = 3;
@@ -12,7 +12,7 @@ const OBJECTS: usize = 2;
 
 /// One step. What a thread cannot do now is left out.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum FollowersOp {
     /// A thread begins to wait for an object.
     Join(u8, u8),
     /// A thread begins to wait for any object.
@@ -30,7 +30,7 @@ pub enum Op {
 /// A thread that waits: its seat, what it wants, the counts that it has seen, and whether
 /// it was woken since it looked last.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingThread {
     seat: u32,
     interest: Interest,
     seen: [u32; OBJECTS],
@@ -41,14 +41,14 @@ struct Waiting {
 
 /// The machine, the source, and the threads around it.
 #[derive(Clone, Debug)]
-pub struct Waited {
+pub struct CheckedFollowers {
     machine: Followers<[Seat; THREADS]>,
-    threads: [Option<Waiting>; THREADS],
+    threads: [Option<WaitingThread>; THREADS],
     source: std::vec::Vec<usize>,
     counts: [u32; OBJECTS],
 }
 
-impl Waited {
+impl CheckedFollowers {
     /// No thread waits, and no event has arrived.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "as the other oracles")]
@@ -65,11 +65,11 @@ impl Waited {
         let knows_that_it_leads = self.machine.leads(seat);
         assert_eq!(knows_that_it_leads, self.threads.iter().all(Option::is_none));
         let seen = self.counts;
-        let waiting = Waiting { seat, interest, seen, woken: false, knows_that_it_leads };
+        let waiting = WaitingThread { seat, interest, seen, woken: false, knows_that_it_leads };
         self.threads[thread] = Some(waiting);
     }
 
-    fn has_come(&self, waiting: &Waiting) -> bool {
+    fn has_come(&self, waiting: &WaitingThread) -> bool {
         let is_new = |object: usize| {
             waiting.interest.is_in(object as u64) && self.counts[object] != waiting.seen[object]
         };
@@ -77,7 +77,7 @@ impl Waited {
     }
 
     fn lead(&mut self) {
-        let leads = |waiting: &&Waiting| waiting.knows_that_it_leads;
+        let leads = |waiting: &&WaitingThread| waiting.knows_that_it_leads;
         let Some(leader) = self.threads.iter().flatten().find(leads).copied() else { return };
         for object in core::mem::take(&mut self.source) {
             self.counts[object] += 1;
@@ -90,7 +90,7 @@ impl Waited {
     }
 
     fn wake(&mut self, seat: u32) {
-        let is_it = |waiting: &&mut Waiting| waiting.seat == seat;
+        let is_it = |waiting: &&mut WaitingThread| waiting.seat == seat;
         let woken = self.threads.iter_mut().flatten().find(is_it).expect("it has that seat");
         assert!(!woken.knows_that_it_leads, "a leader needs no waking");
         woken.woken = true;
@@ -108,7 +108,7 @@ impl Waited {
 
     fn leave(&mut self, seat: u32) {
         let next = self.machine.leave(seat);
-        let is_its = |thread: &&mut Option<Waiting>| thread.is_some_and(|w| w.seat == seat);
+        let is_its = |thread: &&mut Option<WaitingThread>| thread.is_some_and(|w| w.seat == seat);
         *self.threads.iter_mut().find(is_its).expect("it has that seat") = None;
         next.into_iter().for_each(|next| self.wake(next));
     }
@@ -127,18 +127,18 @@ impl Waited {
     }
 }
 
-impl Pair for Waited {
-    type Op = Op;
+impl CheckedMachine for CheckedFollowers {
+    type Op = FollowersOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: FollowersOp) {
         let (thread_of, object_of) = (|t: u8| t as usize % THREADS, |o: u8| o as usize % OBJECTS);
         match op {
-            Op::Join(t, o) => self.join(thread_of(t), Interest::One(object_of(o) as u64)),
-            Op::JoinAny(t) => self.join(thread_of(t), Interest::Any),
-            Op::Arrive(o) => self.source.push(object_of(o)),
-            Op::Lead => self.lead(),
-            Op::Wake(t) => self.look(thread_of(t)),
-            Op::GiveUp(t) => {
+            FollowersOp::Join(t, o) => self.join(thread_of(t), Interest::One(object_of(o) as u64)),
+            FollowersOp::JoinAny(t) => self.join(thread_of(t), Interest::Any),
+            FollowersOp::Arrive(o) => self.source.push(object_of(o)),
+            FollowersOp::Lead => self.lead(),
+            FollowersOp::Wake(t) => self.look(thread_of(t)),
+            FollowersOp::GiveUp(t) => {
                 if let Some(waiting) = self.threads[thread_of(t)] {
                     self.leave(waiting.seat);
                 }

@@ -5,7 +5,7 @@ use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};
 
 /// Progress of a WANT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum WantState {
     /// There is none.
     No,
     /// It was sent, and has no answer.
@@ -33,7 +33,7 @@ enum Asked {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Borrower {
-    asked: Asked,
+    asked: WantState,
     recalled: bool,
 }
 
@@ -61,7 +61,7 @@ impl Borrower {
             return Err(WindowError { window: 0 });
         }
         match CreditWindow::with_limit(max_loan.saturating_add(1), 1) {
-            Ok(window) => Ok((Self { asked: Asked::No, recalled: false }, window)),
+            Ok(window) => Ok((Self { asked: WantState::No, recalled: false }, window)),
             Err(error) => Err(error),
         }
     }
@@ -69,12 +69,12 @@ impl Borrower {
     /// Reports whether a sender that was refused for lack of credit is to send WANT now.
     #[inline]
     pub fn wants(&self, window: &CreditWindow) -> bool {
-        self.asked == Asked::No && window.available() == 0
+        self.asked == WantState::No && window.available() == 0
     }
 
     /// WANT was posted.
     pub fn mark_asked(&mut self) {
-        self.asked = Asked::Sent;
+        self.asked = WantState::Sent;
     }
 
     /// LOAN: the answer to WANT. Returns how many messages more may be sent; 0 when the
@@ -83,7 +83,7 @@ impl Borrower {
     /// # Errors
     /// [`LoanError`] when there is no WANT, or for impossible credits.
     pub fn on_loan(&mut self, window: &mut CreditWindow, wire: LoanWire) -> Result<u32, LoanError> {
-        if self.asked != Asked::Sent {
+        if self.asked != WantState::Sent {
             return Err(LoanError::Unasked);
         }
         let (ahead, room) = (wire.beyond(window.limit()), window.grantable());
@@ -91,7 +91,7 @@ impl Borrower {
             return Err(LoanError::Credit(refuse(ahead, room)));
         }
         window.advance(ahead);
-        self.asked = if ahead > 0 { Asked::No } else { Asked::Queued };
+        self.asked = if ahead > 0 { WantState::No } else { WantState::Queued };
         self.recalled &= ahead == 0;
         Ok(ahead)
     }
@@ -109,8 +109,8 @@ impl Borrower {
         let gained = window.on_credit(wire)?;
         if gained > 0 {
             // A share that was granted before WANT arrived is not its answer.
-            if self.asked == Asked::Queued {
-                self.asked = Asked::No;
+            if self.asked == WantState::Queued {
+                self.asked = WantState::No;
             }
             self.recalled = false;
         }

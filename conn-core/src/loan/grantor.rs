@@ -6,7 +6,7 @@ use crate::credit::{CreditOverrun, CreditWire};
 
 /// Progress of the sender's WANT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum PeerWantState {
     /// There is none.
     No,
     /// It has arrived, and has no answer.
@@ -42,7 +42,7 @@ pub struct LoanGrantor {
     /// The position that was sent to the sender.
     told: u64,
     granted: u64,
-    asked: Asked,
+    asked: PeerWantState,
     answer_due: bool,
     recall_due: bool,
 }
@@ -73,7 +73,7 @@ pub struct ReturnError {
 impl LoanGrantor {
     /// Creates the grantor of a sender that has its share.
     pub const fn new() -> Self {
-        let (asked, answer_due, recall_due) = (Asked::No, false, false);
+        let (asked, answer_due, recall_due) = (PeerWantState::No, false, false);
         Self { received: 0, told: 1, granted: 1, asked, answer_due, recall_due }
     }
 
@@ -108,14 +108,14 @@ impl LoanGrantor {
     /// # Errors
     /// [`WantError`] when an honest sender has no reason, or no buffer, to send it.
     pub fn on_want(&mut self) -> Result<(), WantError> {
-        if self.asked != Asked::No || self.answer_due {
+        if self.asked != PeerWantState::No || self.answer_due {
             return Err(WantError::Repeated);
         }
         // One may be its share, granted when WANT was on its way.
         if self.expected() > 1 {
             return Err(WantError::Early { credits: self.expected() });
         }
-        self.asked = Asked::Unanswered;
+        self.asked = PeerWantState::Unanswered;
         Ok(())
     }
 
@@ -137,11 +137,11 @@ impl LoanGrantor {
     pub fn lend(&mut self, due: Due) {
         self.granted += u64::from(due.credits);
         let is_answer = due.credits > 0 || due.heard;
-        self.answer_due |= is_answer && self.asked == Asked::Unanswered;
+        self.answer_due |= is_answer && self.asked == PeerWantState::Unanswered;
         if due.credits > 0 {
-            (self.asked, self.recall_due) = (Asked::No, false);
-        } else if due.heard && self.asked == Asked::Unanswered {
-            self.asked = Asked::Waits;
+            (self.asked, self.recall_due) = (PeerWantState::No, false);
+        } else if due.heard && self.asked == PeerWantState::Unanswered {
+            self.asked = PeerWantState::Waits;
         }
         self.recall_due |= due.recall;
     }
@@ -176,7 +176,7 @@ impl LoanGrantor {
 
     /// Reports whether the sender waits for a loan, as far as this end knows.
     pub fn is_wanting(&self) -> bool {
-        self.asked != Asked::No
+        self.asked != PeerWantState::No
     }
 
     /// Messages received, and credits given back.

@@ -19,7 +19,7 @@ pub struct Due {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum MemberState {
     Vacant,
     Live,
     /// Gone; some of its messages are still held.
@@ -32,7 +32,7 @@ enum State {
 // implies excess > 0; 1 <= next_loan <= max_loan of a live one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenderSlot {
-    state: State,
+    state: MemberState,
     used: u32,
     next_loan: u32,
     max_loan: u32,
@@ -57,7 +57,7 @@ impl LenderSlot {
     /// One that no member has.
     pub const fn new() -> Self {
         Self {
-            state: State::Vacant,
+            state: MemberState::Vacant,
             used: 0,
             next_loan: 0,
             max_loan: 0,
@@ -81,7 +81,7 @@ impl LenderSlot {
 
     /// Reports whether no other member waits for this one to use up its loan.
     fn is_silent(&self) -> bool {
-        self.recalled || self.state == State::Left
+        self.recalled || self.state == MemberState::Left
     }
 }
 
@@ -139,12 +139,12 @@ pub enum LenderError {
 
 /// A first-in, first-out list through the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct List {
+struct SlotList {
     first: u32,
     last: u32,
 }
 
-const EMPTY: List = List { first: NONE, last: NONE };
+const EMPTY: SlotList = SlotList { first: NONE, last: NONE };
 
 /// Lends the buffers of a pool to its members. See the [module](super).
 ///
@@ -180,8 +180,8 @@ pub struct Lender<S> {
     free: u32,
     silent: u32,
     waiting: u32,
-    queue: List,
-    due: List,
+    queue: SlotList,
+    due: SlotList,
     vacant: u32,
 }
 
@@ -238,7 +238,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// Buffers that a member uses: it has credits for them, or messages in them.
     pub fn used(&self, member: u32) -> Option<u32> {
         let slot = self.slots.as_ref().get(member as usize)?;
-        (slot.state != State::Vacant).then_some(slot.used)
+        (slot.state != MemberState::Vacant).then_some(slot.used)
     }
 }
 
@@ -260,7 +260,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         let slot = &mut self.slots.as_mut()[member as usize];
         self.vacant = slot.after;
         *slot = LenderSlot {
-            state: State::Live,
+            state: MemberState::Live,
             used: 1,
             next_loan: FIRST_LOAN.min(max_loan),
             max_loan,
@@ -293,7 +293,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         if !slot.recalled {
             self.silent += slot.excess();
         }
-        (slot.state, slot.due) = (State::Left, Due::default());
+        (slot.state, slot.due) = (MemberState::Left, Due::default());
         self.vacate_if_home(member);
         self.serve();
         Ok(())
@@ -364,7 +364,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         for member in 0..self.slots.as_ref().len() as u32 {
             let slot = &mut self.slots.as_mut()[member as usize];
             let mut has_due = false;
-            if slot.state == State::Live && slot.excess() > 0 && !slot.recalled {
+            if slot.state == MemberState::Live && slot.excess() > 0 && !slot.recalled {
                 if slot.old {
                     (slot.recalled, slot.due.recall, has_due) = (true, true, true);
                     self.silent += slot.excess();

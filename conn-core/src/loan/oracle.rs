@@ -6,5 +6,5 @@ mod ends;
 mod pool;
 
 pub use bank::{Bank, BankOp};
-pub use ends::{BorrowerOp, Borrowing, Granting, GrantorOp};
-pub use pool::{LenderOp, Lending};
+pub use ends::{BorrowerOp, CheckedBorrower, CheckedLoanGrantor, LoanGrantorOp};
+pub use pool::{CheckedLender, LenderOp};

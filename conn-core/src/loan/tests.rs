@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 /// Positions just before those where a wire, a u32 or its half turn over.
 const EDGES: [u64; 4] = [0, (1 << 28) - 2, (1 << 31) - 2, (1 << 40) + (1 << 27) - 1];
@@ -19,7 +19,7 @@ fn every_short_history_of_a_lender_agrees_with_the_model() {
             alphabet.extend([Want(m), Home(m, 1), Home(m, 4), GiveBack(m, 2), Take(m)]);
             alphabet.extend([Leave(m, 0), Leave(m, 1), TakeShare(m)]);
         }
-        let mut start = Lending::new(members, buffers).unwrap();
+        let mut start = CheckedLender::new(members, buffers).unwrap();
         histories += every_history(&start, &alphabet, 4);
         (0..members).for_each(|_| start.apply(Join(9)));
         (0..members).for_each(|m| start.apply(Home(m as u8, 1)));
@@ -41,7 +41,7 @@ fn every_short_history_of_a_sender_agrees_with_the_model() {
         for by in [-1 << 26, -1, 0, 1, 3, 4, 1 << 27] {
             alphabet.extend([Loan(by), Credit(by)]);
         }
-        let start = Borrowing::new(max_loan, already).unwrap();
+        let start = CheckedBorrower::new(max_loan, already).unwrap();
         histories += every_history(&start, &alphabet, 4);
     }
     println!("loan, sender: {histories} histories");
@@ -50,7 +50,7 @@ fn every_short_history_of_a_sender_agrees_with_the_model() {
 
 #[test]
 fn every_short_history_of_a_receiver_agrees_with_the_model() {
-    use GrantorOp::*;
+    use LoanGrantorOp::*;
     let mut alphabet = vec![Receive(1), Receive(3), Want, Share, Send];
     alphabet.extend([-1 << 27, -1, 0, 1, 2, 5, 1 << 27].map(Return));
     for (heard, recall) in [(false, false), (true, false), (false, true)] {
@@ -58,9 +58,9 @@ fn every_short_history_of_a_receiver_agrees_with_the_model() {
     }
     let mut histories = 0;
     for already in EDGES {
-        histories += every_history(&Granting::new(already), &alphabet, 4);
+        histories += every_history(&CheckedLoanGrantor::new(already), &alphabet, 4);
     }
-    histories += every_history(&Granting::new(EDGES[1]), &alphabet, 5);
+    histories += every_history(&CheckedLoanGrantor::new(EDGES[1]), &alphabet, 5);
     println!("loan, receiver: {histories} histories");
     assert!(histories > 1_000_000);
 }
@@ -236,8 +236,8 @@ fn borrower_op() -> impl Strategy<Value = BorrowerOp> {
     ]
 }
 
-fn grantor_op() -> impl Strategy<Value = GrantorOp> {
-    use GrantorOp::*;
+fn grantor_op() -> impl Strategy<Value = LoanGrantorOp> {
+    use LoanGrantorOp::*;
     prop_oneof![
         4 => (0..5u8).prop_map(Receive),
         2 => Just(Want),
@@ -256,7 +256,7 @@ proptest! {
         members in 1..6u32, more in 0..120u32,
         ops in proptest::collection::vec(lender_op(), 0..300),
     ) {
-        let mut pair = Lending::new(members, KEPT * members + more).unwrap();
+        let mut pair = CheckedLender::new(members, KEPT * members + more).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 
@@ -265,7 +265,7 @@ proptest! {
         max_loan in 1..300u32, already in 0..1u64 << 40,
         ops in proptest::collection::vec(borrower_op(), 0..200),
     ) {
-        let mut pair = Borrowing::new(max_loan, already).unwrap();
+        let mut pair = CheckedBorrower::new(max_loan, already).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 
@@ -273,7 +273,7 @@ proptest! {
     fn a_sender_that_lies_is_always_seen(
         already in 0..1u64 << 40, ops in proptest::collection::vec(grantor_op(), 0..200),
     ) {
-        let mut pair = Granting::new(already);
+        let mut pair = CheckedLoanGrantor::new(already);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 

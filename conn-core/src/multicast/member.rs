@@ -2,8 +2,8 @@
 
 use super::record::Record;
 use super::row::{FINISHED, LEFT};
-use super::state::{Agreement, Order, Pushing};
-use super::stream::Stream;
+use super::state::{FailureAgreement, OrderPosition, Pushing};
+use super::stream::SenderStream;
 use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row, Span};
 
 /// Bytes that are to be copied, from where the sender `of` writes them (or from the own
@@ -82,7 +82,7 @@ pub enum Status {
 }
 
 /// One member's machine. See the [module](super) for its drive loop.
-// Invariants: those of `Stream`, for each sender; row.received[r] <= streams[r].received;
+// Invariants: those of `SenderStream`, for each sender; row.received[r] <= streams[r].received;
 // row.wedged is a subset of row.suspected; what suspects write is not read again.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -92,10 +92,10 @@ pub struct Member {
     /// The peers' rows, as they were last taken, and the checksums of their groups.
     pub(super) rows: [Row; MAX_MEMBERS],
     pub(super) checksums: [[u64; 3]; MAX_MEMBERS],
-    pub(super) streams: [Stream; MAX_MEMBERS],
+    pub(super) streams: [SenderStream; MAX_MEMBERS],
     pub(super) pushing: Pushing,
-    pub(super) order: Order,
-    pub(super) agreement: Agreement,
+    pub(super) order: OrderPosition,
+    pub(super) agreement: FailureAgreement,
     pub(super) counts: Counts,
 }
 
@@ -111,10 +111,10 @@ impl Member {
             row: Row::default(),
             rows: [Row::default(); MAX_MEMBERS],
             checksums: [[0; 3]; MAX_MEMBERS],
-            streams: [Stream::default(); MAX_MEMBERS],
+            streams: [SenderStream::default(); MAX_MEMBERS],
             pushing: Pushing::new(&config, now_ns),
-            order: Order::new(&config),
-            agreement: Agreement::new(now_ns),
+            order: OrderPosition::new(&config),
+            agreement: FailureAgreement::new(now_ns),
             counts: Counts::default(),
         })
     }

@@ -64,9 +64,9 @@ pub enum MemberInfoError {
 }
 
 /// Writes fields one after the other.
-struct Out<'a>(&'a mut [u8]);
+struct FieldWriter<'a>(&'a mut [u8]);
 
-impl Out<'_> {
+impl FieldWriter<'_> {
     fn put(&mut self, bytes: &[u8]) {
         let (front, rest) = core::mem::take(&mut self.0).split_at_mut(bytes.len());
         front.copy_from_slice(bytes);
@@ -75,9 +75,9 @@ impl Out<'_> {
 }
 
 /// Reads fields one after the other; their number was checked before.
-struct In<'a>(&'a [u8]);
+struct FieldReader<'a>(&'a [u8]);
 
-impl In<'_> {
+impl FieldReader<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut field = [0; N];
         let (front, rest) = self.0.split_at(N);
@@ -114,7 +114,7 @@ impl Terms {
             Policy::Every(k) => (2, k),
         };
         let mut bytes = [0; TERMS_BYTES];
-        let mut out = Out(&mut bytes);
+        let mut out = FieldWriter(&mut bytes);
         out.put(&[config.rank.0, config.members, policy, u8::from(config.is_mirrored)]);
         out.put(&config.senders.bits().to_le_bytes());
         for field in [config.window, config.max_message, k] {
@@ -132,7 +132,7 @@ impl Terms {
     /// [`MemberInfoError`]: they are no terms.
     pub fn decode(bytes: &[u8]) -> Result<Self, MemberInfoError> {
         let length = MemberInfoError::Length { found: bytes.len(), expected: TERMS_BYTES };
-        let mut fields = In(<&[u8; TERMS_BYTES]>::try_from(bytes).map_err(|_| length)?);
+        let mut fields = FieldReader(<&[u8; TERMS_BYTES]>::try_from(bytes).map_err(|_| length)?);
         let [rank, members, policy, mirrored] = fields.take();
         let senders = Members::from_bits(fields.u64());
         let [window, max_message, k] = [0; 3].map(|_: u8| fields.u32());
@@ -214,7 +214,7 @@ impl MemberInfo {
 
     /// As bytes, at the beginning of `out`; returns how many.
     pub fn encode(&self, out: &mut [u8; MAX_MEMBER_INFO_BYTES]) -> usize {
-        let mut out = Out(out);
+        let mut out = FieldWriter(out);
         out.put(&[self.rank.0, self.members]);
         out.put(&self.lid.to_le_bytes());
         out.put(&self.mtu_bytes.to_le_bytes());
@@ -241,7 +241,7 @@ impl MemberInfo {
         if bytes.len() != expected {
             return Err(MemberInfoError::Length { found: bytes.len(), expected });
         }
-        let mut fields = In(bytes);
+        let mut fields = FieldReader(bytes);
         if [fields.u8(), fields.u8()] != [rank.0, members] || usize::from(members) > MAX_MEMBERS {
             return Err(MemberInfoError::Stranger);
         }
@@ -255,7 +255,7 @@ impl MemberInfo {
     }
 }
 
-fn contact_of(fields: &mut In<'_>, of: Rank) -> Result<Contact, MemberInfoError> {
+fn contact_of(fields: &mut FieldReader<'_>, of: Rank) -> Result<Contact, MemberInfoError> {
     let (qp_num, psn) = (fields.u32(), fields.u32());
     let mut place = || Place { addr: fields.u64(), len: fields.u64(), rkey: fields.u32() };
     let (rows, slots) = (place(), place());

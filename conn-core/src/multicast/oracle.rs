@@ -11,11 +11,11 @@ use std::{vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a group. Members are taken modulo their number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum GroupOp {
     /// A member sends a message of the given length (modulo a slot's capacity), if it may.
     Send(u8, u8),
     /// A member reserves room and does not use it.
@@ -63,21 +63,21 @@ pub enum Withheld {
 
 /// A write on its way: to which memory, the offset there, the bytes.
 #[derive(Clone, Debug)]
-struct Landing {
-    memory: Memory,
+struct MemberWrite {
+    memory: WrittenMemory,
     offset: usize,
     bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Memory {
+enum WrittenMemory {
     Slots,
     Row,
     Area,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct GroupNode {
     machine: Member,
     /// The own ring, and the peers' where they write them.
     rings: Vec<Vec<u8>>,
@@ -98,9 +98,9 @@ struct Node {
 
 /// A group, its fabric, and the sequence that its members deliver.
 #[derive(Clone, Debug)]
-pub struct Group {
-    nodes: Vec<Node>,
-    links: Vec<Vec<VecDeque<Landing>>>,
+pub struct CheckedGroup {
+    nodes: Vec<GroupNode>,
+    links: Vec<Vec<VecDeque<MemberWrite>>>,
     order: Vec<(Rank, usize)>,
     now_ns: u64,
     was_accused: bool,
@@ -126,13 +126,13 @@ fn chosen(choice: u8, at: usize, len: usize) -> bool {
     }
 }
 
-impl Node {
+impl GroupNode {
     /// Bytes of a write arrive, those that are chosen.
-    fn receive(&mut self, from: usize, landing: &Landing, chosen: impl Fn(usize) -> bool) {
+    fn receive(&mut self, from: usize, landing: &MemberWrite, chosen: impl Fn(usize) -> bool) {
         let memory = match landing.memory {
-            Memory::Slots => &mut self.rings[from],
-            Memory::Row => &mut self.rows[from],
-            Memory::Area => &mut self.areas[from],
+            WrittenMemory::Slots => &mut self.rings[from],
+            WrittenMemory::Row => &mut self.rows[from],
+            WrittenMemory::Area => &mut self.areas[from],
         };
         let len = memory.len(); // behind a ring's end lies its beginning
         for (at, byte) in landing.bytes.iter().enumerate().filter(|(at, _)| chosen(*at)) {
@@ -217,11 +217,11 @@ impl Node {
     }
 }
 
-impl Group {
+impl CheckedGroup {
     /// A group whose configuration is `config` at every member, but for the rank.
     pub fn new(config: Config) -> Self {
         let n = config.members;
-        let node = |rank| Node::new(Config { rank: Rank(rank), ..config });
+        let node = |rank| GroupNode::new(Config { rank: Rank(rank), ..config });
         Self {
             nodes: (0..n).map(node).collect(),
             links: vec![vec![VecDeque::new(); n.into()]; n.into()],
@@ -278,7 +278,7 @@ impl Group {
         }
         self.take_in(by, now);
         loop {
-            let Node { machine, private, .. } = &mut self.nodes[by];
+            let GroupNode { machine, private, .. } = &mut self.nodes[by];
             let Some(push) = machine.next_push(now, |of, at| word(&private[of.index()], at)) else {
                 break;
             };
@@ -294,7 +294,7 @@ impl Group {
     }
 
     fn take_in(&mut self, by: usize, now: u64) {
-        let Node { machine, rings, rows, areas, private, tail, .. } = &mut self.nodes[by];
+        let GroupNode { machine, rings, rows, areas, private, tail, .. } = &mut self.nodes[by];
         for from in machine.reachable().iter() {
             machine.on_row(from, now, |at| word(&rows[from.index()], 8 * u64::from(at)));
         }
@@ -329,14 +329,18 @@ impl Group {
         let landing = match push.write {
             Write::Slots(Span { offset, len }) => {
                 let bytes = ring(&node.rings[by], offset, len);
-                Landing { memory: Memory::Slots, offset: offset as usize, bytes }
+                MemberWrite { memory: WrittenMemory::Slots, offset: offset as usize, bytes }
             }
             Write::Row(words) => {
                 let mut out = [0; ROW_WORDS];
                 let count =
                     node.row(self.known()).store(node.machine.config().members, words, &mut out);
                 let bytes = out[..count].iter().flat_map(|word| word.to_le_bytes()).collect();
-                Landing { memory: Memory::Row, offset: 8 * usize::from(words.first), bytes }
+                MemberWrite {
+                    memory: WrittenMemory::Row,
+                    offset: 8 * usize::from(words.first),
+                    bytes,
+                }
             }
             Write::Repair(mut repair) => {
                 if matches!(node.lie, Some((Withheld::Repairs, _))) {
@@ -346,7 +350,7 @@ impl Group {
                 let mut bytes: Vec<u8> =
                     header.iter().flat_map(|word| word.to_le_bytes()).collect();
                 bytes.extend(ring(&node.private[repair.of.index()], repair.position, repair.len));
-                Landing { memory: Memory::Area, offset: 0, bytes }
+                MemberWrite { memory: WrittenMemory::Area, offset: 0, bytes }
             }
         };
         for to in push.to.iter() {
@@ -372,7 +376,7 @@ impl Group {
 
     fn deliver(&mut self, by: usize) {
         loop {
-            let Node { machine, private, .. } = &mut self.nodes[by];
+            let GroupNode { machine, private, .. } = &mut self.nodes[by];
             let next = machine.next_delivery(|of, at| word(&private[of.index()], at));
             let Some(Delivery { from, span, turn }) = next else { return };
             let (ring, capacity) = (&private[from.index()], machine.config().capacity);
@@ -516,7 +520,7 @@ impl Group {
         (0..n * n).for_each(|pair| self.notice(pair / n, pair % n));
         let liar = self.nodes.iter().position(|node| node.lie.is_some());
         let crashed = self.nodes.iter().any(|node| node.has_crashed);
-        let by = self.nodes.iter().position(Node::is_honest);
+        let by = self.nodes.iter().position(GroupNode::is_honest);
         if let (Some(liar), Some(by), false) = (liar, by, crashed) {
             self.nodes[by].machine.unreachable(Rank(liar as u8));
         }
@@ -531,7 +535,7 @@ impl Group {
 
     /// Describes the members of a group that does not end.
     fn summary(&self) -> Vec<std::string::String> {
-        let line = |node: &Node| {
+        let line = |node: &GroupNode| {
             let (machine, row) = (&node.machine, &node.machine.row);
             let n = self.nodes.len();
             let reasons = &machine.agreement.reasons[..n];
@@ -565,36 +569,36 @@ impl Group {
     }
 }
 
-impl Pair for Group {
-    type Op = Op;
+impl CheckedMachine for CheckedGroup {
+    type Op = GroupOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: GroupOp) {
         match op {
-            Op::Send(by, len) => {
+            GroupOp::Send(by, len) => {
                 self.send(self.member(by), len);
             }
-            Op::Waste(by, len) => {
+            GroupOp::Waste(by, len) => {
                 let by = self.member(by);
                 let len = u32::from(len) % (self.nodes[by].machine.config().max_message + 1);
                 self.nodes[by].append(Record::Unused(len), &[]);
             }
-            Op::Flush(by) => {
+            GroupOp::Flush(by) => {
                 let by = self.member(by);
                 self.nodes[by].append(Record::Flush, &[]);
             }
-            Op::End(by) => self.end(self.member(by)),
-            Op::Poll(by, after_us) => self.poll(self.member(by), u64::from(after_us) * 1000),
-            Op::Land(from, to, count) => {
+            GroupOp::End(by) => self.end(self.member(by)),
+            GroupOp::Poll(by, after_us) => self.poll(self.member(by), u64::from(after_us) * 1000),
+            GroupOp::Land(from, to, count) => {
                 self.land(self.member(from), self.member(to), count.into());
             }
-            Op::Begin(from, to, choice) => {
+            GroupOp::Begin(from, to, choice) => {
                 self.begin(self.member(from), self.member(to), choice);
             }
-            Op::Crash(by, keep) => self.crash(self.member(by), keep.into()),
-            Op::Notice(by, of) => self.notice(self.member(by), self.member(of)),
-            Op::Accuse(of) => self.accuse(self.member(of)),
-            Op::Withhold(by, what) => self.withhold(self.member(by), what),
-            Op::Leave(by) => {
+            GroupOp::Crash(by, keep) => self.crash(self.member(by), keep.into()),
+            GroupOp::Notice(by, of) => self.notice(self.member(by), self.member(of)),
+            GroupOp::Accuse(of) => self.accuse(self.member(of)),
+            GroupOp::Withhold(by, what) => self.withhold(self.member(by), what),
+            GroupOp::Leave(by) => {
                 let by = self.member(by);
                 if !self.was_accused && !self.nodes[by].has_crashed {
                     self.has_failed = true;

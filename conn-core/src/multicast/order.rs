@@ -2,12 +2,12 @@
 
 use super::record::{Record, message_len};
 use super::row::LEFT;
-use super::state::Order;
+use super::state::OrderPosition;
 use super::{Delivery, Member, Rank, Span};
 use crate::ring::{HEADER_BYTES, record_bytes};
 
 /// A turn.
-enum Turn {
+enum TurnState {
     /// Its stream ends before it.
     Never,
     /// Not all have it yet.
@@ -32,8 +32,8 @@ impl Member {
         let mut never = 0;
         loop {
             match self.turn() {
-                Turn::Later => return None,
-                Turn::Never => {
+                TurnState::Later => return None,
+                TurnState::Never => {
                     never += 1;
                     if never > self.config.senders.len() {
                         self.order.is_finished = true;
@@ -42,7 +42,7 @@ impl Member {
                     }
                     self.next_turn();
                 }
-                Turn::Now => {
+                TurnState::Now => {
                     never = 0;
                     if let Some(delivery) = self.take_turn(&mut header) {
                         return Some(delivery);
@@ -53,18 +53,22 @@ impl Member {
     }
 
     #[inline]
-    fn turn(&mut self) -> Turn {
-        let Order { round, rank, .. } = self.order;
+    fn turn(&mut self) -> TurnState {
+        let OrderPosition { round, rank, .. } = self.order;
         if round >= self.streams[rank.index()].stable {
             let needed = self.config.all().minus(self.row.suspected);
             let least = needed.iter().map(|by| self.received(by, rank)).min().unwrap_or(0);
             self.streams[rank.index()].stable = least;
             if round >= least {
                 let end = self.end_of(rank);
-                return if end.is_some_and(|end| round >= end) { Turn::Never } else { Turn::Later };
+                return if end.is_some_and(|end| round >= end) {
+                    TurnState::Never
+                } else {
+                    TurnState::Later
+                };
             }
         }
-        Turn::Now
+        TurnState::Now
     }
 
     /// The record at the front, if it is a message; others are passed.

@@ -186,25 +186,25 @@ impl Member {
     #[inline]
     fn push_one(&mut self, of: Rank, turns: u64) {
         if of == self.config.rank {
-            self.aim();
+            self.target_accepted();
         }
         self.pushing.received_due |= turns > 0;
     }
 
     /// Makes due all of the own stream that was accepted.
     #[inline]
-    fn aim(&mut self) {
+    fn target_accepted(&mut self) {
         let own = &self.streams[self.me()];
         self.pushing.target = own.accepted;
         self.pushing.slots.advance(0, own.received);
         if core::mem::take(&mut self.pushing.flush_due) {
-            self.hurry();
+            self.mark_urgent();
         }
     }
 
     /// Asks for all that is due to be acknowledged at once, by this member as well.
     #[inline]
-    fn hurry(&mut self) {
+    fn mark_urgent(&mut self) {
         self.row.urgent = self.pushing.target;
         self.streams[self.config.rank.index()].urgent = self.pushing.target;
     }
@@ -220,10 +220,10 @@ impl Member {
             self.pushing.slots.urge();
         }
         let Some(cause) = self.pushing.slots.due(now_ns) else { return false };
-        self.aim();
+        self.target_accepted();
         if cause == PushCause::Forced {
             self.counts.forced += 1;
-            self.hurry();
+            self.mark_urgent();
         }
         true
     }
@@ -263,8 +263,8 @@ impl Member {
             return false;
         }
         if self.streams[self.me()].accepted != self.pushing.target {
-            self.aim();
-            self.hurry();
+            self.target_accepted();
+            self.mark_urgent();
         }
         self.pushing.health_ns = now_ns;
         self.pushing.whole_due = true;

@@ -8,7 +8,7 @@
 //! may stand still, the members waited for are suspected. Each suspicion leaves one survivor
 //! less, so that the group ends for all honest members.
 
-use super::state::Distance;
+use super::state::EndDistance;
 use super::{Member, Members, Rank, Reason};
 
 /// Parts of the missing turns: each one that arrives counts as progress, so that a member that
@@ -30,10 +30,10 @@ impl Member {
         }
     }
 
-    fn distance(&mut self) -> Distance {
+    fn distance(&mut self) -> EndDistance {
         let suspected = self.row.suspected;
         if !self.is_agreed() {
-            return Distance { suspected, apart: self.apart(), parts: 0 };
+            return EndDistance { suspected, apart: self.apart(), parts: 0 };
         }
         let missing = self.missing();
         let first = &mut self.agreement.stall.first;
@@ -42,7 +42,7 @@ impl Member {
             _ => *first.insert((suspected, missing)),
         };
         let parts = missing.saturating_mul(PARTS).div_ceil(most.max(1));
-        Distance { suspected, apart: Members::NONE, parts }
+        EndDistance { suspected, apart: Members::NONE, parts }
     }
 
     /// The members that do not show the same suspects.

@@ -51,7 +51,7 @@ impl Pushing {
 
 /// The place in the total order: turn `round` of `rank` is next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Order {
+pub(super) struct OrderPosition {
     pub(super) round: u64,
     pub(super) rank: Rank,
     /// Bytes of the message that was handed out last, and lies at the front still; or 0.
@@ -59,7 +59,7 @@ pub(super) struct Order {
     pub(super) is_finished: bool,
 }
 
-impl Order {
+impl OrderPosition {
     pub(super) const fn new(config: &Config) -> Self {
         let rank = match config.senders.lowest() {
             Some(rank) => rank,
@@ -75,7 +75,7 @@ impl Order {
 
 /// Failures that are known to a member, and the agreement about them.
 #[derive(Clone, Debug)]
-pub(super) struct Agreement {
+pub(super) struct FailureAgreement {
     pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
     /// Time at which a member's health counter last moved, or the member said that it has finished.
     pub(super) heard_ns: [u64; MAX_MEMBERS],
@@ -102,7 +102,7 @@ pub(super) struct Agreement {
     pub(super) stall: StallDetector,
 }
 
-impl Agreement {
+impl FailureAgreement {
     pub(super) const fn new(now_ns: u64) -> Self {
         Self {
             reasons: [None; MAX_MEMBERS],
@@ -123,7 +123,7 @@ impl Agreement {
 
 /// Distance from the end. For one set of suspects, it only shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Distance {
+pub(super) struct EndDistance {
     pub(super) suspected: Members,
     /// The members that do not agree.
     pub(super) apart: Members,
@@ -134,7 +134,7 @@ pub(super) struct Distance {
 /// Distance to the end, and the time since when it has not decreased.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StallDetector {
-    pub(super) distance: Distance,
+    pub(super) distance: EndDistance,
     pub(super) since_ns: u64,
     /// With which suspects all have agreed, and how many turns were missing then.
     pub(super) first: Option<(Members, u64)>,
@@ -142,7 +142,7 @@ pub(super) struct StallDetector {
 
 impl StallDetector {
     pub(super) const fn new(now_ns: u64) -> Self {
-        let distance = Distance { suspected: Members::NONE, apart: Members::NONE, parts: 0 };
+        let distance = EndDistance { suspected: Members::NONE, apart: Members::NONE, parts: 0 };
         Self { distance, since_ns: now_ns, first: None }
     }
 }

@@ -4,7 +4,7 @@
 // Invariant: delivered <= accepted <= copied <= published, copied <= delivered + capacity;
 // turn <= received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Stream {
+pub(super) struct SenderStream {
     /// Bytes that its sender has counted as written.
     pub(super) published: u64,
     /// Bytes that are in private memory.

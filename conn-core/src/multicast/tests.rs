@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 mod torn;
 mod withheld;
@@ -34,40 +34,41 @@ fn policy(window: u32) -> impl Strategy<Value = Policy> {
     ]
 }
 
-fn traffic() -> BoxedStrategy<Op> {
+fn traffic() -> BoxedStrategy<GroupOp> {
     let any_member = || 0..8u8;
     prop_oneof![
-        8 => (any_member(), any::<u8>()).prop_map(|(by, len)| Op::Send(by, len)),
-        1 => (any_member(), any::<u8>()).prop_map(|(by, len)| Op::Waste(by, len)),
-        1 => any_member().prop_map(Op::Flush),
-        8 => (any_member(), 0..100u8).prop_map(|(by, after)| Op::Poll(by, after)),
-        12 => (any_member(), any_member(), 0..9u8).prop_map(|(a, b, n)| Op::Land(a, b, n)),
-        6 => (any_member(), any_member(), any::<u8>()).prop_map(|(a, b, c)| Op::Begin(a, b, c)),
+        8 => (any_member(), any::<u8>()).prop_map(|(by, len)| GroupOp::Send(by, len)),
+        1 => (any_member(), any::<u8>()).prop_map(|(by, len)| GroupOp::Waste(by, len)),
+        1 => any_member().prop_map(GroupOp::Flush),
+        8 => (any_member(), 0..100u8).prop_map(|(by, after)| GroupOp::Poll(by, after)),
+        12 => (any_member(), any_member(), 0..9u8).prop_map(|(a, b, n)| GroupOp::Land(a, b, n)),
+        6 => (any_member(), any_member(), any::<u8>())
+            .prop_map(|(a, b, c)| GroupOp::Begin(a, b, c)),
     ]
     .boxed()
 }
 
 /// Operations that end a member, and those by which peers notice.
-fn endings() -> BoxedStrategy<Op> {
+fn endings() -> BoxedStrategy<GroupOp> {
     let any_member = || 0..8u8;
     prop_oneof![
-        1 => any_member().prop_map(Op::End),
-        1 => any_member().prop_map(Op::Leave),
-        1 => (any_member(), 0..9u8).prop_map(|(by, keep)| Op::Crash(by, keep)),
-        3 => (any_member(), any_member()).prop_map(|(by, of)| Op::Notice(by, of)),
+        1 => any_member().prop_map(GroupOp::End),
+        1 => any_member().prop_map(GroupOp::Leave),
+        1 => (any_member(), 0..9u8).prop_map(|(by, keep)| GroupOp::Crash(by, keep)),
+        3 => (any_member(), any_member()).prop_map(|(by, of)| GroupOp::Notice(by, of)),
     ]
     .boxed()
 }
 
-fn failures() -> BoxedStrategy<Op> {
+fn failures() -> BoxedStrategy<GroupOp> {
     prop_oneof![60 => traffic(), 6 => endings()].boxed()
 }
 
-fn errors() -> BoxedStrategy<Op> {
-    prop_oneof![60 => traffic(), 1 => (0..8u8).prop_map(Op::Accuse)].boxed()
+fn errors() -> BoxedStrategy<GroupOp> {
+    prop_oneof![60 => traffic(), 1 => (0..8u8).prop_map(GroupOp::Accuse)].boxed()
 }
 
-fn withholding() -> BoxedStrategy<Op> {
+fn withholding() -> BoxedStrategy<GroupOp> {
     let what = prop_oneof![
         Just(Withheld::Wedged),
         Just(Withheld::Suspected),
@@ -79,12 +80,12 @@ fn withholding() -> BoxedStrategy<Op> {
     prop_oneof![
         60 => traffic(),
         5 => endings(),
-        3 => (0..8u8, what).prop_map(|(by, what)| Op::Withhold(by, what)),
+        3 => (0..8u8, what).prop_map(|(by, what)| GroupOp::Withhold(by, what)),
     ]
     .boxed()
 }
 
-fn run(mut group: Group, ops: Vec<Op>) -> Group {
+fn run(mut group: CheckedGroup, ops: Vec<GroupOp>) -> CheckedGroup {
     ops.into_iter().for_each(|op| group.apply(op));
     group.settle();
     group
@@ -97,7 +98,7 @@ proptest! {
         senders in 1..256u64, ops in proptest::collection::vec(traffic(), 0..400),
     ) {
         let senders = Members::from_bits(senders & Members::first(members).bits()).with(Rank(0));
-        run(Group::new(Config { senders, ..config(members, window, policy) }), ops);
+        run(CheckedGroup::new(Config { senders, ..config(members, window, policy) }), ops);
     }
 
     #[test]
@@ -105,7 +106,7 @@ proptest! {
         members in 2..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
         ops in proptest::collection::vec(failures(), 0..400),
     ) {
-        run(Group::new(config(members, window, policy)), ops);
+        run(CheckedGroup::new(config(members, window, policy)), ops);
     }
 
     #[test]
@@ -113,7 +114,7 @@ proptest! {
         members in 3..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
         ops in proptest::collection::vec(errors(), 0..400),
     ) {
-        run(Group::new(config(members, window, policy)), ops);
+        run(CheckedGroup::new(config(members, window, policy)), ops);
     }
 
     #[test]
@@ -122,7 +123,8 @@ proptest! {
         ops in proptest::collection::vec(withholding(), 0..400),
     ) {
         let (health_ns, suspect_ns) = (1 << 28, 1 << 32);
-        let mut group = Group::new(Config { health_ns, suspect_ns, ..config(members, window, policy) });
+        let config = Config { health_ns, suspect_ns, ..config(members, window, policy) };
+        let mut group = CheckedGroup::new(config);
         ops.into_iter().for_each(|op| group.apply(op));
         group.settle_in_time();
     }
@@ -131,19 +133,20 @@ proptest! {
 #[test]
 fn every_short_history_of_two_ends_well() {
     let alphabet = [
-        Op::Send(0, 9),
-        Op::Send(1, 40),
-        Op::Poll(0, 0),
-        Op::Poll(1, 200),
-        Op::Land(0, 1, 1),
-        Op::Land(1, 0, 2),
-        Op::Begin(0, 1, 133),
-        Op::Crash(1, 1),
-        Op::Notice(0, 1),
+        GroupOp::Send(0, 9),
+        GroupOp::Send(1, 40),
+        GroupOp::Poll(0, 0),
+        GroupOp::Poll(1, 200),
+        GroupOp::Land(0, 1, 1),
+        GroupOp::Land(1, 0, 2),
+        GroupOp::Begin(0, 1, 133),
+        GroupOp::Crash(1, 1),
+        GroupOp::Notice(0, 1),
     ];
     let mut histories = 0;
     for policy in [Policy::Every(1), Policy::Every(2), Policy::OpportunisticWithNulls] {
-        histories += every_history(&Settling(Group::new(config(2, 2, policy))), &alphabet, 4);
+        histories +=
+            every_history(&SettlingGroup(CheckedGroup::new(config(2, 2, policy))), &alphabet, 4);
     }
     println!("multicast: {histories} histories");
     assert!(histories > 12_000);
@@ -151,23 +154,23 @@ fn every_short_history_of_two_ends_well() {
 
 /// After every operation, a copy of the group is brought to its end.
 #[derive(Clone)]
-struct Settling(Group);
+struct SettlingGroup(CheckedGroup);
 
-impl Pair for Settling {
-    type Op = Op;
+impl CheckedMachine for SettlingGroup {
+    type Op = GroupOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: GroupOp) {
         self.0.apply(op);
         self.0.clone().settle();
     }
 }
 
 /// Lets everything arrive at once, `passes` times around.
-fn round(group: &mut Group, members: u8, after_us: u8) {
+fn round(group: &mut CheckedGroup, members: u8, after_us: u8) {
     for by in 0..members {
-        group.apply(Op::Poll(by, after_us));
+        group.apply(GroupOp::Poll(by, after_us));
         for to in 0..members {
-            group.apply(Op::Land(by, to, 255));
+            group.apply(GroupOp::Land(by, to, 255));
         }
     }
 }
@@ -175,11 +178,11 @@ fn round(group: &mut Group, members: u8, after_us: u8) {
 #[test]
 fn an_unbatched_multicast_takes_the_writes_of_the_formula() {
     for members in 2..=8 {
-        let mut group = Group::new(config(members, 100, Policy::Every(1)));
+        let mut group = CheckedGroup::new(config(members, 100, Policy::Every(1)));
         for batch in [1u8, 3, 20] {
             let before = group.writes;
             for message in 0..batch {
-                group.apply(Op::Send(message, 30)); // by turns, so that each is delivered
+                group.apply(GroupOp::Send(message, 30)); // by turns, so that each is delivered
             }
             (0..4).for_each(|_| round(&mut group, members, 0));
             let expected = u64::from(writes_per_multicast(members)) * u64::from(batch);
@@ -193,10 +196,11 @@ fn an_unbatched_multicast_takes_the_writes_of_the_formula() {
 fn a_batch_takes_as_many_writes_as_one_multicast() {
     for (members, k) in [(2, 25), (3, 25), (3, 250), (5, 25), (8, 250)] {
         let senders = Members::first(1);
-        let mut group = Group::new(Config { senders, ..config(members, 1000, Policy::Every(k)) });
+        let mut group =
+            CheckedGroup::new(Config { senders, ..config(members, 1000, Policy::Every(k)) });
         let messages = 20_000;
         for _ in 0..messages / k {
-            (0..k).for_each(|_| group.apply(Op::Send(0, 40)));
+            (0..k).for_each(|_| group.apply(GroupOp::Send(0, 40)));
             (0..3).for_each(|_| round(&mut group, members, 0));
         }
         assert_eq!(group.delivered(members - 1), messages as usize);
@@ -208,15 +212,15 @@ fn a_batch_takes_as_many_writes_as_one_multicast() {
 
 #[test]
 fn a_lone_message_waits_for_one_deadline_and_no_more() {
-    let mut group = Group::new(config(3, 100, Policy::Every(100)));
+    let mut group = CheckedGroup::new(config(3, 100, Policy::Every(100)));
     let senders = Members::first(1);
-    let mut one = Group::new(Config { senders, ..config(3, 100, Policy::Every(100)) });
-    one.apply(Op::Send(0, 10));
+    let mut one = CheckedGroup::new(Config { senders, ..config(3, 100, Policy::Every(100)) });
+    one.apply(GroupOp::Send(0, 10));
     round(&mut one, 3, 0);
     round(&mut one, 3, 0);
     assert_eq!((one.delivered(0), one.writes), (0, 0), "inhibited");
     assert_eq!(one.pushed_turns(0), 0);
-    one.apply(Op::Poll(0, 150)); // the deadline
+    one.apply(GroupOp::Poll(0, 150)); // the deadline
     assert_eq!(one.pushed_turns(0), 1);
     (0..3).for_each(|_| round(&mut one, 3, 0));
     assert_eq!([0, 1, 2].map(|by| one.delivered(by)), [1; 3]);
@@ -224,10 +228,10 @@ fn a_lone_message_waits_for_one_deadline_and_no_more() {
     assert_eq!([0, 1, 2].map(|by| one.machine(by).counts().forced), [1, 0, 0]);
     // A flush does not wait.
     group = {
-        group.apply(Op::Send(0, 10));
+        group.apply(GroupOp::Send(0, 10));
         group
     };
-    (0..3).for_each(|by| group.apply(Op::Flush(by)));
+    (0..3).for_each(|by| group.apply(GroupOp::Flush(by)));
     (0..4).for_each(|_| round(&mut group, 3, 0));
     assert_eq!([0, 1, 2].map(|by| group.delivered(by)), [1; 3]);
 }
@@ -249,9 +253,9 @@ fn an_acknowledgement_waits_for_one_deadline_and_no_more() {
 
 #[test]
 fn nulls_take_the_turns_of_members_with_nothing_to_send() {
-    let mut group = Group::new(config(3, 100, Policy::OpportunisticWithNulls));
+    let mut group = CheckedGroup::new(config(3, 100, Policy::OpportunisticWithNulls));
     for message in 0..10 {
-        group.apply(Op::Send(2, message));
+        group.apply(GroupOp::Send(2, message));
     }
     (0..6).for_each(|_| round(&mut group, 3, 0));
     assert_eq!([0, 1, 2].map(|by| group.delivered(by)), [10; 3]);

@@ -6,11 +6,11 @@ use std::{vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a packer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum PackerOp {
     /// A payload of that many bytes is copied in.
     Push(u8),
     /// A payload of that many bytes is filled in place.
@@ -21,14 +21,14 @@ pub enum Op {
 
 /// The packer, its buffer, and the payloads that it should hold.
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct CheckedPacker {
     machine: Packer,
     buf: Vec<u8>,
     model: Vec<Vec<u8>>,
     pushes: u8,
 }
 
-impl Packed {
+impl CheckedPacker {
     /// Both, at the start, with a buffer that is not clean.
     pub fn new(capacity: u32) -> Self {
         let buf = vec![0xa5; capacity as usize];
@@ -75,14 +75,14 @@ impl Packed {
     }
 }
 
-impl Pair for Packed {
-    type Op = Op;
+impl CheckedMachine for CheckedPacker {
+    type Op = PackerOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: PackerOp) {
         match op {
-            Op::Push(len) => self.add(len, false),
-            Op::Reserve(len) => self.add(len, true),
-            Op::Reset => {
+            PackerOp::Push(len) => self.add(len, false),
+            PackerOp::Reserve(len) => self.add(len, true),
+            PackerOp::Reset => {
                 self.machine.reset();
                 self.model.clear();
             }

@@ -4,15 +4,17 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let alphabet: Vec<Op> =
-        (0..=9).flat_map(|n| [Op::Push(n), Op::Reserve(n)]).chain([Op::Reset]).collect();
+    let alphabet: Vec<PackerOp> = (0..=9)
+        .flat_map(|n| [PackerOp::Push(n), PackerOp::Reserve(n)])
+        .chain([PackerOp::Reset])
+        .collect();
     let mut histories = 0;
     for capacity in 0..=28 {
-        histories += every_history(&Packed::new(capacity), &alphabet, 3);
+        histories += every_history(&CheckedPacker::new(capacity), &alphabet, 3);
     }
     println!("pack: {histories} histories");
     assert!(histories > 250_000);
@@ -56,11 +58,11 @@ fn a_buffer_that_is_too_short_is_an_error_and_not_a_panic() {
     assert_eq!(packer.push(&mut buf[..40], b""), Ok(()));
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = PackerOp> {
     prop_oneof![
-        4 => (0..60u8).prop_map(Op::Push),
-        4 => (0..60u8).prop_map(Op::Reserve),
-        1 => Just(Op::Reset),
+        4 => (0..60u8).prop_map(PackerOp::Push),
+        4 => (0..60u8).prop_map(PackerOp::Reserve),
+        1 => Just(PackerOp::Reset),
     ]
 }
 
@@ -69,7 +71,7 @@ proptest! {
     fn long_histories_agree_with_the_model(
         capacity in 0..500u32, ops in proptest::collection::vec(op(), 0..60),
     ) {
-        let mut pair = Packed::new(capacity);
+        let mut pair = CheckedPacker::new(capacity);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 

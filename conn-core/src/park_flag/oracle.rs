@@ -5,12 +5,12 @@
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// One step of one thread. Each is one operation on the flag or on the work, so that a
 /// history is an interleaving. A step that is not that thread's next one is left out.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum ParkFlagOp {
     /// The sleeper announces its sleep.
     Announce,
     /// It looks for work: takes what there is, or falls asleep.
@@ -27,7 +27,7 @@ pub enum Op {
 
 /// Next step of the sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SleeperPhase {
     Awake,
     Announced,
     HasToRetract,
@@ -36,10 +36,10 @@ enum Phase {
 
 /// The flag, its model, and the threads around it.
 #[derive(Debug)]
-pub struct Slept {
+pub struct CheckedParkFlag {
     machine: ParkFlag,
     announced: bool,
-    phase: Phase,
+    phase: SleeperPhase,
     /// Wake-ups that the sleeper has not consumed.
     wake_ups: u32,
     /// True if there is work.
@@ -48,41 +48,41 @@ pub struct Slept {
     owing: u32,
 }
 
-impl Slept {
+impl CheckedParkFlag {
     /// An awake thread, and nothing to do.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "as the other oracles")]
     pub fn new() -> Self {
-        let (machine, phase) = (ParkFlag::new(), Phase::Awake);
+        let (machine, phase) = (ParkFlag::new(), SleeperPhase::Awake);
         Self { machine, announced: false, phase, wake_ups: 0, work: false, owing: 0 }
     }
 
     fn announce(&mut self) {
-        if self.phase == Phase::Awake {
+        if self.phase == SleeperPhase::Awake {
             self.machine.announce();
-            (self.announced, self.phase) = (true, Phase::Announced);
+            (self.announced, self.phase) = (true, SleeperPhase::Announced);
         }
     }
 
     fn look(&mut self) {
-        if self.phase == Phase::Announced {
+        if self.phase == SleeperPhase::Announced {
             let found = std::mem::take(&mut self.work);
-            self.phase = if found { Phase::HasToRetract } else { Phase::Asleep };
+            self.phase = if found { SleeperPhase::HasToRetract } else { SleeperPhase::Asleep };
         }
     }
 
     fn retract(&mut self) {
-        if self.phase == Phase::HasToRetract {
+        if self.phase == SleeperPhase::HasToRetract {
             let first = self.machine.retract();
             assert_eq!(first, self.announced, "retract tells whether a publisher was first");
-            (self.announced, self.phase) = (false, Phase::Awake);
+            (self.announced, self.phase) = (false, SleeperPhase::Awake);
         }
     }
 
     fn wake_up(&mut self) {
-        if self.phase == Phase::Asleep && self.wake_ups > 0 {
+        if self.phase == SleeperPhase::Asleep && self.wake_ups > 0 {
             self.wake_ups -= 1;
-            self.phase = Phase::HasToRetract;
+            self.phase = SleeperPhase::HasToRetract;
         }
     }
 
@@ -100,26 +100,26 @@ impl Slept {
     }
 }
 
-impl Clone for Slept {
+impl Clone for CheckedParkFlag {
     fn clone(&self) -> Self {
         let state = self.machine.state.load(Ordering::Relaxed);
         Self { machine: ParkFlag { state: AtomicU32::new(state) }, ..*self }
     }
 }
 
-impl Pair for Slept {
-    type Op = Op;
+impl CheckedMachine for CheckedParkFlag {
+    type Op = ParkFlagOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: ParkFlagOp) {
         match op {
-            Op::Announce => self.announce(),
-            Op::Look => self.look(),
-            Op::Retract => self.retract(),
-            Op::WakeUp => self.wake_up(),
-            Op::Publish(publisher) => self.publish(1 << (publisher % 32)),
-            Op::Ask(publisher) => self.ask(1 << (publisher % 32)),
+            ParkFlagOp::Announce => self.announce(),
+            ParkFlagOp::Look => self.look(),
+            ParkFlagOp::Retract => self.retract(),
+            ParkFlagOp::WakeUp => self.wake_up(),
+            ParkFlagOp::Publish(publisher) => self.publish(1 << (publisher % 32)),
+            ParkFlagOp::Ask(publisher) => self.ask(1 << (publisher % 32)),
         }
-        let missed = self.phase == Phase::Asleep && self.work && self.owing == 0;
+        let missed = self.phase == SleeperPhase::Asleep && self.work && self.owing == 0;
         assert!(!missed || self.wake_ups > 0, "it sleeps through work");
         let state = self.machine.state.load(Ordering::Relaxed);
         assert_eq!(state == ANNOUNCED, self.announced);

@@ -5,11 +5,11 @@ use std::{collections::VecDeque, vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a pool.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum BufferPoolOp {
     /// A message arrived in this buffer.
     Lend(u8),
     /// The application is done with this buffer.
@@ -26,7 +26,7 @@ pub enum Op {
 
 /// The pool and its model.
 #[derive(Clone, Debug)]
-pub struct Pooled {
+pub struct CheckedBufferPool {
     machine: BufferPool<Vec<PoolSlot>>,
     waiting: VecDeque<u32>,
     posted: Vec<u32>,
@@ -34,7 +34,7 @@ pub struct Pooled {
     batch: usize,
 }
 
-impl Pooled {
+impl CheckedBufferPool {
     /// Both, at the start.
     ///
     /// # Errors
@@ -145,25 +145,25 @@ impl Pooled {
     }
 }
 
-impl Pair for Pooled {
-    type Op = Op;
+impl CheckedMachine for CheckedBufferPool {
+    type Op = BufferPoolOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: BufferPoolOp) {
         let before = self.machine.clone();
         let refused = match op {
-            Op::Lend(id) => self.lend(id.into()),
-            Op::Free(id) => self.free(id.into()),
-            Op::Return(id) => self.return_unreceived(id.into()),
-            Op::Repost(room) => {
+            BufferPoolOp::Lend(id) => self.lend(id.into()),
+            BufferPoolOp::Free(id) => self.free(id.into()),
+            BufferPoolOp::Return(id) => self.return_unreceived(id.into()),
+            BufferPoolOp::Repost(room) => {
                 self.repost(room.into());
                 false
             }
-            Op::Unpost(n) => {
+            BufferPoolOp::Unpost(n) => {
                 let keep = self.posted.len().saturating_sub(n.into());
                 let last = self.posted[keep..].to_vec();
                 self.unpost(&last)
             }
-            Op::UnpostAny(a, b) => self.unpost(&[a.into(), b.into()]),
+            BufferPoolOp::UnpostAny(a, b) => self.unpost(&[a.into(), b.into()]),
         };
         if refused {
             // The list must be the same too, not only its length: take it out of both.

@@ -4,14 +4,24 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
-fn alphabet(buffers: u8) -> Vec<Op> {
+fn alphabet(buffers: u8) -> Vec<BufferPoolOp> {
     let mut ops = Vec::new();
     for n in 0..=buffers {
-        ops.extend([Op::Lend(n), Op::Free(n), Op::Return(n), Op::Repost(n), Op::Unpost(n)]);
+        ops.extend([
+            BufferPoolOp::Lend(n),
+            BufferPoolOp::Free(n),
+            BufferPoolOp::Return(n),
+            BufferPoolOp::Repost(n),
+            BufferPoolOp::Unpost(n),
+        ]);
     }
-    ops.extend([Op::UnpostAny(0, 0), Op::UnpostAny(0, 1), Op::UnpostAny(1, buffers)]);
+    ops.extend([
+        BufferPoolOp::UnpostAny(0, 0),
+        BufferPoolOp::UnpostAny(0, 1),
+        BufferPoolOp::UnpostAny(1, buffers),
+    ]);
     ops
 }
 
@@ -20,9 +30,9 @@ fn every_short_history_agrees_with_the_model() {
     let mut histories = 0;
     for buffers in 1..=3 {
         for batch in 1..=buffers + 1 {
-            let mut start = Pooled::new(buffers, batch).unwrap();
+            let mut start = CheckedBufferPool::new(buffers, batch).unwrap();
             histories += every_history(&start, &alphabet(buffers as u8), 3);
-            start.apply(Op::Repost(buffers as u8));
+            start.apply(BufferPoolOp::Repost(buffers as u8));
             histories += every_history(&start, &alphabet(buffers as u8), 4);
         }
     }
@@ -49,15 +59,15 @@ fn a_pool_of_two_reposts_at_once_whatever_the_batch() {
     assert!(pool.due());
 }
 
-fn op(buffers: u8) -> impl Strategy<Value = Op> {
+fn op(buffers: u8) -> impl Strategy<Value = BufferPoolOp> {
     let id = 0..buffers + 2;
     prop_oneof![
-        4 => id.clone().prop_map(Op::Lend),
-        4 => id.clone().prop_map(Op::Free),
-        1 => id.clone().prop_map(Op::Return),
-        2 => id.clone().prop_map(Op::Repost),
-        1 => id.clone().prop_map(Op::Unpost),
-        1 => (id.clone(), id).prop_map(|(a, b)| Op::UnpostAny(a, b)),
+        4 => id.clone().prop_map(BufferPoolOp::Lend),
+        4 => id.clone().prop_map(BufferPoolOp::Free),
+        1 => id.clone().prop_map(BufferPoolOp::Return),
+        2 => id.clone().prop_map(BufferPoolOp::Repost),
+        1 => id.clone().prop_map(BufferPoolOp::Unpost),
+        1 => (id.clone(), id).prop_map(|(a, b)| BufferPoolOp::UnpostAny(a, b)),
     ]
 }
 
@@ -69,7 +79,7 @@ proptest! {
         }),
         batch in 1..50u32,
     ) {
-        let mut pair = Pooled::new(buffers.into(), batch).unwrap();
+        let mut pair = CheckedBufferPool::new(buffers.into(), batch).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 }

@@ -6,11 +6,11 @@ use std::{vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on the counters of a write.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum PushInhibitorOp {
     /// A counter advances.
     Advance {
         /// Index of the counter, modulo their number.
@@ -30,7 +30,7 @@ pub enum Op {
 
 /// The machine and its model.
 #[derive(Clone, Debug)]
-pub struct Inhibited {
+pub struct CheckedPushInhibitor {
     machine: PushInhibitor<Vec<PushCounter>>,
     now: Vec<u64>,
     pushed: Vec<u64>,
@@ -39,7 +39,7 @@ pub struct Inhibited {
     time_ns: u64,
 }
 
-impl Inhibited {
+impl CheckedPushInhibitor {
     /// Both, with `counters` at 0.
     pub fn new(rule: PushRule, counters: usize) -> Self {
         Self {
@@ -104,19 +104,19 @@ impl Inhibited {
     }
 }
 
-impl Pair for Inhibited {
-    type Op = Op;
+impl CheckedMachine for CheckedPushInhibitor {
+    type Op = PushInhibitorOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: PushInhibitorOp) {
         match op {
-            Op::Advance { at, by } => self.advance(at, by),
-            Op::Lower(at) => self.lower(at),
-            Op::Urge => {
+            PushInhibitorOp::Advance { at, by } => self.advance(at, by),
+            PushInhibitorOp::Lower(at) => self.lower(at),
+            PushInhibitorOp::Urge => {
                 self.is_urged = true;
                 self.machine.urge();
             }
-            Op::Look(after_ns) => self.look(after_ns.into()),
-            Op::Push => self.push(),
+            PushInhibitorOp::Look(after_ns) => self.look(after_ns.into()),
+            PushInhibitorOp::Push => self.push(),
         }
         assert!(self.machine.counts().eq(self.now.iter().copied()));
         let counters = self.machine.counters().iter().map(|c| (c.count(), c.pushed()));

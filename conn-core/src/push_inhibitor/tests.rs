@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 fn rule(every: u32, deadline_ns: u64) -> PushRule {
     PushRule { every: NonZeroU32::new(every).expect("not 0"), deadline_ns }
@@ -12,12 +12,19 @@ fn rule(every: u32, deadline_ns: u64) -> PushRule {
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let steps = [(0, 1), (0, 3), (1, 2)].map(|(at, by)| Op::Advance { at, by });
-    let others = [Op::Lower(0), Op::Urge, Op::Look(0), Op::Look(6), Op::Push];
-    let alphabet: Vec<Op> = steps.into_iter().chain(others).collect();
+    let steps = [(0, 1), (0, 3), (1, 2)].map(|(at, by)| PushInhibitorOp::Advance { at, by });
+    let others = [
+        PushInhibitorOp::Lower(0),
+        PushInhibitorOp::Urge,
+        PushInhibitorOp::Look(0),
+        PushInhibitorOp::Look(6),
+        PushInhibitorOp::Push,
+    ];
+    let alphabet: Vec<PushInhibitorOp> = steps.into_iter().chain(others).collect();
     let mut histories = 0;
     for (every, deadline_ns) in [(1, 10), (2, 0), (3, 10), (5, 7)] {
-        histories += every_history(&Inhibited::new(rule(every, deadline_ns), 2), &alphabet, 6);
+        histories +=
+            every_history(&CheckedPushInhibitor::new(rule(every, deadline_ns), 2), &alphabet, 6);
     }
     println!("push inhibitor: {histories} histories");
     assert!(histories > 1_000_000);
@@ -66,14 +73,14 @@ fn a_flush_does_not_wait() {
     assert_eq!(slots.due(1), None);
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = PushInhibitorOp> {
     prop_oneof![
-        6 => (0..3u8, 0..20u32).prop_map(|(at, by)| Op::Advance { at, by }),
-        1 => (0..3u8, any::<u32>()).prop_map(|(at, by)| Op::Advance { at, by }),
-        1 => (0..3u8).prop_map(Op::Lower),
-        1 => Just(Op::Urge),
-        6 => (0..200u16).prop_map(Op::Look),
-        3 => Just(Op::Push),
+        6 => (0..3u8, 0..20u32).prop_map(|(at, by)| PushInhibitorOp::Advance { at, by }),
+        1 => (0..3u8, any::<u32>()).prop_map(|(at, by)| PushInhibitorOp::Advance { at, by }),
+        1 => (0..3u8).prop_map(PushInhibitorOp::Lower),
+        1 => Just(PushInhibitorOp::Urge),
+        6 => (0..200u16).prop_map(PushInhibitorOp::Look),
+        3 => Just(PushInhibitorOp::Push),
     ]
 }
 
@@ -85,7 +92,7 @@ proptest! {
         deadline_ns in 0..500u64,
         ops in proptest::collection::vec(op(), 0..300),
     ) {
-        let mut pair = Inhibited::new(rule(every, deadline_ns), counters);
+        let mut pair = CheckedPushInhibitor::new(rule(every, deadline_ns), counters);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 
 /// An offer, right or wrong, as a test makes it up.
 #[derive(Arbitrary, Clone, Debug)]
-pub struct Sample {
+pub struct RawOfferSample {
     /// Taken modulo 3.
     pub transport: u8,
     /// Q_Key.
@@ -19,7 +19,7 @@ pub struct Sample {
     pub user: Vec<u8>,
 }
 
-impl Sample {
+impl RawOfferSample {
     /// The offer.
     pub fn offer(&self) -> Offer<'_> {
         Offer {
@@ -54,7 +54,7 @@ impl Sample {
 
 /// Encodes an offer with the codec and naively, and decodes it again. Panics when
 /// anything differs.
-pub fn check_sample(sample: &Sample) {
+pub fn check_sample(sample: &RawOfferSample) {
     let mut out = vec![0xa5; 600];
     let (result, expected) = (sample.offer().encode(&mut out), sample.naive());
     let Some(expected) = expected else {

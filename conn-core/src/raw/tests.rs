@@ -51,7 +51,7 @@ fn transports_go_there_and_back() {
     assert_eq!((Transport::from_code(0), Transport::from_code(4)), (None, None));
 }
 
-fn sample() -> impl Strategy<Value = Sample> {
+fn sample() -> impl Strategy<Value = RawOfferSample> {
     let memory =
         prop_oneof![
             Just(None),
@@ -61,7 +61,7 @@ fn sample() -> impl Strategy<Value = Sample> {
         ];
     let qkey = prop_oneof![Just(0), any::<u32>()];
     let user = proptest::collection::vec(any::<u8>(), 0..500);
-    (0..3u8, qkey, memory, user).prop_map(|(transport, qkey, memory, user)| Sample {
+    (0..3u8, qkey, memory, user).prop_map(|(transport, qkey, memory, user)| RawOfferSample {
         transport,
         qkey,
         memory,

@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a queue.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum RepostQueueOp {
     /// This buffer is freed.
     Enqueue(u16),
     /// Up to this many are taken out.
@@ -19,12 +19,12 @@ pub enum Op {
 
 /// The queue and its model.
 #[derive(Debug)]
-pub struct Queued {
+pub struct CheckedRepostQueue {
     machine: RepostQueue<Vec<RepostWord>>,
     model: BTreeSet<u32>,
 }
 
-impl Queued {
+impl CheckedRepostQueue {
     /// Both, at the start.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Queued {
     }
 }
 
-impl Clone for Queued {
+impl Clone for CheckedRepostQueue {
     fn clone(&self) -> Self {
         let word = |&value| RepostWord(AtomicBits::new(value));
         let words = self.state().iter().map(word).collect();
@@ -69,13 +69,13 @@ impl Clone for Queued {
     }
 }
 
-impl Pair for Queued {
-    type Op = Op;
+impl CheckedMachine for CheckedRepostQueue {
+    type Op = RepostQueueOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: RepostQueueOp) {
         match op {
-            Op::Enqueue(id) => self.enqueue(id.into()),
-            Op::Drain(room) => self.drain(room.into()),
+            RepostQueueOp::Enqueue(id) => self.enqueue(id.into()),
+            RepostQueueOp::Drain(room) => self.drain(room.into()),
         }
         // A summary bit may outlive its ids (a drain that was full), never the reverse.
         assert!(!self.machine.is_empty() || self.model.is_empty(), "ids that no drain finds");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
@@ -13,11 +13,11 @@ fn every_short_history_agrees_with_the_model() {
     let summary = leaf * leaf;
     for buffers in [1, leaf, leaf + 1, summary, summary + leaf + 1] {
         let ids = [0, 1, leaf - 1, leaf, summary - 1, summary, summary + leaf, 5000];
-        let ids = ids.map(|id| Op::Enqueue(id as u16));
-        let rooms = [0, 1, 2, WIDTH as u8, 200].map(Op::Drain);
-        let alphabet: Vec<Op> = ids.into_iter().chain(rooms).collect();
+        let ids = ids.map(|id| RepostQueueOp::Enqueue(id as u16));
+        let rooms = [0, 1, 2, WIDTH as u8, 200].map(RepostQueueOp::Drain);
+        let alphabet: Vec<RepostQueueOp> = ids.into_iter().chain(rooms).collect();
         let depth = if buffers <= leaf + 1 { 5 } else { 4 };
-        histories += every_history(&Queued::new(buffers).unwrap(), &alphabet, depth);
+        histories += every_history(&CheckedRepostQueue::new(buffers).unwrap(), &alphabet, depth);
     }
     println!("repost: {histories} histories");
     assert!(histories > 1_000_000);
@@ -67,8 +67,11 @@ fn threads_lose_nothing_and_double_nothing() {
     assert!(seen.iter().all(|&times| times == 1), "{seen:?}");
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![3 => (0..300u16).prop_map(Op::Enqueue), 1 => any::<u8>().prop_map(Op::Drain)]
+fn op() -> impl Strategy<Value = RepostQueueOp> {
+    prop_oneof![
+        3 => (0..300u16).prop_map(RepostQueueOp::Enqueue),
+        1 => any::<u8>().prop_map(RepostQueueOp::Drain),
+    ]
 }
 
 proptest! {
@@ -76,7 +79,7 @@ proptest! {
     fn long_histories_agree_with_the_model(
         buffers in 1..300u32, ops in proptest::collection::vec(op(), 0..300),
     ) {
-        let mut pair = Queued::new(buffers).unwrap();
+        let mut pair = CheckedRepostQueue::new(buffers).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 }

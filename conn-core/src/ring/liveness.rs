@@ -8,7 +8,7 @@ use super::*;
 /// Both ends, and the headers between them. What is published is seen and has landed at
 /// once, and what is told is known at once: the states in between are these, too.
 #[derive(Clone, Debug)]
-struct Ring {
+struct RingEnds {
     sender: Producer,
     receiver: Consumer,
     /// Headers of what was sent and not taken.
@@ -18,9 +18,9 @@ struct Ring {
 }
 
 /// State of a ring without its count of laps.
-type State = (u64, u64, Vec<u64>, Vec<u64>);
+type RingState = (u64, u64, Vec<u64>, Vec<u64>);
 
-impl Ring {
+impl RingEnds {
     fn new(geometry: Geometry, head_threshold: u64) -> Self {
         Self {
             sender: Producer::new(geometry),
@@ -30,7 +30,7 @@ impl Ring {
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> RingState {
         let told = self.sender.head();
         let geometry = self.sender.geometry();
         let ahead = |header: &Header| {
@@ -118,7 +118,7 @@ impl Ring {
 
 /// Visits each state once. Returns how many there are.
 fn every_state(geometry: Geometry, head_threshold: u64) -> usize {
-    let (mut seen, mut left) = (HashSet::new(), vec![Ring::new(geometry, head_threshold)]);
+    let (mut seen, mut left) = (HashSet::new(), vec![RingEnds::new(geometry, head_threshold)]);
     while let Some(ring) = left.pop() {
         if seen.insert(ring.state()) {
             left.extend(ring.next());

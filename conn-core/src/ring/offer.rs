@@ -397,8 +397,10 @@ impl HalfOffer {
     }
 
     fn decoded(part: &[u8; HALF_LEN]) -> Result<HalfOffer, DecodeError> {
-        let control =
-            Place { addr: u64::from_le_bytes(at(part, 0)), rkey: u32::from_le_bytes(at(part, 8)) };
+        let control = Place {
+            addr: u64::from_le_bytes(bytes_at(part, 0)),
+            rkey: u32::from_le_bytes(bytes_at(part, 8)),
+        };
         let control = match control {
             Place { addr: 0, rkey: 0 } => None,
             Place { addr: 0, .. } => return Err(DecodeError::NotZero),
@@ -423,11 +425,11 @@ impl RingOffer {
         }
         let tail = Tail::from_code(part[13]).ok_or(DecodeError::Tail(part[13]))?;
         let place = Place {
-            addr: u64::from_le_bytes(at(part, 16)),
-            rkey: u32::from_le_bytes(at(part, 24)),
+            addr: u64::from_le_bytes(bytes_at(part, 16)),
+            rkey: u32::from_le_bytes(bytes_at(part, 24)),
         };
-        let capacity = u64::from(u32::from_le_bytes(at(part, 28))) * ALIGN;
-        let longest = u32::from_le_bytes(at(part, 32));
+        let capacity = u64::from(u32::from_le_bytes(bytes_at(part, 28))) * ALIGN;
+        let longest = u32::from_le_bytes(bytes_at(part, 32));
         let made = match part[12] {
             1 => Geometry::mirrored(capacity, longest),
             _ => Geometry::plain(capacity, longest),
@@ -437,7 +439,7 @@ impl RingOffer {
 }
 
 /// `N` bytes at `offset`, which the caller knows to be inside.
-fn at<const N: usize>(part: &[u8; HALF_LEN], offset: usize) -> [u8; N] {
+fn bytes_at<const N: usize>(part: &[u8; HALF_LEN], offset: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&part[offset..offset + N]);
     bytes

@@ -7,11 +7,11 @@ use arbitrary::Arbitrary;
 
 use super::fetch::{Fetch, FetchConfig};
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum RingOp {
     /// A message is sent.
     Send {
         /// Its bytes.
@@ -39,7 +39,7 @@ pub enum Op {
 
 /// A message that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct HeldMessage {
     content: Vec<u8>,
     payload: Span,
     end: u64,
@@ -48,7 +48,7 @@ struct Held {
 
 /// Parameters of the oracle's ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct RingParams {
     /// Bytes of the ring, as a power of two.
     pub capacity_log2: u32,
     /// The longest payload; `None` for what the capacity has room for.
@@ -65,7 +65,7 @@ pub struct Shape {
 
 /// Both ends, their memory, and the messages on their way.
 #[derive(Clone, Debug)]
-pub struct Ring {
+pub struct CheckedRing {
     head_threshold: u64,
     sender: Producer,
     receiver: Consumer,
@@ -74,23 +74,23 @@ pub struct Ring {
     reads: VecDeque<fetch::Read>,
     sender_memory: Vec<u8>,
     receiver_memory: Vec<u8>,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldMessage>,
     /// Messages that were sent and not received.
     model: VecDeque<Vec<u8>>,
     sent: u8,
 }
 
-impl Ring {
-    /// An empty one; `None` when there is none of that shape.
-    pub fn new(shape: Shape) -> Option<Self> {
-        let capacity = 1u64.checked_shl(shape.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
-        let make = if shape.is_mirrored { Geometry::mirrored } else { Geometry::plain };
-        let geometry = match (shape.max_payload, make(capacity, u32::MAX)) {
+impl CheckedRing {
+    /// An empty one; `None` when there is none of these parameters.
+    pub fn new(params: RingParams) -> Option<Self> {
+        let capacity = 1u64.checked_shl(params.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
+        let make = if params.is_mirrored { Geometry::mirrored } else { Geometry::plain };
+        let geometry = match (params.max_payload, make(capacity, u32::MAX)) {
             (Some(most), _) => make(capacity, most).ok()?,
             (None, Err(GeometryError::MessageTooLong { most })) => make(capacity, most).ok()?,
             _ => return None,
         };
-        let Shape { head_threshold, max_read_bytes, reads, .. } = shape;
+        let RingParams { head_threshold, max_read_bytes, reads, .. } = params;
         let memory = vec![0xa5; capacity as usize];
         Some(Self {
             head_threshold,
@@ -188,7 +188,7 @@ impl Ring {
                     let content = copy_out(&self.receiver_memory, payload.offset, payload.len);
                     assert_eq!(Some(&content), self.model.front());
                     self.model.pop_front();
-                    self.held.push_back(Held { content, payload, end, is_freed: false });
+                    self.held.push_back(HeldMessage { content, payload, end, is_freed: false });
                     return true;
                 }
                 Taken::Skipped => assert!(!self.geometry().is_mirrored()),
@@ -267,14 +267,14 @@ impl Ring {
     fn check_liveness(&self) {
         let mut quiet = self.clone();
         while !quiet.model.is_empty() {
-            quiet.step(Op::LookAtTail);
+            quiet.step(RingOp::LookAtTail);
             quiet.fetch();
             quiet.land();
             while quiet.take() {}
             quiet.free_all();
             quiet.tell_head();
         }
-        quiet.step(Op::LookAtTail);
+        quiet.step(RingOp::LookAtTail);
         quiet.free_all();
         quiet.tell_head();
         let most = quiet.geometry().max_payload();
@@ -287,25 +287,25 @@ impl Ring {
         }
     }
 
-    fn step(&mut self, op: Op) {
+    fn step(&mut self, op: RingOp) {
         match op {
-            Op::Send { len, spare } => self.send(len, spare),
-            Op::LookAtTail => self.look_at_tail(),
-            Op::Fetch => self.fetch(),
-            Op::Land => self.land(),
-            Op::Take => drop(self.take()),
-            Op::Free(at) => self.free(at.into()),
-            Op::TellHead => self.tell_head(),
-            Op::LieTail(by) => self.lie_tail(by),
-            Op::LieHead(by) => self.lie_head(by),
+            RingOp::Send { len, spare } => self.send(len, spare),
+            RingOp::LookAtTail => self.look_at_tail(),
+            RingOp::Fetch => self.fetch(),
+            RingOp::Land => self.land(),
+            RingOp::Take => drop(self.take()),
+            RingOp::Free(at) => self.free(at.into()),
+            RingOp::TellHead => self.tell_head(),
+            RingOp::LieTail(by) => self.lie_tail(by),
+            RingOp::LieHead(by) => self.lie_head(by),
         }
     }
 }
 
-impl Pair for Ring {
-    type Op = Op;
+impl CheckedMachine for CheckedRing {
+    type Op = RingOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: RingOp) {
         self.step(op);
         let (sender, receiver) = (&self.sender, &self.receiver);
         assert!(sender.tail() <= sender.head() + self.geometry().capacity());

@@ -71,13 +71,13 @@ const UNITS: u64 = (1 << (64 - COUNT_BITS)) - 1;
 /// between its load and its exchange while exactly a multiple of both goes by takes an old
 /// claim for the new one; at 50 GB/s that is asleep for three minutes, to the record.
 #[derive(Clone, Copy)]
-struct Claim {
+struct ClaimWord {
     position: u64,
     /// Modulo 2^24.
     count: u64,
 }
 
-impl Claim {
+impl ClaimWord {
     #[inline]
     fn pack(self) -> u64 {
         (self.position / ALIGN) << COUNT_BITS | self.count & COUNT

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
-fn shape(capacity_log2: u32, is_mirrored: bool) -> Shape {
-    Shape {
+fn params(capacity_log2: u32, is_mirrored: bool) -> RingParams {
+    RingParams {
         capacity_log2,
         max_payload: None,
         is_mirrored,
@@ -20,22 +20,22 @@ fn shape(capacity_log2: u32, is_mirrored: bool) -> Shape {
 /// Receiving takes several steps, which go together here.
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let send = |len| Op::Send { len, spare: 0 };
+    let send = |len| RingOp::Send { len, spare: 0 };
     let alphabet = [
         send(0),
         send(8),
-        Op::LookAtTail,
-        Op::Fetch,
-        Op::Land,
-        Op::Take,
-        Op::Free(0),
-        Op::TellHead,
+        RingOp::LookAtTail,
+        RingOp::Fetch,
+        RingOp::Land,
+        RingOp::Take,
+        RingOp::Free(0),
+        RingOp::TellHead,
     ];
     let mut histories = 0;
     for is_mirrored in [true, false] {
         for head_threshold in [0, 16] {
-            let shape = Shape { head_threshold, ..shape(5, is_mirrored) };
-            histories += every_history(&Ring::new(shape).unwrap(), &alphabet, 6);
+            let params = RingParams { head_threshold, ..params(5, is_mirrored) };
+            histories += every_history(&CheckedRing::new(params).unwrap(), &alphabet, 6);
         }
     }
     println!("ring: {histories} histories");
@@ -51,14 +51,16 @@ fn the_longest_message_fits_after_every_head() {
             let capacity = 1u8 << capacity_log2;
             for first in (0..capacity).step_by(8) {
                 for len in 0..=capacity {
-                    let mut ring = Ring::new(shape(capacity_log2, is_mirrored)).unwrap();
-                    let through = |ring: &mut Ring, len| {
-                        ring.apply(Op::Send { len, spare: 0 });
-                        ring.apply(Op::LookAtTail);
-                        for op in [Op::Fetch, Op::Land].repeat(usize::from(capacity) / 16 + 2) {
+                    let mut ring = CheckedRing::new(params(capacity_log2, is_mirrored)).unwrap();
+                    let through = |ring: &mut CheckedRing, len| {
+                        ring.apply(RingOp::Send { len, spare: 0 });
+                        ring.apply(RingOp::LookAtTail);
+                        for op in
+                            [RingOp::Fetch, RingOp::Land].repeat(usize::from(capacity) / 16 + 2)
+                        {
                             ring.apply(op);
                         }
-                        [Op::Take, Op::Free(0), Op::TellHead]
+                        [RingOp::Take, RingOp::Free(0), RingOp::TellHead]
                             .into_iter()
                             .for_each(|op| ring.apply(op));
                     };
@@ -156,17 +158,17 @@ fn mark(at: u32, head: u64, words: u32) -> u32 {
     if u64::from(at) * 8 < head { at + words } else { at }
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = RingOp> {
     prop_oneof![
-        6 => (0..90u8, 0..9u8).prop_map(|(len, spare)| Op::Send { len, spare }),
-        3 => Just(Op::LookAtTail),
-        4 => Just(Op::Fetch),
-        4 => Just(Op::Land),
-        6 => Just(Op::Take),
-        6 => (0..4u8).prop_map(Op::Free),
-        3 => Just(Op::TellHead),
-        1 => any::<i8>().prop_map(Op::LieTail),
-        1 => any::<i8>().prop_map(Op::LieHead),
+        6 => (0..90u8, 0..9u8).prop_map(|(len, spare)| RingOp::Send { len, spare }),
+        3 => Just(RingOp::LookAtTail),
+        4 => Just(RingOp::Fetch),
+        4 => Just(RingOp::Land),
+        6 => Just(RingOp::Take),
+        6 => (0..4u8).prop_map(RingOp::Free),
+        3 => Just(RingOp::TellHead),
+        1 => any::<i8>().prop_map(RingOp::LieTail),
+        1 => any::<i8>().prop_map(RingOp::LieHead),
     ]
 }
 
@@ -181,10 +183,10 @@ proptest! {
         reads in 1..6u32,
         ops in proptest::collection::vec(op(), 0..150),
     ) {
-        let shape = Shape {
+        let params = RingParams {
             capacity_log2, max_payload, is_mirrored, head_threshold, max_read_bytes, reads,
         };
-        if let Some(mut ring) = Ring::new(shape) {
+        if let Some(mut ring) = CheckedRing::new(params) {
             ops.into_iter().for_each(|op| ring.apply(op));
         }
     }

@@ -7,11 +7,11 @@ use arbitrary::Arbitrary;
 
 use super::*;
 use crate::checksum::{checksum_of, verified};
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a connection. Senders are taken modulo their number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum SharedWriteOp {
     /// A sender sends a message of the given length, if it has room.
     Send(u8, u8),
     /// The oldest request of a sender is executed.
@@ -42,7 +42,7 @@ pub enum Op {
 
 /// Parameters of the oracle's connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct SharedWriteParams {
     /// Extents: 1 to 6.
     pub extents: u8,
     /// Senders at a time: 1 to 3.
@@ -57,7 +57,7 @@ const EXTENT_BYTES: u32 = 128;
 
 /// A request on its way.
 #[derive(Clone, Debug)]
-enum Request {
+enum SenderRequest {
     Write {
         at: usize,
         bytes: Vec<u8>,
@@ -73,20 +73,20 @@ enum Request {
         at: usize,
     },
     /// The completion that the sender sees.
-    Complete(Done),
+    Complete(CompletionCause),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Done {
+enum CompletionCause {
     Claim,
     Look,
 }
 
 #[derive(Clone, Debug)]
-struct Peer {
+struct SenderPeer {
     core: ExtentSender,
-    requests: VecDeque<Request>,
-    done: Option<Done>,
+    requests: VecDeque<SenderRequest>,
+    done: Option<CompletionCause>,
     is_looking: bool,
     fetched: u64,
     decided: Option<u64>,
@@ -98,9 +98,9 @@ struct Peer {
     has_ended: bool,
 }
 
-impl Peer {
-    fn new(layout: Layout) -> Peer {
-        Peer {
+impl SenderPeer {
+    fn new(layout: Layout) -> SenderPeer {
+        SenderPeer {
             core: ExtentSender::new(layout),
             requests: VecDeque::new(),
             done: None,
@@ -120,18 +120,18 @@ impl Peer {
     }
 
     fn write(&mut self, at: u64, words: &[u64]) {
-        self.requests.push_back(Request::Write { at: at as usize, bytes: checked(words) });
+        self.requests.push_back(SenderRequest::Write { at: at as usize, bytes: checked(words) });
     }
 }
 
 /// The receiver, its memory, and the senders.
 #[derive(Clone, Debug)]
-pub struct Ring {
+pub struct CheckedSharedWrite {
     receiver: ExtentReceiver<Vec<ExtentSlot>, Vec<LinkSlot>>,
     layout: Layout,
     apart: bool,
     memory: Vec<u8>,
-    peers: Vec<Peer>,
+    peers: Vec<SenderPeer>,
     count: u8,
 }
 
@@ -148,20 +148,20 @@ fn words_at<const N: usize>(memory: &[u8], at: u64) -> Option<[u64; N]> {
     verified(core::array::from_fn(word), word(N))
 }
 
-impl Ring {
+impl CheckedSharedWrite {
     /// One over which nothing was sent.
-    pub fn new(shape: Shape) -> Self {
-        let (extents, links) = (1 + u32::from(shape.extents % 6), 1 + u32::from(shape.links % 3));
-        let longest = u32::from(shape.max_message % 16);
+    pub fn new(params: SharedWriteParams) -> Self {
+        let (extents, links) = (1 + u32::from(params.extents % 6), 1 + u32::from(params.links % 3));
+        let longest = u32::from(params.max_message % 16);
         let layout = Layout::new(extents, EXTENT_BYTES, longest, links).expect("a layout");
         let extent_slots = vec![ExtentSlot::default(); extents as usize];
         let link_slots = vec![LinkSlot::default(); links as usize];
         let mut receiver = ExtentReceiver::new(layout, extent_slots, link_slots).expect("it fits");
         (0..links).for_each(|link| receiver.open(link));
-        let peers = (0..links).map(|_| Peer::new(layout)).collect();
+        let peers = (0..links).map(|_| SenderPeer::new(layout)).collect();
         let mut memory = vec![0; layout.bytes() as usize];
         memory[..8].copy_from_slice(&1_u64.to_le_bytes());
-        let mut ring = Self { receiver, layout, apart: shape.apart, memory, peers, count: 0 };
+        let mut ring = Self { receiver, layout, apart: params.apart, memory, peers, count: 0 };
         ring.grant();
         ring
     }
@@ -191,12 +191,12 @@ impl Ring {
         bytes.resize(padded(len) as usize, 0);
         let at = spot.payload_at as usize;
         if apart && len > 0 {
-            peer.requests.push_back(Request::Write { at, bytes });
+            peer.requests.push_back(SenderRequest::Write { at, bytes });
             spot.end.into_iter().for_each(|(at, words)| peer.write(at, &words));
             peer.write(spot.trailer_at, &spot.trailer);
         } else {
             bytes.extend(checked(&spot.trailer));
-            peer.requests.push_back(Request::Write { at, bytes });
+            peer.requests.push_back(SenderRequest::Write { at, bytes });
             spot.end.into_iter().for_each(|(at, words)| peer.write(at, &words));
         }
         peer.core.mark_sent(&spot);
@@ -207,23 +207,23 @@ impl Ring {
         let peer = &mut self.peers[nth];
         let Some(request) = peer.requests.pop_front() else { return };
         match request {
-            Request::Write { at, bytes } => {
+            SenderRequest::Write { at, bytes } => {
                 self.memory[at..][..bytes.len()].copy_from_slice(&bytes);
             }
-            Request::FetchAdd => {
+            SenderRequest::FetchAdd => {
                 peer.fetched = word_at(&self.memory, 0);
                 self.memory[..8].copy_from_slice(&(peer.fetched + 1).to_le_bytes());
             }
-            Request::WriteTicket { at } => {
+            SenderRequest::WriteTicket { at } => {
                 self.memory[at..][..8].copy_from_slice(&peer.fetched.to_le_bytes());
             }
-            Request::ReadDecided => {
+            SenderRequest::ReadDecided => {
                 peer.decided = words_at(&self.memory, DECIDED_AT).map(|[word]| word);
             }
-            Request::ReadEntry { at } => {
+            SenderRequest::ReadEntry { at } => {
                 peer.entry = words_at(&self.memory, at as u64).map(|[word]| word);
             }
-            Request::Complete(done) => peer.done = Some(done),
+            SenderRequest::Complete(done) => peer.done = Some(done),
         }
     }
 
@@ -231,8 +231,8 @@ impl Ring {
         let peer = &self.peers[nth];
         let ticket = peer.fetched.to_le_bytes();
         let (at, bytes) = match peer.requests.front() {
-            Some(Request::Write { at, bytes }) => (at, &bytes[..]),
-            Some(Request::WriteTicket { at }) => (at, &ticket[..]),
+            Some(SenderRequest::Write { at, bytes }) => (at, &bytes[..]),
+            Some(SenderRequest::WriteTicket { at }) => (at, &ticket[..]),
             _ => return,
         };
         let upto = bytes.len() * usize::from(choice) / 256;
@@ -253,8 +253,10 @@ impl Ring {
             return;
         }
         match peer.done.take() {
-            Some(Done::Claim) => peer.core.on_claimed(peer.fetched).expect("an honest receiver"),
-            Some(Done::Look) => {
+            Some(CompletionCause::Claim) => {
+                peer.core.on_claimed(peer.fetched).expect("an honest receiver")
+            }
+            Some(CompletionCause::Look) => {
                 peer.core.on_entry(peer.decided, peer.entry).expect("an honest receiver");
                 peer.is_looking = false;
             }
@@ -262,16 +264,17 @@ impl Ring {
         }
         if let Some(Claim { words, place }) = peer.core.claim_due() {
             peer.write(at + ANNOUNCED_AT, &words);
-            peer.requests.push_back(Request::FetchAdd);
-            peer.requests.push_back(Request::WriteTicket { at: (at + place) as usize });
+            peer.requests.push_back(SenderRequest::FetchAdd);
+            peer.requests.push_back(SenderRequest::WriteTicket { at: (at + place) as usize });
             peer.write(at + REPORTED_AT, &words);
-            peer.requests.push_back(Request::Complete(Done::Claim));
+            peer.requests.push_back(SenderRequest::Complete(CompletionCause::Claim));
         }
         if let Some(ticket) = peer.core.looks_for().filter(|_| !peer.is_looking) {
             peer.is_looking = true;
             let at = self.layout.entry_at(ticket) as usize;
-            let reads = [Request::ReadDecided, Request::ReadEntry { at }];
-            peer.requests.extend(reads.into_iter().chain([Request::Complete(Done::Look)]));
+            let reads = [SenderRequest::ReadDecided, SenderRequest::ReadEntry { at }];
+            peer.requests
+                .extend(reads.into_iter().chain([SenderRequest::Complete(CompletionCause::Look)]));
         }
     }
 
@@ -303,18 +306,18 @@ impl Ring {
         };
         let words = words_at(&self.memory, at);
         match self.receiver.on_trailer(link, words).expect("an honest sender") {
-            Found::Message { offset, len } => {
+            LookOutcome::Message { offset, len } => {
                 let found = &self.memory[offset as usize..][..len as usize];
                 let sent = self.peers[nth].model.pop_front().expect("it was sent");
                 assert_eq!(found, &sent[..], "of sender {nth}");
                 true
             }
-            Found::End(emptied) => {
+            LookOutcome::End(emptied) => {
                 self.recycle(emptied);
                 self.grant();
                 true
             }
-            Found::Nothing => self.hear(nth),
+            LookOutcome::Nothing => self.hear(nth),
         }
     }
 
@@ -372,32 +375,32 @@ impl Ring {
         }
         let at = self.layout.link_at(nth as u32) as usize;
         self.memory[at..][..LINK_BYTES as usize].fill(0);
-        self.peers[nth] = Peer::new(self.layout);
+        self.peers[nth] = SenderPeer::new(self.layout);
         self.receiver.open(nth as u32);
     }
 
     /// Tells an end a lie, and checks its answer. The connection stays as it was.
-    fn lie(&self, op: Op) {
+    fn lie(&self, op: SharedWriteOp) {
         let mut receiver = self.receiver.clone();
         let link = |nth: u8| u32::from(nth) % self.layout.links();
         match op {
-            Op::LieTrailer(nth, ticket, len) => {
+            SharedWriteOp::LieTrailer(nth, ticket, len) => {
                 let used = if ticket & 1 == 0 { u64::from(ticket) << 32 } else { 0 };
                 let words = [u64::from(ticket), used | u64::from(len)];
                 if let Ok(Some(at)) = receiver.trailer_at(link(nth)) {
                     match receiver.on_trailer(link(nth), Some(words)) {
-                        Ok(Found::Message { offset, len }) => {
+                        Ok(LookOutcome::Message { offset, len }) => {
                             assert_eq!(offset + padded(len), at);
                             assert!(offset >= self.layout.extent_at(0));
                         }
-                        Ok(Found::End(emptied)) => {
+                        Ok(LookOutcome::End(emptied)) => {
                             assert!(emptied.offset + emptied.len <= self.layout.bytes());
                         }
-                        Ok(Found::Nothing) | Err(_) => {}
+                        Ok(LookOutcome::Nothing) | Err(_) => {}
                     }
                 }
             }
-            Op::LieLink(nth, number, used, first) => {
+            SharedWriteOp::LieLink(nth, number, used, first) => {
                 let far = |word: u8| if word == 255 { u64::MAX } else { word.into() };
                 let [number, used, first] = [number, used, first].map(far);
                 let announced = Some([number.wrapping_add(first & 1), used]);
@@ -406,11 +409,11 @@ impl Ring {
                 let _ = receiver.on_link(link(nth), words);
                 receiver.audit(link(nth), words);
             }
-            Op::LieTail(by) => {
+            SharedWriteOp::LieTail(by) => {
                 let tail = receiver.decided().wrapping_add_signed(by.into());
                 let _ = receiver.begin_audit(tail);
             }
-            Op::LieEntry(nth, extent, by) => {
+            SharedWriteOp::LieEntry(nth, extent, by) => {
                 let mut core = self.peers[link(nth) as usize].core.clone();
                 let ticket = core.looks_for().unwrap_or(1) + u64::from(by % 2);
                 let word = entry_word(ticket, extent.into());
@@ -491,21 +494,21 @@ impl Ring {
     }
 }
 
-impl Pair for Ring {
-    type Op = Op;
+impl CheckedMachine for CheckedSharedWrite {
+    type Op = SharedWriteOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: SharedWriteOp) {
         match op {
-            Op::Send(nth, len) => self.send(self.nth(nth), len),
-            Op::Execute(nth) => self.execute(self.nth(nth)),
-            Op::Begin(nth, choice) => self.begin(self.nth(nth), choice),
-            Op::Drive(nth) => self.drive(self.nth(nth)),
-            Op::Look(nth) => {
+            SharedWriteOp::Send(nth, len) => self.send(self.nth(nth), len),
+            SharedWriteOp::Execute(nth) => self.execute(self.nth(nth)),
+            SharedWriteOp::Begin(nth, choice) => self.begin(self.nth(nth), choice),
+            SharedWriteOp::Drive(nth) => self.drive(self.nth(nth)),
+            SharedWriteOp::Look(nth) => {
                 self.look(self.nth(nth));
             }
-            Op::Grant => self.audit(),
-            Op::Close(nth) => self.close(self.nth(nth)),
-            Op::Die(nth) => {
+            SharedWriteOp::Grant => self.audit(),
+            SharedWriteOp::Close(nth) => self.close(self.nth(nth)),
+            SharedWriteOp::Die(nth) => {
                 let peer = self.nth(nth);
                 let peer = &mut self.peers[peer];
                 if !peer.is_gone() {
@@ -513,15 +516,15 @@ impl Pair for Ring {
                     peer.requests.clear();
                 }
             }
-            Op::Join(nth) => self.join(self.nth(nth)),
+            SharedWriteOp::Join(nth) => self.join(self.nth(nth)),
             lie => self.lie(lie),
         }
     }
 }
 
 /// Applies the operations to a new ring, drives it until it is idle, and ends it.
-pub fn run(shape: Shape, ops: &[Op]) {
-    let mut ring = Ring::new(shape);
+pub fn run(params: SharedWriteParams, ops: &[SharedWriteOp]) {
+    let mut ring = CheckedSharedWrite::new(params);
     ops.iter().for_each(|op| ring.apply(*op));
     ring.clone().settle();
     ring.end();

@@ -47,7 +47,7 @@ pub enum ExtentError {
 
 /// Result of a look at a sender's memory.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookOutcome {
     /// Nothing new.
     Nothing,
     /// A message, which is taken by that.
@@ -142,7 +142,7 @@ impl Default for LinkSlot {
 ///
 /// ```
 /// use conn_core::shared_write::{
-///     ExtentReceiver, ExtentSlot, Found, Layout, LinkSlot, LinkWords, entry_word,
+///     ExtentReceiver, ExtentSlot, Layout, LinkSlot, LinkWords, LookOutcome, entry_word,
 /// };
 ///
 /// let layout = Layout::new(2, 4096, 1000, 1)?;
@@ -155,7 +155,8 @@ impl Default for LinkSlot {
 /// let words = LinkWords { first: 1, reported: Some([1, 0]), announced: Some([1, 0]), ahead: 0 };
 /// receiver.on_link(0, words)?; // the sender has taken ticket 1
 /// assert_eq!(receiver.trailer_at(0)?, Some(layout.trailer_at(0, 0)));
-/// let Found::Message { len: 100, .. } = receiver.on_trailer(0, Some([1, 100]))? else { panic!() };
+/// let found = receiver.on_trailer(0, Some([1, 100]))?;
+/// assert!(matches!(found, LookOutcome::Message { len: 100, .. }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 // Invariant: each extent is free (ticket 0, in the list), or granted to the ticket below `decided`
@@ -387,11 +388,15 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     /// # Errors
     /// [`ExtentError`]: the sender broke the protocol.
     #[inline]
-    pub fn on_trailer(&mut self, link: u32, words: Option<[u64; 2]>) -> Result<Found, ExtentError> {
+    pub fn on_trailer(
+        &mut self,
+        link: u32,
+        words: Option<[u64; 2]>,
+    ) -> Result<LookOutcome, ExtentError> {
         let LinkSlot { extent, used, current, .. } = self.link(link);
-        let Some([ticket, shape]) = words else { return Ok(Found::Nothing) };
+        let Some([ticket, shape]) = words else { return Ok(LookOutcome::Nothing) };
         if extent == NONE || (ticket, shape) == (0, 0) {
-            return Ok(Found::Nothing);
+            return Ok(LookOutcome::Nothing);
         }
         let (at, len) = ((shape >> 32) as u32, shape as u32);
         if at == used && len == END && used > 0 {
@@ -407,14 +412,14 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
             slot.used += record_bytes(len) as u32;
             slot.received += 1;
         }
-        Ok(Found::Message { offset: self.layout.payload_at(extent, used, len), len })
+        Ok(LookOutcome::Message { offset: self.layout.payload_at(extent, used, len), len })
     }
 
-    fn on_end(&mut self, link: u32, next: u64) -> Result<Found, ExtentError> {
+    fn on_end(&mut self, link: u32, next: u64) -> Result<LookOutcome, ExtentError> {
         let LinkSlot { extent, used, current, .. } = self.link(link);
         let to = if next > current { self.extent_of(next) } else { None };
         self.take_over(link, next, to.ok_or(ExtentError::Ticket { ticket: next })?)?;
-        Ok(Found::End(self.emptied(extent, used + TRAILER_BYTES as u32)))
+        Ok(LookOutcome::End(self.emptied(extent, used + TRAILER_BYTES as u32)))
     }
 
     /// An extent of which so many bytes are used at most.

@@ -5,17 +5,17 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::terms::{TERMS_LEN, Terms, TermsError};
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 use crate::ring::offer::Place;
 
 /// After every operation, copies of the ring are brought to rest, and to their end.
 #[derive(Clone)]
-struct Settling(Ring);
+struct SettlingSharedWrite(CheckedSharedWrite);
 
-impl Pair for Settling {
-    type Op = Op;
+impl CheckedMachine for SettlingSharedWrite {
+    type Op = SharedWriteOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: SharedWriteOp) {
         self.0.apply(op);
         self.0.clone().settle();
         self.0.clone().end();
@@ -26,59 +26,77 @@ impl Pair for Settling {
 fn every_short_history_agrees_with_the_model() {
     let mut histories = 0;
     for (extents, apart) in [(0, false), (1, true), (2, false)] {
-        let shape = Shape { extents, links: 1, max_message: 15, apart };
-        let mut begun = Ring::new(shape);
+        let params = SharedWriteParams { extents, links: 1, max_message: 15, apart };
+        let mut begun = CheckedSharedWrite::new(params);
         for nth in [0, 1] {
-            begun.apply(Op::Drive(nth));
-            (0..5).for_each(|_| begun.apply(Op::Execute(nth)));
+            begun.apply(SharedWriteOp::Drive(nth));
+            (0..5).for_each(|_| begun.apply(SharedWriteOp::Execute(nth)));
         }
         let first = [
-            Op::Execute(0),
-            Op::Drive(0),
-            Op::Send(0, 15),
-            Op::Look(0),
-            Op::Execute(1),
-            Op::Drive(1),
-            Op::Begin(0, 140),
+            SharedWriteOp::Execute(0),
+            SharedWriteOp::Drive(0),
+            SharedWriteOp::Send(0, 15),
+            SharedWriteOp::Look(0),
+            SharedWriteOp::Execute(1),
+            SharedWriteOp::Drive(1),
+            SharedWriteOp::Begin(0, 140),
         ];
         histories += every_history(&begun, &first, 7);
-        let ends =
-            [Op::Execute(0), Op::Drive(0), Op::Drive(1), Op::Die(0), Op::Look(0), Op::Execute(1)];
-        histories += every_history(&Settling(Ring::new(shape)), &ends, 6);
-        let joins = [Op::Die(0), Op::Look(0), Op::Join(0), Op::Drive(0), Op::Execute(0), Op::Grant];
-        histories += every_history(&Settling(begun), &joins, 5);
+        let ends = [
+            SharedWriteOp::Execute(0),
+            SharedWriteOp::Drive(0),
+            SharedWriteOp::Drive(1),
+            SharedWriteOp::Die(0),
+            SharedWriteOp::Look(0),
+            SharedWriteOp::Execute(1),
+        ];
+        histories += every_history(&SettlingSharedWrite(CheckedSharedWrite::new(params)), &ends, 6);
+        let joins = [
+            SharedWriteOp::Die(0),
+            SharedWriteOp::Look(0),
+            SharedWriteOp::Join(0),
+            SharedWriteOp::Drive(0),
+            SharedWriteOp::Execute(0),
+            SharedWriteOp::Grant,
+        ];
+        histories += every_history(&SettlingSharedWrite(begun), &joins, 5);
     }
     println!("shared_write: {histories} histories");
     assert!(histories > 2_000_000);
 }
 
 /// Drives a sender as far as it can get alone.
-fn goes_on(ring: &mut Ring, nth: u8) {
+fn goes_on(ring: &mut CheckedSharedWrite, nth: u8) {
     for _ in 0..3 {
-        ring.apply(Op::Drive(nth));
-        (0..8).for_each(|_| ring.apply(Op::Execute(nth)));
+        ring.apply(SharedWriteOp::Drive(nth));
+        (0..8).for_each(|_| ring.apply(SharedWriteOp::Execute(nth)));
     }
 }
 
-fn two_senders(extents: u8) -> Ring {
-    Ring::new(Shape { extents: extents - 1, links: 1, max_message: 15, apart: false })
+fn two_senders(extents: u8) -> CheckedSharedWrite {
+    CheckedSharedWrite::new(SharedWriteParams {
+        extents: extents - 1,
+        links: 1,
+        max_message: 15,
+        apart: false,
+    })
 }
 
 #[test]
 fn a_ticket_of_which_the_entry_was_not_read_keeps_its_extent() {
     let mut ring = two_senders(3);
-    ring.apply(Op::Drive(0));
-    (0..5).for_each(|_| ring.apply(Op::Execute(0))); // it has ticket 1, and sleeps
+    ring.apply(SharedWriteOp::Drive(0));
+    (0..5).for_each(|_| ring.apply(SharedWriteOp::Execute(0))); // it has ticket 1, and sleeps
     for _ in 0..40 {
         goes_on(&mut ring, 1);
-        ring.apply(Op::Send(1, 15));
+        ring.apply(SharedWriteOp::Send(1, 15));
         goes_on(&mut ring, 1);
-        (0..3).for_each(|_| ring.apply(Op::Look(1)));
+        (0..3).for_each(|_| ring.apply(SharedWriteOp::Look(1)));
     }
     // Entries were used again several times: one ticket was passed over each time.
     assert!(ring.sent(1) >= 39, "{}", ring.sent(1));
     goes_on(&mut ring, 0);
-    ring.apply(Op::Send(0, 15));
+    ring.apply(SharedWriteOp::Send(0, 15));
     assert_eq!(ring.sent(0), 1);
     ring.clone().settle();
     ring.end();
@@ -90,14 +108,14 @@ fn an_audit_takes_no_extent_that_is_full_of_messages() {
     goes_on(&mut ring, 1);
     for _ in 0..7 {
         goes_on(&mut ring, 0);
-        ring.apply(Op::Send(0, 15)); // three extents full, of which none was looked at
+        ring.apply(SharedWriteOp::Send(0, 15)); // three extents full, of which none was looked at
     }
     goes_on(&mut ring, 0);
     assert_eq!(ring.sent(0), 7);
-    ring.apply(Op::Look(0));
-    ring.apply(Op::Die(1));
-    (0..3).for_each(|_| ring.apply(Op::Look(1)));
-    ring.apply(Op::Grant);
+    ring.apply(SharedWriteOp::Look(0));
+    ring.apply(SharedWriteOp::Die(1));
+    (0..3).for_each(|_| ring.apply(SharedWriteOp::Look(1)));
+    ring.apply(SharedWriteOp::Grant);
     ring.clone().settle();
     ring.end();
 }
@@ -108,17 +126,17 @@ fn abandoned_tickets_in_a_full_ring_take_no_extents() {
     goes_on(&mut ring, 0); // it has the extent
     for _ in 0..10 {
         goes_on(&mut ring, 1);
-        ring.apply(Op::Die(1));
-        (0..3).for_each(|_| ring.apply(Op::Look(1)));
-        ring.apply(Op::Join(1));
+        ring.apply(SharedWriteOp::Die(1));
+        (0..3).for_each(|_| ring.apply(SharedWriteOp::Look(1)));
+        ring.apply(SharedWriteOp::Join(1));
     }
-    ring.apply(Op::Grant);
-    ring.apply(Op::Close(0));
-    (0..2).for_each(|_| ring.apply(Op::Execute(0)));
-    (0..3).for_each(|_| ring.apply(Op::Look(0)));
-    ring.apply(Op::Grant);
+    ring.apply(SharedWriteOp::Grant);
+    ring.apply(SharedWriteOp::Close(0));
+    (0..2).for_each(|_| ring.apply(SharedWriteOp::Execute(0)));
+    (0..3).for_each(|_| ring.apply(SharedWriteOp::Look(0)));
+    ring.apply(SharedWriteOp::Grant);
     goes_on(&mut ring, 1);
-    ring.apply(Op::Send(1, 0));
+    ring.apply(SharedWriteOp::Send(1, 0));
     assert_eq!(ring.sent(1), 1, "ten tickets are orphans, the next one is its own");
 }
 
@@ -158,37 +176,43 @@ fn a_ticket_of_another_link_is_refused() {
         assert!(receiver.trailer_at(link).unwrap().is_some());
     }
     let message = receiver.on_trailer(0, Some(trailer(1, 0, 8))).unwrap();
-    assert!(matches!(message, Found::Message { len: 8, .. }));
+    assert!(matches!(message, LookOutcome::Message { len: 8, .. }));
     let taken = receiver.on_trailer(0, Some(trailer(2, 32, END)));
     assert_eq!(taken, Err(ExtentError::Ticket { ticket: 2 }));
     let empty = receiver.on_trailer(1, Some(trailer(3, 0, END)));
     assert_eq!(empty, Err(ExtentError::Stray { ticket: 3 }), "nothing lies in front of it");
-    assert!(matches!(receiver.on_trailer(0, Some(trailer(3, 32, END))), Ok(Found::End(_))));
+    assert!(matches!(receiver.on_trailer(0, Some(trailer(3, 32, END))), Ok(LookOutcome::End(_))));
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = SharedWriteOp> {
     let honest = prop_oneof![
-        6 => any::<(u8, u8)>().prop_map(|(nth, len)| Op::Send(nth, len)),
-        10 => any::<u8>().prop_map(Op::Execute),
-        2 => any::<(u8, u8)>().prop_map(|(nth, choice)| Op::Begin(nth, choice)),
-        6 => any::<u8>().prop_map(Op::Drive),
-        6 => any::<u8>().prop_map(Op::Look),
-        1 => Just(Op::Grant),
-        1 => any::<u8>().prop_map(Op::Join),
+        6 => any::<(u8, u8)>().prop_map(|(nth, len)| SharedWriteOp::Send(nth, len)),
+        10 => any::<u8>().prop_map(SharedWriteOp::Execute),
+        2 => any::<(u8, u8)>().prop_map(|(nth, choice)| SharedWriteOp::Begin(nth, choice)),
+        6 => any::<u8>().prop_map(SharedWriteOp::Drive),
+        6 => any::<u8>().prop_map(SharedWriteOp::Look),
+        1 => Just(SharedWriteOp::Grant),
+        1 => any::<u8>().prop_map(SharedWriteOp::Join),
     ];
     let lies = prop_oneof![
-        any::<(u8, u8, u32)>().prop_map(|(nth, ticket, len)| Op::LieTrailer(nth, ticket, len)),
-        (any::<u8>(), 0..8u8, Just(END)).prop_map(|(nth, to, len)| Op::LieTrailer(nth, to, len)),
-        any::<(u8, u8, u8, u8)>().prop_map(|(nth, n, used, at)| Op::LieLink(
+        any::<(u8, u8, u32)>()
+            .prop_map(|(nth, ticket, len)| SharedWriteOp::LieTrailer(nth, ticket, len)),
+        (any::<u8>(), 0..8u8, Just(END))
+            .prop_map(|(nth, to, len)| SharedWriteOp::LieTrailer(nth, to, len)),
+        any::<(u8, u8, u8, u8)>().prop_map(|(nth, n, used, at)| SharedWriteOp::LieLink(
             nth,
             n % 4,
             used % 16,
             at % 16
         )),
-        any::<i8>().prop_map(Op::LieTail),
-        any::<(u8, u16, u8)>().prop_map(|(nth, extent, by)| Op::LieEntry(nth, extent, by)),
+        any::<i8>().prop_map(SharedWriteOp::LieTail),
+        any::<(u8, u16, u8)>()
+            .prop_map(|(nth, extent, by)| SharedWriteOp::LieEntry(nth, extent, by)),
     ];
-    let ends = prop_oneof![any::<u8>().prop_map(Op::Close), any::<u8>().prop_map(Op::Die)];
+    let ends = prop_oneof![
+        any::<u8>().prop_map(SharedWriteOp::Close),
+        any::<u8>().prop_map(SharedWriteOp::Die)
+    ];
     prop_oneof![40 => honest, 4 => lies, 1 => ends]
 }
 
@@ -198,7 +222,7 @@ proptest! {
         (extents, links, max_message, apart) in any::<(u8, u8, u8, bool)>(),
         ops in proptest::collection::vec(op(), 0..600),
     ) {
-        run(Shape { extents, links, max_message, apart }, &ops);
+        run(SharedWriteParams { extents, links, max_message, apart }, &ops);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use core::num::NonZeroU32;
 
 use super::{filled, heapless};
-use crate::direct_read::{AckMode, Reads, ReadsConfig, ReadsConfigError, Slot};
+use crate::direct_read::{AckMode, ReadSlot, Reads, ReadsConfig, ReadsConfigError};
 use crate::direct_write::{BufferReceiver, Detection, Layout};
 use crate::leader::{Followers, Interest, Seat};
 use crate::loan::{Lender, LenderSlot};
@@ -37,8 +37,8 @@ fn machines_of_one_thread_are_as_large_as_their_storage() {
     assert_eq!(lender.lendable(), Lender::new([LenderSlot::new(); 2], 40).unwrap().lendable());
 
     let config = ReadsConfig { window: 8, ack: AckMode::Send, reads: 2, max_read: 16, gather: 4 };
-    assert!(Reads::new(config, filled::<Slot, N>(8).unwrap()).is_ok());
-    let small = Reads::new(config, filled::<Slot, N>(7).unwrap());
+    assert!(Reads::new(config, filled::<ReadSlot, N>(8).unwrap()).is_ok());
+    let small = Reads::new(config, filled::<ReadSlot, N>(7).unwrap());
     assert_eq!(small.map(drop), Err(ReadsConfigError::StorageTooSmall));
 
     let layout = Layout::new(4, 100).unwrap();

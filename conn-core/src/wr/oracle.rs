@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a tracker. Ids are relative, so that short histories meet them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum SendTrackerOp {
     /// A request is planned.
     Plan {
         /// True for the class control.
@@ -46,13 +46,13 @@ pub enum Op {
 
 /// The tracker and its model, with storage for 64 or more requests.
 #[derive(Clone, Debug)]
-pub struct Tracked<const WORDS: usize> {
+pub struct CheckedSendTracker<const WORDS: usize> {
     machine: SendTracker<[u64; WORDS]>,
-    model: Model,
+    model: SendTrackerModel,
 }
 
 #[derive(Clone, Debug)]
-struct Model {
+struct SendTrackerModel {
     data_slots: usize,
     depth: usize,
     signal_every: u64,
@@ -61,7 +61,7 @@ struct Model {
     outstanding: VecDeque<bool>,
 }
 
-impl<const WORDS: usize> Tracked<WORDS> {
+impl<const WORDS: usize> CheckedSendTracker<WORDS> {
     /// Both, at the start.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl<const WORDS: usize> Tracked<WORDS> {
         // Storage need not be clean.
         let machine = SendTracker::with_storage(config, [0x5555_5555_5555_5555; WORDS])?;
         let data_slots = config.depth - config.control_slots;
-        let model = Model {
+        let model = SendTrackerModel {
             data_slots: data_slots as usize,
             depth: config.depth as usize,
             signal_every: config.signal_every.min(data_slots).into(),
@@ -108,7 +108,7 @@ impl<const WORDS: usize> Tracked<WORDS> {
     }
 }
 
-impl Model {
+impl SendTrackerModel {
     fn next(&self) -> u64 {
         self.completed + 1 + self.outstanding.len() as u64
     }
@@ -171,45 +171,45 @@ impl Model {
     }
 }
 
-impl<const WORDS: usize> Pair for Tracked<WORDS> {
-    type Op = Op;
+impl<const WORDS: usize> CheckedMachine for CheckedSendTracker<WORDS> {
+    type Op = SendTrackerOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: SendTrackerOp) {
         let before = self.machine.clone();
         let (machine, model) = (&mut self.machine, &mut self.model);
         let id = |ahead: u8| WrId(before.last_completed().0 + u64::from(ahead));
         let refused = match op {
-            Op::Plan { control, forced } => {
+            SendTrackerOp::Plan { control, forced } => {
                 let class = if control { WrClass::Control } else { WrClass::Data };
                 let planned =
                     if forced { machine.plan_signalled(class) } else { machine.plan(class) };
                 assert_eq!(planned, model.plan(control, forced));
                 planned.is_err()
             }
-            Op::PlanRun { control, n } => {
+            SendTrackerOp::PlanRun { control, n } => {
                 let class = if control { WrClass::Control } else { WrClass::Data };
                 assert_eq!(machine.run(class) as usize, model.run(control));
                 let planned = machine.plan_run(class, n.into());
                 assert_eq!(planned, model.plan_run(control, n.into()));
                 planned.is_err()
             }
-            Op::Rollback { back } => {
+            SendTrackerOp::Rollback { back } => {
                 let first = WrId(before.next_id().0.saturating_sub(back.into()));
                 let dropped = machine.rollback(first);
                 assert_eq!(dropped, model.rollback(back.into()));
                 dropped.is_err()
             }
-            Op::RollbackBeyond => {
+            SendTrackerOp::RollbackBeyond => {
                 let beyond = WrId(before.next_id().0 + 1);
                 assert_eq!(machine.rollback(beyond), Err(RollbackError::NeverPlanned));
                 true
             }
-            Op::Complete { ahead } => {
+            SendTrackerOp::Complete { ahead } => {
                 let retired = machine.complete(id(ahead));
                 assert_eq!(retired, model.complete(ahead.into(), false));
                 retired.is_err()
             }
-            Op::CompleteFailed { ahead } => {
+            SendTrackerOp::CompleteFailed { ahead } => {
                 let retired = machine.complete_failed(id(ahead));
                 assert_eq!(retired, model.complete(ahead.into(), true));
                 retired.is_err()

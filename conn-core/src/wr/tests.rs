@@ -4,23 +4,26 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 fn config(depth: u32, control_slots: u32, signal_every: u32) -> SendTrackerConfig {
     SendTrackerConfig { depth, control_slots, signal_every }
 }
 
-fn alphabet(depth: u8) -> Vec<Op> {
-    let mut ops = vec![Op::RollbackBeyond];
+fn alphabet(depth: u8) -> Vec<SendTrackerOp> {
+    let mut ops = vec![SendTrackerOp::RollbackBeyond];
     for (control, forced) in [(false, false), (false, true), (true, false), (true, true)] {
-        ops.push(Op::Plan { control, forced });
+        ops.push(SendTrackerOp::Plan { control, forced });
     }
     for n in 0..=depth + 1 {
-        ops.extend([Op::Rollback { back: n }, Op::Complete { ahead: n }]);
-        ops.push(Op::CompleteFailed { ahead: n });
+        ops.extend([SendTrackerOp::Rollback { back: n }, SendTrackerOp::Complete { ahead: n }]);
+        ops.push(SendTrackerOp::CompleteFailed { ahead: n });
     }
-    ops.extend((2..=depth).map(|n| Op::PlanRun { control: false, n }));
-    ops.extend([Op::PlanRun { control: false, n: 0 }, Op::PlanRun { control: true, n: 2 }]);
+    ops.extend((2..=depth).map(|n| SendTrackerOp::PlanRun { control: false, n }));
+    ops.extend([
+        SendTrackerOp::PlanRun { control: false, n: 0 },
+        SendTrackerOp::PlanRun { control: true, n: 2 },
+    ]);
     ops
 }
 
@@ -30,7 +33,7 @@ fn every_short_history_agrees_with_the_model() {
     for depth in 1..=3 {
         for control in 0..depth {
             for every in 1..=depth + 1 {
-                let start = Tracked::<1>::new(config(depth, control, every)).unwrap();
+                let start = CheckedSendTracker::<1>::new(config(depth, control, every)).unwrap();
                 histories += every_history(&start, &alphabet(depth as u8), 4);
             }
         }
@@ -114,14 +117,16 @@ fn a_config_that_makes_no_queue_is_refused() {
     assert!(SendTracker::with_storage(config(u32::MAX, 1, 1), [0]).is_err());
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = SendTrackerOp> {
     prop_oneof![
-        6 => any::<(bool, bool)>().prop_map(|(control, forced)| Op::Plan { control, forced }),
-        2 => (any::<bool>(), 0..20u8).prop_map(|(control, n)| Op::PlanRun { control, n }),
-        1 => (0..70u8).prop_map(|back| Op::Rollback { back }),
-        1 => Just(Op::RollbackBeyond),
-        2 => (0..70u8).prop_map(|ahead| Op::Complete { ahead }),
-        1 => (0..70u8).prop_map(|ahead| Op::CompleteFailed { ahead }),
+        6 => any::<(bool, bool)>()
+            .prop_map(|(control, forced)| SendTrackerOp::Plan { control, forced }),
+        2 => (any::<bool>(), 0..20u8)
+            .prop_map(|(control, n)| SendTrackerOp::PlanRun { control, n }),
+        1 => (0..70u8).prop_map(|back| SendTrackerOp::Rollback { back }),
+        1 => Just(SendTrackerOp::RollbackBeyond),
+        2 => (0..70u8).prop_map(|ahead| SendTrackerOp::Complete { ahead }),
+        1 => (0..70u8).prop_map(|ahead| SendTrackerOp::CompleteFailed { ahead }),
     ]
 }
 
@@ -132,7 +137,7 @@ proptest! {
         ops in proptest::collection::vec(op(), 0..400),
     ) {
         let config = config(depth, control.min(depth - 1), every);
-        let mut pair = Tracked::<4>::new(config).unwrap();
+        let mut pair = CheckedSendTracker::<4>::new(config).unwrap();
         for op in ops {
             pair.apply(op);
         }

@@ -16,7 +16,7 @@ const RECEIVED: usize = 0;
 const FREED: usize = 1;
 
 /// A message that the application holds: it lies in the ring until it is freed.
-struct Message {
+struct LentMessage {
     number: u64,
     payload: Span,
     lent: Lent,
@@ -28,7 +28,7 @@ pub(crate) struct Receiver {
     list: FreeList<[RecordSlot; HELD]>,
     front: FreeFront,
     /// Messages that the application holds, in no order.
-    held: [Option<Message>; HELD],
+    held: [Option<LentMessage>; HELD],
     received: u64,
     freed: u64,
     freed_out_of_order: u64,
@@ -72,7 +72,7 @@ impl Receiver {
     fn lend(&mut self, Record { payload, end }: Record) -> Result<(), Error> {
         let lent = self.front.lend(&self.list, end).map_err(|_| Error::Lend)?;
         let place = self.held.iter_mut().find(|place| place.is_none()).ok_or(Error::Lend)?;
-        *place = Some(Message { number: self.received, payload, lent });
+        *place = Some(LentMessage { number: self.received, payload, lent });
         self.received += 1;
         self.inhibitor.advance(RECEIVED, self.received);
         Ok(())
@@ -93,7 +93,7 @@ impl Receiver {
             if !is_whole {
                 return Err(Error::Payload { message: message.number });
             }
-            let is_older = |other: &Message| other.number < message.number;
+            let is_older = |other: &LentMessage| other.number < message.number;
             let is_early = self.held.iter().flatten().any(is_older);
             self.freed_out_of_order += u64::from(is_early);
             self.front.free(&self.list, message.lent).map_err(|_| Error::Free)?;

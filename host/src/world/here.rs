@@ -13,30 +13,30 @@ use rustix::io::Errno;
 use crate::plant::kinds::Plant;
 
 use super::nature::NodeId;
-use super::schedule::{Shared, wait_for};
-use super::state::{On, Status};
+use super::schedule::{WorldInner, wait_for};
+use super::state::{TaskStatus, WaitReason};
 
 thread_local! {
-    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<CurrentTask>> = const { RefCell::new(None) };
 }
 
 /// A thread in its world.
 #[derive(Debug)]
-pub struct Here {
-    world: Arc<Shared>,
+pub struct CurrentTask {
+    world: Arc<WorldInner>,
     id: usize,
 }
 
 /// A thread of a world, as others know it.
 #[derive(Debug, Clone)]
 pub struct Task {
-    world: Arc<Shared>,
+    world: Arc<WorldInner>,
     id: usize,
 }
 
 /// Calls `act` if the calling thread runs in a world.
 #[inline]
-pub fn here<T>(act: impl FnOnce(&Here) -> T) -> Option<T> {
+pub fn here<T>(act: impl FnOnce(&CurrentTask) -> T) -> Option<T> {
     HERE.try_with(|here| here.borrow().as_ref().map(act)).ok().flatten()
 }
 
@@ -47,7 +47,7 @@ pub fn note(text: impl FnOnce() -> String) {
 
 /// Calls `run` without a switch to another thread in between, as where a `OnceLock` is initialised.
 pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
-    let add = |here: &Here, n: i32| {
+    let add = |here: &CurrentTask, n: i32| {
         let mut state = here.world.state.lock();
         let count = &mut state.tasks[here.id].uninterrupted;
         *count = count.wrapping_add_signed(n);
@@ -60,7 +60,7 @@ pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
 
 /// Calls `run` as if the calling thread were of another node: threads that it starts are of that.
 pub fn on_node<T>(node: NodeId, run: impl FnOnce() -> T) -> T {
-    let set = |here: &Here, node| {
+    let set = |here: &CurrentTask, node| {
         std::mem::replace(&mut here.world.state.lock().tasks[here.id].node, node)
     };
     let own = here(|here| set(here, node));
@@ -110,13 +110,13 @@ pub fn wait_for_fds(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result
     loop {
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = rustix::event::poll(fds, Some(&at_once))?;
-        let now = here(Here::current);
+        let now = here(CurrentTask::current);
         if ready > 0 || deadline.zip(now).is_none_or(|(at, now)| now >= at) && deadline.is_some() {
             return Ok(ready);
         }
         let copies = fds.iter().map(|fd| fd.as_fd().try_clone_to_owned());
         let copies = copies.collect::<Result<Vec<_>, _>>().map_err(|_| Errno::MFILE)?;
-        here(|here| here.block(On::Fds(copies), deadline));
+        here(|here| here.block(WaitReason::Fds(copies), deadline));
     }
 }
 
@@ -136,7 +136,7 @@ pub fn start_timer(fd: BorrowedFd<'_>, after: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-impl Here {
+impl CurrentTask {
     /// The calling thread may have to hand on.
     pub fn point(&self, what: &'static str) {
         let mut state = self.world.state.lock();
@@ -178,14 +178,14 @@ impl Here {
             return;
         }
         drop(state);
-        self.world.block(self.id, On::Watched, Some(end));
+        self.world.block(self.id, WaitReason::Watched, Some(end));
         self.world.state.lock().tasks[self.id].watch.clear();
     }
 
     /// Waits until then, busily, if the calling thread has a processor of its own; returns false if it has none.
     pub(crate) fn busy_wait_until(&self, until: Instant) -> bool {
         if self.world.own_processors && until > self.now() {
-            self.block(On::BusyWait, Some(until));
+            self.block(WaitReason::BusyWait, Some(until));
         }
         self.world.own_processors
     }
@@ -295,7 +295,7 @@ impl Here {
     pub(crate) fn sleep(&self, time: Duration) {
         self.point("sleep");
         let until = self.after(time);
-        self.world.block(self.id, On::Time, Some(until));
+        self.world.block(self.id, WaitReason::Time, Some(until));
     }
 
     pub(crate) fn park(&self, time: Duration) {
@@ -304,7 +304,7 @@ impl Here {
         if !state.tasks[self.id].has_token {
             drop(state);
             let until = self.after(time);
-            self.world.block(self.id, On::Token, Some(until));
+            self.world.block(self.id, WaitReason::Token, Some(until));
             state = self.world.state.lock();
         }
         state.tasks[self.id].has_token = false;
@@ -314,7 +314,7 @@ impl Here {
         self.world.state.lock().now.saturating_add(nanoseconds(time))
     }
 
-    pub(super) fn block(&self, on: On, deadline: Option<Instant>) {
+    pub(super) fn block(&self, on: WaitReason, deadline: Option<Instant>) {
         let at = |at: Instant| nanoseconds(at.saturating_duration_since(self.world.epoch));
         self.world.block(self.id, on, deadline.map(at));
     }
@@ -322,20 +322,20 @@ impl Here {
     pub(super) fn unlocked(&self, lock: usize) {
         let mut state = self.world.state.lock();
         if state.lock_waiters > 0 {
-            state.wake(usize::MAX, |on| matches!(on, On::Lock(at) if *at == lock));
+            state.wake(usize::MAX, |on| matches!(on, WaitReason::Lock(at) if *at == lock));
         }
     }
 
     pub(super) fn notify(&self, condition: usize, most: usize) {
         let mut state = self.world.state.lock();
-        state.wake(most, |on| matches!(on, On::Condition(at) if *at == condition));
+        state.wake(most, |on| matches!(on, WaitReason::Condition(at) if *at == condition));
         drop(state);
         self.point("notify");
     }
 }
 
 impl Task {
-    pub(super) fn new(world: Arc<Shared>, id: usize) -> Task {
+    pub(super) fn new(world: Arc<WorldInner>, id: usize) -> Task {
         Task { world, id }
     }
 
@@ -349,23 +349,23 @@ impl Task {
 
     pub(crate) fn has_ended(&self) -> bool {
         here(|here| here.point("is finished"));
-        matches!(self.world.state.lock().tasks[self.id].status, Status::Ended)
+        matches!(self.world.state.lock().tasks[self.id].status, TaskStatus::Ended)
     }
 
     pub(crate) fn wait_for_end(&self) {
         here(|here| {
             let has_ended =
-                || matches!(self.world.state.lock().tasks[self.id].status, Status::Ended);
+                || matches!(self.world.state.lock().tasks[self.id].status, TaskStatus::Ended);
             here.point("join");
             while !has_ended() {
-                here.world.block(here.id, On::End(self.id), None);
+                here.world.block(here.id, WaitReason::End(self.id), None);
             }
         });
     }
 
     /// No thread could be started for it.
     pub(crate) fn never_started(&self) {
-        self.world.state.lock().tasks[self.id].status = Status::Ended;
+        self.world.state.lock().tasks[self.id].status = TaskStatus::Ended;
     }
 
     /// Runs a thread of a world from its first turn to its end.
@@ -376,7 +376,7 @@ impl Task {
             Arc::clone(&state.tasks[self.id].baton)
         };
         wait_for(&baton);
-        HERE.set(Some(Here { world: Arc::clone(&self.world), id: self.id }));
+        HERE.set(Some(CurrentTask { world: Arc::clone(&self.world), id: self.id }));
         let done = catch_unwind(AssertUnwindSafe(run));
         HERE.set(None);
         let panic = done.is_err().then(|| "a thread has panicked".to_owned());

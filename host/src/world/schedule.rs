@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::nature::{Failure, Limits, Nature, NodeId, Report};
-use super::state::{On, Spins, State, Status, TaskState};
-use super::watch::Watch;
+use super::state::{Spins, TaskState, TaskStatus, WaitReason, WorldState};
+use super::watch::WatchedAddresses;
 
 /// Real time after which a thread that reaches no point is said to be stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// State that the threads of a world share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
+pub(super) struct WorldInner {
+    pub(super) state: Mutex<WorldState>,
     pub(super) epoch: Instant,
     /// Each thread has a processor of its own ([`Nature::own_processors`]).
     pub(super) own_processors: bool,
     ended: Condvar,
 }
 
-impl Shared {
-    pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> Shared {
-        Shared {
-            state: Mutex::new(State::new(seed, nature, limits)),
+impl WorldInner {
+    pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> WorldInner {
+        WorldInner {
+            state: Mutex::new(WorldState::new(seed, nature, limits)),
             epoch: Instant::now(),
             own_processors: nature.own_processors,
             ended: Condvar::new(),
@@ -40,14 +40,14 @@ impl Shared {
         state.tasks.push(TaskState {
             name: format!("{name} {id}"),
             node,
-            status: Status::Ready,
+            status: TaskStatus::Ready,
             has_token: false,
             baton: Arc::new(AtomicBool::new(false)),
             thread: None,
             not_before: 0,
             uninterrupted: 0,
             spins: Spins::default(),
-            watch: Watch::default(),
+            watch: WatchedAddresses::default(),
             waited_ns: 0,
         });
         state.progress();
@@ -81,7 +81,7 @@ impl Shared {
 
     /// Thread `me` hands the baton on, and waits until it has it again. It may be chosen itself, but with `leaves`
     /// only if no other one can run.
-    pub(super) fn hand_on(&self, mut state: MutexGuard<'_, State>, me: usize, leaves: bool) {
+    pub(super) fn hand_on(&self, mut state: MutexGuard<'_, WorldState>, me: usize, leaves: bool) {
         let next = state.choose(leaves.then_some(me));
         if next == Some(me) {
             return;
@@ -92,14 +92,15 @@ impl Shared {
     }
 
     /// Thread `me` waits for this.
-    pub(super) fn block(&self, me: usize, on: On, deadline: Option<u64>) {
+    pub(super) fn block(&self, me: usize, on: WaitReason, deadline: Option<u64>) {
         let mut state = self.state.lock();
         if state.tasks[me].uninterrupted > 0 {
             state.fail(format!("a thread waits for {on:?} where it may not be interrupted"));
         }
-        state.lock_waiters += u32::from(matches!(on, On::Lock(_)));
-        let (is_busy, began) = (matches!(on, On::Watched | On::BusyWait), state.now);
-        state.tasks[me].status = Status::Blocked { on, deadline };
+        state.lock_waiters += u32::from(matches!(on, WaitReason::Lock(_)));
+        let (is_busy, began) =
+            (matches!(on, WaitReason::Watched | WaitReason::BusyWait), state.now);
+        state.tasks[me].status = TaskStatus::Blocked { on, deadline };
         self.hand_on(state, me, false);
         if !is_busy {
             let mut state = self.state.lock();
@@ -110,18 +111,18 @@ impl Shared {
     /// Thread `me` has ended.
     pub(super) fn end(&self, me: usize, panic: Option<String>) {
         let mut state = self.state.lock();
-        state.tasks[me].status = Status::Ended;
+        state.tasks[me].status = TaskStatus::Ended;
         if let Some(panic) = panic {
             state.fail(panic);
         }
         state.progress();
-        state.wake(usize::MAX, |on| matches!(on, On::End(id) if *id == me));
+        state.wake(usize::MAX, |on| matches!(on, WaitReason::End(id) if *id == me));
         let next = state.choose(None);
         self.hand_to(state, next);
     }
 
     /// Hands the baton to this thread, or, without one, ends the world.
-    fn hand_to(&self, state: MutexGuard<'_, State>, next: Option<usize>) {
+    fn hand_to(&self, state: MutexGuard<'_, WorldState>, next: Option<usize>) {
         let Some(next) = next else {
             self.ended.notify_all();
             return;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::random::generator::Random;
 
 use super::nature::{Failure, Limits, Nature, NodeId, Report};
-use super::watch::Watch;
+use super::watch::WatchedAddresses;
 
 /// Event that ends a wait, besides its deadline.
-pub(super) enum On {
+pub(super) enum WaitReason {
     /// Only the deadline.
     Time,
     /// [`Thread::unpark`](crate::thread::Thread::unpark).
@@ -27,32 +27,32 @@ pub(super) enum On {
     Fds(Vec<OwnedFd>),
     /// The end of another thread.
     End(usize),
-    /// A change of what the thread has looked at ([`Watch`]).
+    /// A change of what the thread has looked at ([`WatchedAddresses`]).
     Watched,
     /// Only the deadline: it has something to do until then.
     BusyWait,
 }
 
 /// Without addresses and descriptors, which differ from run to run.
-impl std::fmt::Debug for On {
+impl std::fmt::Debug for WaitReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            On::Time => "its deadline only",
-            On::Token => "an unpark",
-            On::Lock(_) => "a lock",
-            On::Condition(_) => "a condition variable",
-            On::Fds(_) => "input of a descriptor",
-            On::Watched => "a change of what it watches",
-            On::BusyWait => "its time",
-            On::End(task) => return write!(f, "the end of thread {task}"),
+            WaitReason::Time => "its deadline only",
+            WaitReason::Token => "an unpark",
+            WaitReason::Lock(_) => "a lock",
+            WaitReason::Condition(_) => "a condition variable",
+            WaitReason::Fds(_) => "input of a descriptor",
+            WaitReason::Watched => "a change of what it watches",
+            WaitReason::BusyWait => "its time",
+            WaitReason::End(task) => return write!(f, "the end of thread {task}"),
         })
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Status {
+pub(super) enum TaskStatus {
     Ready,
-    Blocked { on: On, deadline: Option<u64> },
+    Blocked { on: WaitReason, deadline: Option<u64> },
     Ended,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Status {
 pub(super) struct TaskState {
     pub(super) name: String,
     pub(super) node: NodeId,
-    pub(super) status: Status,
+    pub(super) status: TaskStatus,
     /// An unpark that no park has used.
     pub(super) has_token: bool,
     /// It is its turn.
@@ -72,7 +72,7 @@ pub(super) struct TaskState {
     /// Points in here do not switch.
     pub(super) uninterrupted: u32,
     pub(super) spins: Spins,
-    pub(super) watch: Watch,
+    pub(super) watch: WatchedAddresses,
     /// Time that it has spent in waits.
     pub(super) waited_ns: u64,
 }
@@ -102,7 +102,7 @@ impl Spins {
 }
 
 #[derive(Debug)]
-struct Event {
+struct WorldEvent {
     at: u64,
     task: usize,
     what: Option<&'static str>,
@@ -111,7 +111,7 @@ struct Event {
 
 /// A world.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct WorldState {
     pub(super) nature: Nature,
     limits: Limits,
     /// Source of scheduling decisions.
@@ -132,7 +132,7 @@ pub(super) struct State {
     timers: Vec<(RawFd, u64, OwnedFd)>,
     /// Tries in real time to get a lock that a thread outside of the world holds.
     outside_tries: u32,
-    events: VecDeque<Event>,
+    events: VecDeque<WorldEvent>,
     pub(super) failure: Option<Failure>,
     pub(super) is_over: bool,
     /// Nodes: until when each is stopped.
@@ -153,11 +153,11 @@ const LONGEST_REST_NS: u64 = 20_000;
 /// Time of a vain poll, where each thread has a processor of its own.
 const VAIN_POLL_NS: u64 = 20;
 
-impl State {
-    pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> State {
+impl WorldState {
+    pub(super) fn new(seed: u64, nature: Nature, limits: Limits) -> WorldState {
         let mut random = Random::new(seed);
         let drawn = Random::new(random.next_u64());
-        State {
+        WorldState {
             nature,
             limits,
             random,
@@ -180,7 +180,7 @@ impl State {
     }
 
     pub(super) fn report(&self) -> Report {
-        let shown = |event: &Event| {
+        let shown = |event: &WorldEvent| {
             let task = &self.tasks[event.task];
             let what = event.what.unwrap_or(&event.text);
             format!("{:>14.3} us  {}: {what}", event.at as f64 / 1e3, task.name)
@@ -197,7 +197,7 @@ impl State {
         self.hash = (self.hash ^ value).wrapping_mul(0x100_0000_01b3).rotate_left(29);
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, event: WorldEvent) {
         if self.events.len() >= self.limits.events {
             self.events.pop_front();
         }
@@ -208,7 +208,7 @@ impl State {
         for byte in text.bytes() {
             self.mix(byte.into());
         }
-        self.push(Event { at: self.now, task, what: None, text });
+        self.push(WorldEvent { at: self.now, task, what: None, text });
     }
 
     /// The running thread has come to a point: it takes time. `is_idle` if it has only looked.
@@ -225,7 +225,7 @@ impl State {
         }
         self.mix(self.now ^ ((self.running as u64) << 48) ^ ((what.len() as u64) << 56));
         if !matches!(what, "point" | "now" | "spin" | "yield" | "lock" | "try lock") {
-            self.push(Event {
+            self.push(WorldEvent {
                 at: self.now,
                 task: self.running,
                 what: Some(what),
@@ -249,7 +249,7 @@ impl State {
         }
         (spins.count, spins.until) = (spins.count + 1, until.or(spins.until));
         let can_run = |task: &&TaskState| {
-            matches!(task.status, Status::Ready)
+            matches!(task.status, TaskStatus::Ready)
                 && task.not_before <= self.now
                 && self.stopped_until[task.node.index()] <= self.now
         };
@@ -302,9 +302,10 @@ impl State {
 
     pub(super) fn fail(&mut self, reason: String) {
         if self.failure.is_none() {
-            let threads = self.tasks.iter().filter(|task| !matches!(task.status, Status::Ended));
+            let threads =
+                self.tasks.iter().filter(|task| !matches!(task.status, TaskStatus::Ended));
             let threads = threads.map(|task| match &task.status {
-                Status::Blocked { on, deadline } => {
+                TaskStatus::Blocked { on, deadline } => {
                     format!("{} waits for {on:?}, deadline {deadline:?}", task.name)
                 }
                 _ => format!("{} can run", task.name),
@@ -321,17 +322,19 @@ impl State {
     }
 
     /// Makes threads ready that wait for this.
-    pub(super) fn wake(&mut self, most: usize, is_it: impl Fn(&On) -> bool) {
+    pub(super) fn wake(&mut self, most: usize, is_it: impl Fn(&WaitReason) -> bool) {
         let waiting: Vec<usize> = (0..self.tasks.len())
-            .filter(|id| matches!(&self.tasks[*id].status, Status::Blocked { on, .. } if is_it(on)))
+            .filter(
+                |id| matches!(&self.tasks[*id].status, TaskStatus::Blocked { on, .. } if is_it(on)),
+            )
             .collect();
         let begin = if most < waiting.len() { self.random.below(waiting.len() as u64) } else { 0 };
         for n in 0..waiting.len().min(most) {
             let task = &mut self.tasks[waiting[(begin as usize + n) % waiting.len()]];
-            if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
+            if matches!(&task.status, TaskStatus::Blocked { on: WaitReason::Lock(_), .. }) {
                 self.lock_waiters -= 1;
             }
-            task.status = Status::Ready;
+            task.status = TaskStatus::Ready;
             self.progress();
         }
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use super::here::{Here, here};
-use super::state::On;
+use super::here::{CurrentTask, here};
+use super::state::WaitReason;
 
 /// Takes a lock by `attempt`, waiting in the world while another thread has it.
 fn acquire<G>(address: usize, attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
@@ -17,7 +17,7 @@ fn acquire<G>(address: usize, attempt: impl Fn() -> Option<G>, wait: impl FnOnce
         if let Some(guard) = attempt() {
             return guard;
         }
-        here(|here| here.block(On::Lock(address), None));
+        here(|here| here.block(WaitReason::Lock(address), None));
     }
 }
 
@@ -31,7 +31,7 @@ fn unlocked(address: usize) {
 
 /// The calling thread waits for this lock, if it runs in a world.
 pub(crate) fn wait_for_lock<L>(lock: &L) -> bool {
-    here(|here| here.block(On::Lock(address(lock)), None)).is_some()
+    here(|here| here.block(WaitReason::Lock(address(lock)), None)).is_some()
 }
 
 /// Threads that wait for this lock try again.
@@ -253,7 +253,7 @@ impl Condvar {
         // No point in between: the thread waits before another one can notify it.
         guard.guard = None;
         unlocked(address(guard.lock));
-        here(|here| here.block(On::Condition(address(self)), deadline));
+        here(|here| here.block(WaitReason::Condition(address(self)), deadline));
         let lock = guard.lock;
         guard.guard = Some(acquire(address(lock), || lock.0.try_lock(), || lock.0.lock()));
     }
@@ -261,13 +261,13 @@ impl Condvar {
     /// Wakes one thread that waits.
     pub fn notify_one(&self) {
         self.0.notify_one();
-        here(|here: &Here| here.notify(address(self), 1));
+        here(|here: &CurrentTask| here.notify(address(self), 1));
     }
 
     /// Wakes all threads that wait.
     pub fn notify_all(&self) {
         self.0.notify_all();
-        here(|here: &Here| here.notify(address(self), usize::MAX));
+        here(|here: &CurrentTask| here.notify(address(self), usize::MAX));
     }
 }
 

@@ -3,7 +3,7 @@
 /// The addresses that a thread has polled since its last rest, and the news of a change at one of
 /// them.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct WatchedAddresses {
     /// Addresses of words and queues.
     addresses: Vec<usize>,
     is_signalled: bool,
@@ -13,7 +13,7 @@ pub(super) struct Watch {
 /// none.
 const MOST: usize = 256;
 
-impl Watch {
+impl WatchedAddresses {
     pub(super) fn add(&mut self, address: usize) {
         if self.addresses.len() <= MOST && !self.addresses.contains(&address) {
             self.addresses.push(address);

@@ -43,7 +43,7 @@ pub fn write(headers: &Headers, bytes: &mut [u8; MAX_HEADERS]) -> Result<usize, 
         return Err(WriteError::Mismatch(opcode));
     }
     check_fields(headers)?;
-    Writer(bytes).headers(headers).ok_or(WriteError::Mismatch(opcode))?;
+    HeaderWriter(bytes).headers(headers).ok_or(WriteError::Mismatch(opcode))?;
     Ok(opcode.header_len())
 }
 
@@ -84,10 +84,10 @@ fn fits(field: &'static str, value: u32, max: u32) -> Result<(), WriteError> {
 }
 
 /// Bytes that have not been written yet.
-struct Writer<'a>(&'a mut [u8]);
+struct HeaderWriter<'a>(&'a mut [u8]);
 
 /// `None` if there is no room: [`MAX_HEADERS`] has room for all headers of an opcode.
-impl Writer<'_> {
+impl HeaderWriter<'_> {
     fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
         let (here, rest) = mem::take(&mut self.0).split_first_chunk_mut()?;
         *here = bytes;

@@ -14,7 +14,7 @@ pub(super) const MAX_WORDS: usize = STEPS * STEPS;
 /// x^-32k, for k < 64.
 static INVERSE_WORDS: [u32; STEPS] = powers(INVERSE_WORD);
 /// x^(-32 · 64k), for k < 64.
-static INVERSE_64_WORDS: [u32; STEPS] = powers(times(INVERSE_WORDS_63, INVERSE_WORD));
+static INVERSE_64_WORDS: [u32; STEPS] = powers(multiply(INVERSE_WORDS_63, INVERSE_WORD));
 
 const INVERSE_WORDS_63: u32 = powers(INVERSE_WORD)[STEPS - 1];
 
@@ -36,7 +36,7 @@ pub(super) fn divide_by_words(value: u32, words: usize) -> Option<u32> {
         return Some(0);
     }
     let upper = INVERSE_64_WORDS.get(words / STEPS)?;
-    Some(times(times(value, INVERSE_WORDS[words % STEPS]), *upper))
+    Some(multiply(multiply(value, INVERSE_WORDS[words % STEPS]), *upper))
 }
 
 /// Returns the CRC after `bytes` more bytes of zero.
@@ -62,14 +62,14 @@ pub(super) const fn take_bytes(mut crc: u32, bytes: usize) -> u32 {
 const fn powers(of: u32) -> [u32; STEPS] {
     let (mut table, mut at) = ([ONE; STEPS], 1);
     while at < STEPS {
-        table[at] = times(table[at - 1], of);
+        table[at] = multiply(table[at - 1], of);
         at += 1;
     }
     table
 }
 
 /// The product.
-const fn times(a: u32, b: u32) -> u32 {
+const fn multiply(a: u32, b: u32) -> u32 {
     let (mut product, mut shifted, mut degree) = (0, b, 0);
     while degree < 32 {
         // All ones if `a` has the coefficient, else zero: no branch on what a peer sends.

@@ -3,24 +3,26 @@
 use std::{vec, vec::Vec};
 
 use super::host::{BASE, Host, INVALIDATED, RKEY};
-use super::model::Model;
-use super::{Draft, Forged, MAX_LENGTH, MEMORY, Op, Way};
+use super::model::ConnectionModel;
+use super::{ConnectionOp, Forged, MAX_LENGTH, MEMORY, PacketDirection, RequestDraft};
 use crate::codec;
 use crate::congestion::{NotificationPoint, cnp};
 use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer, Syndrome};
 use crate::lengths;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
-use crate::request::{Kind, Request, WqeIndex, packets};
-use crate::requester::{self, Received, Requester, SendSlot, Status};
-use crate::responder::{self, Responder, ResponseSlot};
+use crate::request::{Operation, Request, WqeIndex, packets};
+use crate::requester::{
+    CompletionStatus, RNR_RETRY_FOREVER, Received, Requester, RequesterConfig, SendSlot,
+};
+use crate::responder::{Responder, ResponderConfig, ResponseSlot};
 
 /// More packets than this are not on the network: copies are not made, and nothing is sent.
 const NETWORK: usize = 256;
 
 /// Parameters on which both ends agree. Numbers are taken modulo what is possible.
 #[derive(arbitrary::Arbitrary, Clone, Copy, Debug)]
-pub struct Terms {
+pub struct ConnectionParams {
     /// Distance from the first packet's number to the wrap.
     pub before_wrap: u8,
     /// The largest window.
@@ -37,7 +39,7 @@ pub struct Terms {
 
 /// A packet on the network.
 #[derive(Clone, Debug)]
-struct Packet {
+struct PacketInFlight {
     headers: Headers,
     payload: Vec<u8>,
     /// The network was congested where it was.
@@ -46,7 +48,7 @@ struct Packet {
 
 /// State of a request that was posted.
 #[derive(Clone, Debug)]
-struct Posted {
+struct PostedRequest {
     request: Request,
     /// Its bytes; those of a READ arrive.
     data: Vec<u8>,
@@ -61,17 +63,17 @@ struct Posted {
 
 /// A connection with its model.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct CheckedConnection {
     requester: Requester<Vec<SendSlot>>,
     responder: Responder<Vec<ResponseSlot>>,
     host: Host,
-    model: Model,
-    posted: Vec<Posted>,
+    model: ConnectionModel,
+    posted: Vec<PostedRequest>,
     completed: u64,
     /// Notification points of the responder's end, and of the requester's.
     points: [NotificationPoint; 2],
-    to_responder: Vec<Packet>,
-    to_requester: Vec<Packet>,
+    to_responder: Vec<PacketInFlight>,
+    to_requester: Vec<PacketInFlight>,
     now_ns: u64,
     is_forged: bool,
     /// The numbers that responses have, from each first one on.
@@ -80,33 +82,33 @@ pub struct Connection {
     pub transmitted: u64,
 }
 
-impl Connection {
+impl CheckedConnection {
     /// A connection without requests.
-    pub fn new(terms: Terms) -> Self {
-        let first_psn = Psn::new((1 << 24) - 1 - u32::from(terms.before_wrap));
-        let reads = 1 + terms.reads % 4;
-        let config = requester::Config {
+    pub fn new(params: ConnectionParams) -> Self {
+        let first_psn = Psn::new((1 << 24) - 1 - u32::from(params.before_wrap));
+        let reads = 1 + params.reads % 4;
+        let config = RequesterConfig {
             mtu: 256,
             dest_qpn: 2,
             pkey: DEFAULT_PKEY,
             first_psn,
-            timeout: 3 + terms.timeout % 6,
+            timeout: 3 + params.timeout % 6,
             retry_cnt: u8::MAX,
-            rnr_retry: requester::RNR_RETRY_FOREVER,
+            rnr_retry: RNR_RETRY_FOREVER,
             max_rd_atomic: reads,
-            max_window: 1 + u32::from(terms.window % 24),
-            read_packets: 1 + u32::from(terms.read_packets % 10),
+            max_window: 1 + u32::from(params.window % 24),
+            read_packets: 1 + u32::from(params.read_packets % 10),
         };
-        let entries = vec![SendSlot::new(); 1 + usize::from(terms.entries % 16)];
+        let entries = vec![SendSlot::new(); 1 + usize::from(params.entries % 16)];
         let timer = RnrTimer::new(1).expect("a code");
         let (mtu, pkey, dest_qpn) = (256, DEFAULT_PKEY, 1);
-        let responds = responder::Config { mtu, dest_qpn, pkey, first_psn, min_rnr_timer: timer };
+        let responds = ResponderConfig { mtu, dest_qpn, pkey, first_psn, min_rnr_timer: timer };
         Self {
             requester: Requester::new(entries, config).expect("a configuration"),
             responder: Responder::new(vec![ResponseSlot::new(); reads.into()], responds)
                 .expect("a configuration"),
             host: Host::new(),
-            model: Model::new(),
+            model: ConnectionModel::new(),
             posted: Vec::new(),
             completed: 0,
             points: [NotificationPoint::new(); 2],
@@ -129,7 +131,7 @@ impl Connection {
         let config = self.requester.config();
         let packets = self.posted.iter().map(|posted| {
             let packets = posted.request.packets(config.mtu);
-            let is_read = posted.request.kind == Kind::Read;
+            let is_read = posted.request.kind == Operation::Read;
             if is_read { packets.div_ceil(config.read_packets) } else { packets }
         });
         packets.map(u64::from).sum()
@@ -141,27 +143,27 @@ impl Connection {
     }
 
     /// Lets an operation happen, and panics where something is wrong.
-    pub fn apply(&mut self, op: Op) {
+    pub fn apply(&mut self, op: ConnectionOp) {
         match op {
-            Op::Post(draft) => self.post(draft),
-            Op::Receives(count) => {
+            ConnectionOp::Post(draft) => self.post(draft),
+            ConnectionOp::Receives(count) => {
                 self.host.receives = (self.host.receives + u32::from(count)).min(64)
             }
-            Op::Transmit(count) => (0..count).for_each(|_| _ = self.transmit()),
-            Op::Respond(count) => (0..count).for_each(|_| _ = self.respond()),
-            Op::Deliver(way, which) => _ = self.deliver(way, which),
-            Op::Lose(way, which) => _ = self.take(way, which),
-            Op::Duplicate(way, which) => self.duplicate(way, which),
-            Op::Pass(quarters) => self.pass(u64::from(quarters) * 250),
-            Op::Poll => self.poll(),
-            Op::Mark(way, which) => self.mark(way, which),
-            Op::Forge(way, forged) => self.forge(way, forged),
+            ConnectionOp::Transmit(count) => (0..count).for_each(|_| _ = self.transmit()),
+            ConnectionOp::Respond(count) => (0..count).for_each(|_| _ = self.respond()),
+            ConnectionOp::Deliver(way, which) => _ = self.deliver(way, which),
+            ConnectionOp::Lose(way, which) => _ = self.take(way, which),
+            ConnectionOp::Duplicate(way, which) => self.duplicate(way, which),
+            ConnectionOp::Pass(quarters) => self.pass(u64::from(quarters) * 250),
+            ConnectionOp::Poll => self.poll(),
+            ConnectionOp::Mark(way, which) => self.mark(way, which),
+            ConnectionOp::Forge(way, forged) => self.forge(way, forged),
         }
         self.requester.assert_invariants();
         self.compare_receives();
     }
 
-    fn post(&mut self, draft: Draft) {
+    fn post(&mut self, draft: RequestDraft) {
         let index = self.posted.len() as u64;
         let request = request(index, draft);
         let Ok(given) = self.requester.post(request) else {
@@ -172,10 +174,17 @@ impl Connection {
         let length = request.length as usize;
         let data: Vec<u8> = (0..length).map(|at| byte(index, at)).collect();
         let expected = self.model.execute(index, &request, &data);
-        let is_read = request.kind == Kind::Read;
+        let is_read = request.kind == Operation::Read;
         let snapshot = if is_read { self.model.snapshot(&request) } else { Vec::new() };
         let data = if is_read { vec![0; length] } else { data };
-        self.posted.push(Posted { request, data, snapshot, arrived: 0, expected, found: None });
+        self.posted.push(PostedRequest {
+            request,
+            data,
+            snapshot,
+            arrived: 0,
+            expected,
+            found: None,
+        });
     }
 
     fn transmit(&mut self) -> bool {
@@ -220,26 +229,26 @@ impl Connection {
         true
     }
 
-    fn queue(&mut self, way: Way) -> &mut Vec<Packet> {
+    fn queue(&mut self, way: PacketDirection) -> &mut Vec<PacketInFlight> {
         match way {
-            Way::ToResponder => &mut self.to_responder,
-            Way::ToRequester => &mut self.to_requester,
+            PacketDirection::ToResponder => &mut self.to_responder,
+            PacketDirection::ToRequester => &mut self.to_requester,
         }
     }
 
-    fn take(&mut self, way: Way, which: u8) -> Option<Packet> {
+    fn take(&mut self, way: PacketDirection, which: u8) -> Option<PacketInFlight> {
         let queue = self.queue(way);
         if queue.is_empty() { None } else { Some(queue.remove(usize::from(which) % queue.len())) }
     }
 
-    fn duplicate(&mut self, way: Way, which: u8) {
+    fn duplicate(&mut self, way: PacketDirection, which: u8) {
         let queue = self.queue(way);
         if !queue.is_empty() && queue.len() < NETWORK {
             queue.push(queue[usize::from(which) % queue.len()].clone());
         }
     }
 
-    fn mark(&mut self, way: Way, which: u8) {
+    fn mark(&mut self, way: PacketDirection, which: u8) {
         let queue = self.queue(way);
         if !queue.is_empty() {
             let at = usize::from(which) % queue.len();
@@ -248,17 +257,17 @@ impl Connection {
         }
     }
 
-    fn deliver(&mut self, way: Way, which: u8) -> bool {
+    fn deliver(&mut self, way: PacketDirection, which: u8) -> bool {
         let Some(packet) = self.take(way, which) else { return false };
         self.arrive(way, &packet);
         true
     }
 
     /// The end at which a packet has arrived answers a mark.
-    fn notify(&mut self, way: Way) {
+    fn notify(&mut self, way: PacketDirection) {
         let (point, back, dest_qpn) = match way {
-            Way::ToResponder => (&mut self.points[0], Way::ToRequester, 1),
-            Way::ToRequester => (&mut self.points[1], Way::ToResponder, 2),
+            PacketDirection::ToResponder => (&mut self.points[0], PacketDirection::ToRequester, 1),
+            PacketDirection::ToRequester => (&mut self.points[1], PacketDirection::ToResponder, 2),
         };
         if point.on_marked(self.now_ns) && self.queue(back).len() < NETWORK {
             let notification = over_the_wire(cnp(dest_qpn, DEFAULT_PKEY), Vec::new());
@@ -266,21 +275,22 @@ impl Connection {
         }
     }
 
-    fn arrive(&mut self, way: Way, packet: &Packet) {
+    fn arrive(&mut self, way: PacketDirection, packet: &PacketInFlight) {
         if packet.is_marked {
             self.notify(way);
         }
         match way {
             // There is no requester at that end.
-            Way::ToResponder if packet.headers.bth.opcode == Opcode::Cnp && !self.is_forged => {}
-            Way::ToResponder => {
+            PacketDirection::ToResponder
+                if packet.headers.bth.opcode == Opcode::Cnp && !self.is_forged => {}
+            PacketDirection::ToResponder => {
                 self.responder.on_request(&packet.headers, &packet.payload, &mut self.host);
             }
-            Way::ToRequester => self.on_response(packet),
+            PacketDirection::ToRequester => self.on_response(packet),
         }
     }
 
-    fn on_response(&mut self, packet: &Packet) {
+    fn on_response(&mut self, packet: &PacketInFlight) {
         let length = packet.payload.len() as u32;
         let landing = self.requester.landing(&packet.headers);
         match self.requester.on_response(&packet.headers, length, self.now_ns) {
@@ -318,28 +328,32 @@ impl Connection {
             if self.is_forged {
                 continue;
             }
-            assert_eq!(completion.status, Status::Success);
+            assert_eq!(completion.status, CompletionStatus::Success);
             let posted = &self.posted[completion.index.0 as usize];
             assert_eq!(posted.found, posted.expected, "what an atomic found");
-            if posted.request.kind == Kind::Read {
+            if posted.request.kind == Operation::Read {
                 assert_eq!(posted.arrived, posted.request.length);
-                let Posted { request, snapshot, data, .. } = posted;
+                let PostedRequest { request, snapshot, data, .. } = posted;
                 let index = completion.index.0;
                 assert!(self.model.may_read(index, request, snapshot, data), "READ {index}");
             }
         }
     }
 
-    fn forge(&mut self, way: Way, forged: Forged) {
+    fn forge(&mut self, way: PacketDirection, forged: Forged) {
         self.is_forged = true;
         let expected = match way {
-            Way::ToResponder => self.responder.expected_psn(),
-            Way::ToRequester => self.requester.unacked_psn(),
+            PacketDirection::ToResponder => self.responder.expected_psn(),
+            PacketDirection::ToRequester => self.requester.unacked_psn(),
         };
         let payload = vec![0xf0; usize::from(forged.payload) % 4200];
         self.arrive(
             way,
-            &Packet { headers: forged.headers(expected), payload, is_marked: forged.is_marked() },
+            &PacketInFlight {
+                headers: forged.headers(expected),
+                payload,
+                is_marked: forged.is_marked(),
+            },
         );
     }
 
@@ -375,13 +389,13 @@ impl Connection {
         while self.transmit() {
             has_moved = true;
         }
-        while self.deliver(Way::ToResponder, 0) {
+        while self.deliver(PacketDirection::ToResponder, 0) {
             has_moved = true;
         }
         while self.respond() {
             has_moved = true;
         }
-        while self.deliver(Way::ToRequester, 0) {
+        while self.deliver(PacketDirection::ToRequester, 0) {
             has_moved = true;
         }
         has_moved
@@ -405,7 +419,7 @@ impl Connection {
 }
 
 /// A packet as it is received: from headers to bytes and back.
-fn over_the_wire(headers: Headers, payload: Vec<u8>) -> Packet {
+fn over_the_wire(headers: Headers, payload: Vec<u8>) -> PacketInFlight {
     let mut start = [0; lengths::MAX_HEADERS];
     let length = codec::write(&headers, &mut start).expect("headers that fit their opcode");
     let mut bytes = start[..length].to_vec();
@@ -413,7 +427,7 @@ fn over_the_wire(headers: Headers, payload: Vec<u8>) -> Packet {
     bytes.resize(bytes.len() + usize::from(headers.bth.pad) + lengths::ICRC, 0);
     let received = codec::parse(&bytes).expect("a packet");
     assert_eq!((received.headers, received.payload), (headers, &payload[..]));
-    Packet { headers, payload, is_marked: false }
+    PacketInFlight { headers, payload, is_marked: false }
 }
 
 /// A byte of a request's data.
@@ -422,20 +436,20 @@ fn byte(index: u64, at: usize) -> u8 {
     (mixed >> 56) as u8
 }
 
-fn request(index: u64, draft: Draft) -> Request {
+fn request(index: u64, draft: RequestDraft) -> Request {
     let number = index as u32;
     let kind = match draft.kind % 9 {
-        0 => Kind::Send,
-        1 => Kind::SendImm(number),
-        2 => Kind::SendInv(INVALIDATED + number),
-        3 => Kind::Write,
-        4 => Kind::WriteImm(number),
-        5 => Kind::Read,
-        6 => Kind::CmpSwap { compare: index / 2 % 3, swap: index % 3 },
-        7 => Kind::FetchAdd { add: 1 + index },
-        _ => Kind::AtomicWrite,
+        0 => Operation::Send,
+        1 => Operation::SendImm(number),
+        2 => Operation::SendInv(INVALIDATED + number),
+        3 => Operation::Write,
+        4 => Operation::WriteImm(number),
+        5 => Operation::Read,
+        6 => Operation::CmpSwap { compare: index / 2 % 3, swap: index % 3 },
+        7 => Operation::FetchAdd { add: 1 + index },
+        _ => Operation::AtomicWrite,
     };
-    let is_word = kind.is_atomic() || kind == Kind::AtomicWrite;
+    let is_word = kind.is_atomic() || kind == Operation::AtomicWrite;
     let length = if is_word { 8 } else { u32::from(draft.length) % (MAX_LENGTH + 1) };
     let room = MEMORY - length as usize;
     let offset = usize::from(draft.offset) % (room + 1);

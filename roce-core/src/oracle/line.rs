@@ -19,11 +19,11 @@ use super::Random;
 use crate::congestion::{NotificationPoint, cnp};
 use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer};
 use crate::psn::Psn;
-use crate::request::{Kind, Request};
-use crate::requester::{self, Requester, SendSlot};
+use crate::request::{Operation, Request};
+use crate::requester::{RNR_RETRY_FOREVER, Requester, RequesterConfig, SendSlot};
 use crate::responder::{
-    self, Access, AccessError, AtomicOp, Outcome, ReceiveDone, ReceiveFault, Refusal, Responder,
-    ResponseSlot, Target,
+    Access, AccessError, AtomicOp, Outcome, ReceiveDone, ReceiveFault, Refusal, Responder,
+    ResponderConfig, ResponseSlot, Target,
 };
 
 /// Bytes of a full packet.
@@ -35,7 +35,7 @@ const POSTED: usize = 128;
 
 /// Properties of the line and its senders.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct LineParams {
     /// Number of senders.
     pub senders: usize,
     /// The time in which a sender puts a packet into the queue.
@@ -57,7 +57,7 @@ pub struct Line {
     pub mark_above: usize,
 }
 
-impl Line {
+impl LineParams {
     /// One sender, whose packets go as fast as the line carries them, and are not lost.
     pub const fn new(packet_ns: u64, round_trip_ns: u64) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Line {
 
 /// Counts of what has happened in some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LineReport {
     /// Messages of each sender that are complete.
     pub messages: Vec<u64>,
     /// Packets that found the queue full.
@@ -91,7 +91,7 @@ pub struct Report {
     pub longest: usize,
 }
 
-impl Report {
+impl LineReport {
     /// Returns the fairness of the line, as Jain's index: 1 if all senders have had the same share,
     /// and 1 divided by the number of senders if one has had all.
     pub fn fairness(&self) -> f64 {
@@ -101,7 +101,7 @@ impl Report {
     }
 
     /// The part of the line's packets that were new ones, in this time.
-    pub fn efficiency(&self, line: &Line, ns: u64) -> f64 {
+    pub fn efficiency(&self, line: &LineParams, ns: u64) -> f64 {
         let messages: u64 = self.messages.iter().sum();
         (messages * u64::from(MESSAGE / MTU) * line.packet_ns) as f64 / ns as f64
     }
@@ -109,7 +109,7 @@ impl Report {
 
 /// A packet in the queue.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedPacket {
     sender: usize,
     headers: Headers,
     length: u32,
@@ -118,7 +118,7 @@ struct Waiting {
 
 /// A connection, and its packets that are in no queue.
 #[derive(Debug)]
-struct End {
+struct LineSender {
     requester: Requester<Vec<SendSlot>>,
     responder: Responder<Vec<ResponseSlot>>,
     point: NotificationPoint,
@@ -132,29 +132,30 @@ struct End {
 
 /// The line with its senders.
 #[derive(Debug)]
-pub struct Simulation {
-    line: Line,
-    ends: Vec<End>,
-    queue: VecDeque<Waiting>,
+pub struct LineSimulation {
+    line: LineParams,
+    ends: Vec<LineSender>,
+    queue: VecDeque<QueuedPacket>,
     /// Time at which the line can carry the next packet.
     free_ns: u64,
     now_ns: u64,
     random: Random,
-    report: Report,
+    report: LineReport,
 }
 
-impl Simulation {
+impl LineSimulation {
     /// A line on which nothing has been sent. The sender with number n begins after n times
     /// `stagger_ns`.
-    pub fn new(line: Line, stagger_ns: u64) -> Self {
-        let ends = (0..line.senders).map(|number| End::new(&line, number as u64 * stagger_ns));
+    pub fn new(line: LineParams, stagger_ns: u64) -> Self {
+        let ends =
+            (0..line.senders).map(|number| LineSender::new(&line, number as u64 * stagger_ns));
         Self {
             ends: ends.collect(),
             queue: VecDeque::new(),
             free_ns: 0,
             now_ns: 0,
             random: Random(0x9e37_79b9_7f4a_7c15),
-            report: Report { messages: vec![0; line.senders], ..Report::default() },
+            report: LineReport { messages: vec![0; line.senders], ..LineReport::default() },
             line,
         }
     }
@@ -165,7 +166,7 @@ impl Simulation {
     }
 
     /// Advances the time by `ns`; returns what has happened in it.
-    pub fn run(&mut self, ns: u64) -> Report {
+    pub fn run(&mut self, ns: u64) -> LineReport {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
             for sender in 0..self.ends.len() {
@@ -177,7 +178,7 @@ impl Simulation {
             self.carry();
             self.now_ns = self.next_ns().min(end_ns);
         }
-        let none = Report { messages: vec![0; self.ends.len()], ..Report::default() };
+        let none = LineReport { messages: vec![0; self.ends.len()], ..LineReport::default() };
         core::mem::replace(&mut self.report, none)
     }
 
@@ -199,7 +200,7 @@ impl Simulation {
         let is_marked = self.queue.len() > self.line.mark_above;
         self.report.marked += u64::from(is_marked);
         let (headers, length) = (packet.headers, packet.length);
-        self.queue.push_back(Waiting { sender, headers, length, is_marked });
+        self.queue.push_back(QueuedPacket { sender, headers, length, is_marked });
         self.report.longest = self.report.longest.max(self.queue.len());
         true
     }
@@ -216,30 +217,30 @@ impl Simulation {
 
     /// Returns the time at which something happens next.
     fn next_ns(&self) -> u64 {
-        let ends = self.ends.iter().flat_map(End::next_ns);
+        let ends = self.ends.iter().flat_map(LineSender::next_ns);
         let free_ns = (!self.queue.is_empty()).then_some(self.free_ns);
         let later = ends.chain(free_ns).filter(|at_ns| *at_ns > self.now_ns);
         later.min().unwrap_or(u64::MAX)
     }
 }
 
-impl End {
-    fn new(line: &Line, starts_ns: u64) -> Self {
+impl LineSender {
+    fn new(line: &LineParams, starts_ns: u64) -> Self {
         let (mtu, pkey, first_psn) = (MTU, DEFAULT_PKEY, Psn::new(7));
-        let config = requester::Config {
+        let config = RequesterConfig {
             mtu,
             dest_qpn: 1,
             pkey,
             first_psn,
             timeout: 14,
             retry_cnt: 7,
-            rnr_retry: requester::RNR_RETRY_FOREVER,
+            rnr_retry: RNR_RETRY_FOREVER,
             max_rd_atomic: 1,
             max_window: line.window,
             read_packets: line.window,
         };
         let min_rnr_timer = RnrTimer::new(1).expect("a code");
-        let responds = responder::Config { mtu, dest_qpn: 1, pkey, first_psn, min_rnr_timer };
+        let responds = ResponderConfig { mtu, dest_qpn: 1, pkey, first_psn, min_rnr_timer };
         let (sends, responses) = (vec![SendSlot::new(); POSTED], vec![ResponseSlot::new(); 1]);
         Self {
             requester: Requester::new(sends, config).expect("a configuration"),
@@ -252,7 +253,13 @@ impl End {
     }
 
     /// The receiver takes a packet from `now_ns` on; returns the time that this takes.
-    fn receive(&mut self, packet: &Waiting, now_ns: u64, line: &Line, report: &mut Report) -> u64 {
+    fn receive(
+        &mut self,
+        packet: &QueuedPacket,
+        now_ns: u64,
+        line: &LineParams,
+        report: &mut LineReport,
+    ) -> u64 {
         let payload = &PAYLOAD[..packet.length as usize];
         let outcome = self.responder.on_request(&packet.headers, payload, &mut Sink);
         let is_discarded = outcome == Outcome::OutOfSequence;
@@ -284,7 +291,7 @@ impl End {
     /// Takes what is complete, and posts as much; returns the number of requests.
     fn complete(&mut self, now_ns: u64) -> u64 {
         let done = core::iter::from_fn(|| self.requester.next_completion()).count();
-        let message = Request::new(Kind::Send, MESSAGE, 0, 0);
+        let message = Request::new(Operation::Send, MESSAGE, 0, 0);
         while now_ns >= self.starts_ns && self.requester.post(message).is_ok() {}
         self.requester.assert_invariants();
         done as u64

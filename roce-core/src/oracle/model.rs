@@ -5,23 +5,23 @@ use std::{vec, vec::Vec};
 
 use super::MEMORY;
 use super::host::BASE;
-use crate::request::{Kind, Request};
+use crate::request::{Operation, Request};
 use crate::responder::ReceiveDone;
 
 /// Bytes that a request has stored.
 #[derive(Clone, Debug)]
-struct Store {
+struct StoredBytes {
     by: u64,
     at: usize,
     bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Model {
+pub(super) struct ConnectionModel {
     /// The memory now.
     pub(super) memory: Vec<u8>,
     /// All that was stored, the oldest first.
-    stores: Vec<Store>,
+    stores: Vec<StoredBytes>,
     /// Receive requests that are to complete.
     receives: VecDeque<(ReceiveDone, Vec<u8>)>,
     /// Requests that were fenced.
@@ -36,7 +36,7 @@ fn place(request: &Request) -> usize {
     request.remote_addr.wrapping_sub(BASE) as usize
 }
 
-impl Model {
+impl ConnectionModel {
     pub(super) fn new() -> Self {
         Self {
             memory: vec![0; MEMORY],
@@ -57,15 +57,15 @@ impl Model {
             self.receive(request, data);
         }
         match request.kind {
-            Kind::Write | Kind::WriteImm(_) | Kind::AtomicWrite => {
+            Operation::Write | Operation::WriteImm(_) | Operation::AtomicWrite => {
                 self.store(index, place(request), data);
             }
-            Kind::CmpSwap { .. } | Kind::FetchAdd { .. } => {
+            Operation::CmpSwap { .. } | Operation::FetchAdd { .. } => {
                 return Some(self.atomic(index, place(request), request.kind));
             }
-            Kind::Send | Kind::SendImm(_) | Kind::SendInv(_) | Kind::Read => {}
+            Operation::Send | Operation::SendImm(_) | Operation::SendInv(_) | Operation::Read => {}
         }
-        if request.kind != Kind::Read {
+        if request.kind != Operation::Read {
             self.stored += data.len() as u64;
         }
         None
@@ -73,15 +73,15 @@ impl Model {
 
     fn store(&mut self, by: u64, at: usize, bytes: &[u8]) {
         self.memory[at..at + bytes.len()].copy_from_slice(bytes);
-        self.stores.push(Store { by, at, bytes: bytes.to_vec() });
+        self.stores.push(StoredBytes { by, at, bytes: bytes.to_vec() });
     }
 
-    fn atomic(&mut self, index: u64, at: usize, kind: Kind) -> u64 {
+    fn atomic(&mut self, index: u64, at: usize, kind: Operation) -> u64 {
         let word = self.memory[at..at + 8].try_into().expect("eight bytes");
         let before = u64::from_le_bytes(word);
         let after = match kind {
-            Kind::CmpSwap { compare, swap } if compare == before => swap,
-            Kind::FetchAdd { add } => before.wrapping_add(add),
+            Operation::CmpSwap { compare, swap } if compare == before => swap,
+            Operation::FetchAdd { add } => before.wrapping_add(add),
             _ => before,
         };
         self.store(index, at, &after.to_le_bytes());
@@ -90,13 +90,13 @@ impl Model {
     }
 
     fn receive(&mut self, request: &Request, data: &[u8]) {
-        let is_write = matches!(request.kind, Kind::WriteImm(_));
+        let is_write = matches!(request.kind, Operation::WriteImm(_));
         let imm = match request.kind {
-            Kind::SendImm(imm) | Kind::WriteImm(imm) => Some(imm),
+            Operation::SendImm(imm) | Operation::WriteImm(imm) => Some(imm),
             _ => None,
         };
         let invalidated = match request.kind {
-            Kind::SendInv(rkey) => Some(rkey),
+            Operation::SendInv(rkey) => Some(rkey),
             _ => None,
         };
         let (length, is_solicited) = (request.length, request.is_solicited);
@@ -133,7 +133,7 @@ impl Model {
             self.stores.iter().filter(|store| store.by > index && store.by < fence).collect();
         found.iter().zip(snapshot).enumerate().all(|(offset, (found, before))| {
             let at = place(request) + offset;
-            let stored = |store: &&Store| {
+            let stored = |store: &&StoredBytes| {
                 at.checked_sub(store.at).and_then(|at| store.bytes.get(at)) == Some(found)
             };
             found == before || later.iter().any(stored)

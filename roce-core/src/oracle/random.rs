@@ -1,6 +1,8 @@
 //! Operations drawn from a seed, as a network with faults has them.
 
-use super::{Connection, Draft, MAX_LENGTH, Op, Terms, Way};
+use super::{
+    CheckedConnection, ConnectionOp, ConnectionParams, MAX_LENGTH, PacketDirection, RequestDraft,
+};
 
 /// Pseudo-random numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -27,7 +29,7 @@ impl Random {
 
 /// Rates of the network's faults, in percent of the packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub struct FaultRates {
     /// Packets that are lost.
     pub loss: u8,
     /// Packets that arrive twice.
@@ -44,12 +46,12 @@ pub struct Faults {
 
 /// Posts `requests` requests over a network with faults, until all are complete; returns how many
 /// packets the requester has sent.
-pub fn random_run(seed: u64, faults: Faults, requests: u64) -> u64 {
+pub fn random_run(seed: u64, faults: FaultRates, requests: u64) -> u64 {
     let mut random = Random(seed);
     let [before_wrap, window, read_packets, reads, entries, timeout, ..] =
         random.draw().to_le_bytes();
-    let terms = Terms { before_wrap, window, read_packets, reads, entries, timeout };
-    let mut connection = Connection::new(terms);
+    let params = ConnectionParams { before_wrap, window, read_packets, reads, entries, timeout };
+    let mut connection = CheckedConnection::new(params);
     for _ in 0..200_000 {
         let (posted, completed) = connection.counts();
         if completed == requests {
@@ -57,48 +59,57 @@ pub fn random_run(seed: u64, faults: Faults, requests: u64) -> u64 {
             return connection.transmitted;
         }
         if posted < requests && random.percent(60) {
-            connection.apply(Op::Post(draft(&mut random)));
+            connection.apply(ConnectionOp::Post(draft(&mut random)));
         }
         if !random.percent(faults.late_receives) {
-            connection.apply(Op::Receives(random.below(3) as u8));
+            connection.apply(ConnectionOp::Receives(random.below(3) as u8));
         }
         if faults.absent > 0 && random.percent(faults.absent) {
             connection.hold_back(random.below(4) as u32);
         }
-        connection.apply(Op::Transmit(random.below(6) as u8));
-        carry(&mut connection, &mut random, faults, Way::ToResponder);
-        connection.apply(Op::Respond(random.below(8) as u8));
-        carry(&mut connection, &mut random, faults, Way::ToRequester);
-        connection.apply(Op::Pass(random.below(20) as u16));
+        connection.apply(ConnectionOp::Transmit(random.below(6) as u8));
+        carry(&mut connection, &mut random, faults, PacketDirection::ToResponder);
+        connection.apply(ConnectionOp::Respond(random.below(8) as u8));
+        carry(&mut connection, &mut random, faults, PacketDirection::ToRequester);
+        connection.apply(ConnectionOp::Pass(random.below(20) as u16));
         if random.percent(70) {
-            connection.apply(Op::Poll);
+            connection.apply(ConnectionOp::Poll);
         }
     }
     panic!("{:?} of {requests} requests complete", connection.counts());
 }
 
-fn carry(connection: &mut Connection, random: &mut Random, faults: Faults, way: Way) {
+fn carry(
+    connection: &mut CheckedConnection,
+    random: &mut Random,
+    faults: FaultRates,
+    way: PacketDirection,
+) {
     for _ in 0..random.below(8) {
         let which = if random.percent(faults.reordering) { random.below(5) as u8 } else { 0 };
         if random.percent(faults.duplication) {
-            connection.apply(Op::Duplicate(way, which));
+            connection.apply(ConnectionOp::Duplicate(way, which));
         }
         if faults.congestion > 0 && random.percent(faults.congestion) {
-            connection.apply(Op::Mark(way, which));
+            connection.apply(ConnectionOp::Mark(way, which));
         }
         let is_lost = random.percent(faults.loss);
-        connection.apply(if is_lost { Op::Lose(way, which) } else { Op::Deliver(way, which) });
+        connection.apply(if is_lost {
+            ConnectionOp::Lose(way, which)
+        } else {
+            ConnectionOp::Deliver(way, which)
+        });
     }
 }
 
 /// A request: small, whole packets, or anything.
-pub(super) fn draft(random: &mut Random) -> Draft {
+pub(super) fn draft(random: &mut Random) -> RequestDraft {
     let length = match random.below(4) {
         0 => random.below(20),
         1 => random.below(9) * 256,
         _ => random.below(MAX_LENGTH.into()),
     };
-    Draft {
+    RequestDraft {
         kind: random.below(9) as u8,
         length: length as u16,
         offset: random.below(4096) as u16,

@@ -9,7 +9,7 @@ pub const RNR_RETRY_FOREVER: u8 = 7;
 
 /// The attributes of the queue pair that the requester obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct RequesterConfig {
     /// The path MTU: 256, 512, 1024, 2048 or 4096 bytes.
     pub mtu: u32,
     /// The peer's queue pair.
@@ -36,13 +36,13 @@ pub struct Config {
 /// The attributes that may change while the connection works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changeable {
-    /// As [`Config::timeout`].
+    /// As [`RequesterConfig::timeout`].
     pub timeout: u8,
-    /// As [`Config::retry_cnt`].
+    /// As [`RequesterConfig::retry_cnt`].
     pub retry_cnt: u8,
-    /// As [`Config::rnr_retry`].
+    /// As [`RequesterConfig::rnr_retry`].
     pub rnr_retry: u8,
-    /// As [`Config::max_rd_atomic`].
+    /// As [`RequesterConfig::max_rd_atomic`].
     pub max_rd_atomic: u8,
 }
 
@@ -64,7 +64,7 @@ pub enum ConfigError {
     NoSlots,
 }
 
-impl Config {
+impl RequesterConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if !PATH_MTUS.contains(&(self.mtu as usize)) {
             return Err(ConfigError::Mtu(self.mtu));

@@ -1,6 +1,6 @@
 //! Effect of a congestion notification on the window.
 
-use super::window::Window;
+use super::window::CongestionWindow;
 
 /// All of a fraction.
 const ONE: u32 = 1 << 16;
@@ -36,7 +36,12 @@ impl Congestion {
     }
 
     /// A notification has arrived while the packets from `unacked` to `sent` are under way.
-    pub(super) fn on_notification(&mut self, unacked: u64, sent: u64, window: &mut Window) {
+    pub(super) fn on_notification(
+        &mut self,
+        unacked: u64,
+        sent: u64,
+        window: &mut CongestionWindow,
+    ) {
         if !core::mem::replace(&mut self.is_noted, true) {
             self.alpha += (ONE - self.alpha) / WEIGHT;
         }

@@ -1,10 +1,10 @@
 //! Effects of a response.
 
-use super::{RNR_RETRY_FOREVER, Received, Requester, SendSlot, Status};
+use super::{CompletionStatus, RNR_RETRY_FOREVER, Received, Requester, SendSlot};
 use crate::headers::{Bth, Headers, NakCode, Syndrome};
 use crate::opcode::Opcode;
 use crate::psn::Psn;
-use crate::request::{Kind, WqeIndex};
+use crate::request::{Operation, WqeIndex};
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// Takes a response: an acknowledgement, a packet of the data of a READ, the value that an
@@ -58,7 +58,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             slot = self.slot(index);
         }
         match slot.request.kind {
-            Kind::Read => {
+            Operation::Read => {
                 let (offset, length) = self.bytes(&slot, position, position + 1);
                 Some((WqeIndex(index), offset, length))
             }
@@ -87,10 +87,10 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
             Syndrome::RnrNak { timer } => self.on_rnr(timer.ns(), now_ns),
             Syndrome::Nak(NakCode::PsnSequenceError) => self.on_loss(now_ns),
             Syndrome::Nak(code) => self.fail(match code {
-                NakCode::InvalidRequest => Status::RemoteInvalidRequest,
-                NakCode::RemoteAccessError => Status::RemoteAccess,
-                NakCode::RemoteOperationalError => Status::RemoteOperation,
-                _ => Status::BadResponse,
+                NakCode::InvalidRequest => CompletionStatus::RemoteInvalidRequest,
+                NakCode::RemoteAccessError => CompletionStatus::RemoteAccess,
+                NakCode::RemoteOperationalError => CompletionStatus::RemoteOperation,
+                _ => CompletionStatus::BadResponse,
             }),
         }
         Received::Noted
@@ -141,7 +141,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         if self.config.rnr_retry != RNR_RETRY_FOREVER {
             match self.recovery.rnr_retries_left.checked_sub(1) {
                 Some(left) => self.recovery.rnr_retries_left = left,
-                None => return self.fail(Status::RnrRetryExceeded),
+                None => return self.fail(CompletionStatus::RnrRetryExceeded),
             }
         }
         self.counts.rnr_naks += 1;
@@ -165,16 +165,16 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
         let (index, slot) = (self.oldest, self.slot(self.oldest));
         let end = self.span_end(&slot, position);
-        if slot.request.kind == Kind::AtomicWrite && is_last {
+        if slot.request.kind == Operation::AtomicWrite && is_last {
             return self.on_atomic_write_response(&slot, length, now_ns);
         }
-        if slot.request.kind != Kind::Read || is_last != (position + 1 == end) {
-            self.fail(Status::BadResponse);
+        if slot.request.kind != Operation::Read || is_last != (position + 1 == end) {
+            self.fail(CompletionStatus::BadResponse);
             return Received::Noted;
         }
         let (offset, expected) = self.bytes(&slot, position, position + 1);
         if length != expected {
-            self.fail(Status::LocalLength);
+            self.fail(CompletionStatus::LocalLength);
             return Received::Noted;
         }
         self.finish_read(&slot, position + 1, end, now_ns);
@@ -186,7 +186,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         if length == 0 {
             self.finish_read(slot, slot.end, slot.end, now_ns);
         } else {
-            self.fail(Status::LocalLength);
+            self.fail(CompletionStatus::LocalLength);
         }
         Received::Noted
     }
@@ -198,7 +198,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         }
         let (index, slot) = (self.oldest, self.slot(self.oldest));
         if !slot.request.kind.is_atomic() {
-            self.fail(Status::BadResponse);
+            self.fail(CompletionStatus::BadResponse);
             return Received::Noted;
         }
         self.finish_read(&slot, slot.end, slot.end, now_ns);

@@ -1,6 +1,6 @@
 //! Repetition of packets.
 
-use super::{Requester, SendSlot, Status};
+use super::{CompletionStatus, Requester, SendSlot};
 
 /// The unit of timeouts: 4.096 µs.
 const TIMEOUT_UNIT_NS: u64 = 4096;
@@ -80,7 +80,7 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     fn retry(&mut self, now_ns: u64) {
         match self.recovery.retries_left.checked_sub(1) {
             Some(left) => self.recovery.retries_left = left,
-            None => return self.fail(Status::RetryExceeded),
+            None => return self.fail(CompletionStatus::RetryExceeded),
         }
         self.counts.retries += 1;
         self.window.on_loss(self.unacked, self.sent, &self.recovery.round_trip);

@@ -11,7 +11,7 @@ const FORGETS: u64 = 8_192;
 /// The smoothed time of round trips, and the one that is being measured. Of a packet that was sent
 /// twice, it is not known which one was answered: it is not measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RoundTrip {
+pub(super) struct RttEstimator {
     smoothed_ns: Option<u64>,
     /// About the shortest of late, 0 before the first.
     shortest_ns: u64,
@@ -19,7 +19,7 @@ pub(super) struct RoundTrip {
     sample: Option<(u64, u64)>,
 }
 
-impl RoundTrip {
+impl RttEstimator {
     /// Returns the smoothed round trip, if one has been measured.
     #[inline]
     pub(super) const fn smoothed_ns(&self) -> Option<u64> {

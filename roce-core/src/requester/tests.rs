@@ -5,7 +5,7 @@ use crate::headers::{
     Aeth, AtomicAckEth, Bth, DEFAULT_PKEY, Headers, NakCode, Reth, RnrTimer, Syndrome,
 };
 use crate::opcode::Opcode;
-use crate::request::{Kind, Outgoing};
+use crate::request::{Operation, Outgoing};
 
 mod answers;
 mod changes;
@@ -17,7 +17,7 @@ const MTU: u32 = 1024;
 /// 4.096 µs * 2^10
 const TIMEOUT_NS: u64 = 4_194_304;
 
-const CONFIG: Config = Config {
+const CONFIG: RequesterConfig = RequesterConfig {
     mtu: MTU,
     dest_qpn: 7,
     pkey: DEFAULT_PKEY,
@@ -30,14 +30,14 @@ const CONFIG: Config = Config {
     read_packets: 4,
 };
 
-type Machine = Requester<[SendSlot; 8]>;
+type TestRequester = Requester<[SendSlot; 8]>;
 
-fn machine(config: Config) -> Machine {
+fn machine(config: RequesterConfig) -> TestRequester {
     Requester::new([SendSlot::new(); 8], config).expect("a configuration")
 }
 
 /// A machine whose requests were posted and, as far as they may be, sent at time 0.
-fn sent(config: Config, requests: &[Request]) -> Machine {
+fn sent(config: RequesterConfig, requests: &[Request]) -> TestRequester {
     let mut requester = machine(config);
     for request in requests {
         requester.post(*request).expect("room");
@@ -47,7 +47,7 @@ fn sent(config: Config, requests: &[Request]) -> Machine {
 }
 
 /// All that may be sent now.
-fn drain(requester: &mut Machine, now_ns: u64) -> Vec<Outgoing> {
+fn drain(requester: &mut TestRequester, now_ns: u64) -> Vec<Outgoing> {
     core::iter::from_fn(|| requester.next_packet(now_ns)).collect()
 }
 
@@ -78,24 +78,24 @@ fn read_response(opcode: Opcode, number: u32) -> Headers {
     response(opcode, number, Syndrome::ACK)
 }
 
-fn completions(requester: &mut Machine) -> Vec<(u64, Status)> {
+fn completions(requester: &mut TestRequester) -> Vec<(u64, CompletionStatus)> {
     let next = core::iter::from_fn(|| requester.next_completion());
     next.map(|done| (done.index.0, done.status)).collect()
 }
 
 fn send(length: u32) -> Request {
-    Request::new(Kind::Send, length, 0, 0)
+    Request::new(Operation::Send, length, 0, 0)
 }
 
 fn read(length: u32) -> Request {
-    Request::new(Kind::Read, length, 0x1000, 5)
+    Request::new(Operation::Read, length, 0x1000, 5)
 }
 
 #[test]
 fn a_send_is_cut_into_packets() {
     let mut requester = machine(CONFIG);
     let request =
-        Request { is_solicited: true, ..Request::new(Kind::SendImm(9), 2 * MTU + 2, 0, 0) };
+        Request { is_solicited: true, ..Request::new(Operation::SendImm(9), 2 * MTU + 2, 0, 0) };
     requester.post(request).unwrap();
     let packets = drain(&mut requester, 0);
     assert_eq!(numbers(&packets), [0, 1, 2]);
@@ -122,7 +122,9 @@ fn a_send_is_cut_into_packets() {
 #[test]
 fn a_write_names_its_whole_length_once() {
     let mut requester = machine(CONFIG);
-    for (kind, length, va) in [(Kind::Write, MTU + 1, u64::MAX - 4), (Kind::WriteImm(1), 0, 8)] {
+    for (kind, length, va) in
+        [(Operation::Write, MTU + 1, u64::MAX - 4), (Operation::WriteImm(1), 0, 8)]
+    {
         let request = Request { is_solicited: true, ..Request::new(kind, length, va, 3) };
         requester.post(request).unwrap();
     }
@@ -170,7 +172,10 @@ fn a_read_without_bytes_takes_a_number() {
     let placed = requester.on_response(&read_response(Opcode::RcReadResponseOnly, 0), 0, 1);
     assert_eq!(placed, Received::Place { index: WqeIndex(0), offset: 0, length: 0 });
     assert_eq!(requester.on_response(&ack(1), 0, 1), Received::Noted);
-    assert_eq!(completions(&mut requester), [(0, Status::Success), (1, Status::Success)]);
+    assert_eq!(
+        completions(&mut requester),
+        [(0, CompletionStatus::Success), (1, CompletionStatus::Success)]
+    );
     assert_eq!(requester.deadline_ns(), None, "nothing is under way");
 }
 
@@ -192,7 +197,7 @@ fn each_quarter_of_the_window_asks_for_an_acknowledgement() {
 fn of_requests_that_nobody_waits_for_only_some_ask() {
     const SOON: u64 = 10_000;
     const LATER: u64 = 10_000_000;
-    let config = Config { max_window: 1_024, ..CONFIG };
+    let config = RequesterConfig { max_window: 1_024, ..CONFIG };
     let mut requester = Requester::new([SendSlot::new(); 70], config).expect("a configuration");
     let mut asks = |request, now_ns| {
         requester.post(request).unwrap();
@@ -226,7 +231,7 @@ fn of_requests_that_nobody_waits_for_only_some_ask() {
 
 #[test]
 fn the_window_halves_once_for_a_loss_and_grows_again() {
-    let mut requester = sent(Config { max_window: 64, ..CONFIG }, &[send(200 * MTU)]);
+    let mut requester = sent(RequesterConfig { max_window: 64, ..CONFIG }, &[send(200 * MTU)]);
     requester.on_response(&nak(2, NakCode::PsnSequenceError), 0, 1);
     assert_eq!(requester.window(), 32);
     assert_eq!(numbers(&drain(&mut requester, 1)), (2..34).collect::<Vec<_>>());
@@ -241,7 +246,7 @@ fn the_window_halves_once_for_a_loss_and_grows_again() {
     drain(&mut requester, 4);
     requester.on_response(&nak(70, NakCode::PsnSequenceError), 0, 5);
     assert_eq!(requester.window(), 31, "half of 62");
-    let mut long = sent(Config { max_window: 2, ..CONFIG }, &[send(40 * MTU)]);
+    let mut long = sent(RequesterConfig { max_window: 2, ..CONFIG }, &[send(40 * MTU)]);
     for at in 0..30 {
         long.on_response(&ack(at), 0, 1);
         drain(&mut long, 1);
@@ -276,7 +281,7 @@ fn a_refused_post_changes_nothing() {
     };
     refused(CONFIG, 8, send(1), PostError::Full);
     refused(CONFIG, 0, send(MAX_MESSAGE + 1), PostError::TooLong(MAX_MESSAGE + 1));
-    refused(Config { max_rd_atomic: 0, ..CONFIG }, 0, read(1), PostError::NoReads);
+    refused(RequesterConfig { max_rd_atomic: 0, ..CONFIG }, 0, read(1), PostError::NoReads);
     let mut full = sent(CONFIG, &[send(1); 8]);
     full.on_response(&ack(2), 0, 1);
     assert_eq!(full.post(send(1)), Err(PostError::Full), "no completion was taken");
@@ -287,17 +292,17 @@ fn a_refused_post_changes_nothing() {
 #[test]
 fn what_makes_no_requester_is_refused() {
     let new = |config| Requester::new([SendSlot::new(); 1], config).unwrap_err();
-    assert_eq!(new(Config { mtu: 1000, ..CONFIG }), ConfigError::Mtu(1000));
-    assert_eq!(new(Config { timeout: 32, ..CONFIG }), ConfigError::Timeout(32));
-    assert_eq!(new(Config { max_window: 0, ..CONFIG }), ConfigError::Window(0));
+    assert_eq!(new(RequesterConfig { mtu: 1000, ..CONFIG }), ConfigError::Mtu(1000));
+    assert_eq!(new(RequesterConfig { timeout: 32, ..CONFIG }), ConfigError::Timeout(32));
+    assert_eq!(new(RequesterConfig { max_window: 0, ..CONFIG }), ConfigError::Window(0));
     let read_packets = MAX_WINDOW + 1;
-    assert_eq!(new(Config { read_packets, ..CONFIG }), ConfigError::Window(read_packets));
+    assert_eq!(new(RequesterConfig { read_packets, ..CONFIG }), ConfigError::Window(read_packets));
     assert_eq!(Requester::new(vec![], CONFIG).unwrap_err(), ConfigError::NoSlots);
 }
 
 #[test]
 fn the_window_stays_within_its_bounds() {
-    let (mut window, round_trip) = (Window::new(4), RoundTrip::default());
+    let (mut window, round_trip) = (Window::new(4), RttEstimator::default());
     for loss in 0..5 {
         window.on_loss(loss, loss, &round_trip);
     }
@@ -311,7 +316,7 @@ fn the_window_stays_within_its_bounds() {
 /// A round trip of 10 µs, and later of 100 µs, 42.5 of which are taken for no queue.
 #[test]
 fn a_queue_on_the_path_keeps_the_window_small_after_a_loss() {
-    let mut round_trip = RoundTrip::default();
+    let mut round_trip = RttEstimator::default();
     for took_ns in [10_000].into_iter().chain([100_000; 200]) {
         round_trip.on_send(0, 0);
         round_trip.on_progress(1, took_ns);

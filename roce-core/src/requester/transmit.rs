@@ -3,7 +3,7 @@
 use super::recovery::PROBE_FLOOR_NS;
 use super::{Requester, SendSlot};
 use crate::headers::{Bth, Headers};
-use crate::request::{Kind, Outgoing, Part, WqeIndex, extend, rc_opcode};
+use crate::request::{Operation, Outgoing, PacketPosition, WqeIndex, extend, rc_opcode};
 
 /// Packets of unsignaled requests of which one asks for an acknowledgement.
 const UNASKED: u32 = 64;
@@ -91,14 +91,14 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         asks_for_ack: bool,
     ) -> Outgoing {
         let (request, config) = (&slot.request, &self.config);
-        let part = Part::of(position == slot.first, end == slot.end);
+        let part = PacketPosition::from_ends(position == slot.first, end == slot.end);
         let bytes = self.bytes(slot, position, end);
         let opcode = rc_opcode(request.kind, part);
         let bth = Bth::new(opcode, config.dest_qpn, Self::psn(position));
         let mut headers = Headers::new(Bth { pkey: config.pkey, ack_req: asks_for_ack, ..bth });
         extend(&mut headers, request, part, bytes);
         let (offset, length) = bytes;
-        let length = if request.kind == Kind::Read { 0 } else { length };
+        let length = if request.kind == Operation::Read { 0 } else { length };
         Outgoing { headers, index: WqeIndex(index), offset, length }
     }
 }

@@ -1,6 +1,6 @@
 //! Limit of the packets that may be under way.
 
-use super::round_trip::RoundTrip;
+use super::round_trip::RttEstimator;
 
 /// The largest window, in packets: a small part of the 2^24 sequence numbers, so that an old
 /// acknowledgement is never taken for a new one.
@@ -22,7 +22,7 @@ const FEW: u32 = 64;
 /// no harm.
 // Invariant: 1 <= size <= max; threshold <= max; acked < step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct CongestionWindow {
     size: u32,
     max: u32,
     /// Up to here it grows by each packet.
@@ -35,7 +35,7 @@ pub(super) struct Window {
     recovery_end: u64,
 }
 
-impl Window {
+impl CongestionWindow {
     pub(super) const fn new(max: u32) -> Self {
         Self { size: max, max, threshold: max, acked: 0, has_queue: false, recovery_end: 0 }
     }
@@ -61,7 +61,7 @@ impl Window {
 
     /// `packets` packets were acknowledged.
     #[inline]
-    pub(super) fn on_ack(&mut self, packets: u32, round_trip: &RoundTrip) {
+    pub(super) fn on_ack(&mut self, packets: u32, round_trip: &RttEstimator) {
         if self.size < self.max {
             self.has_queue = self.size >= FEW && round_trip.without_queue(self.size) < self.size;
             self.grow(packets);
@@ -82,7 +82,7 @@ impl Window {
     }
 
     /// The packet at position `unacked` was lost; `sent` is the end of what was sent.
-    pub(super) fn on_loss(&mut self, unacked: u64, sent: u64, round_trip: &RoundTrip) {
+    pub(super) fn on_loss(&mut self, unacked: u64, sent: u64, round_trip: &RttEstimator) {
         if unacked >= self.recovery_end {
             let fits = round_trip.without_queue(self.size).max(FEW);
             self.threshold = fits.min(self.size - self.size / 8);

@@ -1,8 +1,8 @@
 //! Check that a request packet is the expected one.
 
 use super::{
-    AccessError, Due, Outcome, PSN_WINDOW, Plain, ReceiveFault, Refusal, Responder, ResponseSlot,
-    Target,
+    AccessError, AckPosition, DueAnswer, Outcome, PSN_WINDOW, ReceiveFault, Refusal, Responder,
+    ResponseSlot, Target,
 };
 use crate::headers::Headers;
 use crate::message::permits;
@@ -11,20 +11,20 @@ use crate::psn::Psn;
 
 /// Reason for which the expected packet is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum NotExecuted {
     /// There is no receive request, or memory is not there yet. Nothing of the packet is executed.
     NotReady,
     /// It is refused, and the receive request that its message has taken fails.
     Refused(Refusal, ReceiveFault),
 }
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for NotExecuted {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal, ReceiveFault::Flushed)
     }
 }
 
-impl From<AccessError> for Stop {
+impl From<AccessError> for NotExecuted {
     fn from(error: AccessError) -> Self {
         match error {
             AccessError::NotPresent => Self::NotReady,
@@ -73,7 +73,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     fn on_gap(&mut self, ahead: u32) -> Outcome {
         if !self.is_gap_reported && ahead <= PSN_WINDOW {
             self.is_gap_reported = true;
-            self.due = Due::SequenceNak;
+            self.due = DueAnswer::SequenceNak;
         }
         Outcome::OutOfSequence
     }
@@ -89,12 +89,12 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
                 self.note_accepted(headers, packets);
                 Outcome::Accepted
             }
-            Err(Stop::NotReady) => {
+            Err(NotExecuted::NotReady) => {
                 self.is_gap_reported = true;
-                self.due = Due::RnrNak;
+                self.due = DueAnswer::RnrNak;
                 Outcome::NotReady
             }
-            Err(Stop::Refused(refusal, fault)) => {
+            Err(NotExecuted::Refused(refusal, fault)) => {
                 self.refuse(refusal, self.expected, fault, target);
                 Outcome::Failed(refusal)
             }
@@ -107,13 +107,13 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let opcode = headers.bth.opcode;
         if opcode.has_response() {
             // Its response acknowledges all before it.
-            self.due = Due::Nothing;
+            self.due = DueAnswer::Nothing;
             return;
         }
-        self.plain = Plain { end: self.expected, msn: self.msn };
-        if headers.bth.ack_req || self.due != Due::Nothing {
+        self.plain = AckPosition { end: self.expected, msn: self.msn };
+        if headers.bth.ack_req || self.due != DueAnswer::Nothing {
             // A NAK that was not sent yet is obsolete.
-            self.due = Due::Ack;
+            self.due = DueAnswer::Ack;
         }
     }
 
@@ -123,7 +123,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         headers: &Headers,
         payload: &[u8],
         target: &mut T,
-    ) -> Result<u32, Stop> {
+    ) -> Result<u32, NotExecuted> {
         let opcode = headers.bth.opcode;
         let is_permitted = permits(opcode, payload.len(), self.config.mtu);
         if !self.message.continues_with(opcode) || !is_permitted {

@@ -1,12 +1,14 @@
 //! Packets that are sent to the requester.
 
-use super::slots::{Answer, Remembered};
-use super::{AccessError, Due, Plain, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::slots::{Remembered, RememberedAnswer};
+use super::{
+    AccessError, AckPosition, DueAnswer, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
+};
 use crate::headers::{Aeth, AtomicAckEth, Bth, Headers, NakCode, Syndrome};
 use crate::lengths::padding_of;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
-use crate::request::Part;
+use crate::request::PacketPosition;
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +25,13 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     pub fn next_response<T: Target>(&mut self, target: &mut T) -> Option<Response> {
         if let Some(answered) = self.slots.next_response() {
             match answered.answer {
-                Answer::Atomic { original } => return Some(self.atomic_ack(&answered, original)),
-                Answer::AtomicWrite => return Some(self.atomic_write_response(&answered)),
-                Answer::Read { rkey, va, until, .. } => {
+                RememberedAnswer::Atomic { original } => {
+                    return Some(self.atomic_ack(&answered, original));
+                }
+                RememberedAnswer::AtomicWrite => {
+                    return Some(self.atomic_write_response(&answered));
+                }
+                RememberedAnswer::Read { rkey, va, until, .. } => {
                     if let Some(response) = self.read_response(&answered, (rkey, va, until), target)
                     {
                         return Some(response);
@@ -54,10 +60,11 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
                 AccessError::Refused(refusal) => self.refuse_read(answered, refusal, target),
             };
         }
-        let part = Part::of(position == answered.start, position + 1 == answered.end);
+        let part =
+            PacketPosition::from_ends(position == answered.start, position + 1 == answered.end);
         let mut headers = self.headers(read_response_opcode(part), position);
         headers.bth.pad = padding_of(length as usize);
-        if part != Part::Middle {
+        if part != PacketPosition::Middle {
             headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
         }
         Some(Response { headers, length })
@@ -68,7 +75,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     fn postpone_read(&mut self, answered: &Remembered) -> Response {
         self.slots.abandon_all();
         if !self.has_failed {
-            self.due = Due::Nothing;
+            self.due = DueAnswer::Nothing;
         }
         let timer = self.config.min_rnr_timer;
         let headers = self.acknowledge(Syndrome::RnrNak { timer }, answered.next);
@@ -110,22 +117,24 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// The acknowledgement or NAK that is due.
     fn take_due(&mut self) -> Option<Headers> {
         let (syndrome, position) = match self.due {
-            Due::Nothing => return None,
-            Due::Ack => {
-                self.due = Due::Nothing;
+            DueAnswer::Nothing => return None,
+            DueAnswer::Ack => {
+                self.due = DueAnswer::Nothing;
                 return Some(self.acknowledge_plain());
             }
-            Due::SequenceNak => (Syndrome::Nak(NakCode::PsnSequenceError), self.expected),
-            Due::RnrNak => (Syndrome::RnrNak { timer: self.config.min_rnr_timer }, self.expected),
-            Due::Nak(refusal, position) => (Syndrome::Nak(refusal.nak()), position),
+            DueAnswer::SequenceNak => (Syndrome::Nak(NakCode::PsnSequenceError), self.expected),
+            DueAnswer::RnrNak => {
+                (Syndrome::RnrNak { timer: self.config.min_rnr_timer }, self.expected)
+            }
+            DueAnswer::Nak(refusal, position) => (Syndrome::Nak(refusal.nak()), position),
         };
-        self.due = Due::Nothing;
+        self.due = DueAnswer::Nothing;
         Some(self.acknowledge(syndrome, position))
     }
 
     /// Acknowledges what was executed.
     pub(super) fn acknowledge_plain(&self) -> Headers {
-        let Plain { end, msn } = self.plain;
+        let AckPosition { end, msn } = self.plain;
         let mut headers = self.headers(Opcode::RcAck, end.wrapping_sub(1));
         headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });
         headers
@@ -143,11 +152,11 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     }
 }
 
-const fn read_response_opcode(part: Part) -> Opcode {
+const fn read_response_opcode(part: PacketPosition) -> Opcode {
     match part {
-        Part::First => Opcode::RcReadResponseFirst,
-        Part::Middle => Opcode::RcReadResponseMiddle,
-        Part::Last => Opcode::RcReadResponseLast,
-        Part::Only => Opcode::RcReadResponseOnly,
+        PacketPosition::First => Opcode::RcReadResponseFirst,
+        PacketPosition::Middle => Opcode::RcReadResponseMiddle,
+        PacketPosition::Last => Opcode::RcReadResponseLast,
+        PacketPosition::Only => Opcode::RcReadResponseOnly,
     }
 }

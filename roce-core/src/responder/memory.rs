@@ -1,11 +1,11 @@
 //! WRITEs, READs, atomics and ATOMIC WRITEs: memory that the requester names.
 
-use super::accept::Stop;
-use super::slots::{Answer, Remembered};
+use super::accept::NotExecuted;
+use super::slots::{Remembered, RememberedAnswer};
 use super::{Access, AccessError, AtomicOp, ReceiveDone, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::{Headers, Reth};
 use crate::lengths::ATOMIC_WRITE;
-use crate::message::{Message, fits_write, immediate};
+use crate::message::{IncomingMessage, fits_write, immediate};
 use crate::opcode::Opcode;
 use crate::request::{MAX_MESSAGE, packets};
 
@@ -28,16 +28,16 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         headers: &Headers,
         payload: &[u8],
         target: &mut T,
-    ) -> Result<u32, Stop> {
+    ) -> Result<u32, NotExecuted> {
         let (reth, received) = match self.message {
-            Message::Write { reth, received } => (reth, received),
+            IncomingMessage::Write { reth, received } => (reth, received),
             _ => (headers.reth.ok_or(Refusal::Invalid)?, 0),
         };
         let (length, is_end) = (payload.len() as u32, headers.bth.opcode.ends_message());
         if !fits_write(reth.len - received, length, is_end) {
             return Err(Refusal::Invalid.into());
         }
-        if self.message == Message::None {
+        if self.message == IncomingMessage::None {
             check(target, Access::Write, &reth)?;
         }
         let has_imm = immediate(headers).is_some();
@@ -49,7 +49,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if is_end {
             self.end_write(headers, reth.len, target);
         } else {
-            self.message = Message::Write { reth, received: received + length };
+            self.message = IncomingMessage::Write { reth, received: received + length };
         }
         Ok(1)
     }
@@ -86,7 +86,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         &mut self,
         headers: &Headers,
         target: &mut T,
-    ) -> Result<u32, Stop> {
+    ) -> Result<u32, NotExecuted> {
         let reth = headers.reth.ok_or(Refusal::Invalid)?;
         if !self.slots.has_room() {
             return Err(Refusal::Invalid.into());
@@ -95,7 +95,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let packets = packets(reth.len, self.config.mtu);
         let Reth { rkey, va, len } = reth;
         self.complete_message();
-        let answer = Answer::Read { rkey, va, length: len, until: len };
+        let answer = RememberedAnswer::Read { rkey, va, length: len, until: len };
         self.slots.push(Remembered::new(self.expected, packets, answer, self.msn));
         Ok(packets)
     }
@@ -105,7 +105,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         &mut self,
         headers: &Headers,
         target: &mut T,
-    ) -> Result<u32, Stop> {
+    ) -> Result<u32, NotExecuted> {
         let operands = headers.atomic.ok_or(Refusal::Invalid)?;
         if !self.slots.has_room() {
             return Err(Refusal::Invalid.into());
@@ -122,7 +122,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         };
         let original = target.atomic(operands.rkey, operands.va, op)?;
         self.complete_message();
-        let answer = Answer::Atomic { original };
+        let answer = RememberedAnswer::Atomic { original };
         self.slots.push(Remembered::new(self.expected, 1, answer, self.msn));
         Ok(1)
     }
@@ -133,7 +133,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         headers: &Headers,
         payload: &[u8],
         target: &mut T,
-    ) -> Result<u32, Stop> {
+    ) -> Result<u32, NotExecuted> {
         let Reth { rkey, va, len } = headers.reth.ok_or(Refusal::Invalid)?;
         let bytes: [u8; ATOMIC_WRITE] = payload.try_into().map_err(|_| Refusal::Invalid)?;
         if !self.slots.has_room() || len as usize != ATOMIC_WRITE {
@@ -145,7 +145,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
         target.atomic_write(rkey, va, bytes)?;
         self.complete_message();
-        self.slots.push(Remembered::new(self.expected, 1, Answer::AtomicWrite, self.msn));
+        self.slots.push(Remembered::new(self.expected, 1, RememberedAnswer::AtomicWrite, self.msn));
         Ok(1)
     }
 }

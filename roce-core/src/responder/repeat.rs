@@ -1,7 +1,7 @@
 //! Requests that were executed before.
 
-use super::slots::{Answer, Remembered};
-use super::{Due, Outcome, PSN_WINDOW, Responder, ResponseSlot};
+use super::slots::{Remembered, RememberedAnswer};
+use super::{DueAnswer, Outcome, PSN_WINDOW, Responder, ResponseSlot};
 use crate::headers::{Headers, Reth};
 use crate::opcode::{Opcode, Transport};
 use crate::request::packets;
@@ -21,8 +21,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         } else if opcode.has_response() {
             self.repeat_atomic(position, opcode)
         } else if behind <= PSN_WINDOW.into() {
-            if self.due == Due::Nothing {
-                self.due = Due::Ack;
+            if self.due == DueAnswer::Nothing {
+                self.due = DueAnswer::Ack;
             }
             true
         } else {
@@ -35,7 +35,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     fn repeat_read(&mut self, position: u64, reth: &Reth) -> bool {
         let mtu = self.config.mtu;
         self.slots.repeat(position, |old| {
-            let Answer::Read { rkey, va, length, .. } = old.answer else { return false };
+            let RememberedAnswer::Read { rkey, va, length, .. } = old.answer else { return false };
             let offset = (position - old.first) * u64::from(mtu);
             let until = offset + u64::from(reth.len);
             let is_same = reth.rkey == rkey && reth.va == va.wrapping_add(offset);
@@ -52,8 +52,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// READs that may be asked for again: key, address, and bytes of each.
     pub fn answered_reads(&self) -> impl Iterator<Item = (u32, u64, u32)> {
         self.slots.all().filter_map(|old| match old.answer {
-            Answer::Read { rkey, va, length, .. } => Some((rkey, va, length)),
-            Answer::Atomic { .. } | Answer::AtomicWrite => None,
+            RememberedAnswer::Read { rkey, va, length, .. } => Some((rkey, va, length)),
+            RememberedAnswer::Atomic { .. } | RememberedAnswer::AtomicWrite => None,
         })
     }
 
@@ -82,10 +82,10 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         let answered = *self.slots.find(position)?;
         let again = Remembered { next: position, ..answered };
         let response = match answered.answer {
-            _ if !answered.answer.is_of(opcode) => return None,
-            Answer::Read { .. } => return None,
-            Answer::Atomic { original } => self.atomic_ack(&again, original),
-            Answer::AtomicWrite => self.atomic_write_response(&again),
+            _ if !answered.answer.answers(opcode) => return None,
+            RememberedAnswer::Read { .. } => return None,
+            RememberedAnswer::Atomic { original } => self.atomic_ack(&again, original),
+            RememberedAnswer::AtomicWrite => self.atomic_write_response(&again),
         };
         Some(response.headers)
     }
@@ -93,7 +93,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// An atomic, or an ATOMIC WRITE.
     fn repeat_atomic(&mut self, position: u64, opcode: Opcode) -> bool {
         self.slots.repeat(position, |old| {
-            if !old.answer.is_of(opcode) {
+            if !old.answer.answers(opcode) {
                 return false;
             }
             (old.start, old.next, old.end) = (position, position, position + 1);
@@ -110,7 +110,7 @@ fn repeat_from(old: &mut Remembered, position: u64, end: u64, until: u32) {
     }
     old.is_repeated |= !old.is_pending();
     (old.start, old.next, old.end) = (position, position, end);
-    if let Answer::Read { until: asked, .. } = &mut old.answer {
+    if let RememberedAnswer::Read { until: asked, .. } = &mut old.answer {
         *asked = until;
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Remembered {
     pub(super) first: u64,
     /// The position behind its last response.
     pub(super) last_end: u64,
-    pub(super) answer: Answer,
+    pub(super) answer: RememberedAnswer,
     /// The responses that are asked for: those from `start` to `end`; `next` is the one to be sent.
     pub(super) start: u64,
     pub(super) next: u64,
@@ -35,7 +35,7 @@ pub(super) struct Remembered {
 
 /// Contents of its responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum RememberedAnswer {
     /// The memory of a READ. Of its `length` bytes, those before `until` are asked for.
     Read { rkey: u32, va: u64, length: u32, until: u32 },
     /// Value that an atomic found.
@@ -44,9 +44,9 @@ pub(super) enum Answer {
     AtomicWrite,
 }
 
-impl Answer {
+impl RememberedAnswer {
     /// Reports whether it answers requests with this opcode.
-    pub(super) fn is_of(&self, opcode: Opcode) -> bool {
+    pub(super) fn answers(&self, opcode: Opcode) -> bool {
         match self {
             Self::Read { .. } => opcode.is_read_request(),
             Self::Atomic { .. } => opcode.is_atomic(),
@@ -57,7 +57,7 @@ impl Answer {
 
 impl Remembered {
     /// A request that is answered for the first time.
-    pub(super) const fn new(first: u64, packets: u32, answer: Answer, msn: u32) -> Self {
+    pub(super) const fn new(first: u64, packets: u32, answer: RememberedAnswer, msn: u32) -> Self {
         let end = first + packets as u64;
         let (start, next, is_repeated) = (first, first, false);
         Self { first, last_end: end, answer, start, next, end, is_repeated, msn }
@@ -72,13 +72,13 @@ impl Remembered {
 // Invariants: `taken` counts all that were ever stored; the newest is at (taken - 1) % entries.
 // `pending` is how many are pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Slots<S> {
+pub(super) struct ResponseSlots<S> {
     entries: S,
     taken: u64,
     pending: u32,
 }
 
-impl<S> Slots<S> {
+impl<S> ResponseSlots<S> {
     pub(super) const fn new(entries: S) -> Self {
         Self { entries, taken: 0, pending: 0 }
     }
@@ -89,7 +89,7 @@ impl<S> Slots<S> {
     }
 }
 
-impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Slots<S> {
+impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> ResponseSlots<S> {
     /// The place of the oldest one, which the next one takes.
     fn oldest(&self) -> Option<usize> {
         let len = self.entries.as_ref().len() as u64;

@@ -15,21 +15,21 @@ const FIRST: u32 = 0xff_fffe;
 const TIMER: RnrTimer = RnrTimer::new(12).expect("a code");
 
 /// A responder of two READs and atomics, and its target.
-struct End {
+struct TestResponder {
     responder: Responder<Vec<ResponseSlot>>,
     host: Host,
 }
 
 /// A response: its opcode, its number counted from the first, its syndrome, MSN, and payload.
-type Answer = (Opcode, i32, Option<Syndrome>, Option<u32>, Vec<u8>);
+type ResponseSummary = (Opcode, i32, Option<Syndrome>, Option<u32>, Vec<u8>);
 
-impl End {
+impl TestResponder {
     fn new() -> Self {
         Self::with(2)
     }
 
     fn with(slots: usize) -> Self {
-        let config = Config {
+        let config = ResponderConfig {
             mtu: MTU as u32,
             dest_qpn: 9,
             pkey: DEFAULT_PKEY,
@@ -45,7 +45,7 @@ impl End {
     }
 
     /// The next packet to send.
-    fn answer(&mut self) -> Option<Answer> {
+    fn answer(&mut self) -> Option<ResponseSummary> {
         self.host.payload.clear();
         let response = self.responder.next_response(&mut self.host)?;
         let bth = response.headers.bth;
@@ -57,7 +57,7 @@ impl End {
         Some((bth.opcode, number, syndrome, msn, self.host.payload.clone()))
     }
 
-    fn answers(&mut self) -> Vec<Answer> {
+    fn answers(&mut self) -> Vec<ResponseSummary> {
         core::iter::from_fn(|| self.answer()).collect()
     }
 
@@ -109,13 +109,13 @@ fn atomic_write(number: u32) -> Headers {
     with_memory(Opcode::RcAtomicWrite, number, WORD - BASE, 8)
 }
 
-fn ack(number: i32, msn: u32) -> Answer {
+fn ack(number: i32, msn: u32) -> ResponseSummary {
     (Opcode::RcAck, number, Some(Syndrome::ACK), Some(msn), vec![])
 }
 
 #[test]
 fn a_batch_is_acknowledged_once() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     assert_eq!(end.take(only(0), &[1]), Outcome::Accepted);
     assert_eq!(end.take(packet(Opcode::RcSendFirst, 1), &[2; MTU]), Outcome::Accepted);
@@ -131,7 +131,7 @@ fn a_batch_is_acknowledged_once() {
 
 #[test]
 fn a_gap_is_reported_once() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 9;
     let nak = |number, msn| {
         let syndrome = Some(Syndrome::Nak(NakCode::PsnSequenceError));
@@ -155,14 +155,14 @@ fn a_gap_is_reported_once() {
 fn a_number_that_no_requester_reaches_is_not_answered() {
     const AHEAD: u32 = PSN_WINDOW;
     let is_malformed_answered = |number| {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         end.responder.on_malformed(Psn::new(FIRST).wrapping_add(number), &mut end.host);
         end.responder.has_response()
     };
     for (number, is_answered) in
         [(1, true), (AHEAD, true), (AHEAD + 1, false), (1 << 22, false), ((1 << 23) - 1, false)]
     {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         assert_eq!(end.take(only(number), &[1]), Outcome::OutOfSequence);
         assert_eq!(!end.answers().is_empty(), is_answered, "{number} ahead");
         assert_eq!(is_malformed_answered(number), is_answered, "malformed, {number} ahead");
@@ -171,7 +171,7 @@ fn a_number_that_no_requester_reaches_is_not_answered() {
         assert_eq!(end.answers().is_empty(), is_answered, "behind {number} ahead");
     }
     // As after a million packets.
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.responder.expected += 1 << 20;
     let before = |behind: u32| only((1 << 20) - behind);
     for (behind, outcome) in [
@@ -190,7 +190,7 @@ fn a_number_that_no_requester_reaches_is_not_answered() {
 
 #[test]
 fn a_read_that_is_remembered_is_answered_again_at_any_distance() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.take(read(0, 0, 1), &[]);
     end.answers();
     end.responder.expected += u64::from(PSN_WINDOW);
@@ -200,7 +200,7 @@ fn a_read_that_is_remembered_is_answered_again_at_any_distance() {
 
 #[test]
 fn a_nak_that_was_not_sent_is_dropped_when_the_packet_comes() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 9;
     end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]);
     assert_eq!(end.take(only(2), &[1]), Outcome::OutOfSequence);
@@ -210,7 +210,7 @@ fn a_nak_that_was_not_sent_is_dropped_when_the_packet_comes() {
 
 #[test]
 fn without_a_receive_request_the_requester_waits() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     let rnr =
         |number| (Opcode::RcAck, number, Some(Syndrome::RnrNak { timer: TIMER }), Some(0), vec![]);
     assert_eq!(end.take(only(0), &[1]), Outcome::NotReady);
@@ -227,7 +227,7 @@ fn without_a_receive_request_the_requester_waits() {
 
 #[test]
 fn an_immediate_takes_a_receive_before_it_places_bytes() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     let last = Headers { imm: Some(ImmDt(6)), ..packet(Opcode::RcWriteLastImm, 1) };
     end.take(with_memory(Opcode::RcWriteFirst, 0, 0, MTU as u32 + 1), &[1; MTU]);
     assert_eq!(end.take(last, &[2]), Outcome::NotReady);
@@ -248,7 +248,7 @@ fn an_immediate_takes_a_receive_before_it_places_bytes() {
 
 #[test]
 fn a_receive_says_what_the_message_carried() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     let mut solicited = packet(Opcode::RcSendOnlyInv, 0);
     (solicited.bth.solicited, solicited.ieth) = (true, Some(Ieth { rkey: INVALIDATED }));
@@ -274,7 +274,7 @@ fn a_receive_says_what_the_message_carried() {
 
 #[test]
 fn a_read_is_answered_packet_by_packet() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.memory[..3 * MTU].iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8 / 3);
     let memory = end.host.memory.clone();
     assert_eq!(end.take(read(0, 1, 2 * MTU as u32 + 5), &[]), Outcome::Accepted);
@@ -301,7 +301,7 @@ fn a_read_is_answered_packet_by_packet() {
 
 #[test]
 fn reads_are_answered_in_the_order_of_their_requests() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.take(read(0, 0, 1), &[]);
     end.take(read(1, 0, 1), &[]);
     for number in 0..5 {
@@ -314,7 +314,7 @@ fn reads_are_answered_in_the_order_of_their_requests() {
 
 #[test]
 fn a_response_acknowledges_what_is_before_it() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(only(0), &[1]);
     end.take(fetch_add(1, BASE.next_multiple_of(8)), &[]);
@@ -325,7 +325,7 @@ fn a_response_acknowledges_what_is_before_it() {
 
 #[test]
 fn no_bytes_need_no_key() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     let nowhere = Some(Reth { va: 3, rkey: 0, len: 0 });
     let write = Headers { reth: nowhere, ..packet(Opcode::RcWriteOnly, 0) };
     assert_eq!(end.take(write, &[]), Outcome::Accepted);
@@ -336,14 +336,21 @@ fn no_bytes_need_no_key() {
 #[test]
 fn what_is_no_request_of_a_reliable_connection_is_dropped() {
     for opcode in crate::opcode::ALL.iter().filter(|opcode| !opcode.is_request()) {
-        assert_eq!(End::new().take(packet(*opcode, 0), &[]), Outcome::Dropped, "{opcode}");
+        assert_eq!(
+            TestResponder::new().take(packet(*opcode, 0), &[]),
+            Outcome::Dropped,
+            "{opcode}"
+        );
     }
     for opcode in [Opcode::UcSendOnly, Opcode::UdSendOnly] {
-        assert_eq!(End::new().take(packet(opcode, 0), &[]), Outcome::Dropped, "{opcode}");
+        assert_eq!(TestResponder::new().take(packet(opcode, 0), &[]), Outcome::Dropped, "{opcode}");
     }
     assert_eq!(
-        Responder::new([ResponseSlot::new()], Config { mtu: 100, ..End::new().responder.config })
-            .unwrap_err(),
+        Responder::new(
+            [ResponseSlot::new()],
+            ResponderConfig { mtu: 100, ..TestResponder::new().responder.config }
+        )
+        .unwrap_err(),
         MtuError(100)
     );
 }

@@ -2,7 +2,7 @@
 
 use super::Config;
 use crate::headers::{Headers, Reth};
-use crate::message::{Message, fits_write, immediate, permits};
+use crate::message::{IncomingMessage, fits_write, immediate, permits};
 use crate::opcode::Transport;
 use crate::psn::Psn;
 use crate::request::MAX_MESSAGE;
@@ -14,7 +14,7 @@ use crate::responder::{Access, AccessError, Outcome, ReceiveDone, ReceiveFault, 
 pub struct Receiver {
     config: Config,
     expected: Psn,
-    message: Message,
+    message: IncomingMessage,
     /// The room of a receive request that was taken and has not completed.
     held: Option<u32>,
 }
@@ -22,7 +22,7 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver that has received nothing.
     pub const fn new(config: Config) -> Self {
-        Self { config, expected: config.first_psn, message: Message::None, held: None }
+        Self { config, expected: config.first_psn, message: IncomingMessage::None, held: None }
     }
 
     /// Takes a packet, with its payload (without padding): it is [`Outcome::Accepted`], or
@@ -42,7 +42,7 @@ impl Receiver {
         let is_next = headers.bth.psn == self.expected;
         self.expected = headers.bth.psn.wrapping_add(1);
         if opcode.starts_message() || !is_next {
-            self.message = Message::None;
+            self.message = IncomingMessage::None;
         }
         let is_good =
             self.message.continues_with(opcode) && permits(opcode, payload.len(), self.config.mtu);
@@ -52,7 +52,10 @@ impl Receiver {
             false => Err(Outcome::Dropped),
         };
         // What is left of a message that is dropped is dropped, too.
-        result.inspect_err(|_| self.message = Message::None).err().unwrap_or(Outcome::Accepted)
+        result
+            .inspect_err(|_| self.message = IncomingMessage::None)
+            .err()
+            .unwrap_or(Outcome::Accepted)
     }
 
     /// The room of the receive request that is held, or of a new one.
@@ -68,7 +71,7 @@ impl Receiver {
         target: &mut T,
     ) -> Result<(), Outcome> {
         let (capacity, received) = match self.message {
-            Message::Send { capacity, received } => (capacity, received),
+            IncomingMessage::Send { capacity, received } => (capacity, received),
             _ => (self.take_receive(target)?, 0),
         };
         let length = payload.len() as u32; // at most the MTU
@@ -88,7 +91,7 @@ impl Receiver {
             }
         }
         let received = received + length;
-        self.message = Message::Send { capacity, received };
+        self.message = IncomingMessage::Send { capacity, received };
         if headers.bth.opcode.ends_message() {
             self.complete(headers, received, false, target);
         }
@@ -102,7 +105,7 @@ impl Receiver {
         target: &mut T,
     ) -> Result<(), Outcome> {
         let (reth, received) = match self.message {
-            Message::Write { reth, received } => (reth, received),
+            IncomingMessage::Write { reth, received } => (reth, received),
             _ => (headers.reth.ok_or(Outcome::Dropped)?, 0),
         };
         let (length, is_end) = (payload.len() as u32, headers.bth.opcode.ends_message());
@@ -110,7 +113,7 @@ impl Receiver {
             return Err(Outcome::Dropped);
         }
         let Reth { va, rkey, len } = reth;
-        if self.message == Message::None && len > 0 {
+        if self.message == IncomingMessage::None && len > 0 {
             target.check(Access::Write, rkey, va, len).map_err(dropped)?;
         }
         if immediate(headers).is_some() {
@@ -119,7 +122,7 @@ impl Receiver {
         if length > 0 {
             target.write(rkey, va.wrapping_add(received.into()), payload).map_err(dropped)?;
         }
-        self.message = Message::Write { reth, received: received + length };
+        self.message = IncomingMessage::Write { reth, received: received + length };
         if is_end {
             self.complete(headers, len, true, target);
         }
@@ -134,7 +137,7 @@ impl Receiver {
         is_write: bool,
         target: &mut T,
     ) {
-        self.message = Message::None;
+        self.message = IncomingMessage::None;
         let imm = immediate(headers);
         if is_write && imm.is_none() {
             return;

@@ -6,7 +6,7 @@ use super::*;
 use crate::headers::{DEFAULT_PKEY, Reth};
 use crate::opcode::Opcode;
 use crate::oracle::host::{BASE, Host, RKEY};
-use crate::request::Kind;
+use crate::request::Operation;
 use crate::responder::{Outcome, ReceiveDone};
 
 const MTU: u32 = 256;
@@ -19,14 +19,14 @@ fn byte(message: u64, at: u32) -> u8 {
     (message * 31 + u64::from(at) * 7 + u64::from(at / MTU)) as u8
 }
 
-struct End {
+struct UcEnds {
     sender: Sender,
     receiver: Receiver,
     host: Host,
     begun: u64,
 }
 
-impl End {
+impl UcEnds {
     fn new() -> Self {
         let (sender, receiver) = (Sender::new(CONFIG), Receiver::new(CONFIG));
         let host = Host { is_unreliable: true, ..Host::new() };
@@ -61,16 +61,16 @@ impl End {
 }
 
 fn send(length: u32) -> Request {
-    Request::new(Kind::SendImm(length), length, 0, 0)
+    Request::new(Operation::SendImm(length), length, 0, 0)
 }
 
-fn write(length: u32, kind: Kind) -> Request {
+fn write(length: u32, kind: Operation) -> Request {
     Request::new(kind, length, BASE, RKEY)
 }
 
 #[test]
 fn a_message_is_cut_and_put_together() {
-    let mut end = End::new();
+    let mut end = UcEnds::new();
     end.host.receives = 3;
     let packets = end.packets(Request { is_solicited: true, ..send(2 * MTU + 3) });
     let opcodes: Vec<_> = packets.iter().map(|(packet, _)| packet.headers.bth.opcode).collect();
@@ -89,20 +89,20 @@ fn a_message_is_cut_and_put_together() {
     };
     assert_eq!(done, expected);
     assert_eq!(bytes, (0..2 * MTU + 3).map(|at| byte(0, at)).collect::<Vec<_>>());
-    let packets = end.packets(write(MTU + 1, Kind::WriteImm(9)));
+    let packets = end.packets(write(MTU + 1, Operation::WriteImm(9)));
     let reth = Some(Reth { va: BASE, rkey: RKEY, len: MTU + 1 });
     assert_eq!(packets[0].0.headers.reth, reth);
     assert_eq!(end.take_all(&packets), [true; 2]);
     assert!((0..=MTU).all(|at| end.host.memory[at as usize] == byte(1, at)));
     assert_eq!((end.lengths(), end.host.receives), (vec![MTU + 1], 1));
-    let packets = end.packets(write(0, Kind::Write));
+    let packets = end.packets(write(0, Operation::Write));
     assert_eq!(end.take_all(&packets), [true]);
     assert_eq!(end.host.receives, 1);
 }
 
 #[test]
 fn a_message_of_which_a_packet_is_missing_is_dropped() {
-    let mut end = End::new();
+    let mut end = UcEnds::new();
     end.host.receives = 1;
     for missing in 0..4 {
         let mut packets = end.packets(send(4 * MTU));
@@ -118,29 +118,29 @@ fn a_message_of_which_a_packet_is_missing_is_dropped() {
 
 #[test]
 fn a_message_that_is_refused_is_dropped() {
-    let mut end = End::new();
+    let mut end = UcEnds::new();
     let packets = end.packets(send(2 * MTU));
     let none = [Outcome::NotReady, Outcome::Dropped];
     assert_eq!([end.take(&packets[0]), end.take(&packets[1])], none, "there is no receive request");
     end.host.receives = 1;
     let packets = end.packets(send(9 * MTU));
     assert_eq!(end.take_all(&packets)[7..], [true, false], "it has room for eight packets");
-    let mut bad_key = write(2 * MTU, Kind::Write);
+    let mut bad_key = write(2 * MTU, Operation::Write);
     bad_key.rkey += 1;
     let packets = end.packets(bad_key);
     assert_eq!(end.take_all(&packets), [false; 2]);
-    let mut lies = end.packets(write(2 * MTU, Kind::Write));
+    let mut lies = end.packets(write(2 * MTU, Operation::Write));
     lies[1].1.pop();
     assert_eq!(end.take_all(&lies), [true, false]);
     let mut short = end.packets(send(2 * MTU));
     short[0].1.pop();
     assert_eq!(end.take_all(&short), [false; 2]);
-    let packets = end.packets(write(MTU + 1, Kind::WriteImm(1)));
+    let packets = end.packets(write(MTU + 1, Operation::WriteImm(1)));
     assert_eq!(end.take_all(&packets), [true; 2]);
     assert_eq!((end.lengths(), end.host.receives), (vec![MTU + 1], 0), "the one of the SEND");
-    let packets = end.packets(write(1, Kind::WriteImm(1)));
+    let packets = end.packets(write(1, Operation::WriteImm(1)));
     assert_eq!(end.take_all(&packets), [false]);
-    let mut reliable = end.packets(write(1, Kind::Write));
+    let mut reliable = end.packets(write(1, Operation::Write));
     reliable[0].0.headers.bth.opcode = Opcode::RcWriteOnly;
     assert_eq!(end.take_all(&reliable), [false]);
 }
@@ -149,7 +149,7 @@ fn a_message_that_is_refused_is_dropped() {
 fn what_an_unreliable_connection_does_not_have_is_refused() {
     let mut sender = Sender::new(CONFIG);
     let mut begin = |request| sender.begin(WqeIndex(0), request);
-    for kind in [Kind::Read, Kind::FetchAdd { add: 1 }, Kind::SendInv(1)] {
+    for kind in [Operation::Read, Operation::FetchAdd { add: 1 }, Operation::SendInv(1)] {
         assert_eq!(begin(Request::new(kind, 1, 0, 0)), Err(BeginError::Unsupported));
     }
     assert_eq!(begin(send(MAX_MESSAGE + 1)), Err(BeginError::TooLong(MAX_MESSAGE + 1)));
@@ -164,7 +164,7 @@ proptest! {
         lengths in proptest::collection::vec(0..2048u32, 1..30),
         fates in proptest::collection::vec(0..30u8, 300),
     ) {
-        let (mut end, mut fates) = (End::new(), fates.into_iter().cycle());
+        let (mut end, mut fates) = (UcEnds::new(), fates.into_iter().cycle());
         end.host.receives = u32::MAX;
         let mut late = None;
         for &length in &lengths {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 
-use roce_core::requester::Counts;
+use roce_core::requester::RetryCounts;
 
 use crate::fabric::wire::state::WireSq;
 use crate::faults::queue::QueueFaults;
@@ -60,7 +60,7 @@ impl Qp {
 
     /// Traces that packets of the oldest request are to be sent again, if that is so since
     /// `before`. The send queue's lock is held.
-    pub(crate) fn trace_retries(&self, sq: &mut Sq, before: Counts) {
+    pub(crate) fn trace_retries(&self, sq: &mut Sq, before: RetryCounts) {
         let (Some(trace), Some(WireSq::Reliable(wire))) = (self.trace(), sq.wire.as_deref_mut())
         else {
             return;

@@ -25,19 +25,19 @@ const LONGEST: usize = 8192;
 const SIZES: [usize; 3] = [16, 512, LONGEST];
 
 /// One way of passing messages of at most `MOST` bytes.
-trait Ring<const MOST: usize> {
+trait BenchRing<const MOST: usize> {
     const NAME: &'static str;
-    type Sender: Sender;
-    type Receiver: Receiver;
+    type Sender: BenchSender;
+    type Receiver: BenchReceiver;
     fn new() -> (Self::Sender, Self::Receiver);
 }
 
-trait Sender: Send {
+trait BenchSender: Send {
     /// Sends a message; false when there is no room.
     fn send(&mut self, message: &[u8]) -> bool;
 }
 
-trait Receiver: Send {
+trait BenchReceiver: Send {
     /// Shows the next message to `look` and frees it; false when there is none.
     fn receive(&mut self, look: impl FnMut(&[u8])) -> bool;
 }
@@ -58,11 +58,15 @@ fn message() -> Vec<u8> {
 type Pass<S, R> = fn(&mut (S, R), usize, u64);
 
 /// A name, and how it passes them.
-type Way<S, R> = (&'static str, Pass<S, R>);
+type NamedPass<S, R> = (&'static str, Pass<S, R>);
 
 /// One message in, one out, and so on.
 #[inline(never)]
-fn one_by_one<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
+fn one_by_one<S: BenchSender, R: BenchReceiver>(
+    (sender, receiver): &mut (S, R),
+    size: usize,
+    messages: u64,
+) {
     let message = message();
     for _ in 0..messages {
         let sent = sender.send(&message[..black_box(size)]);
@@ -73,7 +77,11 @@ fn one_by_one<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usi
 
 /// As many in as a sixteenth of the ring holds, then as many out.
 #[inline(never)]
-fn in_runs<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
+fn in_runs<S: BenchSender, R: BenchReceiver>(
+    (sender, receiver): &mut (S, R),
+    size: usize,
+    messages: u64,
+) {
     let message = message();
     let run = (CAPACITY / 16 / size).clamp(2, 32) as u64;
     for _ in 0..messages.div_ceil(run) {
@@ -87,7 +95,7 @@ fn in_runs<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize,
 }
 
 /// A thread that sends, and one that receives; the time from when both are there.
-fn between_threads<S: Sender, R: Receiver>(
+fn between_threads<S: BenchSender, R: BenchReceiver>(
     (mut sender, mut receiver): (S, R),
     size: usize,
     messages: u64,
@@ -116,13 +124,13 @@ fn between_threads<S: Sender, R: Receiver>(
 
 /// Work to be done with each ring at each size.
 trait Visit {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize);
+    fn visit<const MOST: usize, R: BenchRing<MOST>>(&mut self, size: usize);
 }
 
 fn each_ring(size: usize, visitor: &mut impl Visit) {
-    visitor.visit::<LONGEST, ours::Plain>(size);
-    visitor.visit::<LONGEST, ours::Mirrored>(size);
-    visitor.visit::<LONGEST, ours::AnyOrder>(size);
+    visitor.visit::<LONGEST, ours::PlainRing>(size);
+    visitor.visit::<LONGEST, ours::MirroredRing>(size);
+    visitor.visit::<LONGEST, ours::AnyOrderRing>(size);
     visitor.visit::<LONGEST, peers::Bbqueue>(size);
     visitor.visit::<LONGEST, peers::Rtrb>(size);
     visitor.visit::<LONGEST, peers::Ringbuf>(size);
@@ -153,8 +161,8 @@ impl Measure {
 }
 
 impl Visit for Measure {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize) {
-        let ways: [Way<R::Sender, R::Receiver>; 2] =
+    fn visit<const MOST: usize, R: BenchRing<MOST>>(&mut self, size: usize) {
+        let ways: [NamedPass<R::Sender, R::Receiver>; 2] =
             [("one by one", one_by_one), ("in runs", in_runs)];
         for (way, pass) in ways {
             let mut ring = R::new();
@@ -179,7 +187,7 @@ struct Count<'a> {
 }
 
 impl Visit for Count<'_> {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize) {
+    fn visit<const MOST: usize, R: BenchRing<MOST>>(&mut self, size: usize) {
         if R::NAME == self.ring {
             self.is_found = true;
             let pass = if self.way == "one-by-one" { one_by_one } else { in_runs };
@@ -189,10 +197,10 @@ impl Visit for Count<'_> {
 }
 
 /// Prints the names of the rings.
-struct Names;
+struct PrintNames;
 
-impl Visit for Names {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, _: usize) {
+impl Visit for PrintNames {
+    fn visit<const MOST: usize, R: BenchRing<MOST>>(&mut self, _: usize) {
         println!("{}", R::NAME);
     }
 }
@@ -208,7 +216,7 @@ fn main() {
             each_ring(size, &mut count);
             assert!(count.is_found, "no ring is called {ring}");
         }
-        ["names", ..] => each_ring(LONGEST, &mut Names),
+        ["names", ..] => each_ring(LONGEST, &mut PrintNames),
         _ => {
             let criterion = Criterion::default()
                 .sample_size(10)

@@ -14,26 +14,26 @@ use super::CAPACITY;
 /// The tail, or the head, in a cache line of its own (two, for they are fetched in pairs).
 #[repr(align(128))]
 #[derive(Default)]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 #[derive(Default)]
-struct Counters {
-    tail: Line,
-    head: Line,
+struct RingCounters {
+    tail: CacheLine,
+    head: CacheLine,
 }
 
 /// One end's view of what both have.
 #[derive(Clone)]
-struct Shared {
+struct EndView {
     memory: NonNull<u8>,
-    counters: Arc<Counters>,
+    counters: Arc<RingCounters>,
 }
 
 // SAFETY: of the memory, the sender touches what lies beyond the tail, and the receiver what
 // lies before it and behind the head.
-unsafe impl Send for Shared {}
+unsafe impl Send for EndView {}
 
-impl Shared {
+impl EndView {
     #[inline]
     fn payload(&self, span: Span) -> *mut [u8] {
         let first = self.memory.as_ptr().wrapping_add(span.offset as usize);
@@ -47,12 +47,12 @@ impl Shared {
 }
 
 /// The sending end.
-pub(crate) struct Sender {
+pub(crate) struct OurSender {
     ring: Producer,
-    shared: Shared,
+    shared: EndView,
 }
 
-impl Sender {
+impl OurSender {
     /// No room, as far as was known.
     #[cold]
     fn push_again(&mut self, len: u32) -> Option<(Span, Committed)> {
@@ -63,7 +63,7 @@ impl Sender {
     }
 }
 
-impl super::Sender for Sender {
+impl super::BenchSender for OurSender {
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> bool {
         let len = message.len() as u32;
@@ -93,12 +93,12 @@ impl super::Sender for Sender {
 }
 
 /// The receiving end; frees in order.
-pub(crate) struct Receiver {
+pub(crate) struct OurReceiver {
     ring: Consumer,
-    shared: Shared,
+    shared: EndView,
 }
 
-impl Receiver {
+impl OurReceiver {
     /// The next record.
     #[inline(always)]
     fn take(&mut self) -> Option<Record> {
@@ -137,7 +137,7 @@ impl Receiver {
     }
 }
 
-impl super::Receiver for Receiver {
+impl super::BenchReceiver for OurReceiver {
     #[inline(always)]
     fn receive(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let Some(record) = self.take() else { return false };
@@ -151,12 +151,12 @@ impl super::Receiver for Receiver {
 
 /// The receiving end whose messages may be freed in any order, and by any thread.
 pub(crate) struct AnyOrderReceiver {
-    receiver: Receiver,
+    receiver: OurReceiver,
     front: FreeFront,
     list: FreeList<Box<[RecordSlot]>>,
 }
 
-impl super::Receiver for AnyOrderReceiver {
+impl super::BenchReceiver for AnyOrderReceiver {
     #[inline(always)]
     fn receive(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let Some(record) = self.receiver.take() else { return false };
@@ -171,14 +171,14 @@ impl super::Receiver for AnyOrderReceiver {
     }
 }
 
-fn ends(geometry: Geometry, memory: NonNull<u8>) -> (Sender, Receiver) {
-    let shared = Shared { memory, counters: Arc::default() };
+fn ends(geometry: Geometry, memory: NonNull<u8>) -> (OurSender, OurReceiver) {
+    let shared = EndView { memory, counters: Arc::default() };
     let config = ConsumerConfig { head_threshold: geometry.capacity() / 4 };
-    let receiver = Receiver { ring: Consumer::new(geometry, config), shared: shared.clone() };
-    (Sender { ring: Producer::new(geometry), shared }, receiver)
+    let receiver = OurReceiver { ring: Consumer::new(geometry, config), shared: shared.clone() };
+    (OurSender { ring: Producer::new(geometry), shared }, receiver)
 }
 
-fn plain<const MOST: usize>() -> (Sender, Receiver) {
+fn plain<const MOST: usize>() -> (OurSender, OurReceiver) {
     let geometry = Geometry::plain(CAPACITY as u64, MOST as u32).expect("a ring");
     // Words, so that headers are aligned. It stays until the process ends.
     let memory = Vec::leak(vec![0u64; CAPACITY / 8]);
@@ -186,27 +186,27 @@ fn plain<const MOST: usize>() -> (Sender, Receiver) {
 }
 
 /// Memory that is mapped once.
-pub(crate) struct Plain;
+pub(crate) struct PlainRing;
 
-impl<const MOST: usize> super::Ring<MOST> for Plain {
+impl<const MOST: usize> super::BenchRing<MOST> for PlainRing {
     const NAME: &'static str = "conn-core";
-    type Sender = Sender;
-    type Receiver = Receiver;
+    type Sender = OurSender;
+    type Receiver = OurReceiver;
 
-    fn new() -> (Sender, Receiver) {
+    fn new() -> (OurSender, OurReceiver) {
         plain::<MOST>()
     }
 }
 
 /// The same with frees in any order.
-pub(crate) struct AnyOrder;
+pub(crate) struct AnyOrderRing;
 
-impl<const MOST: usize> super::Ring<MOST> for AnyOrder {
+impl<const MOST: usize> super::BenchRing<MOST> for AnyOrderRing {
     const NAME: &'static str = "conn-core-any-order";
-    type Sender = Sender;
+    type Sender = OurSender;
     type Receiver = AnyOrderReceiver;
 
-    fn new() -> (Sender, AnyOrderReceiver) {
+    fn new() -> (OurSender, AnyOrderReceiver) {
         let (sender, receiver) = plain::<MOST>();
         let slots = (0..64).map(|_| RecordSlot::new()).collect();
         let list = FreeList::new(slots).expect("a power of two");
@@ -215,14 +215,14 @@ impl<const MOST: usize> super::Ring<MOST> for AnyOrder {
 }
 
 /// Memory that is mapped twice in a row.
-pub(crate) struct Mirrored;
+pub(crate) struct MirroredRing;
 
-impl<const MOST: usize> super::Ring<MOST> for Mirrored {
+impl<const MOST: usize> super::BenchRing<MOST> for MirroredRing {
     const NAME: &'static str = "conn-core-mirrored";
-    type Sender = Sender;
-    type Receiver = Receiver;
+    type Sender = OurSender;
+    type Receiver = OurReceiver;
 
-    fn new() -> (Sender, Receiver) {
+    fn new() -> (OurSender, OurReceiver) {
         let geometry = Geometry::mirrored(CAPACITY as u64, MOST as u32).expect("a ring");
         ends(geometry, mirror().expect("two mappings"))
     }

@@ -10,7 +10,7 @@ use bbqueue::traits::storage::BoxedSlice;
 use ringbuf::traits::{Consumer, Observer, Producer, Raw, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 
-use super::{CAPACITY, Ring};
+use super::{BenchRing, CAPACITY};
 
 /// bbqueue's frames: a length of two bytes, and contiguous bytes.
 pub(crate) struct Bbqueue;
@@ -18,7 +18,7 @@ pub(crate) struct Bbqueue;
 pub(crate) struct BbqueueSender(FramedProducer<&'static YakiNiku>);
 pub(crate) struct BbqueueReceiver(FramedConsumer<&'static YakiNiku>);
 
-impl<const MOST: usize> Ring<MOST> for Bbqueue {
+impl<const MOST: usize> BenchRing<MOST> for Bbqueue {
     const NAME: &'static str = "bbqueue";
     type Sender = BbqueueSender;
     type Receiver = BbqueueReceiver;
@@ -30,7 +30,7 @@ impl<const MOST: usize> Ring<MOST> for Bbqueue {
     }
 }
 
-impl super::Sender for BbqueueSender {
+impl super::BenchSender for BbqueueSender {
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> bool {
         let len = message.len() as u16;
@@ -41,7 +41,7 @@ impl super::Sender for BbqueueSender {
     }
 }
 
-impl super::Receiver for BbqueueReceiver {
+impl super::BenchReceiver for BbqueueReceiver {
     #[inline(always)]
     fn receive(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let Ok(grant) = self.0.read() else { return false };
@@ -96,7 +96,7 @@ pub(crate) struct Rtrb;
 pub(crate) struct RtrbSender(rtrb::Producer<u8>);
 pub(crate) struct RtrbReceiver(rtrb::Consumer<u8>, Box<[u8]>);
 
-impl<const MOST: usize> Ring<MOST> for Rtrb {
+impl<const MOST: usize> BenchRing<MOST> for Rtrb {
     const NAME: &'static str = "rtrb";
     type Sender = RtrbSender;
     type Receiver = RtrbReceiver;
@@ -107,7 +107,7 @@ impl<const MOST: usize> Ring<MOST> for Rtrb {
     }
 }
 
-impl super::Sender for RtrbSender {
+impl super::BenchSender for RtrbSender {
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> bool {
         let Ok(mut chunk) = self.0.write_chunk_uninit(record(message.len())) else { return false };
@@ -118,7 +118,7 @@ impl super::Sender for RtrbSender {
     }
 }
 
-impl super::Receiver for RtrbReceiver {
+impl super::BenchReceiver for RtrbReceiver {
     #[inline(always)]
     fn receive(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let Ok(word) = self.0.read_chunk(WORD) else { return false };
@@ -137,7 +137,7 @@ pub(crate) struct Ringbuf;
 pub(crate) struct RingbufSender(HeapProd<u8>);
 pub(crate) struct RingbufReceiver(HeapCons<u8>, Box<[u8]>);
 
-impl<const MOST: usize> Ring<MOST> for Ringbuf {
+impl<const MOST: usize> BenchRing<MOST> for Ringbuf {
     const NAME: &'static str = "ringbuf";
     type Sender = RingbufSender;
     type Receiver = RingbufReceiver;
@@ -148,7 +148,7 @@ impl<const MOST: usize> Ring<MOST> for Ringbuf {
     }
 }
 
-impl super::Sender for RingbufSender {
+impl super::BenchSender for RingbufSender {
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> bool {
         let bytes = record(message.len());
@@ -162,7 +162,7 @@ impl super::Sender for RingbufSender {
     }
 }
 
-impl super::Receiver for RingbufReceiver {
+impl super::BenchReceiver for RingbufReceiver {
     #[inline(always)]
     fn receive(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let (first, second) = self.0.as_slices();
@@ -185,7 +185,7 @@ pub(crate) struct HeaplessReceiver<const MOST: usize>(
     heapless::spsc::Consumer<'static, heapless::Vec<u8, MOST>>,
 );
 
-impl<const MOST: usize> Ring<MOST> for Heapless {
+impl<const MOST: usize> BenchRing<MOST> for Heapless {
     const NAME: &'static str = "heapless";
     type Sender = HeaplessSender<MOST>;
     type Receiver = HeaplessReceiver<MOST>;
@@ -200,7 +200,7 @@ impl<const MOST: usize> Ring<MOST> for Heapless {
 /// that.
 pub(crate) struct HeaplessOfSize;
 
-impl<const MOST: usize> Ring<MOST> for HeaplessOfSize {
+impl<const MOST: usize> BenchRing<MOST> for HeaplessOfSize {
     const NAME: &'static str = "heapless-of-size";
     type Sender = HeaplessSender<MOST>;
     type Receiver = HeaplessReceiver<MOST>;
@@ -221,7 +221,7 @@ fn split<const MOST: usize, const SLOTS: usize>() -> (HeaplessSender<MOST>, Heap
     (HeaplessSender(sender), HeaplessReceiver(receiver))
 }
 
-impl<const MOST: usize> super::Sender for HeaplessSender<MOST> {
+impl<const MOST: usize> super::BenchSender for HeaplessSender<MOST> {
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> bool {
         if !self.0.ready() {
@@ -232,7 +232,7 @@ impl<const MOST: usize> super::Sender for HeaplessSender<MOST> {
     }
 }
 
-impl<const MOST: usize> super::Receiver for HeaplessReceiver<MOST> {
+impl<const MOST: usize> super::BenchReceiver for HeaplessReceiver<MOST> {
     #[inline(always)]
     fn receive(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         // Looked at where it is, and then dropped there: not moved out.

@@ -15,7 +15,7 @@ const MOST: usize = 1024;
 
 /// An event, acknowledged: what happened, and the number of what it happened to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted {
+pub(crate) struct BacklogEvent {
     pub(crate) event_type: ibv_event_type,
     pub(crate) number: u32,
 }
@@ -25,16 +25,16 @@ pub(crate) struct Noted {
 /// Invariant: once there is a descriptor, it has a token for each event.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    events: Mutex<VecDeque<Noted>>,
+    events: Mutex<VecDeque<BacklogEvent>>,
     wakeup: OnceLock<OwnedFd>,
 }
 
 impl Backlog {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Noted>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<BacklogEvent>> {
         self.events.lock()
     }
 
-    pub(crate) fn put(&self, event: Noted) {
+    pub(crate) fn put(&self, event: BacklogEvent) {
         let mut events = self.lock();
         if events.len() == MOST {
             events.pop_front();
@@ -45,7 +45,7 @@ impl Backlog {
         events.push_back(event);
     }
 
-    pub(crate) fn take(&self) -> Option<Noted> {
+    pub(crate) fn take(&self) -> Option<BacklogEvent> {
         let mut events = self.lock();
         let event = events.pop_front()?;
         if let Some(wakeup) = self.wakeup.get() {

@@ -14,7 +14,7 @@ use crate::descriptor::{deadline, make_nonblocking, wait_readable};
 use crate::errno::Errno;
 use crate::error::{CreateChannelError, WaitError};
 use crate::object::context::Context;
-use waiter::Waiter;
+use waiter::ChannelWaiter;
 
 pub use inner::Armed;
 pub(crate) use inner::{ChannelInner, QueueEvents};
@@ -104,11 +104,11 @@ impl CompletionChannel {
         extra: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<Wakeup, WaitError> {
-        if armed.iter().any(|armed| !armed.is_of(&self.inner)) {
+        if armed.iter().any(|armed| !armed.belongs_to(&self.inner)) {
             return Err(WaitError::OtherChannel);
         }
         let deadline = deadline(timeout);
-        let mut waiter = Waiter::new(&self.inner, armed)?;
+        let mut waiter = ChannelWaiter::new(&self.inner, armed)?;
         loop {
             let own = waiter.look()?;
             if let Some(index) = armed.iter().position(|armed| armed.has_fired()) {

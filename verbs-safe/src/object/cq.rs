@@ -90,7 +90,7 @@ impl CqId {
     ///
     /// # Safety
     /// It is that of a completion queue of this crate which is not destroyed yet.
-    pub(crate) unsafe fn of(context: *mut c_void) -> CqId {
+    pub(crate) unsafe fn from_context(context: *mut c_void) -> CqId {
         // SAFETY: the queue's owner keeps it until the queue has been destroyed.
         CqId(unsafe { (*context.cast::<QueueEvents>()).number })
     }
@@ -169,7 +169,7 @@ impl CompletionQueue {
             ibv_poll_cq(self.inner.raw.as_ptr(), room as c_int, batch.entries.as_mut_ptr())
         };
         if polled < 0 {
-            return Err(PollCqError { errno: Errno::of(polled) });
+            return Err(PollCqError { errno: Errno::from_result(polled) });
         }
         batch.filled = (polled as usize).min(room);
         Ok(batch.filled)

@@ -10,7 +10,7 @@ use crate::descriptor::{deadline, wait_readable};
 use crate::errno::Errno;
 use crate::error::AsyncEventError;
 use crate::ids::{CqId, SrqId};
-use crate::object::backlog::Noted;
+use crate::object::backlog::BacklogEvent;
 use crate::object::context::{Context, ContextInner};
 use crate::object::tag::{QpTag, SrqTag};
 
@@ -112,7 +112,7 @@ impl ContextInner {
 
     /// Takes one event without blocking, and acknowledges it: its object cannot be
     /// destroyed before that, so that nothing is kept of it but plain values.
-    fn take_async_event(&self) -> Result<Option<Noted>, Errno> {
+    fn take_async_event(&self) -> Result<Option<BacklogEvent>, Errno> {
         let mut raw = ibv_async_event::default();
         // SAFETY: the context is alive, `raw` is writable; the descriptor does not block.
         if unsafe { (self.table.get_async_event)(self.raw.as_ptr(), &mut raw) } != 0 {
@@ -125,25 +125,25 @@ impl ContextInner {
         let number = unsafe { number(&raw) };
         // SAFETY: `raw` was received just before, and is acknowledged once, here.
         unsafe { (self.table.ack_async_event)(&mut raw) };
-        Ok(Some(Noted { event_type: raw.event_type, number }))
+        Ok(Some(BacklogEvent { event_type: raw.event_type, number }))
     }
 }
 
-impl From<Noted> for AsyncEvent {
-    fn from(Noted { event_type, number }: Noted) -> AsyncEvent {
-        let source = match Kind::of(event_type) {
-            Kind::Cq => AsyncSource::Cq(CqId(number)),
-            Kind::Srq => AsyncSource::Srq(SrqId(number)),
-            Kind::Qp => AsyncSource::Qp(number),
-            Kind::Port => AsyncSource::Port(number.cast_signed()),
-            Kind::Device => AsyncSource::Device,
+impl From<BacklogEvent> for AsyncEvent {
+    fn from(BacklogEvent { event_type, number }: BacklogEvent) -> AsyncEvent {
+        let source = match SourceKind::from_event_type(event_type) {
+            SourceKind::Cq => AsyncSource::Cq(CqId(number)),
+            SourceKind::Srq => AsyncSource::Srq(SrqId(number)),
+            SourceKind::Qp => AsyncSource::Qp(number),
+            SourceKind::Port => AsyncSource::Port(number.cast_signed()),
+            SourceKind::Device => AsyncSource::Device,
         };
         AsyncEvent { kind: AsyncEventKind(event_type), source }
     }
 }
 
 /// Kinds of objects that an event can be about.
-enum Kind {
+enum SourceKind {
     Cq,
     Qp,
     Srq,
@@ -151,12 +151,12 @@ enum Kind {
     Device,
 }
 
-impl Kind {
-    fn of(event_type: ibv_event_type) -> Kind {
+impl SourceKind {
+    fn from_event_type(event_type: ibv_event_type) -> SourceKind {
         use ibv_event_type as t;
         match event_type {
-            t::IBV_EVENT_CQ_ERR => Kind::Cq,
-            t::IBV_EVENT_SRQ_ERR | t::IBV_EVENT_SRQ_LIMIT_REACHED => Kind::Srq,
+            t::IBV_EVENT_CQ_ERR => SourceKind::Cq,
+            t::IBV_EVENT_SRQ_ERR | t::IBV_EVENT_SRQ_LIMIT_REACHED => SourceKind::Srq,
             t::IBV_EVENT_QP_FATAL
             | t::IBV_EVENT_QP_REQ_ERR
             | t::IBV_EVENT_QP_ACCESS_ERR
@@ -164,15 +164,15 @@ impl Kind {
             | t::IBV_EVENT_SQ_DRAINED
             | t::IBV_EVENT_PATH_MIG
             | t::IBV_EVENT_PATH_MIG_ERR
-            | t::IBV_EVENT_QP_LAST_WQE_REACHED => Kind::Qp,
+            | t::IBV_EVENT_QP_LAST_WQE_REACHED => SourceKind::Qp,
             t::IBV_EVENT_PORT_ACTIVE
             | t::IBV_EVENT_PORT_ERR
             | t::IBV_EVENT_LID_CHANGE
             | t::IBV_EVENT_PKEY_CHANGE
             | t::IBV_EVENT_SM_CHANGE
             | t::IBV_EVENT_CLIENT_REREGISTER
-            | t::IBV_EVENT_GID_CHANGE => Kind::Port,
-            _ => Kind::Device,
+            | t::IBV_EVENT_GID_CHANGE => SourceKind::Port,
+            _ => SourceKind::Device,
         }
     }
 }
@@ -187,18 +187,18 @@ unsafe fn number(event: &ibv_async_event) -> u32 {
     // SAFETY: the type says which member of the union is set. The context of every CQ, SRQ
     // and queue pair points to the tag that its owner keeps until it has been destroyed.
     unsafe {
-        match Kind::of(event.event_type) {
-            Kind::Cq => CqId::of((*event.element.cq).cq_context).0,
-            Kind::Srq => (*(*event.element.srq).srq_context.cast::<SrqTag>()).id.0,
-            Kind::Qp => {
+        match SourceKind::from_event_type(event.event_type) {
+            SourceKind::Cq => CqId::from_context((*event.element.cq).cq_context).0,
+            SourceKind::Srq => (*(*event.element.srq).srq_context.cast::<SrqTag>()).id.0,
+            SourceKind::Qp => {
                 let qp = &*event.element.qp;
                 if event.event_type == ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED {
                     (*qp.qp_context.cast::<QpTag>()).reach_last_wqe();
                 }
                 qp.qp_num
             }
-            Kind::Port => event.element.port_num.cast_unsigned(),
-            Kind::Device => 0,
+            SourceKind::Port => event.element.port_num.cast_unsigned(),
+            SourceKind::Device => 0,
         }
     }
 }

@@ -45,14 +45,14 @@ impl Grh {
     pub fn parse(bytes: &[u8; GRH_BYTES]) -> Option<Grh> {
         let (v6, v4) = (bytes[0] >> 4 == 6, bytes[V4_AT] == 0x45);
         match (v6, v4) {
-            (true, true) if checksum(&bytes[V4_AT..]) == 0xffff => Some(Grh::v4(bytes)),
-            (true, _) => Some(Grh::v6(bytes)),
-            (false, true) => Some(Grh::v4(bytes)),
+            (true, true) if checksum(&bytes[V4_AT..]) == 0xffff => Some(Grh::parse_ipv4(bytes)),
+            (true, _) => Some(Grh::parse_ipv6(bytes)),
+            (false, true) => Some(Grh::parse_ipv4(bytes)),
             (false, false) => None,
         }
     }
 
-    fn v6(bytes: &[u8; GRH_BYTES]) -> Grh {
+    fn parse_ipv6(bytes: &[u8; GRH_BYTES]) -> Grh {
         let [a, b, c, d, _, _, _, hop_limit, ..] = *bytes;
         let first = u32::from_be_bytes([a, b, c, d]);
         Grh {
@@ -65,7 +65,7 @@ impl Grh {
         }
     }
 
-    fn v4(bytes: &[u8; GRH_BYTES]) -> Grh {
+    fn parse_ipv4(bytes: &[u8; GRH_BYTES]) -> Grh {
         let header = &bytes[V4_AT..];
         Grh {
             source: mapped(array(&header[12..16])),

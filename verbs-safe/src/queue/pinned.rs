@@ -78,13 +78,13 @@ pub(crate) const MAX_ENTRIES: u32 = 1 << 24;
 /// Entries of one kind, of one send queue: what requests need to know of each (`T`), and
 /// until which request it is needed.
 pub(crate) struct Directory<T> {
-    places: Vec<Place<T>>,
+    places: Vec<EntryPlace<T>>,
     free: Vec<u32>,
     /// Serials that are this directory's to give.
     serials: Range<u64>,
 }
 
-pub(crate) struct Place<T> {
+pub(crate) struct EntryPlace<T> {
     /// The serial of its entry; 0 if it is free.
     serial: u64,
     /// The count of the last request that refers to it.
@@ -116,7 +116,7 @@ impl<T> Directory<T> {
             self.serials = next_serials();
             self.serials.next().expect("a block is not empty")
         });
-        let place = Place { serial, last_used: 0, value, item };
+        let place = EntryPlace { serial, last_used: 0, value, item };
         let index = match self.free.pop() {
             Some(index) => {
                 self.places[index as usize] = place;
@@ -133,7 +133,7 @@ impl<T> Directory<T> {
 
     /// The place of an entry; `None` if it was removed, or is another directory's.
     #[inline]
-    pub(crate) fn get(&mut self, entry: Entry) -> Option<&mut Place<T>> {
+    pub(crate) fn get(&mut self, entry: Entry) -> Option<&mut EntryPlace<T>> {
         self.places.get_mut(entry.index as usize).filter(|place| place.serial == entry.serial)
     }
 

@@ -14,7 +14,7 @@ use crate::object::cq::{CompletionQueue, Reservation};
 use crate::queue::control::QpControl;
 use crate::queue::pinned::PinnedRefs;
 use crate::queue::pool::{Excess, Front, PoolMemory, RecvPool, Recycle, within};
-use crate::queue::recv::{RecvQueue, Target};
+use crate::queue::recv::{RecvQueue, RecvTarget};
 use crate::queue::send::{MAX_REQUESTS, SendLimits, SendQueue, SendRing};
 use crate::queue::srq::SharedReceiveQueue;
 use crate::region::shared::RemoteAccess;
@@ -198,7 +198,7 @@ impl ProtectionDomain {
         control.to_init(config.port, config.access)?;
         let limits = config.send_limits(&self.context(), inline)?;
         let send = SendQueue::new(inner.clone(), ring, limits)?;
-        let recv = pool.map(|pool| RecvQueue::new(Target::Qp(inner), pool)).transpose()?;
+        let recv = pool.map(|pool| RecvQueue::new(RecvTarget::Qp(inner), pool)).transpose()?;
         Ok(QueuePair { control, send, recv })
     }
 
@@ -208,7 +208,7 @@ impl ProtectionDomain {
         recycler: R,
     ) -> Result<Option<RecvPool<R>>, CreateQpError> {
         let RecvSide::Own { slots, slot_bytes } = config.recv else { return Ok(None) };
-        let front = Front::of(config.transport);
+        let front = Front::for_transport(config.transport);
         let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes, front)?);
         RecvPool::new(memory, recycler).map(Some)
     }

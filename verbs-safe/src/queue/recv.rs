@@ -17,7 +17,7 @@ use crate::queue::srq::SharedReceiveQueue;
 use crate::raw_array::RawArray;
 
 /// Queue that receives are posted to.
-pub(crate) enum Target {
+pub(crate) enum RecvTarget {
     Qp(Arc<QpInner>),
     Srq(SharedReceiveQueue),
 }
@@ -28,7 +28,7 @@ pub(crate) enum Target {
 /// Each slot of its pool has its work request ready; posting a list links those of
 /// its slots, and rings the doorbell once.
 pub struct RecvQueue<R: Recycle> {
-    pub(crate) target: Target,
+    pub(crate) target: RecvTarget,
     work: RawArray<ibv_recv_wr>,
     pool: RecvPool<R>,
     /// The slots that are GATHERED, each once, in the order in which they will be posted.
@@ -41,7 +41,7 @@ pub struct RecvQueue<R: Recycle> {
 pub type RecvPoster<R> = RecvQueue<R>;
 
 impl<R: Recycle> RecvQueue<R> {
-    pub(crate) fn new(target: Target, pool: RecvPool<R>) -> Result<RecvQueue<R>, MapError> {
+    pub(crate) fn new(target: RecvTarget, pool: RecvPool<R>) -> Result<RecvQueue<R>, MapError> {
         const STEP: &str = "allocating a receive queue";
         let (memory, id) = (pool.memory(), pool.queue_id());
         let slots = 0..memory.slots();
@@ -78,8 +78,8 @@ impl<R: Recycle> RecvQueue<R> {
     #[must_use]
     pub fn shared(&self) -> Option<&SharedReceiveQueue> {
         match &self.target {
-            Target::Qp(_) => None,
-            Target::Srq(srq) => Some(srq),
+            RecvTarget::Qp(_) => None,
+            RecvTarget::Srq(srq) => Some(srq),
         }
     }
 
@@ -95,9 +95,9 @@ impl<R: Recycle> RecvQueue<R> {
         let mut bad = null_mut();
         // SAFETY: the list is made of valid requests, whose memory the device now owns
         // (the slots are POSTED), and which the target holds until it is destroyed.
-        match unsafe { self.ring(self.work.at(first as usize), &mut bad) } {
+        match unsafe { self.post_list(self.work.at(first as usize), &mut bad) } {
             0 => Ok(()),
-            result => Err(self.refused(slots, bad, Errno::of(result))),
+            result => Err(self.refused(slots, bad, Errno::from_result(result))),
         }
     }
 
@@ -185,13 +185,13 @@ impl<R: Recycle> RecvQueue<R> {
         // SAFETY: the list is made of valid requests, whose memory the device now owns
         // (`link_gathered` has made the slots POSTED), and which the target holds until it is
         // destroyed.
-        match unsafe { self.ring(first, &mut bad) } {
+        match unsafe { self.post_list(first, &mut bad) } {
             0 => {
                 let posted = self.gathered.len() as u32;
                 self.gathered.clear();
                 Ok(posted)
             }
-            result => Err(self.refused_gathered(bad, Errno::of(result))),
+            result => Err(self.refused_gathered(bad, Errno::from_result(result))),
         }
     }
 
@@ -266,13 +266,13 @@ impl<R: Recycle> RecvQueue<R> {
     /// # Safety
     /// `list` heads a list of valid requests, whose memory the device may own.
     #[inline]
-    unsafe fn ring(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+    unsafe fn post_list(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
         // SAFETY: `self.target` keeps the queue alive; `list` heads a list of valid requests, whose
         // memory the device may own (see # Safety).
         unsafe {
             match &self.target {
-                Target::Qp(qp) => ibv_post_recv(qp.raw(), list, bad),
-                Target::Srq(srq) => ibv_post_srq_recv(srq.inner.raw.as_ptr(), list, bad),
+                RecvTarget::Qp(qp) => ibv_post_recv(qp.raw(), list, bad),
+                RecvTarget::Srq(srq) => ibv_post_srq_recv(srq.inner.raw.as_ptr(), list, bad),
             }
         }
     }

@@ -31,11 +31,11 @@ use crate::ids::QueueId;
 use crate::queue::pinned::{Directory, Leaving};
 use crate::queue::pool::PoolMemory;
 use crate::queue::qp::QpInner;
-use crate::queue::send::entries::{Local, Peer};
+use crate::queue::send::entries::{LocalRegionEntry, PeerEntry};
 use crate::queue::send::epochs::Epochs;
 use crate::queue::send::lent::Loans;
 use crate::queue::send::op::{fill, lands};
-use crate::queue::send::places::{Place, circle};
+use crate::queue::send::places::{RequestPlace, circle};
 use crate::raw_array::RawArray;
 use crate::transport::OpSet;
 
@@ -68,7 +68,7 @@ pub(crate) struct SendLimits {
 /// Bounds of the SENDs to come. Only [`open_run`](SendQueue::open_run) and
 /// [`close_run`](SendQueue::close_run) write them: no length beyond a slot's gets in.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct RunBounds {
     /// Up to this count of requests there is a place and a slot for each, and SENDs are
     /// offered. (What is staged meanwhile takes a place and at most one slot each, and
     /// what is retired only adds to both.)
@@ -121,11 +121,11 @@ pub struct SendQueue {
     lkey: u32,
     /// Requests, linked into a circle; in each place is that whose count has the place as
     /// its low bits.
-    places: RawArray<Place>,
+    places: RawArray<RequestPlace>,
     /// Their number, a power of two, less one.
     mask: usize,
     /// The place of the request that is staged next.
-    next: *mut Place,
+    next: *mut RequestPlace,
     id: QueueId,
     depth: u32,
     max_inline: u32,
@@ -140,12 +140,12 @@ pub struct SendQueue {
     /// Count of slots that had been staged, with the one that `next_slot` lent, when it last did:
     /// one more than `slots_staged`, or at most that when slots were staged since.
     slots_lent: u64,
-    run: Run,
+    run: RunBounds,
     /// The first request that failed, if one did.
     failed: Option<u64>,
     epochs: Epochs,
-    peers: Directory<Peer>,
-    regions: Directory<Local>,
+    peers: Directory<PeerEntry>,
+    regions: Directory<LocalRegionEntry>,
     loans: Loans,
     leaving: Leaving,
 }
@@ -191,7 +191,7 @@ impl SendQueue {
             slots_staged: 0,
             slots_retired: 0,
             slots_lent: 0,
-            run: Run::default(),
+            run: RunBounds::default(),
             failed: None,
             epochs,
             peers: Directory::new(),
@@ -335,7 +335,7 @@ impl SendQueue {
         place.slots_after = self.slots_staged;
         self.staged = count;
         // The circle is whole except while a list is being posted.
-        self.next = Place::of(place.work.next);
+        self.next = RequestPlace::containing(place.work.next);
         let work = &mut place.work;
         work.wr_id = self.id.wr_id(count as u32);
         work.num_sge = i32::from(entry.length > 0);
@@ -371,7 +371,7 @@ impl SendQueue {
             result
         };
         if result != 0 {
-            return Err(self.refused(bad, Errno::of(result)));
+            return Err(self.refused(bad, Errno::from_result(result)));
         }
         self.posted = self.staged;
         Ok(staged)
@@ -411,8 +411,11 @@ impl SendQueue {
         let distance = |place: usize| place.wrapping_sub(first) & self.mask;
         // A device that does not say which request is bad may have taken any of them:
         // they count as posted, for their memory may be read.
-        let posted =
-            self.places.index_of(Place::of(bad)).map(distance).filter(|n| *n < staged as usize);
+        let posted = self
+            .places
+            .index_of(RequestPlace::containing(bad))
+            .map(distance)
+            .filter(|n| *n < staged as usize);
         let posted = posted.map_or(staged, |n| n as u32);
         self.posted += u64::from(posted);
         PostSendError { posted, errno, retry: errno == Errno::ENOMEM }

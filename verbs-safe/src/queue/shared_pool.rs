@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::CreateSrqError;
 use crate::object::context::ProtectionDomain;
 use crate::queue::pool::{Front, PoolMemory, RecvPool, Recycle};
-use crate::queue::recv::{RecvPoster, Target};
+use crate::queue::recv::{RecvPoster, RecvTarget};
 
 impl ProtectionDomain {
     /// A shared receive queue with its pool of `slots` buffers of `slot_bytes` bytes.
@@ -60,6 +60,6 @@ impl ProtectionDomain {
         let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes, front)?);
         let pool = RecvPool::new::<CreateSrqError>(memory.clone(), recycler)?;
         let srq = self.create_srq(slots, memory)?;
-        Ok((RecvPoster::new(Target::Srq(srq), pool.clone())?, pool))
+        Ok((RecvPoster::new(RecvTarget::Srq(srq), pool.clone())?, pool))
     }
 }

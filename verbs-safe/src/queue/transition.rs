@@ -11,7 +11,7 @@ use crate::transport::Transport;
 /// A transition: the attributes, and which of them are set.
 pub(crate) type Transition = (ibv_qp_attr, bits);
 
-fn to(qp_state: state) -> ibv_qp_attr {
+fn attr_for(qp_state: state) -> ibv_qp_attr {
     ibv_qp_attr { qp_state, ..ibv_qp_attr::default() }
 }
 
@@ -21,7 +21,7 @@ fn mask(parts: &[bits]) -> bits {
 
 /// RESET to INIT.
 pub(crate) fn init(transport: Transport, port: u8, access: RemoteAccess) -> Transition {
-    let attr = ibv_qp_attr { port_num: port, ..to(state::IBV_QPS_INIT) };
+    let attr = ibv_qp_attr { port_num: port, ..attr_for(state::IBV_QPS_INIT) };
     let common = mask(&[bits::IBV_QP_PKEY_INDEX, bits::IBV_QP_PORT]);
     match transport {
         Transport::Ud { qkey } => {
@@ -49,7 +49,7 @@ pub(crate) fn rtr(
         max_dest_rd_atomic: attr.max_dest_rd_atomic,
         min_rnr_timer: attr.min_rnr_timer,
         ah_attr,
-        ..to(state::IBV_QPS_RTR)
+        ..attr_for(state::IBV_QPS_RTR)
     };
     let path = [bits::IBV_QP_AV, bits::IBV_QP_PATH_MTU, bits::IBV_QP_DEST_QPN, bits::IBV_QP_RQ_PSN];
     let reliable = [bits::IBV_QP_MAX_DEST_RD_ATOMIC, bits::IBV_QP_MIN_RNR_TIMER];
@@ -64,7 +64,7 @@ pub(crate) fn rts(transport: Transport, attr: &ConnectAttr) -> Transition {
         rnr_retry: attr.rnr_retry,
         sq_psn: attr.local_psn,
         max_rd_atomic: attr.max_rd_atomic,
-        ..to(state::IBV_QPS_RTS)
+        ..attr_for(state::IBV_QPS_RTS)
     };
     let reliable = [
         bits::IBV_QP_TIMEOUT,
@@ -84,22 +84,22 @@ fn connected(transport: Transport, every: bits, reliable: &[bits]) -> bits {
 
 /// INIT to RTR, of a queue pair that sends to anyone.
 pub(crate) fn datagram_rtr() -> Transition {
-    (to(state::IBV_QPS_RTR), mask(&[]))
+    (attr_for(state::IBV_QPS_RTR), mask(&[]))
 }
 
 /// RTR to RTS, of a queue pair that sends to anyone.
 pub(crate) fn datagram_rts(sq_psn: u32) -> Transition {
-    (ibv_qp_attr { sq_psn, ..to(state::IBV_QPS_RTS) }, mask(&[bits::IBV_QP_SQ_PSN]))
+    (ibv_qp_attr { sq_psn, ..attr_for(state::IBV_QPS_RTS) }, mask(&[bits::IBV_QP_SQ_PSN]))
 }
 
 /// SQE to RTS.
 pub(crate) fn resume() -> Transition {
-    (to(state::IBV_QPS_RTS), mask(&[]))
+    (attr_for(state::IBV_QPS_RTS), mask(&[]))
 }
 
 /// Any state to ERR.
 pub(crate) fn error() -> Transition {
-    (to(state::IBV_QPS_ERR), mask(&[]))
+    (attr_for(state::IBV_QPS_ERR), mask(&[]))
 }
 
 #[cfg(test)]

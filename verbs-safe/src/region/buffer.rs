@@ -89,7 +89,7 @@ impl ProtectionDomain {
         let signal = config.signal.then(|| {
             Registration::part(self, backing, signal_at.max(8), SIGNAL_BYTES, write.to_raw())
         });
-        let signal = signal.transpose()?.map(SharedRegion::of);
+        let signal = signal.transpose()?.map(SharedRegion::from_registration);
         let (base, peers_read) = (data.base(), config.peers_read);
         Ok(Buffer { data: Arc::new(data), base, len, peers_read, signal })
     }

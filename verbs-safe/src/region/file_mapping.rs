@@ -21,23 +21,23 @@ pub struct FileMapping {
 }
 
 /// Pages of a file system's files, as the file system describes them.
-struct Pages {
+struct FilePages {
     /// They are nowhere but in memory.
     in_memory: bool,
     /// Bytes of one, of which mappings consist.
     bytes: usize,
 }
 
-impl Pages {
-    fn of(file: &impl AsFd) -> Result<Pages, Errno> {
+impl FilePages {
+    fn for_file(file: &impl AsFd) -> Result<FilePages, Errno> {
         const TMPFS: u64 = 0x0102_1994;
         const HUGETLBFS: u64 = 0x9584_58f6;
         let stat = fstatfs(file)?;
         Ok(match stat.f_type as u64 & 0xffff_ffff {
-            TMPFS => Pages { in_memory: true, bytes: page_bytes() },
+            TMPFS => FilePages { in_memory: true, bytes: page_bytes() },
             // Its blocks are its pages. Less than a whole one cannot be unmapped.
-            HUGETLBFS => Pages { in_memory: true, bytes: stat.f_bsize as usize },
-            _ => Pages { in_memory: false, bytes: page_bytes() },
+            HUGETLBFS => FilePages { in_memory: true, bytes: stat.f_bsize as usize },
+            _ => FilePages { in_memory: false, bytes: page_bytes() },
         })
     }
 }
@@ -53,7 +53,7 @@ impl FileMapping {
         let stat = fstat(file).map_err(|e| error("looking at a file", e.into()))?;
         let end = offset.checked_add(len as u64);
         let fits = end.is_some_and(|end| stat.st_size >= 0 && end <= stat.st_size as u64);
-        let pages = Pages::of(file).map_err(|e| error("looking at a file system", e))?;
+        let pages = FilePages::for_file(file).map_err(|e| error("looking at a file system", e))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !is_file || !fits || len == 0 || !offset.is_multiple_of(pages.bytes as u64) {
             return Err(error("choosing a piece of a file", Errno::EINVAL));
@@ -67,7 +67,7 @@ impl FileMapping {
         let base = NonNull::new(base.cast()).ok_or(failed(Errno::EINVAL))?;
         keep_out_of_children(base, whole);
         let in_memory = pages.in_memory;
-        Ok(FileMapping { base, len: whole, in_memory, maker: Maker::this() })
+        Ok(FileMapping { base, len: whole, in_memory, maker: Maker::current() })
     }
 
     pub(crate) fn in_memory(&self) -> bool {
@@ -85,7 +85,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        if !self.maker.is_this() {
+        if !self.maker.is_current() {
             return;
         }
         // SAFETY: the mapping is this value's own; a registration owns its mapping.

@@ -33,7 +33,7 @@ pub(crate) use maker::Maker;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    piece: Option<file::Piece>,
+    piece: Option<file::FilePiece>,
     maker: Maker,
 }
 
@@ -95,11 +95,11 @@ impl Mapping {
         }
         let len = round_up(bytes.max(1), pages.bytes()).ok_or(error(Errno::ENOMEM))?;
         if pages == Pages::Normal
-            && let Some(mapped) = file::Piece::map(len)
+            && let Some(mapped) = file::FilePiece::map(len)
         {
             let (base, piece) = mapped.map_err(error)?;
             keep_out_of_children(base, len);
-            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::this() });
+            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::current() });
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
@@ -107,7 +107,7 @@ impl Mapping {
             .map_err(|e| error(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
         keep_out_of_children(base, len);
-        Ok(Mapping { base, len, piece: None, maker: Maker::this() })
+        Ok(Mapping { base, len, piece: None, maker: Maker::current() })
     }
 
     /// The length in bytes: whole pages.
@@ -124,7 +124,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if !self.maker.is_this() {
+        if !self.maker.is_current() {
             return;
         }
         // SAFETY: the mapping is this value's own, and nothing is registered on it any

@@ -122,7 +122,7 @@ impl ProtectionDomain {
             self.require_on_demand(config.access)?;
             access.0 |= ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
         }
-        Ok(SharedRegion::of(Registration::new(self, backing.into(), access)?))
+        Ok(SharedRegion::from_registration(Registration::new(self, backing.into(), access)?))
     }
 
     fn require_on_demand(&self, access: RemoteAccess) -> Result<(), RegisterError> {
@@ -149,7 +149,7 @@ fn missing_paging(odp: OdpCaps, access: RemoteAccess) -> Option<&'static str> {
 
 impl SharedRegion {
     /// Its base is aligned to 8.
-    pub(crate) fn of(registration: impl Into<Arc<Registration>>) -> SharedRegion {
+    pub(crate) fn from_registration(registration: impl Into<Arc<Registration>>) -> SharedRegion {
         let registration = registration.into();
         let (base, len) = (registration.base(), registration.len());
         SharedRegion { registration, base, len }

@@ -19,7 +19,7 @@ use crate::region::shared::RemoteSpan;
 use crate::ring::{RingConfig, RingMemory};
 
 /// Memory of a ring, and the list of its frees: held by the ring and all that is lent from it.
-pub(super) struct Landing {
+pub(super) struct LandingMemory {
     pub(super) memory: RingMemory,
     pub(super) list: FreeList<Box<[RecordSlot]>>,
 }
@@ -80,7 +80,7 @@ const SPARES: usize = 32;
 // Invariant: as drawn above; all but `freed` and `posted` are multiples of 8 only if the
 // caller makes them so, and what is lent ends at multiples of 8.
 pub struct LandingRing {
-    inner: Arc<Landing>,
+    inner: Arc<LandingMemory>,
     base: NonNull<u8>,
     mask: u64,
     /// The queue that the READs are posted to, and the number that it has given the ring's memory.
@@ -92,7 +92,7 @@ pub struct LandingRing {
     passed: u64,
     landed: u64,
     posted: u64,
-    spares: Vec<Arc<Landing>>,
+    spares: Vec<Arc<LandingMemory>>,
 }
 
 // SAFETY: the ring owns a share of the memory that `base` points into, and hands out what
@@ -123,7 +123,7 @@ impl ProtectionDomain {
         let memory = RingMemory::new(self, config, ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)?;
         let (base, mask) = (memory.base, memory.capacity as u64 - 1);
         Ok(LandingRing {
-            inner: Arc::new(Landing { memory, list }),
+            inner: Arc::new(LandingMemory { memory, list }),
             base,
             mask,
             queue: None,
@@ -228,7 +228,7 @@ impl LandingRing {
         self.landed
     }
 
-    pub(super) fn landing(&self) -> &Arc<Landing> {
+    pub(super) fn landing(&self) -> &Arc<LandingMemory> {
         &self.inner
     }
 
@@ -357,7 +357,7 @@ impl LandingRing {
 /// Bytes of a [`LandingRing`] that are lent: derefs to them. Dropping it gives them up,
 /// on any thread and in any order. It may outlive its ring.
 pub struct RingBytes {
-    ring: Arc<Landing>,
+    ring: Arc<LandingMemory>,
     at: NonNull<u8>,
     len: u32,
     lent: ManuallyDrop<Lent>,
@@ -372,7 +372,7 @@ unsafe impl Sync for RingBytes {}
 
 impl RingBytes {
     #[inline]
-    fn take_apart(self) -> (Arc<Landing>, Lent) {
+    fn take_apart(self) -> (Arc<LandingMemory>, Lent) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: both are taken once: `this` is not dropped, and not used any more.
         unsafe { (std::ptr::read(&raw const this.ring), ManuallyDrop::take(&mut this.lent)) }

@@ -11,14 +11,14 @@ use conn_core::ring::free::RecordSlot;
 use conn_core::ring::shared::{Claimed, Receivers, Taking};
 use conn_core::ring::{Geometry, RecordError};
 
-use super::landing::{Landing, LandingRing, slots};
+use super::landing::{LandingMemory, LandingRing, slots};
 use crate::error::LandError;
 use crate::queue::send::{SendFlags, SendQueue};
 use crate::region::shared::RemoteSpan;
 
 /// Ring and claims on it: held by the owner, the claims and the messages.
-struct Shared {
-    landing: Arc<Landing>,
+struct SharedRing {
+    landing: Arc<LandingMemory>,
     records: Receivers<Box<[RecordSlot]>>,
 }
 
@@ -78,7 +78,7 @@ struct Shared {
 // so READs are staged only over what was claimed and freed.
 pub struct SharedLandingRing {
     ring: LandingRing,
-    shared: Arc<Shared>,
+    shared: Arc<SharedRing>,
 }
 
 impl LandingRing {
@@ -99,7 +99,7 @@ impl LandingRing {
         let landing = self.landing().clone();
         let Ok(slots) = slots(landing.list.slots()) else { return Err(self) };
         let Ok(records) = Receivers::new(geometry, slots) else { return Err(self) };
-        let shared = Arc::new(Shared { landing, records });
+        let shared = Arc::new(SharedRing { landing, records });
         Ok((SharedLandingRing { ring: self, shared: shared.clone() }, Claims { shared }))
     }
 }
@@ -167,7 +167,7 @@ impl SharedLandingRing {
 /// The receiving side: any number of threads, by reference or by clones.
 #[derive(Clone)]
 pub struct Claims {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRing>,
 }
 
 /// Result of a thread's claim.
@@ -190,7 +190,7 @@ impl Claims {
     pub fn take(&self) -> Result<Claim<ClaimedBytes>, RecordError> {
         Ok(match claim(&self.shared)? {
             Claim::Bytes(found) => {
-                Claim::Bytes(ClaimedBytes(Held::new(self.shared.clone(), found)))
+                Claim::Bytes(ClaimedBytes(HeldPayload::new(self.shared.clone(), found)))
             }
             Claim::Nothing => Claim::Nothing,
             Claim::TooMany => Claim::TooMany,
@@ -205,7 +205,9 @@ impl Claims {
     #[inline]
     pub fn show<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Result<Claim<T>, RecordError> {
         Ok(match claim(&self.shared)? {
-            Claim::Bytes(found) => Claim::Bytes(look(Held::new(&*self.shared, found).bytes())),
+            Claim::Bytes(found) => {
+                Claim::Bytes(look(HeldPayload::new(&*self.shared, found).bytes()))
+            }
             Claim::Nothing => Claim::Nothing,
             Claim::TooMany => Claim::TooMany,
         })
@@ -219,7 +221,7 @@ impl Claims {
 }
 
 /// Place of a record's payload.
-struct Found {
+struct ClaimedPayload {
     at: NonNull<u8>,
     len: u32,
     claimed: Claimed,
@@ -227,12 +229,12 @@ struct Found {
 
 /// Claims the next record of a ring.
 #[inline]
-fn claim(shared: &Shared) -> Result<Claim<Found>, RecordError> {
+fn claim(shared: &SharedRing) -> Result<Claim<ClaimedPayload>, RecordError> {
     Ok(match shared.records.take(|offset| shared.header(offset))? {
         Taking::Record(record, claimed) => {
             let (offset, len) = (record.payload.offset as usize, record.payload.len);
             match shared.landing.memory.span(offset, len as usize) {
-                Some(at) => Claim::Bytes(Found { at, len, claimed }),
+                Some(at) => Claim::Bytes(ClaimedPayload { at, len, claimed }),
                 // It is of the ring's shape, so that it lies within the ring.
                 None => {
                     shared.records.free(claimed);
@@ -245,7 +247,7 @@ fn claim(shared: &Shared) -> Result<Claim<Found>, RecordError> {
     })
 }
 
-impl Shared {
+impl SharedRing {
     /// The word at an offset of the ring. It is loaded atomically, because a READ may be
     /// landing there meanwhile: then others have claimed and freed what it was, and it is
     /// not looked at. Acquire: the load that tells so is after this one.
@@ -265,18 +267,18 @@ impl Shared {
 }
 
 /// A claimed record's payload, which is given up with this.
-struct Held<S: Deref<Target = Shared>> {
+struct HeldPayload<S: Deref<Target = SharedRing>> {
     shared: S,
     at: NonNull<u8>,
     len: u32,
     claimed: ManuallyDrop<Claimed>,
 }
 
-impl<S: Deref<Target = Shared>> Held<S> {
+impl<S: Deref<Target = SharedRing>> HeldPayload<S> {
     #[inline]
-    fn new(shared: S, found: Found) -> Held<S> {
-        let Found { at, len, claimed } = found;
-        Held { shared, at, len, claimed: ManuallyDrop::new(claimed) }
+    fn new(shared: S, found: ClaimedPayload) -> HeldPayload<S> {
+        let ClaimedPayload { at, len, claimed } = found;
+        HeldPayload { shared, at, len, claimed: ManuallyDrop::new(claimed) }
     }
 
     #[inline]
@@ -288,7 +290,7 @@ impl<S: Deref<Target = Shared>> Held<S> {
     }
 }
 
-impl<S: Deref<Target = Shared>> Drop for Held<S> {
+impl<S: Deref<Target = SharedRing>> Drop for HeldPayload<S> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: it is not used afterwards.
@@ -299,7 +301,7 @@ impl<S: Deref<Target = Shared>> Drop for Held<S> {
 
 /// Bytes of a [`SharedLandingRing`] that a thread has claimed: derefs to them. Dropping it
 /// gives them up, on any thread and in any order. It may outlive its ring.
-pub struct ClaimedBytes(Held<Arc<Shared>>);
+pub struct ClaimedBytes(HeldPayload<Arc<SharedRing>>);
 
 // SAFETY: the bytes do not change until this is dropped, the ring's memory is shared by
 // count, and freeing is by atomics.

@@ -127,7 +127,7 @@ impl SourceRing {
         // No byte lies within a ring of none, so that no slice is made from now on; those
         // that were made are gone, since they borrowed `self`.
         self.0.capacity = 0;
-        SharedRegion::of(self.0.registration.clone())
+        SharedRegion::from_registration(self.0.registration.clone())
     }
 
     /// Says that the bytes at `offset` will be filled soon. A hint, whatever the offset: a

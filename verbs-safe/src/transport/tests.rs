@@ -9,5 +9,5 @@ fn each_transport_has_the_operations_of_the_specification() {
     assert!(none(Transport::Uc, READS));
     let ud = Transport::Ud { qkey: 0 };
     assert!([SENDS, WRITES, READS].iter().all(|ops| none(ud, ops)));
-    assert_eq!(OpSet::sends(), OpSet::of(SENDS));
+    assert_eq!(OpSet::sends(), OpSet::from_opcodes(SENDS));
 }

@@ -29,7 +29,7 @@ pub fn context() -> Context {
 
 /// Parameters of both ends of a pair.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct PairConfig {
     pub transport: Transport,
     pub sends: u32,
     pub send_slots: u32,
@@ -44,9 +44,9 @@ pub struct Shape {
     pub budget: Budget,
 }
 
-impl Default for Shape {
-    fn default() -> Shape {
-        Shape {
+impl Default for PairConfig {
+    fn default() -> PairConfig {
+        PairConfig {
             transport: Transport::Rc,
             sends: 16,
             send_slots: 8,
@@ -63,7 +63,7 @@ impl Default for Shape {
 }
 
 /// One end: a queue pair with completion queues of its own.
-pub struct End<R: Recycle = ()> {
+pub struct TestEnd<R: Recycle = ()> {
     pub send_cq: CompletionQueue,
     pub recv_cq: CompletionQueue,
     pub control: QpControl,
@@ -71,7 +71,7 @@ pub struct End<R: Recycle = ()> {
     pub recv: RecvQueue<R>,
 }
 
-pub fn end<R: Recycle>(pd: &ProtectionDomain, shape: Shape, recycler: R) -> End<R> {
+pub fn end<R: Recycle>(pd: &ProtectionDomain, shape: PairConfig, recycler: R) -> TestEnd<R> {
     let cq = |entries| pd.context().create_cq(CqConfig::new(entries)).unwrap();
     end_on(pd, (&cq(shape.sends), &cq(shape.recv_slots)), shape, recycler)
 }
@@ -79,18 +79,18 @@ pub fn end<R: Recycle>(pd: &ProtectionDomain, shape: Shape, recycler: R) -> End<
 pub fn end_on<R: Recycle>(
     pd: &ProtectionDomain,
     cqs: (&CompletionQueue, &CompletionQueue),
-    shape: Shape,
+    shape: PairConfig,
     recycler: R,
-) -> End<R> {
+) -> TestEnd<R> {
     let qp = pd.create_qp(&config(cqs, shape), recycler).unwrap();
     let recv = qp.recv.expect("a receive queue of its own");
     let (send_cq, recv_cq) = (cqs.0.clone(), cqs.1.clone());
-    End { send_cq, recv_cq, control: qp.control, send: qp.send, recv }
+    TestEnd { send_cq, recv_cq, control: qp.control, send: qp.send, recv }
 }
 
 pub fn config<'a>(
     (send_cq, recv_cq): (&'a CompletionQueue, &'a CompletionQueue),
-    shape: Shape,
+    shape: PairConfig,
 ) -> QueuePairConfig<'a> {
     QueuePairConfig {
         transport: shape.transport,
@@ -106,10 +106,10 @@ pub fn config<'a>(
 }
 
 pub fn connect_controls(a: &QpControl, b: &QpControl, rnr_retry: u8) {
-    connect_with(a, b, Shape { rnr_retry, ..Shape::default() });
+    connect_with(a, b, PairConfig { rnr_retry, ..PairConfig::default() });
 }
 
-pub fn connect_with(a: &QpControl, b: &QpControl, shape: Shape) {
+pub fn connect_with(a: &QpControl, b: &QpControl, shape: PairConfig) {
     let context = a.context();
     let gid = context.choose_gid(1, None).unwrap();
     let (psn_a, psn_b) = (random_psn(), random_psn());
@@ -128,12 +128,12 @@ pub fn connect_with(a: &QpControl, b: &QpControl, shape: Shape) {
 }
 
 /// Two connected ends, all receives posted at both.
-pub fn pair(shape: Shape) -> (End, End) {
+pub fn pair(shape: PairConfig) -> (TestEnd, TestEnd) {
     let pd = context().alloc_pd().unwrap();
     pair_on(&pd, shape)
 }
 
-pub fn pair_on(pd: &ProtectionDomain, shape: Shape) -> (End, End) {
+pub fn pair_on(pd: &ProtectionDomain, shape: PairConfig) -> (TestEnd, TestEnd) {
     let (mut a, mut b) = (end(pd, shape, ()), end(pd, shape, ()));
     connect_with(&a.control, &b.control, shape);
     a.post_all();
@@ -141,7 +141,7 @@ pub fn pair_on(pd: &ProtectionDomain, shape: Shape) -> (End, End) {
     (a, b)
 }
 
-impl<R: Recycle> End<R> {
+impl<R: Recycle> TestEnd<R> {
     pub fn post_all(&mut self) {
         let slots: Vec<u32> = (0..self.recv.pool().slots()).collect();
         self.recv.post(&slots).unwrap();

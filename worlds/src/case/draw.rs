@@ -3,8 +3,8 @@
 use host::random::Random;
 
 use super::{
-    Case, Connection, End, Faults, Form, GENTLE, Kill, Network, Place, RecvStep, SendStep,
-    Settings, Stop, Strangers, Wait, timeout,
+    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, Form, GENTLE, ProcessKill, ProcessStop,
+    RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase, timeout,
 };
 
 /// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
@@ -12,23 +12,29 @@ const LONG_MS: u64 = 100;
 /// A keepalive interval in which no world ends: nothing hides a lost wake-up.
 const NEVER_MS: u64 = 86_400_000;
 
-impl Case {
+impl WorldCase {
     /// The case of a seed; of one connection and one place, if they are given.
-    pub fn draw(seed: u64, connection: Option<Connection>, place: Option<Place>) -> Case {
+    pub fn draw(
+        seed: u64,
+        connection: Option<CaseProtocol>,
+        place: Option<DeviceKind>,
+    ) -> WorldCase {
         let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
-        let connection = connection.unwrap_or_else(|| random.pick(&Connection::ALL));
-        let place = place.unwrap_or_else(|| random.pick(&Place::ALL));
+        let connection = connection.unwrap_or_else(|| random.pick(&CaseProtocol::ALL));
+        let place = place.unwrap_or_else(|| random.pick(&DeviceKind::ALL));
         let mut settings = settings(&mut random);
-        let faults = if place == Place::Faulty { faults(&mut random) } else { Faults::default() };
-        let is_wired = place == Place::Wired;
+        let faults =
+            if place == DeviceKind::Faulty { faults(&mut random) } else { CaseFaults::default() };
+        let is_wired = place == DeviceKind::Wired;
         if is_wired {
             // The shortest one that the device takes.
             settings.timeout = 14;
         }
-        let network = if is_wired { network(&mut random, &settings) } else { Network::default() };
+        let network =
+            if is_wired { network(&mut random, &settings) } else { CaseNetwork::default() };
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
-        let mut case = Case {
+        let mut case = WorldCase {
             seed,
             connection,
             form: Form::Messages,
@@ -47,7 +53,7 @@ impl Case {
                 .map(|_| (0..steps).map(|_| send_step(&mut random, &settings)).collect())
                 .collect(),
             ends: (0..senders)
-                .map(|_| if random.one_in(5) { End::Drop } else { End::Close })
+                .map(|_| if random.one_in(5) { SenderEnding::Drop } else { SenderEnding::Close })
                 .collect(),
             receiver: (0..2 * steps).map(|_| recv_step(&mut random, &settings)).collect(),
             receiver_is_dropped: random.one_in(8),
@@ -56,7 +62,7 @@ impl Case {
             stop: None,
             strangers: None,
         };
-        if place == Place::Process {
+        if place == DeviceKind::Process {
             case.sender_processes = 1 + random.below(senders as u64) as usize;
             let processes = 1 + case.sender_processes as u64;
             let some_of_them = |random: &mut Random| {
@@ -65,12 +71,15 @@ impl Case {
             };
             if random.one_in(4) {
                 let (process, at_us) = some_of_them(&mut random);
-                case.kill = Some(Kill { process, at_us });
+                case.kill = Some(ProcessKill { process, at_us });
             }
             if random.one_in(4) {
                 let (process, at_us) = some_of_them(&mut random);
-                case.stop =
-                    Some(Stop { process, at_us, for_us: random.pick(&[100, 10_000, 300_000]) });
+                case.stop = Some(ProcessStop {
+                    process,
+                    at_us,
+                    for_us: random.pick(&[100, 10_000, 300_000]),
+                });
             }
         }
         if random.one_in(8) {
@@ -78,7 +87,7 @@ impl Case {
             (case.jump_one_in, case.jump_us) =
                 (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
         }
-        if connection == Connection::Multicast {
+        if connection == CaseProtocol::Multicast {
             // All members are of one process.
             case.stop = None;
         } else {
@@ -91,7 +100,7 @@ impl Case {
         if case.form == Form::Bytes {
             case.senders.truncate(1);
             case.ends.truncate(1);
-        } else if connection != Connection::Multicast {
+        } else if connection != CaseProtocol::Multicast {
             if random.one_in(8) {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
             }
@@ -107,20 +116,20 @@ impl Case {
             // Ends that meet within a process have their devices' threads there, too.
             case.strangers = Some(Strangers { count: 0, are_awaited: false });
         }
-        if is_wired && case.short_one_in > 0 && case.settings.wait == Wait::Spin {
+        if is_wired && case.short_one_in > 0 && case.settings.wait == WaitKind::Spin {
             // A request to an end that was given up is tried for half a second: many polls.
-            case.settings.wait = Wait::Adaptive;
+            case.settings.wait = WaitKind::Adaptive;
         }
         if is_wired || case.stall_one_in > 0 {
             // An end's last word is said within this: it may have to be sent again, or wait for a
             // processor.
             case.settings.linger_ms = case.settings.linger_ms.max(1000);
         }
-        let closes = case.ends.iter().all(|end| *end == End::Close)
+        let closes = case.ends.iter().all(|end| *end == SenderEnding::Close)
             && !case.receiver_is_dropped
             && case.kill.is_none()
             && case.short_one_in == 0;
-        if matches!(case.place, Place::Faulty | Place::Wired) || !closes {
+        if matches!(case.place, DeviceKind::Faulty | DeviceKind::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
         }
@@ -130,10 +139,16 @@ impl Case {
 
 fn settings(random: &mut Random) -> Settings {
     let window = random.pick(&[1, 2, 3, 4, 7, 8, 16]);
-    let wait = random.pick(&[Wait::Spin, Wait::Block, Wait::Block, Wait::Adaptive, Wait::Adaptive]);
+    let wait = random.pick(&[
+        WaitKind::Spin,
+        WaitKind::Block,
+        WaitKind::Block,
+        WaitKind::Adaptive,
+        WaitKind::Adaptive,
+    ]);
     // Polling for a long time takes many steps.
     let keepalives: &[u64] =
-        if wait == Wait::Spin { &[1, 10] } else { &[1, 10, LONG_MS, NEVER_MS] };
+        if wait == WaitKind::Spin { &[1, 10] } else { &[1, 10, LONG_MS, NEVER_MS] };
     Settings {
         window,
         message_bytes: random.pick(&[1, 8, 40, 64, 100, 1000, 4000]),
@@ -192,12 +207,12 @@ fn recv_step(random: &mut Random, settings: &Settings) -> RecvStep {
     }
 }
 
-fn faults(random: &mut Random) -> Faults {
+fn faults(random: &mut Random) -> CaseFaults {
     let mut rate = |most: u64, rare: bool| {
         let strikes = if rare { random.one_in(4) } else { random.one_in(2) };
         if strikes { random.below(most) as u16 } else { 0 }
     };
-    Faults {
+    CaseFaults {
         delay: rate(200, false),
         rnr: rate(50, false),
         lost_response: rate(50, false),
@@ -207,19 +222,19 @@ fn faults(random: &mut Random) -> Faults {
 }
 
 /// A network: without faults one time in three, and one time in six such that requests may fail.
-fn network(random: &mut Random, settings: &Settings) -> Network {
+fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
     let tries_us = settings.retry_time().as_micros() as u64;
-    let calm = Network {
+    let calm = CaseNetwork {
         delay_us: random.pick(&[0, 1, 20, 200]),
         mtu: random.pick(&[600, 1500, 1500, 9000]),
         queue_kib: random.pick(&[16, 208, 208]),
-        ..Network::default()
+        ..CaseNetwork::default()
     };
     let (most, cut_us) = match random.below(6) {
         0 | 1 => return calm,
-        2 if settings.wait != Wait::Spin => (15 * GENTLE, 2 * tries_us),
+        2 if settings.wait != WaitKind::Spin => (15 * GENTLE, 2 * tries_us),
         // Threads that poll take many steps to come to the end of a long outage.
-        _ if settings.wait == Wait::Spin => (GENTLE, 20_000),
+        _ if settings.wait == WaitKind::Spin => (GENTLE, 20_000),
         _ => (GENTLE, tries_us / 4),
     };
     let mut rate = |most: u16| if random.one_in(2) { random.below(most.into()) as u16 } else { 0 };
@@ -227,5 +242,14 @@ fn network(random: &mut Random, settings: &Settings) -> Network {
     let (repeat, reorder, congestion) = (rate(200), rate(200), rate(200));
     let partition_us = if random.one_in(3) { random.below(cut_us) } else { 0 };
     let partition_at_us = random.pick(&[0, 100, 1_000, 10_000]);
-    Network { loss, corrupt, repeat, reorder, congestion, partition_us, partition_at_us, ..calm }
+    CaseNetwork {
+        loss,
+        corrupt,
+        repeat,
+        reorder,
+        congestion,
+        partition_us,
+        partition_at_us,
+        ..calm
+    }
 }

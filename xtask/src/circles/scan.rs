@@ -36,7 +36,7 @@ pub(super) struct Krate(Vec<Module>);
 
 /// Target of a path.
 #[derive(Clone, Copy)]
-enum Found {
+enum PathTarget {
     Module(usize),
     /// An item of this module.
     Item(usize),
@@ -77,7 +77,7 @@ impl Krate {
                 Item::Mod(child) => self.read_child(module, child, folder)?,
                 Item::Use(declared) => self.read_use(module, declared),
                 other => {
-                    let mut names = Names(&mut self.0[module].uses);
+                    let mut names = PathCollector(&mut self.0[module].uses);
                     names.visit_item(other);
                 }
             }
@@ -126,7 +126,8 @@ impl Krate {
         let mut edges = Edges::new();
         for (from, module) in self.0.iter().enumerate() {
             for path in &module.uses {
-                if let Some(Found::Item(to) | Found::Module(to)) = self.find(from, path, 0)
+                if let Some(PathTarget::Item(to) | PathTarget::Module(to)) =
+                    self.find(from, path, 0)
                     && to != from
                 {
                     edges.entry((from, to)).or_insert_with(|| path.join("::"));
@@ -137,41 +138,43 @@ impl Krate {
     }
 
     /// Returns the target of `path` in the code of `module`, if it stays in this crate.
-    fn find(&self, module: usize, path: &[String], depth: u32) -> Option<Found> {
+    fn find(&self, module: usize, path: &[String], depth: u32) -> Option<PathTarget> {
         let (first, rest) = path.split_first()?;
         let found = match first.as_str() {
-            "crate" => Found::Module(ROOT),
-            "self" => Found::Module(module),
-            "super" => Found::Module(self.0[module].parent),
+            "crate" => PathTarget::Module(ROOT),
+            "self" => PathTarget::Module(module),
+            "super" => PathTarget::Module(self.0[module].parent),
             name => self.look_up(module, name, depth)?,
         };
         rest.iter().try_fold(found, |found, name| match found {
-            Found::Item(_) => Some(found),
-            Found::Module(at) if name == "super" => Some(Found::Module(self.0[at].parent)),
-            Found::Module(at) if name == "self" => Some(Found::Module(at)),
+            PathTarget::Item(_) => Some(found),
+            PathTarget::Module(at) if name == "super" => {
+                Some(PathTarget::Module(self.0[at].parent))
+            }
+            PathTarget::Module(at) if name == "self" => Some(PathTarget::Module(at)),
             // What a macro has made is not seen: it is taken for an item of the module.
-            Found::Module(at) => self.look_up(at, name, depth).or(Some(Found::Item(at))),
+            PathTarget::Module(at) => self.look_up(at, name, depth).or(Some(PathTarget::Item(at))),
         })
     }
 
-    fn look_up(&self, at: usize, name: &str, depth: u32) -> Option<Found> {
+    fn look_up(&self, at: usize, name: &str, depth: u32) -> Option<PathTarget> {
         // Modules that pass on each other's names.
         if depth > 16 {
             return None;
         }
         let module = &self.0[at];
         if let Some(child) = module.children.get(name) {
-            return Some(Found::Module(*child));
+            return Some(PathTarget::Module(*child));
         }
         if module.items.contains(name) {
-            return Some(Found::Item(at));
+            return Some(PathTarget::Item(at));
         }
         let import = module.imports.iter().find(|import| import.name == name);
         if let Some(import) = import.filter(|import| import.path.as_slice() != [name]) {
             return self.find(at, &import.path, depth + 1);
         }
         module.globs.iter().find_map(|glob| match self.find(at, glob, depth + 1)? {
-            Found::Module(from) if from != at => self.look_up(from, name, depth + 1),
+            PathTarget::Module(from) if from != at => self.look_up(from, name, depth + 1),
             _ => None,
         })
     }
@@ -206,9 +209,9 @@ fn flatten(
 }
 
 /// Collects the paths of code.
-struct Names<'a>(&'a mut Vec<Vec<String>>);
+struct PathCollector<'a>(&'a mut Vec<Vec<String>>);
 
-impl<'ast> Visit<'ast> for Names<'_> {
+impl<'ast> Visit<'ast> for PathCollector<'_> {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         visit::visit_path(self, path);

@@ -16,7 +16,7 @@ use super::lane::{LANES, SHOWN_BY_WORLDS};
 
 /// Requirements that a test program states.
 #[derive(Default)]
-pub(super) struct Header {
+pub(super) struct TestHeader {
     only: Option<Lanes>,
     not: Vec<Lanes>,
     also: Vec<Lanes>,
@@ -45,9 +45,9 @@ impl Lanes {
     }
 }
 
-impl Header {
-    pub(super) fn parse(source: &str) -> Result<Header> {
-        let mut header = Header::default();
+impl TestHeader {
+    pub(super) fn parse(source: &str) -> Result<TestHeader> {
+        let mut header = TestHeader::default();
         for line in source.lines().map_while(|line| line.strip_prefix("//!")) {
             let line = line.trim();
             match header.take(line) {

@@ -16,12 +16,12 @@ use clap::Args;
 use comfy_table::{Table, presets};
 
 pub(crate) use lane::{LANES, Lane, RXE0};
-use programs::Source;
+use programs::TestSource;
 pub(crate) use programs::build;
-use runner::{Plan, Program};
+use runner::{LanePlan, LaneProgram};
 
 impl Lane {
-    fn keeps_out(&self, source: &Source, gate: bool) -> Option<String> {
+    fn keeps_out(&self, source: &TestSource, gate: bool) -> Option<String> {
         let by_gate = source.header.shows.filter(|it| gate && self.not_in_gate.contains(it));
         let reason = source.header.keeps_out(self.name, self.is_opt_in);
         reason.or_else(|| by_gate.map(|it| format!("left to `cargo xtask full`: it shows {it}")))
@@ -38,7 +38,7 @@ pub(crate) struct LaneArgs {
     #[arg(long)]
     list: bool,
     #[command(flatten)]
-    choice: Choice,
+    choice: TestChoice,
     /// Programs that run at the same time
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
@@ -46,7 +46,7 @@ pub(crate) struct LaneArgs {
 
 /// Selection of a lane's tests.
 #[derive(Args)]
-pub(crate) struct Choice {
+pub(crate) struct TestChoice {
     /// Only this test program (the name of its file); may be given again
     #[arg(long)]
     test: Vec<String>,
@@ -57,10 +57,10 @@ pub(crate) struct Choice {
     filter: Option<String>,
 }
 
-impl Choice {
+impl TestChoice {
     /// The gate's selection.
-    pub(crate) fn of_gate() -> Choice {
-        Choice { test: Vec::new(), gate: true, filter: None }
+    pub(crate) fn of_gate() -> TestChoice {
+        TestChoice { test: Vec::new(), gate: true, filter: None }
     }
 }
 
@@ -76,11 +76,11 @@ pub(crate) fn run(args: LaneArgs) -> Result<ExitCode> {
 }
 
 /// Chooses the programs of a lane, and builds no others.
-pub(crate) fn plan(lane: &Lane, choice: Choice) -> Result<Plan> {
-    let Choice { test: only, gate, filter } = choice;
+pub(crate) fn plan(lane: &Lane, choice: TestChoice) -> Result<LanePlan> {
+    let TestChoice { test: only, gate, filter } = choice;
     let mut sources = programs::all()?;
     sources.retain(|source| only.is_empty() || only.contains(&source.target));
-    let mut plan = Plan::of(lane, filter);
+    let mut plan = LanePlan::for_lane(lane, filter);
     let named = sources.len();
     sources.retain(|source| lane.keeps_out(source, gate).is_none());
     plan.elsewhere = named - sources.len();
@@ -89,7 +89,7 @@ pub(crate) fn plan(lane: &Lane, choice: Choice) -> Result<Plan> {
     let mut executables = build(&targets)?;
     for source in sources {
         let path = source.path.display();
-        plan.programs.push(Program {
+        plan.programs.push(LaneProgram {
             is_alone: source.header.is_alone_on(lane.name),
             executable: executables.remove(&source.path).with_context(|| format!("no {path}"))?,
             package: source.package,
@@ -101,7 +101,7 @@ pub(crate) fn plan(lane: &Lane, choice: Choice) -> Result<Plan> {
 }
 
 /// The table of programs by lane.
-fn table(sources: &[Source]) -> String {
+fn table(sources: &[TestSource]) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     let names = LANES.iter().map(|lane| lane.name);

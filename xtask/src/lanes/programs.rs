@@ -8,33 +8,33 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::header::Header;
+use super::header::TestHeader;
 
 /// An integration-test program, as its source and cargo describe it.
-pub(super) struct Source {
+pub(super) struct TestSource {
     pub(super) package: String,
     pub(super) target: String,
     /// The package's folder, in which cargo starts the tests.
     pub(super) folder: PathBuf,
     pub(super) path: PathBuf,
-    pub(super) header: Header,
+    pub(super) header: TestHeader,
 }
 
 /// A part of what `cargo metadata` prints.
 #[derive(Deserialize)]
 struct Metadata {
-    packages: Vec<Package>,
+    packages: Vec<MetadataPackage>,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct MetadataPackage {
     name: String,
     manifest_path: PathBuf,
-    targets: Vec<Target>,
+    targets: Vec<MetadataTarget>,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct MetadataTarget {
     name: String,
     kind: Vec<String>,
     src_path: PathBuf,
@@ -42,34 +42,34 @@ struct Target {
 
 /// A line of `cargo build --message-format=json`.
 #[derive(Deserialize)]
-struct Artifact {
+struct BuiltTest {
     executable: Option<PathBuf>,
-    target: Option<Target>,
+    target: Option<MetadataTarget>,
 }
 
-impl Target {
+impl MetadataTarget {
     fn is_test(&self) -> bool {
         self.kind.iter().any(|kind| kind == "test")
     }
 }
 
 /// The test programs of the workspace, by package and name.
-pub(super) fn all() -> Result<Vec<Source>> {
+pub(super) fn all() -> Result<Vec<TestSource>> {
     let mut cargo = Command::new(env!("CARGO"));
     let metadata = json(cargo.args(["metadata", "--no-deps", "--format-version=1"]))?;
     let mut all = Vec::new();
-    for Package { name, manifest_path, targets } in
+    for MetadataPackage { name, manifest_path, targets } in
         metadata.into_iter().flat_map(|metadata: Metadata| metadata.packages)
     {
         let folder = manifest_path.parent().unwrap_or(Path::new("/"));
-        for Target { name: target, src_path: path, .. } in
-            targets.into_iter().filter(Target::is_test)
+        for MetadataTarget { name: target, src_path: path, .. } in
+            targets.into_iter().filter(MetadataTarget::is_test)
         {
             let header = std::fs::read_to_string(&path)?;
             let header =
-                Header::parse(&header).with_context(|| format!("in {}", path.display()))?;
+                TestHeader::parse(&header).with_context(|| format!("in {}", path.display()))?;
             let (package, folder) = (name.clone(), folder.to_owned());
-            all.push(Source { package, target, folder, path, header });
+            all.push(TestSource { package, target, folder, path, header });
         }
     }
     all.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
@@ -87,8 +87,8 @@ pub(crate) fn build(names: &[String]) -> Result<HashMap<PathBuf, PathBuf>> {
     for name in names {
         cargo.args(["--test", name]);
     }
-    let artifacts = json(&mut cargo)?.into_iter().filter_map(|Artifact { executable, target }| {
-        Some((target.filter(Target::is_test)?.src_path, executable?))
+    let artifacts = json(&mut cargo)?.into_iter().filter_map(|BuiltTest { executable, target }| {
+        Some((target.filter(MetadataTarget::is_test)?.src_path, executable?))
     });
     Ok(artifacts.collect())
 }

@@ -34,19 +34,19 @@ const SHOWN_LINES: usize = 80;
 
 /// The programs to be run.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct LanePlan {
     device: String,
     environment: Vec<(String, String)>,
     /// Only tests whose names hold this.
     filter: Option<String>,
-    pub(super) programs: Vec<Program>,
+    pub(super) programs: Vec<LaneProgram>,
     /// Programs that are not in the lane.
     pub(super) elsewhere: usize,
 }
 
 /// A test program, with the folder that its tests run in.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Program {
+pub(super) struct LaneProgram {
     pub(super) package: String,
     pub(super) target: String,
     pub(super) executable: PathBuf,
@@ -56,15 +56,15 @@ pub(super) struct Program {
 }
 
 /// End of a process.
-enum End {
+enum ProcessEnd {
     Passed,
     Failed(ExitStatus),
     Hung,
 }
 
 /// Result of a process.
-struct Ran {
-    end: End,
+struct ProcessResult {
+    end: ProcessEnd,
     passed: usize,
     seconds: f64,
     /// The devices that its tests took, each once.
@@ -76,7 +76,7 @@ struct Ran {
 
 /// Results of all processes.
 #[derive(Default)]
-struct Sum {
+struct LaneSummary {
     on_device: usize,
     failed: Vec<String>,
     skipped: Vec<String>,
@@ -84,12 +84,12 @@ struct Sum {
     others: Vec<String>,
 }
 
-impl Plan {
-    pub(super) fn of(lane: &Lane, filter: Option<String>) -> Plan {
+impl LanePlan {
+    pub(super) fn for_lane(lane: &Lane, filter: Option<String>) -> LanePlan {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let environment = lane.environment.iter().map(own).collect();
         let device = lane.device.to_owned();
-        Plan { device, environment, filter, programs: Vec::new(), elsewhere: 0 }
+        LanePlan { device, environment, filter, programs: Vec::new(), elsewhere: 0 }
     }
 
     /// Reports whether all processes share the device's counters: then one test has it at a time.
@@ -99,10 +99,10 @@ impl Plan {
 }
 
 /// Runs programs, `jobs` at a time; one at a time where they share the device's counters.
-pub(crate) fn run(plan: &Plan, jobs: usize) -> Result<ExitCode> {
+pub(crate) fn run(plan: &LanePlan, jobs: usize) -> Result<ExitCode> {
     let start = Instant::now();
     let jobs = if plan.is_shared() { 1 } else { jobs };
-    let sum = Mutex::new(Sum::default());
+    let sum = Mutex::new(LaneSummary::default());
     side_by_side::for_each(&plan.programs, jobs, |program| run_program(plan, program, &sum))?;
     println!("{} programs are not run: `cargo xtask lane --list` says why", plan.elsewhere);
     let mut sum = sum.into_inner().expect("no panic");
@@ -112,14 +112,14 @@ pub(crate) fn run(plan: &Plan, jobs: usize) -> Result<ExitCode> {
     Ok(sum.report(&plan.device, start.elapsed()))
 }
 
-fn run_program(plan: &Plan, p: &Program, sum: &Mutex<Sum>) -> Result<()> {
+fn run_program(plan: &LanePlan, p: &LaneProgram, sum: &Mutex<LaneSummary>) -> Result<()> {
     let name = format!("{} {}", p.package, p.target);
     let mut processes = Vec::new();
     let mut is_single = p.is_alone;
     if !is_single {
         let ran = p.start(plan, None)?;
         // A crash or a hang names no test.
-        is_single = !matches!(ran.end, End::Passed) && ran.failed_tests().is_empty();
+        is_single = !matches!(ran.end, ProcessEnd::Passed) && ran.failed_tests().is_empty();
         processes.push((name.clone(), ran));
     }
     if is_single {
@@ -144,9 +144,9 @@ fn run_program(plan: &Plan, p: &Program, sum: &Mutex<Sum>) -> Result<()> {
     Ok(())
 }
 
-impl Program {
+impl LaneProgram {
     /// Its tests.
-    fn names(&self, plan: &Plan) -> Result<Vec<String>> {
+    fn names(&self, plan: &LanePlan) -> Result<Vec<String>> {
         let mut list = Command::new(&self.executable);
         let out = list.args(["--list", "--format", "terse"]).args(&plan.filter).output();
         let out = out.with_context(|| format!("starting {}", self.executable.display()))?;
@@ -156,7 +156,7 @@ impl Program {
     }
 
     /// Runs all its tests, or one, in a process.
-    fn start(&self, plan: &Plan, test: Option<&str>) -> Result<Ran> {
+    fn start(&self, plan: &LanePlan, test: Option<&str>) -> Result<ProcessResult> {
         let scratch = std::env::temp_dir();
         let file = |what: &str| {
             let (own, name) = (std::process::id(), self.executable.file_name().unwrap_or_default());
@@ -184,18 +184,18 @@ impl Program {
         for file in [tally, log] {
             let _ = fs::remove_file(file); // a test that takes no device has no tally
         }
-        Ok(Ran { end, passed: passed(&output), seconds, devices, skipped, output })
+        Ok(ProcessResult { end, passed: passed(&output), seconds, devices, skipped, output })
     }
 }
 
 /// Waits for the end of a process that prints into the file `log`.
-fn wait(command: &mut Command, log: &Path) -> Result<End> {
+fn wait(command: &mut Command, log: &Path) -> Result<ProcessEnd> {
     let (mut printed, mut since) = (0, Instant::now());
     let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     loop {
         match child.try_wait()? {
-            Some(status) if status.success() => return Ok(End::Passed),
-            Some(status) => return Ok(End::Failed(status)),
+            Some(status) if status.success() => return Ok(ProcessEnd::Passed),
+            Some(status) => return Ok(ProcessEnd::Failed(status)),
             None => {}
         }
         let bytes = fs::metadata(log)?.len();
@@ -205,7 +205,7 @@ fn wait(command: &mut Command, log: &Path) -> Result<End> {
         if since.elapsed() > SILENCE {
             child.kill()?;
             child.wait()?;
-            return Ok(End::Hung);
+            return Ok(ProcessEnd::Hung);
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -232,7 +232,7 @@ fn passed(output: &str) -> usize {
 }
 
 /// A kernel that has complained has not passed, whatever its programs saw.
-fn kernel_is_well(sum: &mut Sum) {
+fn kernel_is_well(sum: &mut LaneSummary) {
     let log = Command::new("dmesg").output().map(|out| out.stdout).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let complaint = |line: &&str| ["BUG:", "Oops", "WARNING:"].iter().any(|w| line.contains(w));
@@ -242,7 +242,7 @@ fn kernel_is_well(sum: &mut Sum) {
     }
 }
 
-impl Ran {
+impl ProcessResult {
     /// Tests that the harness names as failed, in its list at the end.
     fn failed_tests(&self) -> Vec<&str> {
         let list = self.output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
@@ -250,14 +250,14 @@ impl Ran {
     }
 }
 
-impl Sum {
+impl LaneSummary {
     /// Takes in the result of a process, which ran a program or one test of it.
-    fn add(&mut self, program: &str, process: &str, ran: Ran) {
+    fn add(&mut self, program: &str, process: &str, ran: ProcessResult) {
         self.skipped.extend(ran.skipped.iter().map(|case| format!("{process}: {case}")));
         let how = match &ran.end {
-            End::Passed => return,
-            End::Hung => format!("hung: ended after {:.0} s", ran.seconds),
-            End::Failed(status) => match status.signal() {
+            ProcessEnd::Passed => return,
+            ProcessEnd::Hung => format!("hung: ended after {:.0} s", ran.seconds),
+            ProcessEnd::Failed(status) => match status.signal() {
                 Some(signal) => format!("died of signal {signal}"),
                 None => "failed".to_owned(),
             },

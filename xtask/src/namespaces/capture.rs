@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cases;
-use super::end::{self, Built};
-use super::network::{JUMBO, Namespace, Network, ORDINARY};
-use super::runner::Runner;
-use super::scratch::Scratch;
+use super::end::{self, BuiltPrograms};
+use super::network::{JUMBO, Namespace, NamespacePair, ORDINARY};
+use super::runner::CaseRunner;
+use super::scratch::ScratchFolder;
 
 /// A program that is needed, and the Debian package that has it.
 const NEEDED: &[(&str, &str)] = &[
@@ -45,15 +45,15 @@ const GUESSES: &[&str] = &[
 /// Time that dumpcap may take until it captures.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
+pub(super) fn run(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
     for (file, package) in NEEDED {
         ensure!(Path::new(file).exists(), "{file} is missing: `apt-get install {package}`");
     }
-    let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
+    let network = NamespacePair::join([Namespace::own(), Namespace::new()?], 0)?;
     // A run that the interface is to cut would be captured as a whole.
     network.at_both("ethtool -K {} tx-udp-segmentation off")?;
-    let mut runner = Runner::new(built, filter);
-    let folder = Scratch::new()?;
+    let mut runner = CaseRunner::new(built, filter);
+    let folder = ScratchFolder::new()?;
     let mut checks = Vec::new();
     for (name, mtu, is_v6, options) in [
         ("MTU 9000", JUMBO, false, ""),
@@ -65,7 +65,7 @@ pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
         let address = |end| if is_v6 { network.v6(end) } else { network.v4(end) };
         let ends = end::both(&network, address, |_| options.to_owned());
         let file = folder.0.join(format!("{}.pcap", checks.len()));
-        let capture = Capture::start(network.interface(0), &file)?;
+        let capture = RunningCapture::start(network.interface(0), &file)?;
         runner.column(name, &ends, &cases::few(!options.is_empty()));
         capture.stop()?;
         checks.push(format!("{name}: {}", check(&file, is_v6)?));
@@ -107,14 +107,14 @@ fn printed(command: &mut Command) -> Result<String> {
 }
 
 /// A running capture, which ends with this.
-struct Capture(Child);
+struct RunningCapture(Child);
 
-impl Capture {
-    fn start(interface: &str, file: &Path) -> Result<Capture> {
+impl RunningCapture {
+    fn start(interface: &str, file: &Path) -> Result<RunningCapture> {
         let mut dumpcap = Command::new("dumpcap");
         dumpcap.args(["-q", "-P", "-B", "256", "-f", "udp port 4791", "-i", interface, "-w"]);
         dumpcap.arg(file).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut capture = Capture(dumpcap.spawn().context("starting dumpcap")?);
+        let mut capture = RunningCapture(dumpcap.spawn().context("starting dumpcap")?);
         let deadline = Instant::now() + PATIENCE;
         // It writes the header of the file when it captures.
         while !fs::metadata(file).is_ok_and(|file| file.len() > 0) {
@@ -136,7 +136,7 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
+impl Drop for RunningCapture {
     fn drop(&mut self) {
         let _ = self.0.kill(); // it may have ended
         let _ = self.0.wait();

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::end::{COMMAND, Device, Lines};
+use super::end::{COMMAND, CommandLines, EndDevice};
 
 /// Something that has to go well between two ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct NetworkCase {
     /// As the tables have it.
     pub(super) name: String,
-    pub(super) lines: Lines,
+    pub(super) lines: CommandLines,
     /// Text that the connecting end has to print; empty for our command, which itself checks the
     /// received data.
     pub(super) prints: &'static str,
@@ -60,92 +60,97 @@ pub(super) struct Conditions {
     pub(super) is_wide: bool,
 }
 
-impl Case {
-    fn ours(arguments: &str, more: &str) -> Case {
+impl NetworkCase {
+    fn ours(arguments: &str, more: &str) -> NetworkCase {
         let sizes = if arguments.ends_with("ud") { DATAGRAMS } else { SIZES };
-        Case::sized(arguments, more, sizes)
+        NetworkCase::sized(arguments, more, sizes)
     }
 
-    fn sized(arguments: &str, more: &str, sizes: &str) -> Case {
-        let lines = Lines::ours(arguments, &format!("{more} {sizes}"));
-        Case { name: arguments.to_owned(), lines, prints: "" }
+    fn sized(arguments: &str, more: &str, sizes: &str) -> NetworkCase {
+        let lines = CommandLines::ours(arguments, &format!("{more} {sizes}"));
+        NetworkCase { name: arguments.to_owned(), lines, prints: "" }
     }
 
     /// The same case for this number of seconds, for what happens meanwhile.
-    pub(super) fn long(arguments: &str, seconds: u32) -> Case {
-        Case::sized(arguments, &format!("--seconds {seconds}"), "--size 65536 --rounds 1")
+    pub(super) fn long(arguments: &str, seconds: u32) -> NetworkCase {
+        NetworkCase::sized(arguments, &format!("--seconds {seconds}"), "--size 65536 --rounds 1")
     }
 
-    fn verbs(line: &str, prints: &'static str) -> Case {
-        Case { name: line.to_owned(), lines: Lines::verbs(line), prints }
+    fn verbs(line: &str, prints: &'static str) -> NetworkCase {
+        NetworkCase { name: line.to_owned(), lines: CommandLines::verbs(line), prints }
     }
 
     /// Reads a file over, which the caller compares.
-    pub(super) fn copy(from: &Path, into: &Path) -> Case {
+    pub(super) fn copy(from: &Path, into: &Path) -> NetworkCase {
         let (from, into) = (from.display(), into.display());
         let line = format!("{COMMAND} copy --device {{device}}");
-        let lines = Lines {
+        let lines = CommandLines {
             listener: format!("{line} --listen {{socket}} --once --no-sync --into {into}"),
             connector: format!("{line} --to {{socket}} {from}"),
         };
-        Case { name: "copy".to_owned(), lines, prints: "" }
+        NetworkCase { name: "copy".to_owned(), lines, prints: "" }
     }
 
     /// rdma-core's ping-pong at one end, and ours that answers it at the other: the one on our
     /// device, and of two such the one that listens.
-    fn compat(devices: [&Device; 2]) -> Case {
+    fn compat(devices: [&EndDevice; 2]) -> NetworkCase {
         let program = "ibv_rc_pingpong";
-        let theirs = Lines::verbs(&format!("{program} -n 200"));
-        let ours = Lines::ours(&format!("pingpong --compat {program} --iterations 200"), "");
+        let theirs = CommandLines::verbs(&format!("{program} -n 200"));
+        let ours = CommandLines::ours(&format!("pingpong --compat {program} --iterations 200"), "");
         let meet = |line: String| line.replace("{socket}", "{host}:{port}");
         let lines = match devices[0].is_ours() {
-            true => Lines { listener: meet(ours.listener), ..theirs },
-            false => Lines { connector: meet(ours.connector), ..theirs },
+            true => CommandLines { listener: meet(ours.listener), ..theirs },
+            false => CommandLines { connector: meet(ours.connector), ..theirs },
         };
-        Case { name: format!("pingpong --compat {program}"), lines, prints: "" }
+        NetworkCase { name: format!("pingpong --compat {program}"), lines, prints: "" }
     }
 }
 
 /// All that runs between two devices.
-pub(super) fn all(devices: [&Device; 2], conditions: Conditions) -> Vec<Case> {
+pub(super) fn all(devices: [&EndDevice; 2], conditions: Conditions) -> Vec<NetworkCase> {
     let Conditions { is_lossy, is_wide } = conditions;
-    let bench = |protocol| Case::ours(&format!("bench --protocol {protocol}"), "--seconds 0.4");
+    let bench =
+        |protocol| NetworkCase::ours(&format!("bench --protocol {protocol}"), "--seconds 0.4");
     let pingpong =
-        |protocol| Case::ours(&format!("pingpong --protocol {protocol}"), "--iterations 40");
+        |protocol| NetworkCase::ours(&format!("pingpong --protocol {protocol}"), "--iterations 40");
     let raw = |(verb, transport)| {
-        Case::ours(&format!("bench --op {verb} --transport {transport}"), "--seconds 0.2")
+        NetworkCase::ours(&format!("bench --op {verb} --transport {transport}"), "--seconds 0.2")
     };
-    let mut cases: Vec<Case> = PROTOCOLS.iter().map(bench).collect();
+    let mut cases: Vec<NetworkCase> = PROTOCOLS.iter().map(bench).collect();
     cases.extend(["send-recv", "direct-write", "direct-read"].map(pingpong));
     cases.extend(RELIABLE.iter().map(|verb| raw((*verb, "rc"))));
     if !is_lossy {
         cases.extend(UNRELIABLE.iter().copied().map(raw));
     }
-    cases.push(Case::compat(devices));
+    cases.push(NetworkCase::compat(devices));
     let is_run = |line: &str| {
         let is_reliable = !["_uc_", "_ud_", "-c UD"].iter().any(|kind| line.contains(kind));
         let takes_less = line.starts_with("ibv_") && !line.contains("4096");
         (is_reliable || !is_lossy) && (is_wide || takes_less)
     };
     let programs = PROGRAMS.iter().filter(|(line, _)| is_run(line));
-    cases.extend(programs.map(|(line, prints)| Case::verbs(line, prints)));
+    cases.extend(programs.map(|(line, prints)| NetworkCase::verbs(line, prints)));
     cases
 }
 
 /// A few messages of each operation, between devices of ours.
-pub(super) fn few(is_lossy: bool) -> Vec<Case> {
+pub(super) fn few(is_lossy: bool) -> Vec<NetworkCase> {
     let raw = |(verb, transport): (&str, &str)| {
         let arguments = format!("bench --op {verb} --transport {transport}");
-        Case::sized(&arguments, "--messages 20", if transport == "ud" { DATAGRAMS } else { FEW })
+        NetworkCase::sized(
+            &arguments,
+            "--messages 20",
+            if transport == "ud" { DATAGRAMS } else { FEW },
+        )
     };
-    let mut cases: Vec<Case> = RELIABLE.iter().map(|verb| raw((*verb, "rc"))).collect();
+    let mut cases: Vec<NetworkCase> = RELIABLE.iter().map(|verb| raw((*verb, "rc"))).collect();
     if !is_lossy {
         cases.extend(UNRELIABLE.iter().copied().map(raw));
     }
     let pingpong = |protocol: &&str| {
-        Case::sized(&format!("pingpong --protocol {protocol}"), "--iterations 10", FEW)
+        NetworkCase::sized(&format!("pingpong --protocol {protocol}"), "--iterations 10", FEW)
     };
     cases.extend(PROTOCOLS.iter().map(pingpong));
-    cases.push(Case::verbs("ib_atomic_bw -F -n 50", "8 50"));
+    cases.push(NetworkCase::verbs("ib_atomic_bw -F -n 50", "8 50"));
     cases
 }

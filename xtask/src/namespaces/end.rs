@@ -6,66 +6,67 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::vm::compare::commands::Pair;
+use crate::vm::compare::commands::CommandPair;
 use crate::vm::compare::pair;
 
-use super::network::{Namespace, Network};
+use super::network::{Namespace, NamespacePair};
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Device {
+pub(super) enum EndDevice {
     /// Ours, at the address of its end, with these options, each behind a comma.
     Roce(String),
     /// The kernel's, of this name.
     Kernel(&'static str),
 }
 
-impl Device {
+impl EndDevice {
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self, Device::Roce(_))
+        matches!(self, EndDevice::Roce(_))
     }
 }
 
 /// One of the two ends.
-pub(super) struct End<'n> {
+pub(super) struct NamespaceEnd<'n> {
     pub(super) namespace: &'n Namespace,
     /// Address of its device, if that is ours; our command meets there as well.
     pub(super) address: IpAddr,
     /// Address at which programs of others meet, not all of which listen at addresses of IPv6.
     pub(super) host: IpAddr,
-    pub(super) device: Device,
+    pub(super) device: EndDevice,
     /// The processor that its programs are pinned to.
     pub(super) processor: Option<&'static str>,
 }
 
 /// Both ends of a network, with our device at each.
 pub(super) fn both(
-    network: &Network,
+    network: &NamespacePair,
     address: impl Fn(usize) -> IpAddr,
     options: impl Fn(usize) -> String,
-) -> [End<'_>; 2] {
-    [0, 1].map(|end| End {
+) -> [NamespaceEnd<'_>; 2] {
+    [0, 1].map(|end| NamespaceEnd {
         namespace: &network.namespaces[end],
         address: address(end),
         host: network.v4(end),
-        device: Device::Roce(options(end)),
+        device: EndDevice::Roce(options(end)),
         processor: None,
     })
 }
 
 /// The folder with the command, and the library for programs of others.
-pub(super) struct Built(pub(super) PathBuf);
+pub(super) struct BuiltPrograms(pub(super) PathBuf);
 
-/// The lines of both ends, with `{…}` for what depends on where they run: see [`End::words`].
+/// The lines of both ends, with `{…}` for what depends on where they run: see
+/// [`NamespaceEnd::words`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lines {
+pub(super) struct CommandLines {
     pub(super) listener: String,
     pub(super) connector: String,
 }
 
 /// Addresses of the listening end.
 #[derive(Debug, Clone, Copy)]
-struct At {
+struct ListenAddresses {
     socket: SocketAddr,
     host: IpAddr,
 }
@@ -92,33 +93,34 @@ pub(super) const COMMAND: &str = "rdma-conn";
 /// The index of the GID that stands for an IPv4 address, of a device of the kernel's.
 const KERNELS_GID: &str = "1";
 
-impl Lines {
+impl CommandLines {
     /// The same arguments of our command at both ends, and more of the connecting one.
-    pub(super) fn ours(arguments: &str, more: &str) -> Lines {
+    pub(super) fn ours(arguments: &str, more: &str) -> CommandLines {
         let line = format!("{COMMAND} {arguments} --device {{device}}");
-        Lines {
+        CommandLines {
             listener: format!("{line} --listen {{socket}}"),
             connector: format!("{line} --connect {{socket}} {more}").trim_end().to_owned(),
         }
     }
 
     /// A program of rdma-core's or perftest's.
-    pub(super) fn verbs(line: &str) -> Lines {
+    pub(super) fn verbs(line: &str) -> CommandLines {
         let gid = if line.starts_with("ibv_") { "-g" } else { "-x" };
         let line = format!("{line} -d {{name}} {gid} {{gid}} -p {{port}}");
-        Lines { connector: format!("{line} {{host}}"), listener: line }
+        CommandLines { connector: format!("{line} {{host}}"), listener: line }
     }
 
     /// Runs both; what the connecting end prints on standard output.
     pub(super) fn run(
         &self,
-        built: &Built,
-        ends: &[End<'_>; 2],
+        built: &BuiltPrograms,
+        ends: &[NamespaceEnd<'_>; 2],
         port: u16,
         limit: Duration,
     ) -> Result<String> {
-        let at = At { socket: SocketAddr::new(ends[0].address, port), host: ends[0].host };
-        let pair = Pair {
+        let at =
+            ListenAddresses { socket: SocketAddr::new(ends[0].address, port), host: ends[0].host };
+        let pair = CommandPair {
             listener: ends[0].words(&self.listener, built, at, limit),
             connector: ends[1].words(&self.connector, built, at, limit),
         };
@@ -126,15 +128,21 @@ impl Lines {
     }
 }
 
-impl End<'_> {
+impl NamespaceEnd<'_> {
     /// The words that run a line here which meets no other end, for as long as `limit`.
-    pub(super) fn alone(&self, line: &str, built: &Built, limit: Duration) -> Vec<String> {
-        let at = At { socket: SocketAddr::new(self.address, 0), host: self.host };
+    pub(super) fn alone(&self, line: &str, built: &BuiltPrograms, limit: Duration) -> Vec<String> {
+        let at = ListenAddresses { socket: SocketAddr::new(self.address, 0), host: self.host };
         self.words(line, built, at, limit)
     }
 
     /// The words that run a line here, for as long as `limit` also if this process has gone.
-    fn words(&self, line: &str, built: &Built, at: At, limit: Duration) -> Vec<String> {
+    fn words(
+        &self,
+        line: &str,
+        built: &BuiltPrograms,
+        at: ListenAddresses,
+        limit: Duration,
+    ) -> Vec<String> {
         let mut words = self.namespace.enter();
         words.extend(["timeout".into(), "--kill-after=5".into(), limit.as_secs().to_string()]);
         if let Some(processor) = self.processor {
@@ -145,13 +153,13 @@ impl End<'_> {
         let program = all.next().unwrap_or_default();
         match &self.device {
             _ if program == COMMAND => words.push(file(COMMAND)),
-            Device::Roce(options) => words.extend([
+            EndDevice::Roce(options) => words.extend([
                 "env".into(),
                 format!("RDMA_CONN_ROCE={}{options}", self.address),
                 format!("LD_PRELOAD={}", file("librdma_conn_soft.so")),
                 program.into(),
             ]),
-            Device::Kernel(_) => words.push(program.into()),
+            EndDevice::Kernel(_) => words.push(program.into()),
         }
         words.extend(all.map(|word| self.filled_in(word, at)));
         words
@@ -160,10 +168,10 @@ impl End<'_> {
     /// `{device}` is the device, with its options if our command is to make it, and `{name}` is its
     /// name; `{socket}`, `{host}` and `{port}` are where the listening end listens. `{mgid}` is a
     /// multicast group.
-    fn filled_in(&self, word: &str, at: At) -> String {
+    fn filled_in(&self, word: &str, at: ListenAddresses) -> String {
         let (name, options, gid) = match &self.device {
-            Device::Roce(options) => (format!("roce:{}", self.address), &**options, "0"),
-            Device::Kernel(name) => ((*name).to_owned(), "", KERNELS_GID),
+            EndDevice::Roce(options) => (format!("roce:{}", self.address), &**options, "0"),
+            EndDevice::Kernel(name) => ((*name).to_owned(), "", KERNELS_GID),
         };
         word.replace("{device}", &format!("{name}{options}"))
             .replace("{name}", &name)

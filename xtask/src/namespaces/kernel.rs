@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::end::{Built, Device, End, group_of};
-use super::network::{JUMBO, Namespace, Network};
-use super::runner::Runner;
+use super::end::{BuiltPrograms, EndDevice, NamespaceEnd, group_of};
+use super::network::{JUMBO, Namespace, NamespacePair};
+use super::runner::CaseRunner;
 use super::speed::Meter;
 
 /// The kernel's device, on the interface of the first end.
@@ -33,8 +33,8 @@ const BAD_NETWORK: &[&str] = &[
 ];
 
 /// A network with the kernel's device at the first end.
-fn network_with_rxe() -> Result<Network> {
-    let network = Network::join([Namespace::own(), Namespace::new()?], 8)?;
+fn network_with_rxe() -> Result<NamespacePair> {
+    let network = NamespacePair::join([Namespace::own(), Namespace::new()?], 8)?;
     let interface = network.interface(0);
     network.namespaces[0].run(&format!("rdma link add {DEVICE} type rxe netdev {interface}"))?;
     wait_for_the_address(&network)?;
@@ -52,13 +52,13 @@ fn join_group(address: IpAddr) -> Result<UdpSocket> {
 }
 
 /// Measures the kernel's device beside ours, and each with the other.
-pub(super) fn speed(filter: Option<&str>, built: &Built) -> Result<()> {
+pub(super) fn speed(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
     let network = network_with_rxe()?;
     // Where the kernel's device is, it has the port of all addresses.
-    let apart = Network::join([Namespace::new()?, Namespace::new()?], 9)?;
-    let roce = || Device::Roce(String::new());
+    let apart = NamespacePair::join([Namespace::new()?, Namespace::new()?], 9)?;
+    let roce = || EndDevice::Roce(String::new());
     let ours = || [0, 1].map(|at| end(&apart, at, roce()));
-    let theirs = || end(&network, 0, Device::Kernel(DEVICE));
+    let theirs = || end(&network, 0, EndDevice::Kernel(DEVICE));
     let far = || end(&network, 1, roce());
     let mut meter = Meter::new(filter, built);
     meter.measure("roce to roce", ours(), false)?;
@@ -68,10 +68,10 @@ pub(super) fn speed(filter: Option<&str>, built: &Built) -> Result<()> {
     meter.measure("rxe to itself", [theirs(), theirs()], true)
 }
 
-pub(super) fn run(filter: Option<&str>, built: &Built, tests: &[PathBuf]) -> Result<()> {
+pub(super) fn run(filter: Option<&str>, built: &BuiltPrograms, tests: &[PathBuf]) -> Result<()> {
     let network = network_with_rxe()?;
     let _member = join_group(network.v4(0))?;
-    let mut runner = Runner::new(built, filter);
+    let mut runner = CaseRunner::new(built, filter);
     conformance(&mut runner, &network, tests);
     both_ways(&mut runner, &network, "", false);
     for line in BAD_NETWORK {
@@ -83,7 +83,7 @@ pub(super) fn run(filter: Option<&str>, built: &Built, tests: &[PathBuf]) -> Res
 
 /// Tests what every protocol promises, with a device of each kind. A program is in the second
 /// namespace with both of its ends: the kernel's device can be used from all of them.
-fn conformance(runner: &mut Runner<'_>, network: &Network, tests: &[PathBuf]) {
+fn conformance(runner: &mut CaseRunner<'_>, network: &NamespacePair, tests: &[PathBuf]) {
     let devices = [DEVICE.to_owned(), format!("roce:{}", network.v4(1))];
     for [one, other] in [[0, 1], [1, 0]].map(|pair| pair.map(|at| &*devices[at])) {
         let kind = |name: &str| name.trim_end_matches(|c| c != 'e').to_owned();
@@ -99,7 +99,7 @@ fn conformance(runner: &mut Runner<'_>, network: &Network, tests: &[PathBuf]) {
 }
 
 /// Runs a test program, one test at a time, and prints the result of each.
-fn run_test(network: &Network, test: &Path, devices: [&str; 2], label: &str) -> Result<()> {
+fn run_test(network: &NamespacePair, test: &Path, devices: [&str; 2], label: &str) -> Result<()> {
     let mut words = network.namespaces[1].enter();
     words.extend(["timeout", &TESTS.as_secs().to_string()].map(str::to_owned));
     let mut command = Command::new(&words[0]);
@@ -115,22 +115,28 @@ fn run_test(network: &Network, test: &Path, devices: [&str; 2], label: &str) -> 
 }
 
 /// Either end listens.
-fn both_ways(runner: &mut Runner<'_>, network: &Network, how: &str, is_lossy: bool) {
-    let theirs = || end(network, 0, Device::Kernel(DEVICE));
+fn both_ways(runner: &mut CaseRunner<'_>, network: &NamespacePair, how: &str, is_lossy: bool) {
+    let theirs = || end(network, 0, EndDevice::Kernel(DEVICE));
     let options = if is_lossy { SINGLE_PACKETS } else { "" };
-    let ours = || end(network, 1, Device::Roce(options.to_owned()));
+    let ours = || end(network, 1, EndDevice::Roce(options.to_owned()));
     for (who, ends) in [("rxe", [theirs(), ours()]), ("roce", [ours(), theirs()])] {
         runner.all(&format!("{who} listens{how}"), &ends, [JUMBO; 2], is_lossy);
     }
 }
 
-fn end(network: &Network, at: usize, device: Device) -> End<'_> {
+fn end(network: &NamespacePair, at: usize, device: EndDevice) -> NamespaceEnd<'_> {
     let address = network.v4(at);
-    End { namespace: &network.namespaces[at], address, host: address, device, processor: None }
+    NamespaceEnd {
+        namespace: &network.namespaces[at],
+        address,
+        host: address,
+        device,
+        processor: None,
+    }
 }
 
 /// A device has the GID of its interface's address some time after it was made.
-fn wait_for_the_address(network: &Network) -> Result<()> {
+fn wait_for_the_address(network: &NamespacePair) -> Result<()> {
     let std::net::IpAddr::V4(address) = network.v4(0) else { return Ok(()) };
     let [a, b, c, d] = address.octets();
     let gid = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");

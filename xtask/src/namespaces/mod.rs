@@ -25,11 +25,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use cases::Case;
-use end::{Built, End};
-use network::{JUMBO, Namespace, Network, ORDINARY};
-use runner::{LIMIT, Runner};
-use scratch::Scratch;
+use cases::NetworkCase;
+use end::{BuiltPrograms, NamespaceEnd};
+use network::{JUMBO, Namespace, NamespacePair, ORDINARY};
+use runner::{CaseRunner, LIMIT};
+use scratch::ScratchFolder;
 
 use crate::lanes;
 use crate::target::target_folder;
@@ -70,16 +70,18 @@ const FAULTS: &str = ",loss=0.01,reordering=0.01,duplication=0.01,seed=";
 pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
     match &args.inside {
         Some(folder) if args.kernel && args.speed => {
-            kernel::speed(args.filter.as_deref(), &Built(folder.clone()))
+            kernel::speed(args.filter.as_deref(), &BuiltPrograms(folder.clone()))
         }
         Some(folder) if args.kernel => {
-            kernel::run(args.filter.as_deref(), &Built(folder.clone()), &args.test)
+            kernel::run(args.filter.as_deref(), &BuiltPrograms(folder.clone()), &args.test)
         }
-        Some(folder) if args.speed => speed::run(args.filter.as_deref(), &Built(folder.clone())),
+        Some(folder) if args.speed => {
+            speed::run(args.filter.as_deref(), &BuiltPrograms(folder.clone()))
+        }
         Some(folder) if args.capture => {
-            capture::run(args.filter.as_deref(), &Built(folder.clone()))
+            capture::run(args.filter.as_deref(), &BuiltPrograms(folder.clone()))
         }
-        Some(folder) => inside(args, &Built(folder.clone())),
+        Some(folder) => inside(args, &BuiltPrograms(folder.clone())),
         None => outside(args),
     }
 }
@@ -154,9 +156,9 @@ pub(crate) fn build(optimised: bool) -> Result<PathBuf> {
 }
 
 /// In a network namespace of its own.
-fn inside(args: &NamespacesArgs, built: &Built) -> Result<()> {
-    let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
-    let mut runner = Runner::new(built, args.filter.as_deref());
+fn inside(args: &NamespacesArgs, built: &BuiltPrograms) -> Result<()> {
+    let network = NamespacePair::join([Namespace::own(), Namespace::new()?], 0)?;
+    let mut runner = CaseRunner::new(built, args.filter.as_deref());
     let v4 = |end| network.v4(end);
     let v6 = |end| network.v6(end);
     let faults = |end| format!("{FAULTS}{end}");
@@ -182,8 +184,8 @@ fn inside(args: &NamespacesArgs, built: &Built) -> Result<()> {
 }
 
 /// Copies a file, and compares.
-fn copy(runner: &mut Runner<'_>, ends: &[End<'_>; 2], mib: u64) -> Result<()> {
-    let folder = Scratch::new()?;
+fn copy(runner: &mut CaseRunner<'_>, ends: &[NamespaceEnd<'_>; 2], mib: u64) -> Result<()> {
+    let folder = ScratchFolder::new()?;
     let (from, into) = (folder.0.join("sent"), folder.0.join("received"));
     let mut random = fs::File::open("/dev/urandom")?;
     let bytes = mib << 20;
@@ -194,7 +196,7 @@ fn copy(runner: &mut Runner<'_>, ends: &[End<'_>; 2], mib: u64) -> Result<()> {
         Ok(())
     };
     runner.limit_is(LIMIT + LIMIT_PER_MIB * mib as u32);
-    runner.check(&Case::copy(&from, &into), check, ends);
+    runner.check(&NetworkCase::copy(&from, &into), check, ends);
     runner.limit_is(LIMIT);
     Ok(())
 }

@@ -74,7 +74,7 @@ impl Drop for Namespace {
 }
 
 /// A pair of namespaces whose interfaces see each other; the first one's programs listen.
-pub(super) struct Network {
+pub(super) struct NamespacePair {
     pub(super) namespaces: [Namespace; 2],
     interfaces: [String; 2],
     subnet: u8,
@@ -85,12 +85,12 @@ pub(super) const JUMBO: u32 = 9_000;
 /// The common one: 1,024 bytes.
 pub(super) const ORDINARY: u32 = 1_500;
 
-impl Network {
+impl NamespacePair {
     /// Joins them; each network has a number of its own.
-    pub(super) fn join(namespaces: [Namespace; 2], subnet: u8) -> Result<Network> {
+    pub(super) fn join(namespaces: [Namespace; 2], subnet: u8) -> Result<NamespacePair> {
         let interfaces = [0, 1].map(|end| format!("rdma{subnet}{end}"));
         namespaces.iter().try_for_each(|namespace| namespace.run("ip link set lo up"))?;
-        let network = Network { namespaces, interfaces, subnet };
+        let network = NamespacePair { namespaces, interfaces, subnet };
         network.make_interfaces()?;
         Ok(network)
     }

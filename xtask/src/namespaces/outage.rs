@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::cases::Case;
-use super::end::{Built, End};
-use super::network::Network;
-use super::runner::Runner;
+use super::cases::NetworkCase;
+use super::end::{BuiltPrograms, NamespaceEnd};
+use super::network::NamespacePair;
+use super::runner::CaseRunner;
 
 /// Time for which the network is away: far less than the 1.9 s that the retries of a connection
 /// take, which a busy machine may need to bring it back.
@@ -39,11 +39,11 @@ struct Outage {
 }
 
 impl Outage {
-    fn begin(&self, network: &Network) -> Result<()> {
+    fn begin(&self, network: &NamespacePair) -> Result<()> {
         network.namespaces[self.end].run(&self.away)
     }
 
-    fn end(&self, network: &Network) -> Result<()> {
+    fn end(&self, network: &NamespacePair) -> Result<()> {
         match &self.back {
             Some(line) => network.namespaces[self.end].run(line),
             None => network.make_interfaces(),
@@ -51,7 +51,7 @@ impl Outage {
     }
 }
 
-fn outages(network: &Network) -> [Outage; 4] {
+fn outages(network: &NamespacePair) -> [Outage; 4] {
     let of_link = |name, end| {
         let link = format!("ip link set {}", network.interface(end));
         let (away, back) = (format!("{link} down"), format!("{link} up"));
@@ -81,10 +81,10 @@ fn outages(network: &Network) -> [Outage; 4] {
 
 /// Runs each outage, as rows of a column.
 pub(super) fn run(
-    runner: &mut Runner<'_>,
-    network: &Network,
-    ends: &[End<'_>; 2],
-    built: &Built,
+    runner: &mut CaseRunner<'_>,
+    network: &NamespacePair,
+    ends: &[NamespaceEnd<'_>; 2],
+    built: &BuiltPrograms,
 ) -> Result<()> {
     runner.begin_column("outages");
     for outage in outages(network) {
@@ -104,15 +104,15 @@ pub(super) fn run(
 fn outlast(
     arguments: &str,
     outage: &Outage,
-    network: &Network,
-    runner: &mut Runner<'_>,
-    ends: &[End<'_>; 2],
+    network: &NamespacePair,
+    runner: &mut CaseRunner<'_>,
+    ends: &[NamespaceEnd<'_>; 2],
 ) -> Result<()> {
     for seconds in SECONDS {
         let has_ended = AtomicBool::new(false);
         let is_seen = thread::scope(|scope| {
             let strike = scope.spawn(|| strike(outage, network, &has_ended));
-            let run = runner.run(&Case::long(arguments, seconds), ends);
+            let run = runner.run(&NetworkCase::long(arguments, seconds), ends);
             has_ended.store(true, Ordering::Relaxed);
             let is_seen = strike.join().map_err(|_| anyhow::anyhow!("a thread has failed"))?;
             run.and(is_seen)
@@ -125,8 +125,13 @@ fn outlast(
 }
 
 /// The second end's device tells of an outage, and of its end.
-fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Result<()> {
-    let mut watch = Watch::start(&end.alone("ibv_asyncwatch -d {name}", built, PATIENCE))?;
+fn watch(
+    outage: &Outage,
+    network: &NamespacePair,
+    end: &NamespaceEnd<'_>,
+    built: &BuiltPrograms,
+) -> Result<()> {
+    let mut watch = WatchedProgram::start(&end.alone("ibv_asyncwatch -d {name}", built, PATIENCE))?;
     // The device is open.
     watch.next("async event FD")?;
     let [away, back] = &outage.events;
@@ -138,7 +143,7 @@ fn watch(outage: &Outage, network: &Network, end: &End<'_>, built: &Built) -> Re
 
 /// Interrupts the network while a connection is at work, and waits until it is at work again; false
 /// if the program has ended before that.
-fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<bool> {
+fn strike(outage: &Outage, network: &NamespacePair, has_ended: &AtomicBool) -> Result<bool> {
     if !network.is_at_work(has_ended)? {
         return Ok(false);
     }
@@ -148,7 +153,7 @@ fn strike(outage: &Outage, network: &Network, has_ended: &AtomicBool) -> Result<
     network.is_at_work(has_ended).context("after the outage")
 }
 
-impl Network {
+impl NamespacePair {
     /// Waits until [`AT_WORK`] more packets have arrived at the second end: true, or false if the
     /// program has ended before.
     fn is_at_work(&self, has_ended: &AtomicBool) -> Result<bool> {
@@ -174,18 +179,18 @@ impl Network {
 }
 
 /// A program whose lines are waited for. It ends with this.
-struct Watch {
+struct WatchedProgram {
     program: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Watch {
-    fn start(words: &[String]) -> Result<Watch> {
+impl WatchedProgram {
+    fn start(words: &[String]) -> Result<WatchedProgram> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut program = command.spawn().with_context(|| format!("starting {}", words[0]))?;
         let out = program.stdout.take().context("its output")?;
-        Ok(Watch { program, lines: BufReader::new(out).lines() })
+        Ok(WatchedProgram { program, lines: BufReader::new(out).lines() })
     }
 
     /// Its next lines, which have to have these in them, one each: an interface that is deleted is
@@ -212,7 +217,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchedProgram {
     fn drop(&mut self) {
         // `timeout`, which is first of the words, ends what it runs.
         let pid = rustix::process::Pid::from_child(&self.program);

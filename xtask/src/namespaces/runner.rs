@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::cases::{self, Case, Conditions};
-use super::end::{Built, End};
+use super::cases::{self, Conditions, NetworkCase};
+use super::end::{BuiltPrograms, NamespaceEnd};
 use super::network::JUMBO;
 
 /// The first port; each pair of processes has one of its own, because one that was closed may not
@@ -17,8 +17,8 @@ const FIRST_PORT: u16 = 20_000;
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs cases, and keeps the results of all.
-pub(super) struct Runner<'a> {
-    built: &'a Built,
+pub(super) struct CaseRunner<'a> {
+    built: &'a BuiltPrograms,
     /// Only cases with this in their names; several texts are separated by `|`.
     filter: Option<&'a str>,
     /// Time that one of them may take.
@@ -30,10 +30,10 @@ pub(super) struct Runner<'a> {
     failed: usize,
 }
 
-impl<'a> Runner<'a> {
-    pub(super) fn new(built: &'a Built, filter: Option<&'a str>) -> Runner<'a> {
+impl<'a> CaseRunner<'a> {
+    pub(super) fn new(built: &'a BuiltPrograms, filter: Option<&'a str>) -> CaseRunner<'a> {
         let (columns, rows) = (Vec::new(), Vec::new());
-        Runner { built, filter, limit: LIMIT, next_port: FIRST_PORT, columns, rows, failed: 0 }
+        CaseRunner { built, filter, limit: LIMIT, next_port: FIRST_PORT, columns, rows, failed: 0 }
     }
 
     /// Sets the time that one may take from now on.
@@ -42,7 +42,13 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs all that runs between these ends.
-    pub(super) fn all(&mut self, name: &str, ends: &[End<'_>; 2], mtu: [u32; 2], is_lossy: bool) {
+    pub(super) fn all(
+        &mut self,
+        name: &str,
+        ends: &[NamespaceEnd<'_>; 2],
+        mtu: [u32; 2],
+        is_lossy: bool,
+    ) {
         let conditions = Conditions { is_lossy, is_wide: mtu == [JUMBO; 2] };
         let cases = cases::all([&ends[0].device, &ends[1].device], conditions);
         self.column(name, ends, &cases);
@@ -54,7 +60,12 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs these cases, which are a column of the table.
-    pub(super) fn column(&mut self, name: &str, ends: &[End<'_>; 2], cases: &[Case]) {
+    pub(super) fn column(
+        &mut self,
+        name: &str,
+        ends: &[NamespaceEnd<'_>; 2],
+        cases: &[NetworkCase],
+    ) {
         self.begin_column(name);
         for case in cases {
             self.check(case, || Ok(()), ends);
@@ -64,15 +75,15 @@ impl<'a> Runner<'a> {
     /// Runs a case, and then looks at what it has left behind.
     pub(super) fn check(
         &mut self,
-        case: &Case,
+        case: &NetworkCase,
         check: impl FnOnce() -> Result<()>,
-        ends: &[End<'_>; 2],
+        ends: &[NamespaceEnd<'_>; 2],
     ) {
         self.step_by(&case.name, |runner| runner.run(case, ends).and_then(|()| check()));
     }
 
     /// Runs a case, as a part of a step.
-    pub(super) fn run(&mut self, case: &Case, ends: &[End<'_>; 2]) -> Result<()> {
+    pub(super) fn run(&mut self, case: &NetworkCase, ends: &[NamespaceEnd<'_>; 2]) -> Result<()> {
         self.next_port += 1;
         run(case, self.built, ends, self.next_port, self.limit)
     }
@@ -141,7 +152,13 @@ pub(super) fn is_chosen(filter: Option<&str>, name: &str) -> bool {
     filter.is_none_or(|filter| filter.split('|').any(|part| name.contains(part)))
 }
 
-fn run(case: &Case, built: &Built, ends: &[End<'_>; 2], port: u16, limit: Duration) -> Result<()> {
+fn run(
+    case: &NetworkCase,
+    built: &BuiltPrograms,
+    ends: &[NamespaceEnd<'_>; 2],
+    port: u16,
+    limit: Duration,
+) -> Result<()> {
     let printed = case.lines.run(built, ends, port, limit);
     let printed = printed.with_context(|| case.lines.connector.clone())?;
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -3,23 +3,23 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::end::{self, Built, End, Lines};
-use super::network::{JUMBO, Namespace, Network, ORDINARY};
+use super::end::{self, BuiltPrograms, CommandLines, NamespaceEnd};
+use super::network::{JUMBO, Namespace, NamespacePair, ORDINARY};
 use super::runner::{LIMIT, is_chosen};
 
 /// A measurement: its name, the lines of both ends, where its figure is in the JSON of the
 /// connecting end, and what that is.
 struct Measurement {
     name: &'static str,
-    lines: Lines,
+    lines: CommandLines,
     figure: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     /// True if it uses a device, on which lost packets do not fail it.
     is_reliable: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum FigureUnit {
     /// Bits a second, printed as MB/s.
     Bits,
     /// Bytes a second, printed as MB/s.
@@ -31,7 +31,7 @@ enum Unit {
 fn measurements() -> Vec<Measurement> {
     let bench = |op| of_op(op, "bench", "--size 65536 --no-verify");
     let pingpong = |op| of_op(op, "pingpong --wait spin", "--size 16");
-    let tcp = Lines {
+    let tcp = CommandLines {
         listener: "iperf3 -s -1 -B {host} -p {port}".to_owned(),
         connector: "iperf3 -c {host} -p {port} -t 3 -J".to_owned(),
     };
@@ -43,32 +43,39 @@ fn measurements() -> Vec<Measurement> {
         is_reliable,
     };
     vec![
-        of("iperf3, TCP", tcp, "/end/sum_received/bits_per_second", Unit::Bits, false),
-        of("bench --op udp, 64 KiB", bench("udp"), "/bytes_per_s", Unit::Bytes, false),
-        of("bench --op send, 64 KiB", bench("send"), "/bytes_per_s", Unit::Bytes, true),
-        of("pingpong --op udp, 16 B", pingpong("udp"), "/latency_ns_p50", Unit::Nanoseconds, false),
+        of("iperf3, TCP", tcp, "/end/sum_received/bits_per_second", FigureUnit::Bits, false),
+        of("bench --op udp, 64 KiB", bench("udp"), "/bytes_per_s", FigureUnit::Bytes, false),
+        of("bench --op send, 64 KiB", bench("send"), "/bytes_per_s", FigureUnit::Bytes, true),
+        of(
+            "pingpong --op udp, 16 B",
+            pingpong("udp"),
+            "/latency_ns_p50",
+            FigureUnit::Nanoseconds,
+            false,
+        ),
         of(
             "pingpong --op send, 16 B",
             pingpong("send"),
             "/latency_ns_p50",
-            Unit::Nanoseconds,
+            FigureUnit::Nanoseconds,
             true,
         ),
     ]
 }
 
 /// A measurement of our command, which takes no device for plain UDP.
-fn of_op(op: &str, how: &str, more: &str) -> Lines {
-    let Lines { listener, connector } = Lines::ours(&format!("{how} --op {op} --json"), more);
+fn of_op(op: &str, how: &str, more: &str) -> CommandLines {
+    let CommandLines { listener, connector } =
+        CommandLines::ours(&format!("{how} --op {op} --json"), more);
     let device = |line: String| match op {
         "udp" => line.replace(" --device {device}", ""),
         _ => line,
     };
-    Lines { listener: device(listener), connector: device(connector) }
+    CommandLines { listener: device(listener), connector: device(connector) }
 }
 
-pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
-    let network = Network::join([Namespace::own(), Namespace::new()?], 0)?;
+pub(super) fn run(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
+    let network = NamespacePair::join([Namespace::own(), Namespace::new()?], 0)?;
     let mut meter = Meter::new(filter, built);
     for (mtu, options) in
         [(JUMBO, ""), (ORDINARY, ""), (JUMBO, ",loss=0.01,seed=7"), (ORDINARY, ",loss=0.01,seed=7")]
@@ -83,12 +90,12 @@ pub(super) fn run(filter: Option<&str>, built: &Built) -> Result<()> {
 /// Measures, and prints the figures.
 pub(super) struct Meter<'b> {
     filter: Option<&'b str>,
-    built: &'b Built,
+    built: &'b BuiltPrograms,
     port: u16,
 }
 
 impl Meter<'_> {
-    pub(super) fn new<'b>(filter: Option<&'b str>, built: &'b Built) -> Meter<'b> {
+    pub(super) fn new<'b>(filter: Option<&'b str>, built: &'b BuiltPrograms) -> Meter<'b> {
         Meter { filter, built, port: 20_000 }
     }
 
@@ -96,7 +103,7 @@ impl Meter<'_> {
     pub(super) fn measure(
         &mut self,
         label: &str,
-        mut ends: [End<'_>; 2],
+        mut ends: [NamespaceEnd<'_>; 2],
         devices_only: bool,
     ) -> Result<()> {
         for (end, processor) in ends.iter_mut().zip(["0", "1"]) {
@@ -114,16 +121,16 @@ impl Meter<'_> {
 }
 
 /// The figure in a JSON document, or in the last of several.
-fn figure(printed: &str, pointer: &str, unit: Unit) -> Result<String> {
+fn figure(printed: &str, pointer: &str, unit: FigureUnit) -> Result<String> {
     let mut documents = serde_json::Deserializer::from_str(printed).into_iter::<Value>();
     let last = documents.by_ref().last().context("it printed no JSON")??;
     let value = last.pointer(pointer).and_then(Value::as_f64);
     let value = value.with_context(|| format!("no {pointer} in {last}"))?;
     ensure!(value > 0.0, "{pointer} is {value}");
     Ok(match unit {
-        Unit::Bits => format!("{:.0} MB/s", value / 8e6),
-        Unit::Bytes => format!("{:.0} MB/s", value / 1e6),
-        Unit::Nanoseconds => format!("{:.2} µs", value / 1e3),
+        FigureUnit::Bits => format!("{:.0} MB/s", value / 8e6),
+        FigureUnit::Bytes => format!("{:.0} MB/s", value / 1e6),
+        FigureUnit::Nanoseconds => format!("{:.2} µs", value / 1e3),
     })
 }
 

@@ -33,7 +33,7 @@ const KERNEL: &str = "linux-image-amd64";
 const VIRTME: &str = "virtme-ng==1.42";
 
 /// The cache, with everything in it.
-pub(super) struct Cache {
+pub(super) struct GuestCache {
     dir: PathBuf,
     /// The kernel's image, with its modules in `lib/modules` two folders up.
     pub(super) kernel: PathBuf,
@@ -41,15 +41,19 @@ pub(super) struct Cache {
     pub(super) bin: PathBuf,
 }
 
-impl Cache {
+impl GuestCache {
     /// Fetches what is missing. One process at a time; the others wait.
-    pub(super) fn filled() -> Result<Cache> {
+    pub(super) fn filled() -> Result<GuestCache> {
         let dir = folder()?;
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let lock = File::create(dir.join("lock"))?;
         lock.lock()?;
         install_packages()?;
-        Ok(Cache { kernel: kernel(&dir.join("kernel"))?, bin: virtme(&dir.join("venv"))?, dir })
+        Ok(GuestCache {
+            kernel: kernel(&dir.join("kernel"))?,
+            bin: virtme(&dir.join("venv"))?,
+            dir,
+        })
     }
 
     /// A folder for one run of the guest, for files in both directions.

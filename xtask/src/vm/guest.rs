@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::cache::Cache;
+use super::cache::GuestCache;
 
 /// Set up by the guest before the command starts, see there.
 const SCRIPT: &str = include_str!("guest.sh");
@@ -49,7 +49,7 @@ pub(super) struct Guest {
 }
 
 /// Outcome of the command.
-pub(super) struct Outcome {
+pub(super) struct GuestOutcome {
     /// The exit status of the command.
     pub(super) status: u8,
 }
@@ -70,8 +70,12 @@ impl Guest {
     /// # Errors
     /// When the guest does not boot, or does not end in time; one line that says what to do, and
     /// what was printed last.
-    pub(super) fn run(&self, cache: &Cache, files: &[(&str, Vec<u8>)]) -> Result<Outcome> {
-        let shared = Shared(cache.run_folder()?);
+    pub(super) fn run(
+        &self,
+        cache: &GuestCache,
+        files: &[(&str, Vec<u8>)],
+    ) -> Result<GuestOutcome> {
+        let shared = SharedFolder(cache.run_folder()?);
         self.write_script(&shared.0)?;
         for (name, bytes) in files {
             fs::write(shared.0.join(name), bytes)?;
@@ -92,7 +96,7 @@ impl Guest {
     }
 
     /// One boot, to its end; and what was printed last.
-    fn attempt(&self, cache: &Cache, shared: &Path) -> Result<(Result<()>, Vec<String>)> {
+    fn attempt(&self, cache: &GuestCache, shared: &Path) -> Result<(Result<()>, Vec<String>)> {
         let mut child = self.start(cache, shared)?;
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let out = pass_on(child.stdout.take().expect("piped"), std::io::stdout(), &last);
@@ -126,7 +130,7 @@ impl Guest {
     }
 
     /// Software emulation: where hardware virtualisation is nested, the guest may hang.
-    fn start(&self, cache: &Cache, shared: &Path) -> Result<Child> {
+    fn start(&self, cache: &GuestCache, shared: &Path) -> Result<Child> {
         let mut vng = Command::new(cache.bin.join("vng"));
         vng.args(["--disable-kvm", "--cpus", "2", "--user", "root"]);
         vng.arg("--memory").arg(format!("{}M", self.memory_mib));
@@ -175,16 +179,16 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 }
 
 /// The folder that both see; gone with the run.
-struct Shared(PathBuf);
+struct SharedFolder(PathBuf);
 
-impl Shared {
+impl SharedFolder {
     /// Reports whether the guest has got as far as to say something.
     fn has_come_up(&self) -> bool {
         ["ready", "unready"].iter().any(|name| self.0.join(name).exists())
     }
 
     /// Returns the outcome that the guest has left behind.
-    fn status(&self) -> Result<Outcome> {
+    fn status(&self) -> Result<GuestOutcome> {
         let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();
         if let Some(reason) = read("unready") {
             bail!("{}", reason.trim());
@@ -194,11 +198,11 @@ impl Shared {
         }
         let status = read("status").and_then(|s| s.trim().parse().ok());
         let status = status.context("the guest ended before the command: see --verbose")?;
-        Ok(Outcome { status })
+        Ok(GuestOutcome { status })
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0); // the cache can be emptied by hand
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use super::cache::Cache;
-use super::guest::{Guest, Outcome};
+use super::cache::GuestCache;
+use super::guest::{Guest, GuestOutcome};
 
 /// Parameters of the guest.
 #[derive(Args)]
-pub(super) struct Machine {
+pub(super) struct GuestMachine {
     /// Seconds that the command may take, once the guest is up
     #[arg(long, default_value_t = 2700)]
     pub(super) limit: u64,
@@ -23,7 +23,7 @@ pub(super) struct Machine {
     pub(super) verbose: bool,
 }
 
-impl Machine {
+impl GuestMachine {
     /// Runs a command for bash in the guest, with these files in the shared folder.
     pub(super) fn run(&self, command: String, files: &[(&str, Vec<u8>)]) -> Result<ExitCode> {
         let guest = Guest {
@@ -32,7 +32,7 @@ impl Machine {
             memory_mib: self.memory,
             verbose: self.verbose,
         };
-        let Outcome { status } = guest.run(&Cache::filled()?, files)?;
+        let GuestOutcome { status } = guest.run(&GuestCache::filled()?, files)?;
         Ok(ExitCode::from(status))
     }
 }

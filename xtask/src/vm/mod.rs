@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::lanes;
-use machine::Machine;
+use machine::GuestMachine;
 use program::XTASK;
 
 /// Arguments of `cargo xtask vm`.
@@ -29,9 +29,9 @@ use program::XTASK;
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct VmArgs {
     #[command(flatten)]
-    machine: Machine,
+    machine: GuestMachine,
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<VmTask>,
     /// The command and its arguments, as root, in this folder and with this environment;
     /// RDMA_CONN_DEVICE is rxe0 unless it is set
     #[arg(last = true)]
@@ -40,18 +40,18 @@ pub(crate) struct VmArgs {
 
 /// Tasks of the lane besides running a command.
 #[derive(Subcommand)]
-enum What {
+enum VmTask {
     /// Build the integration tests, and run them on rxe0
     Test {
         #[command(flatten)]
-        choice: lanes::Choice,
+        choice: lanes::TestChoice,
         #[command(flatten)]
-        machine: Machine,
+        machine: GuestMachine,
     },
     /// Run the gate's part of `test`, `interop` and `compare` in one guest
     Gate {
         #[command(flatten)]
-        machine: Machine,
+        machine: GuestMachine,
     },
     /// Have our command and Debian's programs on soft0 over UDP meet those on the kernel's device
     Interop {
@@ -61,7 +61,7 @@ enum What {
         #[arg(long)]
         speed: bool,
         #[command(flatten)]
-        machine: Machine,
+        machine: GuestMachine,
     },
     /// Measure rdma-conn and perftest side by side, and print the ratios
     Compare(compare::CompareArgs),
@@ -82,17 +82,17 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             ensure!(given, "give the command to run: cargo xtask vm -- COMMAND …");
             args.machine.run(guest::quoted(&args.command), &[])
         }
-        Some(What::Test { choice, machine }) => tests(&machine, choice, &[]),
-        Some(What::Gate { machine }) => {
+        Some(VmTask::Test { choice, machine }) => tests(&machine, choice, &[]),
+        Some(VmTask::Gate { machine }) => {
             let interop = interop::command(Some(INTEROP_IN_GATE.to_owned()), false)?;
             let others = [compare::quick()?, interop];
-            tests(&machine, lanes::Choice::of_gate(), &others)
+            tests(&machine, lanes::TestChoice::of_gate(), &others)
         }
-        Some(What::Interop { filter, speed, machine }) => {
+        Some(VmTask::Interop { filter, speed, machine }) => {
             with_xtask(&machine, &[interop::command(filter, speed)?], vec![])
         }
-        Some(What::Compare(args)) => compare::run(&args),
-        Some(What::Inside { plan }) => {
+        Some(VmTask::Compare(args)) => compare::run(&args),
+        Some(VmTask::Inside { plan }) => {
             let plan = std::fs::read(&plan).with_context(|| plan.display().to_string())?;
             lanes::runner::run(&serde_json::from_slice(&plan)?, 1)
         }
@@ -100,7 +100,7 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
 }
 
 /// Runs the lane rxe0, and then other commands, in one guest.
-fn tests(machine: &Machine, choice: lanes::Choice, others: &[String]) -> Result<ExitCode> {
+fn tests(machine: &GuestMachine, choice: lanes::TestChoice, others: &[String]) -> Result<ExitCode> {
     let plan = serde_json::to_vec(&lanes::plan(&lanes::RXE0, choice)?)?;
     let inside = format!("{XTASK} vm inside \"$RDMA_CONN_VM_SHARED/plan\"");
     with_xtask(machine, &[&[inside], others].concat(), vec![("plan", plan)])
@@ -108,7 +108,7 @@ fn tests(machine: &Machine, choice: lanes::Choice, others: &[String]) -> Result<
 
 /// Runs commands that begin with [`XTASK`]; all of them, even if one fails.
 fn with_xtask(
-    machine: &Machine,
+    machine: &GuestMachine,
     commands: &[String],
     mut files: Vec<(&str, Vec<u8>)>,
 ) -> Result<ExitCode> {

@@ -1,7 +1,7 @@
 //! Loans: which member can have one, and what it changes.
 
 use super::super::FIRST_LOAN;
-use super::{Due, Lender, LenderError, LenderSlot, State};
+use super::{Due, Lender, LenderError, LenderSlot, MemberState};
 
 impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// Makes loans as long as the first of those that wait can have one.
@@ -49,7 +49,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
 
     pub(super) fn may_have_share(&self, member: u32) -> bool {
         let slot = &self.slots.as_ref()[member as usize];
-        slot.state == State::Live && !slot.waits && slot.used == 0
+        slot.state == MemberState::Live && !slot.waits && slot.used == 0
     }
 
     pub(super) fn set_used(&mut self, member: u32, used: u32) {
@@ -68,14 +68,14 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
 
     pub(super) fn vacate_if_home(&mut self, member: u32) {
         let slot = &mut self.slots.as_mut()[member as usize];
-        if slot.state == State::Left && slot.used == 0 {
-            (slot.state, slot.after) = (State::Vacant, self.vacant);
+        if slot.state == MemberState::Left && slot.used == 0 {
+            (slot.state, slot.after) = (MemberState::Vacant, self.vacant);
             self.vacant = member;
         }
     }
 
     pub(super) fn live(&mut self, member: u32) -> Result<&mut LenderSlot, LenderError> {
         let slot = self.slots.as_mut().get_mut(member as usize);
-        slot.filter(|slot| slot.state == State::Live).ok_or(LenderError::NoMember)
+        slot.filter(|slot| slot.state == MemberState::Live).ok_or(LenderError::NoMember)
     }
 }

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 
 use crate::control::Control;
 use crate::credit::CreditWindow;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::loan::*;
 
 /// An operation on the pool, its members or the wires; members are numbers of places.
@@ -39,7 +39,7 @@ pub enum BankOp {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
+enum BankMessage {
     Data,
     Want,
     Return(LoanWire),
@@ -48,12 +48,12 @@ enum Message {
 
 /// A connection: the sender, the receiver's end, and the wires.
 #[derive(Clone, Debug)]
-struct Connection {
+struct BankConnection {
     member: u32,
     borrower: Borrower,
     window: CreditWindow,
     grantor: LoanGrantor,
-    to_receiver: VecDeque<Message>,
+    to_receiver: VecDeque<BankMessage>,
     to_sender: VecDeque<Control>,
     has_finished: bool,
     /// FIN has arrived.
@@ -65,7 +65,7 @@ struct Connection {
 #[derive(Clone, Debug)]
 pub struct Bank {
     lender: Lender<Vec<LenderSlot>>,
-    places: Vec<Option<Connection>>,
+    places: Vec<Option<BankConnection>>,
     max_loan: u32,
     buffers: u32,
     posted: u32,
@@ -108,7 +108,7 @@ impl Bank {
         let Ok(member) = self.lender.join(self.max_loan) else { return };
         let (borrower, window) = Borrower::new(self.max_loan).expect("a loan of some credits");
         self.is_member[member as usize] = true;
-        self.places[at] = Some(Connection {
+        self.places[at] = Some(BankConnection {
             member,
             borrower,
             window,
@@ -124,11 +124,11 @@ impl Bank {
     fn send(&mut self, at: usize) {
         let Some(c) = self.places[at].as_mut().filter(|c| !c.has_finished) else { return };
         if c.window.consume(1).is_ok() {
-            c.to_receiver.push_back(Message::Data);
+            c.to_receiver.push_back(BankMessage::Data);
             c.sent += 1;
         } else if c.borrower.wants(&c.window) {
             c.borrower.mark_asked();
-            c.to_receiver.push_back(Message::Want);
+            c.to_receiver.push_back(BankMessage::Want);
         }
     }
 
@@ -136,14 +136,14 @@ impl Bank {
         let Some(c) = self.places[at].as_mut().filter(|c| !c.has_finished) else { return };
         if let Some(wire) = c.borrower.returnable(&c.window) {
             c.borrower.mark_returned(&mut c.window);
-            c.to_receiver.push_back(Message::Return(wire));
+            c.to_receiver.push_back(BankMessage::Return(wire));
         }
     }
 
     fn finish(&mut self, at: usize) {
         let Some(c) = self.places[at].as_mut().filter(|c| !c.has_finished) else { return };
         c.has_finished = true;
-        c.to_receiver.push_back(Message::Fin);
+        c.to_receiver.push_back(BankMessage::Fin);
     }
 
     fn arrive(&mut self, at: usize) {
@@ -152,21 +152,21 @@ impl Bank {
         let member = c.member;
         self.posted -= 1;
         match message {
-            Message::Data => {
+            BankMessage::Data => {
                 assert_eq!(c.grantor.on_receive_many(1), Ok(()));
                 self.held[member as usize] += 1;
             }
-            Message::Want => {
+            BankMessage::Want => {
                 assert_eq!(c.grantor.on_want(), Ok(()));
                 self.posted += 1;
                 assert_eq!(self.lender.want(member), Ok(()));
             }
-            Message::Return(wire) => {
+            BankMessage::Return(wire) => {
                 let returned = c.grantor.on_return(wire).expect("an honest return");
                 self.posted += 1;
                 assert_eq!(self.lender.give_back(member, returned), Ok(()));
             }
-            Message::Fin => {
+            BankMessage::Fin => {
                 self.posted += 1;
                 assert!(c.to_receiver.is_empty(), "FIN is the last message");
                 c.is_closed = true;
@@ -310,7 +310,7 @@ impl Bank {
     }
 }
 
-impl Pair for Bank {
+impl CheckedMachine for Bank {
     type Op = BankOp;
 
     fn apply(&mut self, op: BankOp) {
@@ -324,14 +324,14 @@ impl Pair for Bank {
 }
 
 impl Bank {
-    /// As [`apply`](Pair::apply), without checking possible continuations.
+    /// As [`apply`](CheckedMachine::apply), without checking possible continuations.
     pub fn apply_only(&mut self, op: BankOp) {
         self.step(op);
         self.check();
     }
 
-    /// Checks possible continuations as [`apply`](Pair::apply) does: whether all senders can
-    /// proceed, and whether those in `active` can while the others are silent.
+    /// Checks possible continuations as [`apply`](CheckedMachine::apply) does: whether all senders
+    /// can proceed, and whether those in `active` can while the others are silent.
     pub fn look_ahead(&self, active: u32) {
         let all = (1 << self.places.len()) - 1;
         self.clone().go_on(all, 9);

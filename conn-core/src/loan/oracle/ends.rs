@@ -4,7 +4,7 @@ use arbitrary::Arbitrary;
 
 use crate::control::Control;
 use crate::credit::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::loan::*;
 
 /// An operation on a [`Borrower`] and its window.
@@ -33,7 +33,7 @@ enum Want {
 
 /// The sender's end and its model: signed numbers that do not wrap.
 #[derive(Clone, Debug)]
-pub struct Borrowing {
+pub struct CheckedBorrower {
     machine: Borrower,
     window: CreditWindow,
     room: i128,
@@ -43,7 +43,7 @@ pub struct Borrowing {
     recalled: bool,
 }
 
-impl Borrowing {
+impl CheckedBorrower {
     /// Both, as if `already` messages had been sent and granted before.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Borrowing {
     }
 }
 
-impl Pair for Borrowing {
+impl CheckedMachine for CheckedBorrower {
     type Op = BorrowerOp;
 
     fn apply(&mut self, op: BorrowerOp) {
@@ -158,7 +158,7 @@ impl Pair for Borrowing {
 
 /// An operation on a [`LoanGrantor`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum GrantorOp {
+pub enum LoanGrantorOp {
     /// This number of messages arrive, with credits or without.
     Receive(u8),
     /// WANT arrives.
@@ -182,7 +182,7 @@ pub enum GrantorOp {
 
 /// The receiver's end and its model.
 #[derive(Clone, Debug)]
-pub struct Granting {
+pub struct CheckedLoanGrantor {
     machine: LoanGrantor,
     received: u64,
     with_sender: u64,
@@ -192,7 +192,7 @@ pub struct Granting {
     recall: bool,
 }
 
-impl Granting {
+impl CheckedLoanGrantor {
     /// Both, as if `already` messages had arrived before.
     pub fn new(already: u64) -> Self {
         let mut machine = LoanGrantor::new();
@@ -264,13 +264,13 @@ impl Granting {
     }
 }
 
-impl Pair for Granting {
-    type Op = GrantorOp;
+impl CheckedMachine for CheckedLoanGrantor {
+    type Op = LoanGrantorOp;
 
-    fn apply(&mut self, op: GrantorOp) {
+    fn apply(&mut self, op: LoanGrantorOp) {
         let before = self.machine.clone();
         let refused = match op {
-            GrantorOp::Receive(n) => {
+            LoanGrantorOp::Receive(n) => {
                 let result = self.machine.on_receive_many(n.into());
                 let refused = u64::from(n) > self.with_sender;
                 assert_eq!(result, if refused { Err(CreditOverrun) } else { Ok(()) });
@@ -280,18 +280,18 @@ impl Pair for Granting {
                 }
                 refused
             }
-            GrantorOp::Want => self.want(),
-            GrantorOp::Return(by) => self.give_back(by),
-            GrantorOp::Lend { credits, heard, recall } => {
+            LoanGrantorOp::Want => self.want(),
+            LoanGrantorOp::Return(by) => self.give_back(by),
+            LoanGrantorOp::Lend { credits, heard, recall } => {
                 self.lend(Due { credits: credits.into(), heard, recall });
                 false
             }
-            GrantorOp::Share => {
+            LoanGrantorOp::Share => {
                 self.machine.restore_share();
                 self.unreported += 1;
                 false
             }
-            GrantorOp::Send => {
+            LoanGrantorOp::Send => {
                 self.send();
                 false
             }

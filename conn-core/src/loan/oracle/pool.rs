@@ -4,7 +4,7 @@ use std::{collections::VecDeque, vec, vec::Vec};
 
 use arbitrary::Arbitrary;
 
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::loan::*;
 
 /// An operation on a lender; members are numbers of places.
@@ -70,7 +70,7 @@ impl Account {
 
 /// The lender and its model.
 #[derive(Clone, Debug)]
-pub struct Lending {
+pub struct CheckedLender {
     machine: Lender<Vec<LenderSlot>>,
     buffers: u32,
     accounts: Vec<Account>,
@@ -79,7 +79,7 @@ pub struct Lending {
     due: VecDeque<u32>,
 }
 
-impl Lending {
+impl CheckedLender {
     /// Both, at the start.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ impl Lending {
     }
 }
 
-impl Pair for Lending {
+impl CheckedMachine for CheckedLender {
     type Op = LenderOp;
 
     fn apply(&mut self, op: LenderOp) {

@@ -5,12 +5,12 @@ use std::{vec, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::pool::BufferState;
 
 /// An operation on a number of buffers.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum PoolCountsOp {
     /// Messages arrived in them.
     Lend(u8),
     /// The application is done with them.
@@ -23,13 +23,13 @@ pub enum Op {
 
 /// The counts and their model.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct CheckedPoolCounts {
     machine: PoolCounts,
     states: Vec<BufferState>,
     batch: usize,
 }
 
-impl Counted {
+impl CheckedPoolCounts {
     /// Both, at the start.
     ///
     /// # Errors
@@ -72,19 +72,21 @@ impl Counted {
     }
 }
 
-impl Pair for Counted {
-    type Op = Op;
+impl CheckedMachine for CheckedPoolCounts {
+    type Op = PoolCountsOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: PoolCountsOp) {
         use BufferState::{Lent, Posted, Waiting};
         let before = self.machine.clone();
         let (result, expected) = match op {
-            Op::Lend(n) => (self.machine.lend(n.into()), self.change(n, Posted, Lent)),
-            Op::Free(n) => (self.machine.free(n.into()), self.change(n, Lent, Waiting)),
-            Op::Return(n) => {
+            PoolCountsOp::Lend(n) => (self.machine.lend(n.into()), self.change(n, Posted, Lent)),
+            PoolCountsOp::Free(n) => (self.machine.free(n.into()), self.change(n, Lent, Waiting)),
+            PoolCountsOp::Return(n) => {
                 (self.machine.return_unreceived(n.into()), self.change(n, Posted, Waiting))
             }
-            Op::Repost(n) => (self.machine.repost(n.into()), self.change(n, Waiting, Posted)),
+            PoolCountsOp::Repost(n) => {
+                (self.machine.repost(n.into()), self.change(n, Waiting, Posted))
+            }
         };
         assert_eq!(result, expected);
         if result.is_err() {

@@ -4,18 +4,25 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
     let mut histories = 0;
     for buffers in 1..=4 {
         let numbers = 0..=buffers as u8 + 1;
-        let ops: Vec<Op> = numbers
-            .flat_map(|n| [Op::Lend(n), Op::Free(n), Op::Return(n), Op::Repost(n)])
+        let ops: Vec<PoolCountsOp> = numbers
+            .flat_map(|n| {
+                [
+                    PoolCountsOp::Lend(n),
+                    PoolCountsOp::Free(n),
+                    PoolCountsOp::Return(n),
+                    PoolCountsOp::Repost(n),
+                ]
+            })
             .collect();
         for batch in 1..=buffers + 1 {
-            histories += every_history(&Counted::new(buffers, batch).unwrap(), &ops, 4);
+            histories += every_history(&CheckedPoolCounts::new(buffers, batch).unwrap(), &ops, 4);
         }
     }
     println!("pool counts: {histories} histories");
@@ -31,12 +38,12 @@ fn what_makes_no_pool_is_refused() {
     assert_eq!(new(MAX_BUFFERS + 1, 1), Err(PoolConfigError::TooManyBuffers));
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = PoolCountsOp> {
     prop_oneof![
-        (0..8u8).prop_map(Op::Lend),
-        (0..8u8).prop_map(Op::Free),
-        (0..2u8).prop_map(Op::Return),
-        (0..8u8).prop_map(Op::Repost),
+        (0..8u8).prop_map(PoolCountsOp::Lend),
+        (0..8u8).prop_map(PoolCountsOp::Free),
+        (0..2u8).prop_map(PoolCountsOp::Return),
+        (0..8u8).prop_map(PoolCountsOp::Repost),
     ]
 }
 
@@ -47,7 +54,7 @@ proptest! {
         batch in 1..50u32,
         ops in proptest::collection::vec(op(), 0..300),
     ) {
-        let mut pair = Counted::new(buffers, batch).unwrap();
+        let mut pair = CheckedPoolCounts::new(buffers, batch).unwrap();
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 }

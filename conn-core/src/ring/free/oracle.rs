@@ -6,11 +6,11 @@ use std::{collections::VecDeque, vec::Vec};
 use arbitrary::Arbitrary;
 
 use super::*;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 
 /// An operation on a free list.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum FreeListOp {
     /// A record of that many units of 8 bytes is lent.
     Lend(u8),
     /// A record that is held is freed.
@@ -28,7 +28,7 @@ pub enum Op {
 
 /// The list, and the records in the order in which they were lent.
 #[derive(Debug)]
-pub struct Frees {
+pub struct CheckedFreeList {
     list: FreeList<Vec<RecordSlot>>,
     front: FreeFront,
     /// Position behind each record that the head has not passed, and whether it is freed.
@@ -39,7 +39,7 @@ pub struct Frees {
     past: Vec<(u32, u64)>,
 }
 
-impl Clone for Frees {
+impl Clone for CheckedFreeList {
     fn clone(&self) -> Self {
         let slots = self.list.slots.iter().map(copy).collect();
         let (front, model, past) = (self.front.clone(), self.model.clone(), self.past.clone());
@@ -51,7 +51,7 @@ fn copy(slot: &RecordSlot) -> RecordSlot {
     RecordSlot(AtomicU64::new(slot.0.load(Ordering::Relaxed)))
 }
 
-impl Frees {
+impl CheckedFreeList {
     /// Both, with nothing lent.
     ///
     /// # Panics
@@ -110,20 +110,20 @@ impl Frees {
     }
 }
 
-impl Pair for Frees {
-    type Op = Op;
+impl CheckedMachine for CheckedFreeList {
+    type Op = FreeListOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: FreeListOp) {
         match op {
-            Op::Lend(units) => self.lend(units),
-            Op::Free { at, own } => self.free(at.into(), own),
-            Op::FreeAgain(at) => self.free_again(at.into()),
-            Op::Head => {}
+            FreeListOp::Lend(units) => self.lend(units),
+            FreeListOp::Free { at, own } => self.free(at.into(), own),
+            FreeListOp::FreeAgain(at) => self.free_again(at.into()),
+            FreeListOp::Head => {}
         }
         while self.model.front().is_some_and(|record| record.1) {
             self.head = self.model.pop_front().expect("it is there").0;
         }
-        if let Op::Head = op {
+        if let FreeListOp::Head = op {
             assert_eq!(self.front.head(&self.list), self.head);
             assert_eq!(self.front.lent() as usize, self.model.len());
         }
@@ -135,7 +135,7 @@ impl Pair for Frees {
     }
 }
 
-impl Frees {
+impl CheckedFreeList {
     /// The front moves when it is looked at; the model is always ahead of it, and lending
     /// counts what was moved over.
     fn settle(&mut self) {

@@ -4,15 +4,16 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
-    let frees = (0..3).flat_map(|at| [true, false].map(|own| Op::Free { at, own }));
-    let alphabet: Vec<Op> = frees.chain([Op::Lend(0), Op::Lend(2), Op::FreeAgain(0)]).collect();
+    let frees = (0..3).flat_map(|at| [true, false].map(|own| FreeListOp::Free { at, own }));
+    let alphabet: Vec<FreeListOp> =
+        frees.chain([FreeListOp::Lend(0), FreeListOp::Lend(2), FreeListOp::FreeAgain(0)]).collect();
     let mut histories = 0;
     for slots in [1, 2, 4] {
-        histories += every_history(&Frees::new(slots), &alphabet, 5);
+        histories += every_history(&CheckedFreeList::new(slots), &alphabet, 5);
     }
     println!("ring frees: {histories} histories");
     assert!(histories > 100_000);
@@ -36,12 +37,12 @@ fn a_handle_of_another_list_is_refused() {
     assert_eq!(small.free(second), Err(NotLent));
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = FreeListOp> {
     prop_oneof![
-        4 => (0..9u8).prop_map(Op::Lend),
-        4 => (0..20u8, any::<bool>()).prop_map(|(at, own)| Op::Free { at, own }),
-        1 => (0..40u8).prop_map(Op::FreeAgain),
-        1 => Just(Op::Head),
+        4 => (0..9u8).prop_map(FreeListOp::Lend),
+        4 => (0..20u8, any::<bool>()).prop_map(|(at, own)| FreeListOp::Free { at, own }),
+        1 => (0..40u8).prop_map(FreeListOp::FreeAgain),
+        1 => Just(FreeListOp::Head),
     ]
 }
 
@@ -50,7 +51,7 @@ proptest! {
     fn long_histories_agree_with_the_model(
         slots in 0..6u32, ops in proptest::collection::vec(op(), 0..200),
     ) {
-        let mut pair = Frees::new(1 << slots);
+        let mut pair = CheckedFreeList::new(1 << slots);
         ops.into_iter().for_each(|op| pair.apply(op));
     }
 }

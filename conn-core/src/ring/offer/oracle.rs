@@ -7,20 +7,20 @@ use arbitrary::Arbitrary;
 use super::*;
 
 /// A ring: address, key, logarithm of the capacity, longest message, mirrored, tail.
-pub type Ring = (u64, u32, u8, u32, bool, u8);
+pub type RingNumbers = (u64, u32, u8, u32, bool, u8);
 /// Memory of a half: address and key of the control block; ring.
-pub type Half = (Option<(u64, u32)>, Option<Ring>);
+pub type HalfNumbers = (Option<(u64, u32)>, Option<RingNumbers>);
 
 /// An offer, right or wrong, as a test makes it up.
 #[derive(Arbitrary, Clone, Debug)]
-pub struct Sample {
+pub struct RingOfferSample {
     /// Initiator to acceptor, acceptor to initiator.
-    pub halves: [Option<Half>; 2],
+    pub halves: [Option<HalfNumbers>; 2],
     /// The user's data.
     pub user: Vec<u8>,
 }
 
-impl Sample {
+impl RingOfferSample {
     /// The offer, if its rings can be.
     pub fn offer(&self) -> Option<Offer<'_>> {
         let [there, back] = self.halves.map(|half| half.map(half_offer));
@@ -71,7 +71,7 @@ fn is_memory(addr: u64, len: u128) -> bool {
     addr > 0 && addr.is_multiple_of(8) && u128::from(addr) + len <= u128::from(u64::MAX)
 }
 
-fn half_offer((control, ring): Half) -> Option<HalfOffer> {
+fn half_offer((control, ring): HalfNumbers) -> Option<HalfOffer> {
     let control = control.map(|(addr, rkey)| Place { addr, rkey });
     let ring = match ring {
         None => None,
@@ -88,7 +88,7 @@ fn half_offer((control, ring): Half) -> Option<HalfOffer> {
 
 /// Encodes an offer with the codec and naively, and decodes it again. Panics when
 /// anything differs.
-pub fn check_sample(sample: &Sample) {
+pub fn check_sample(sample: &RingOfferSample) {
     let Some(offer) = sample.offer() else { return };
     let mut out = vec![0xa5; 600];
     let (result, expected) = (offer.encode(&mut out), sample.naive());

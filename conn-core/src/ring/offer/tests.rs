@@ -118,7 +118,7 @@ fn an_offer_fits_the_frame_that_brings_it() {
     assert_eq!(good().fits(&one_way, true), Err(FitError::Directions));
 }
 
-fn half_sample() -> impl Strategy<Value = Option<Half>> {
+fn half_sample() -> impl Strategy<Value = Option<HalfNumbers>> {
     let place = || {
         let usual = (1..1u64 << 40, any::<u32>()).prop_map(|(addr, key)| (8 * addr, key));
         prop_oneof![6 => usual, 1 => any::<(u64, u32)>()]
@@ -137,7 +137,7 @@ proptest! {
         halves in [half_sample(), half_sample()],
         user in proptest::collection::vec(any::<u8>(), 0..450),
     ) {
-        check_sample(&Sample { halves, user });
+        check_sample(&RingOfferSample { halves, user });
     }
 
     #[test]

@@ -7,12 +7,12 @@ use arbitrary::Arbitrary;
 
 use super::*;
 use crate::combiner::Combiner;
-use crate::exhaustive::Pair;
+use crate::exhaustive::CheckedMachine;
 use crate::ring::{Geometry, HEADER_BYTES, Header, ReserveError, Span, record_bytes};
 
 /// An operation on a shared ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Op {
+pub enum SharedRingOp {
     /// A sender claims room.
     Reserve(u8),
     /// A sender that has claimed room writes and publishes its message.
@@ -33,7 +33,7 @@ pub enum Op {
 
 /// A record, from the claim of its room until the head has passed it.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SentRecord {
     /// Behind what was skipped for it.
     start: u64,
     end: u64,
@@ -45,7 +45,7 @@ struct Sent {
 
 /// Both ends, one memory, and the records from the head on.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct CheckedSharedRing {
     senders: Senders<Vec<RecordSlot>>,
     receivers: Receivers<Vec<RecordSlot>>,
     memory: Vec<u8>,
@@ -55,7 +55,7 @@ pub struct Crowd {
     grants: Vec<(SharedGrant, u8)>,
     claims: Vec<(Claimed, Span)>,
     /// All that has not been told to be free.
-    model: VecDeque<Sent>,
+    model: VecDeque<SentRecord>,
     /// Number of these that were taken or skipped.
     taken: usize,
     sent: u8,
@@ -73,7 +73,7 @@ fn copy_word(word: &AtomicU64) -> AtomicU64 {
     AtomicU64::new(word.load(Ordering::Relaxed))
 }
 
-impl Clone for Crowd {
+impl Clone for CheckedSharedRing {
     fn clone(&self) -> Self {
         let (s, r) = (&self.senders, &self.receivers);
         let senders = Senders {
@@ -111,7 +111,7 @@ impl Clone for Crowd {
     }
 }
 
-impl Crowd {
+impl CheckedSharedRing {
     /// An empty ring with room for `slots` records that are written, and as many that are
     /// held; `None` when there is none of that shape.
     pub fn new(geometry: Geometry, slots_each: usize) -> Option<Self> {
@@ -149,7 +149,7 @@ impl Crowd {
                 let before = self.model.back().map_or(grant.tail, |sent| sent.end);
                 assert_eq!(grant.tail, before, "records lie behind each other");
                 let start = grant.start;
-                let sent = Sent { start, end, content, is_published: false, is_freed: false };
+                let sent = SentRecord { start, end, content, is_published: false, is_freed: false };
                 self.model.push_back(sent);
                 self.grants.push((grant, self.sent));
             }
@@ -208,7 +208,7 @@ impl Crowd {
             u64::from_le_bytes(word.try_into().expect("8 bytes"))
         };
         let taken = self.receivers.take(header).expect("honest senders");
-        let has_landed = |sent: &&Sent| sent.end <= self.landed;
+        let has_landed = |sent: &&SentRecord| sent.end <= self.landed;
         let next = self.model.iter().skip(self.taken).take_while(has_landed);
         let skipped = next.clone().take_while(|sent| sent.content.is_none()).count();
         let next = next.clone().find(|sent| sent.content.is_some()).cloned();
@@ -243,7 +243,7 @@ impl Crowd {
 
     fn tell_head(&mut self) {
         let head = self.receivers.head();
-        let passed = |(at, sent): &(usize, &Sent)| {
+        let passed = |(at, sent): &(usize, &SentRecord)| {
             *at < self.taken && (sent.is_freed || sent.content.is_none())
         };
         let row = self.model.iter().enumerate().take_while(passed).count();
@@ -274,23 +274,23 @@ impl Crowd {
     }
 }
 
-impl Pair for Crowd {
-    type Op = Op;
+impl CheckedMachine for CheckedSharedRing {
+    type Op = SharedRingOp;
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: SharedRingOp) {
         match op {
-            Op::Reserve(len) => self.reserve(len),
-            Op::Publish(at) => self.publish(at.into(), false),
-            Op::GiveUp(at) => self.publish(at.into(), true),
-            Op::Land(units) => {
+            SharedRingOp::Reserve(len) => self.reserve(len),
+            SharedRingOp::Publish(at) => self.publish(at.into(), false),
+            SharedRingOp::GiveUp(at) => self.publish(at.into(), true),
+            SharedRingOp::Land(units) => {
                 let landed = self.landed + u64::from(units) * ALIGN;
                 self.landed = landed.min(self.told_tail);
                 self.receivers.on_landed(self.landed, self.told_tail);
             }
-            Op::Take => self.take(),
-            Op::Free(at) => self.free(at.into()),
-            Op::TellHead => self.tell_head(),
-            Op::LieHead(by) => self.lie_head(by),
+            SharedRingOp::Take => self.take(),
+            SharedRingOp::Free(at) => self.free(at.into()),
+            SharedRingOp::TellHead => self.tell_head(),
+            SharedRingOp::LieHead(by) => self.lie_head(by),
         }
         for (claimed, span) in &self.claims {
             let sent = self.model.iter().find(|sent| sent.end == claimed.end);

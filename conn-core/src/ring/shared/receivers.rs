@@ -8,7 +8,7 @@ use super::super::consumer::{Parsed, parse};
 use super::super::free::{FREED, FreeListError, RecordSlot};
 use super::super::{Geometry, Record, RecordError};
 use super::{
-    CLAIM, CLAIM_SEE, COUNT, Claim, check_slots, free_publish, free_see, head_publish,
+    CLAIM, CLAIM_SEE, COUNT, ClaimWord, check_slots, free_publish, free_see, head_publish,
     landed_publish, landed_see, slot_of,
 };
 use crate::sync::{AtomicU64, Ordering, is_mutant};
@@ -108,7 +108,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             let landed = self.landed.load(landed_see());
             // Relaxed: it is stored before `landed`.
             let tail = self.tail.load(Ordering::Relaxed);
-            let claim = Claim::unpack(word, head, self.geometry.capacity());
+            let claim = ClaimWord::unpack(word, head, self.geometry.capacity());
             let Some(claim) = claim.filter(|claim| claim.position <= landed) else {
                 word = self.claimed.load(CLAIM_SEE);
                 continue;
@@ -141,7 +141,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
                     continue;
                 }
             };
-            let next = Claim { position: end, count: claim.count + records }.pack();
+            let next = ClaimWord { position: end, count: claim.count + records }.pack();
             match (self.claimed.compare_exchange_weak(word, next, CLAIM, CLAIM_SEE), parsed) {
                 (Ok(_), Ok(Parsed::Record(record))) => {
                     let claimed = Claimed { count: claim.count, end };
@@ -178,7 +178,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         // Relaxed: this thread writes the head, and has seen the claim that made it.
         let head = self.head.load(Ordering::Relaxed);
         let word = self.claimed.load(Ordering::Relaxed);
-        Claim::unpack(word, head, self.geometry.capacity()).map_or(head, |claim| claim.position)
+        ClaimWord::unpack(word, head, self.geometry.capacity()).map_or(head, |claim| claim.position)
     }
 
     /// Moves the head over what was freed, and returns it.
@@ -198,7 +198,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         }
         // What was skipped behind the last record that was claimed goes with it.
         let claimed = self.claimed.load(Ordering::Relaxed);
-        if let Some(claim) = Claim::unpack(claimed, head, self.geometry.capacity())
+        if let Some(claim) = ClaimWord::unpack(claimed, head, self.geometry.capacity())
             && claim.count == freed
         {
             head = claim.position;

@@ -8,8 +8,8 @@ use super::super::{
     record_bytes, skip_word,
 };
 use super::{
-    CLAIM, CLAIM_SEE, COUNT, Claim, check_slots, head_publish, head_see, slot_of, written_publish,
-    written_see,
+    CLAIM, CLAIM_SEE, COUNT, ClaimWord, check_slots, head_publish, head_see, slot_of,
+    written_publish, written_see,
 };
 use crate::combiner::Combiner;
 use crate::sync::{AtomicU64, Ordering};
@@ -124,11 +124,11 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         let mut word = self.reserved.load(CLAIM_SEE);
         loop {
             let head = self.head.load(head_see());
-            let Some(claim) = Claim::unpack(word, head, capacity) else {
+            let Some(claim) = ClaimWord::unpack(word, head, capacity) else {
                 word = self.reserved.load(CLAIM_SEE);
                 continue;
             };
-            let Claim { position: tail, count } = claim;
+            let ClaimWord { position: tail, count } = claim;
             let needed = self.geometry.skipped_before(tail, bytes) + bytes;
             let free = head + capacity - tail;
             if needed > free {
@@ -143,7 +143,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
                 word = now; // what was published since is not of the old claim
                 continue;
             }
-            let next = Claim { position: tail + needed, count: count + 1 }.pack();
+            let next = ClaimWord { position: tail + needed, count: count + 1 }.pack();
             match self.reserved.compare_exchange_weak(word, next, CLAIM, CLAIM_SEE) {
                 Ok(_) => return Ok(self.grant(claim, needed - bytes, len)),
                 Err(now) => word = now,
@@ -152,7 +152,12 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
     }
 
     #[inline]
-    fn grant(&self, Claim { position: tail, count }: Claim, skipped: u64, len: u32) -> SharedGrant {
+    fn grant(
+        &self,
+        ClaimWord { position: tail, count }: ClaimWord,
+        skipped: u64,
+        len: u32,
+    ) -> SharedGrant {
         let start = tail + skipped;
         let offset = self.geometry.offset(start) + u64::from(HEADER_BYTES);
         SharedGrant { tail, start, count, payload: Span { offset, len } }

@@ -4,27 +4,27 @@ use proptest::prelude::*;
 
 use super::oracle::*;
 use super::*;
-use crate::exhaustive::{Pair, every_history};
+use crate::exhaustive::{CheckedMachine, every_history};
 use crate::ring::{Consumer, ConsumerConfig, Geometry, Taken};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
     let alphabet = [
-        Op::Reserve(0),
-        Op::Reserve(8),
-        Op::Publish(0),
-        Op::Publish(1),
-        Op::GiveUp(0),
-        Op::Land(1),
-        Op::Land(u8::MAX),
-        Op::Take,
-        Op::Free(0),
-        Op::TellHead,
+        SharedRingOp::Reserve(0),
+        SharedRingOp::Reserve(8),
+        SharedRingOp::Publish(0),
+        SharedRingOp::Publish(1),
+        SharedRingOp::GiveUp(0),
+        SharedRingOp::Land(1),
+        SharedRingOp::Land(u8::MAX),
+        SharedRingOp::Take,
+        SharedRingOp::Free(0),
+        SharedRingOp::TellHead,
     ];
     let mut histories = 0;
     for geometry in [Geometry::mirrored(32, 24), Geometry::plain(32, 8)] {
         for slots in [1, 2] {
-            let start = Crowd::new(geometry.unwrap(), slots).unwrap();
+            let start = CheckedSharedRing::new(geometry.unwrap(), slots).unwrap();
             histories += every_history(&start, &alphabet, 6);
         }
     }
@@ -37,12 +37,12 @@ fn claims_are_understood_wherever_the_positions_are() {
     for head in [0, 8, (1 << 43) - 8, 1 << 43, (1 << 60) + 24] {
         for ahead in [0, 8, 4096] {
             for count in [0, 1, COUNT] {
-                let word = Claim { position: head + ahead, count }.pack();
-                let claim = Claim::unpack(word, head, 4096).unwrap();
+                let word = ClaimWord { position: head + ahead, count }.pack();
+                let claim = ClaimWord::unpack(word, head, 4096).unwrap();
                 assert_eq!((claim.position, claim.count), (head + ahead, count));
             }
-            let old = Claim { position: head + ahead, count: 0 }.pack();
-            assert!(Claim::unpack(old, head + ahead + 8, 4096).is_none());
+            let old = ClaimWord { position: head + ahead, count: 0 }.pack();
+            assert!(ClaimWord::unpack(old, head + ahead + 8, 4096).is_none());
         }
     }
 }
@@ -56,17 +56,17 @@ fn storage_is_a_power_of_two() {
     }
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = SharedRingOp> {
     prop_oneof![
-        5 => (0..70u8).prop_map(Op::Reserve),
-        5 => (0..4u8).prop_map(Op::Publish),
-        1 => (0..4u8).prop_map(Op::GiveUp),
-        2 => (0..8u8).prop_map(Op::Land),
-        2 => Just(Op::Land(u8::MAX)),
-        5 => Just(Op::Take),
-        5 => (0..4u8).prop_map(Op::Free),
-        3 => Just(Op::TellHead),
-        1 => any::<i8>().prop_map(Op::LieHead),
+        5 => (0..70u8).prop_map(SharedRingOp::Reserve),
+        5 => (0..4u8).prop_map(SharedRingOp::Publish),
+        1 => (0..4u8).prop_map(SharedRingOp::GiveUp),
+        2 => (0..8u8).prop_map(SharedRingOp::Land),
+        2 => Just(SharedRingOp::Land(u8::MAX)),
+        5 => Just(SharedRingOp::Take),
+        5 => (0..4u8).prop_map(SharedRingOp::Free),
+        3 => Just(SharedRingOp::TellHead),
+        1 => any::<i8>().prop_map(SharedRingOp::LieHead),
     ]
 }
 
@@ -82,7 +82,7 @@ proptest! {
             true => Geometry::mirrored(capacity, most),
             false => Geometry::plain(capacity, most),
         };
-        let mut crowd = Crowd::new(geometry.unwrap(), 1 << slots_log2).unwrap();
+        let mut crowd = CheckedSharedRing::new(geometry.unwrap(), 1 << slots_log2).unwrap();
         ops.into_iter().for_each(|op| crowd.apply(op));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{MANY_SPINS, On, Spins, State, Status};
+use super::{MANY_SPINS, Spins, TaskStatus, WaitReason, WorldState};
 
 /// Vain polls of an idle thread after another one's time has come, which may do something then.
 const MORE_SPINS: u32 = 8;
@@ -16,7 +16,7 @@ const IDLE_TURN_ONE_IN: u64 = 16;
 /// Tries, a millisecond each, to get a lock that is held outside of the world.
 const OUTSIDE_TRIES: u32 = 50;
 
-impl State {
+impl WorldState {
     /// The thread that runs next, with time passed until one can; `None` if the world is over.
     /// `without` does not run if another one can: it has nothing to do.
     pub(in crate::world) fn choose(&mut self, without: Option<usize>) -> Option<usize> {
@@ -43,7 +43,7 @@ impl State {
                 self.running = id;
                 return Some(id);
             }
-            if self.tasks.iter().all(|task| matches!(task.status, Status::Ended)) {
+            if self.tasks.iter().all(|task| matches!(task.status, TaskStatus::Ended)) {
                 self.is_over = true;
             } else if let Some(at) = self.next_time() {
                 self.now = at;
@@ -71,25 +71,32 @@ impl State {
         for (id, task) in self.tasks.iter_mut().enumerate() {
             let mut is_late = false;
             let is_over = match &task.status {
-                Status::Ready => true,
-                Status::Blocked { on: On::Fds(_), .. } if with_input.contains(&id) => true,
-                Status::Blocked { on: On::Token, .. } if task.has_token => true,
-                Status::Blocked { on: On::Watched, .. } if task.watch.is_signalled() => true,
-                Status::Blocked { deadline, .. } => {
+                TaskStatus::Ready => true,
+                TaskStatus::Blocked { on: WaitReason::Fds(_), .. } if with_input.contains(&id) => {
+                    true
+                }
+                TaskStatus::Blocked { on: WaitReason::Token, .. } if task.has_token => true,
+                TaskStatus::Blocked { on: WaitReason::Watched, .. }
+                    if task.watch.is_signalled() =>
+                {
+                    true
+                }
+                TaskStatus::Blocked { deadline, .. } => {
                     is_late = true;
                     deadline.is_some_and(|at| at <= now)
                 }
-                Status::Ended => continue,
+                TaskStatus::Ended => continue,
             };
             if !is_over {
                 continue;
             }
-            if !matches!(task.status, Status::Ready) {
-                if matches!(&task.status, Status::Blocked { on: On::Lock(_), .. }) {
+            if !matches!(task.status, TaskStatus::Ready) {
+                if matches!(&task.status, TaskStatus::Blocked { on: WaitReason::Lock(_), .. }) {
                     self.lock_waiters -= 1;
                 }
-                let is_watch = matches!(&task.status, Status::Blocked { on: On::Watched, .. });
-                task.status = Status::Ready;
+                let is_watch =
+                    matches!(&task.status, TaskStatus::Blocked { on: WaitReason::Watched, .. });
+                task.status = TaskStatus::Ready;
                 has_timed_out |= is_late && !is_watch;
                 if !is_late && !is_watch {
                     self.happenings += 1;
@@ -115,7 +122,9 @@ impl State {
     fn with_input(&self) -> Vec<usize> {
         let (mut polled, mut of) = (Vec::new(), Vec::new());
         for (id, task) in self.tasks.iter().enumerate() {
-            let Status::Blocked { on: On::Fds(fds), .. } = &task.status else { continue };
+            let TaskStatus::Blocked { on: WaitReason::Fds(fds), .. } = &task.status else {
+                continue;
+            };
             polled.extend(fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             of.resize(polled.len(), id);
         }
@@ -131,9 +140,9 @@ impl State {
     pub(super) fn next_time(&self) -> Option<u64> {
         let times = self.tasks.iter().filter_map(|task| {
             let ready_at = match &task.status {
-                Status::Ready => Some(task.not_before),
-                Status::Blocked { deadline, .. } => *deadline,
-                Status::Ended => None,
+                TaskStatus::Ready => Some(task.not_before),
+                TaskStatus::Blocked { deadline, .. } => *deadline,
+                TaskStatus::Ended => None,
             };
             Some(ready_at?.max(self.stopped_until[task.node.index()]))
         });
@@ -150,8 +159,8 @@ impl State {
         std::thread::sleep(Duration::from_millis(1));
         self.lock_waiters = 0;
         for task in &mut self.tasks {
-            if matches!(task.status, Status::Blocked { on: On::Lock(_), .. }) {
-                task.status = Status::Ready;
+            if matches!(task.status, TaskStatus::Blocked { on: WaitReason::Lock(_), .. }) {
+                task.status = TaskStatus::Ready;
             }
         }
         true

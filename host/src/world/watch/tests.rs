@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_change_of_what_was_looked_at_is_news_until_the_next_look() {
-    let mut watch = Watch::default();
+    let mut watch = WatchedAddresses::default();
     watch.add(64);
     watch.notify(56, 8);
     watch.notify(65, 100);
@@ -16,7 +16,7 @@ fn a_change_of_what_was_looked_at_is_news_until_the_next_look() {
 
 #[test]
 fn a_thread_that_watches_nothing_or_too_much_is_not_told_of_all() {
-    let mut watch = Watch::default();
+    let mut watch = WatchedAddresses::default();
     assert!(!watch.is_complete());
     (0..MOST).for_each(|n| watch.add(n));
     (0..MOST).for_each(|n| watch.add(n));

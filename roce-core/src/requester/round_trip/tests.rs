@@ -1,8 +1,8 @@
 use super::*;
 
 /// Round trips of these times, one after the other.
-fn measured(times_ns: impl IntoIterator<Item = u64>) -> RoundTrip {
-    let mut round_trip = RoundTrip::default();
+fn measured(times_ns: impl IntoIterator<Item = u64>) -> RttEstimator {
+    let mut round_trip = RttEstimator::default();
     for took_ns in times_ns {
         round_trip.on_send(7, 1_000);
         round_trip.on_progress(8, 1_000 + took_ns);
@@ -12,7 +12,7 @@ fn measured(times_ns: impl IntoIterator<Item = u64>) -> RoundTrip {
 
 #[test]
 fn what_waits_in_a_queue_is_what_makes_round_trips_longer() {
-    assert_eq!(RoundTrip::default().without_queue(100), 100);
+    assert_eq!(RttEstimator::default().without_queue(100), 100);
     assert_eq!(measured([40_000]).without_queue(100), 100);
     // 40 and a quarter, and 30.
     let long = measured([40_000].into_iter().chain([160_000; 200]));

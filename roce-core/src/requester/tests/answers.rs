@@ -6,9 +6,16 @@ use super::*;
 fn one_acknowledgement_covers_all_before_it() {
     let mut requester = sent(CONFIG, &[send(1), send(3 * MTU), send(1), send(1)]);
     requester.on_response(&ack(2), 0, 1);
-    assert_eq!(completions(&mut requester), [(0, Status::Success)], "the second has 3 packets");
+    assert_eq!(
+        completions(&mut requester),
+        [(0, CompletionStatus::Success)],
+        "the second has 3 packets"
+    );
     requester.on_response(&ack(4), 0, 2);
-    assert_eq!(completions(&mut requester), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(
+        completions(&mut requester),
+        [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]
+    );
 }
 
 #[test]
@@ -38,7 +45,7 @@ fn an_answer_past_an_unfinished_read_implies_its_loss() {
     for answer in [ack(3), ack(2), ack(1), nak(3, NakCode::RemoteAccessError), rnr(3)] {
         let mut requester = sent(CONFIG, &reads);
         requester.on_response(&answer, 0, 1);
-        assert_eq!(completions(&mut requester), [(0, Status::Success)], "{answer:?}");
+        assert_eq!(completions(&mut requester), [(0, CompletionStatus::Success)], "{answer:?}");
         let packets = drain(&mut requester, 1);
         assert_eq!(numbers(&packets), [1, 3], "{answer:?}");
         assert_eq!(packets[0].headers.bth.opcode, Opcode::RcReadRequest);
@@ -66,7 +73,7 @@ fn a_missing_response_is_asked_for_to_the_end_of_its_part() {
 
 #[test]
 fn an_atomic_gives_what_it_found_once() {
-    let atomic = Request::new(Kind::CmpSwap { compare: 1, swap: 2 }, 0, 8, 5);
+    let atomic = Request::new(Operation::CmpSwap { compare: 1, swap: 2 }, 0, 8, 5);
     let mut requester = machine(CONFIG);
     requester.post(atomic).unwrap();
     let packet = requester.next_packet(0).unwrap();
@@ -79,13 +86,13 @@ fn an_atomic_gives_what_it_found_once() {
     let found = Received::Original { index: WqeIndex(0), value: 77 };
     assert_eq!(requester.on_response(&answer, 0, 1), found);
     assert_eq!(requester.on_response(&answer, 0, 1), Received::Ignored);
-    assert_eq!(completions(&mut requester), [(0, Status::Success)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::Success)]);
 }
 
 /// It is answered as a READ of no bytes; an acknowledgement alone says that the response is lost.
 #[test]
 fn an_atomic_write_waits_for_its_own_response() {
-    let write = Request::new(Kind::AtomicWrite, 8, 16, 5);
+    let write = Request::new(Operation::AtomicWrite, 8, 16, 5);
     for length in [0, 7, 9, MTU] {
         let mut requester = machine(CONFIG);
         let before = requester.clone();
@@ -93,7 +100,7 @@ fn an_atomic_write_waits_for_its_own_response() {
         assert_eq!(posted, Err(PostError::NotAWord(length)));
         assert_eq!(requester, before);
     }
-    let mut none = machine(Config { max_rd_atomic: 0, ..CONFIG });
+    let mut none = machine(RequesterConfig { max_rd_atomic: 0, ..CONFIG });
     assert_eq!(none.post(write), Err(PostError::NoReads));
 
     let mut requester = machine(CONFIG);
@@ -111,22 +118,22 @@ fn an_atomic_write_waits_for_its_own_response() {
     let answer = read_response(Opcode::RcReadResponseOnly, 0);
     assert_eq!(requester.on_response(&answer, 0, 2), Received::Noted);
     assert_eq!(requester.on_response(&answer, 0, 2), Received::Ignored);
-    assert_eq!(completions(&mut requester), [(0, Status::Success)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::Success)]);
     requester.on_response(&ack(1), 0, 3);
-    assert_eq!(completions(&mut requester), [(1, Status::Success)]);
+    assert_eq!(completions(&mut requester), [(1, CompletionStatus::Success)]);
 }
 
 #[test]
 fn a_nak_ends_the_request_that_it_names() {
     for (code, status) in [
-        (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
-        (NakCode::RemoteAccessError, Status::RemoteAccess),
-        (NakCode::RemoteOperationalError, Status::RemoteOperation),
-        (NakCode::InvalidRdRequest, Status::BadResponse),
+        (NakCode::InvalidRequest, CompletionStatus::RemoteInvalidRequest),
+        (NakCode::RemoteAccessError, CompletionStatus::RemoteAccess),
+        (NakCode::RemoteOperationalError, CompletionStatus::RemoteOperation),
+        (NakCode::InvalidRdRequest, CompletionStatus::BadResponse),
     ] {
         let mut requester = sent(CONFIG, &[send(1), send(3 * MTU), send(1)]);
         requester.on_response(&nak(2, code), 0, 1);
-        assert_eq!(completions(&mut requester), [(0, Status::Success), (1, status)]);
+        assert_eq!(completions(&mut requester), [(0, CompletionStatus::Success), (1, status)]);
         assert!(requester.has_failed());
         let before = requester.clone();
         assert_eq!(requester.on_response(&ack(4), 0, 2), Received::Ignored);
@@ -140,22 +147,22 @@ fn a_nak_ends_the_request_that_it_names() {
 #[test]
 fn a_response_that_does_not_fit_ends_the_request() {
     use Opcode::*;
-    let atomic = Request::new(Kind::FetchAdd { add: 1 }, 0, 0, 0);
-    let write = Request::new(Kind::AtomicWrite, 8, 0, 0);
+    let atomic = Request::new(Operation::FetchAdd { add: 1 }, 0, 0, 0);
+    let write = Request::new(Operation::AtomicWrite, 8, 0, 0);
     for (request, opcode, number, length, status) in [
-        (read(2 * MTU), RcReadResponseFirst, 0, MTU - 1, Status::LocalLength),
-        (read(2 * MTU), RcReadResponseFirst, 0, MTU + 1, Status::LocalLength),
-        (read(MTU - 1), RcReadResponseOnly, 0, MTU, Status::LocalLength),
-        (read(2 * MTU), RcReadResponseOnly, 0, MTU, Status::BadResponse),
-        (read(2 * MTU), RcReadResponseLast, 0, MTU, Status::BadResponse),
-        (read(MTU), RcReadResponseFirst, 0, MTU, Status::BadResponse),
-        (send(1), RcReadResponseOnly, 0, 1, Status::BadResponse),
-        (atomic, RcReadResponseOnly, 0, 8, Status::BadResponse),
-        (write, RcReadResponseOnly, 0, 8, Status::LocalLength),
-        (write, RcReadResponseFirst, 0, 0, Status::BadResponse),
-        (write, RcAtomicAck, 0, 0, Status::BadResponse),
-        (send(1), RcAtomicAck, 0, 0, Status::BadResponse),
-        (read(1), RcAtomicAck, 0, 0, Status::BadResponse),
+        (read(2 * MTU), RcReadResponseFirst, 0, MTU - 1, CompletionStatus::LocalLength),
+        (read(2 * MTU), RcReadResponseFirst, 0, MTU + 1, CompletionStatus::LocalLength),
+        (read(MTU - 1), RcReadResponseOnly, 0, MTU, CompletionStatus::LocalLength),
+        (read(2 * MTU), RcReadResponseOnly, 0, MTU, CompletionStatus::BadResponse),
+        (read(2 * MTU), RcReadResponseLast, 0, MTU, CompletionStatus::BadResponse),
+        (read(MTU), RcReadResponseFirst, 0, MTU, CompletionStatus::BadResponse),
+        (send(1), RcReadResponseOnly, 0, 1, CompletionStatus::BadResponse),
+        (atomic, RcReadResponseOnly, 0, 8, CompletionStatus::BadResponse),
+        (write, RcReadResponseOnly, 0, 8, CompletionStatus::LocalLength),
+        (write, RcReadResponseFirst, 0, 0, CompletionStatus::BadResponse),
+        (write, RcAtomicAck, 0, 0, CompletionStatus::BadResponse),
+        (send(1), RcAtomicAck, 0, 0, CompletionStatus::BadResponse),
+        (read(1), RcAtomicAck, 0, 0, CompletionStatus::BadResponse),
     ] {
         let mut requester = sent(CONFIG, &[request]);
         let answer = read_response(opcode, number);

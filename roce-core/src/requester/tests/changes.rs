@@ -15,7 +15,7 @@ fn changed_timeouts_and_retries_apply_to_waiting_requests() {
         assert_eq!(numbers(&drain(&mut requester, retry * timeout_ns)), [0]);
     }
     requester.on_timer((u64::from(TO.retry_cnt) + 1) * timeout_ns);
-    assert_eq!(completions(&mut requester), [(0, Status::RetryExceeded)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn what_has_been_repeated_has_all_of_the_new_retries() {
     requester.on_timer(4 * TIMEOUT_NS);
     assert_eq!(numbers(&drain(&mut requester, 4 * TIMEOUT_NS)), [0]);
     requester.on_timer(5 * TIMEOUT_NS);
-    assert_eq!(completions(&mut requester), [(0, Status::RetryExceeded)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -38,13 +38,13 @@ fn the_new_number_of_rnr_retries_counts() {
     assert_eq!(requester.change(Changeable { rnr_retry: 0, ..TO }), Ok(()));
     let timer = RnrTimer::new(1).unwrap();
     requester.on_response(&response(Opcode::RcAck, 0, Syndrome::RnrNak { timer }), 0, 1);
-    assert_eq!(completions(&mut requester), [(0, Status::RnrRetryExceeded)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::RnrRetryExceeded)]);
 }
 
 #[test]
 fn reads_that_were_posted_go_though_no_more_may_be() {
     let mut requester = machine(CONFIG);
-    let read = Request::new(Kind::Read, 1, 0, 0);
+    let read = Request::new(Operation::Read, 1, 0, 0);
     requester.post(read).unwrap();
     requester.post(read).unwrap();
     assert_eq!(requester.change(Changeable { max_rd_atomic: 0, ..TO }), Ok(()));

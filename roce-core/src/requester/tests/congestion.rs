@@ -4,26 +4,26 @@ use super::*;
 use crate::congestion::cnp;
 
 /// A requester with the window full of packets, and its clock.
-fn busy() -> Machine {
-    let mut requester = machine(Config { max_window: 64, ..CONFIG });
+fn busy() -> TestRequester {
+    let mut requester = machine(RequesterConfig { max_window: 64, ..CONFIG });
     requester.post(send(100_000 * MTU)).expect("room");
     drain(&mut requester, 0);
     requester
 }
 
-fn notify(requester: &mut Machine) -> Received {
+fn notify(requester: &mut TestRequester) -> Received {
     requester.on_response(&cnp(1, DEFAULT_PKEY), 0, 1)
 }
 
 /// The packets before the one with this number are acknowledged, and others go.
-fn acknowledge(requester: &mut Machine, next: u32) {
+fn acknowledge(requester: &mut TestRequester, next: u32) {
     requester.on_response(&ack(next - 1), 0, 1);
     drain(requester, 1);
     requester.assert_invariants();
 }
 
 /// Acknowledges all that is under way in steps of a quarter; returns the number of packets.
-fn round_trip(requester: &mut Machine, from: u32) -> u32 {
+fn round_trip(requester: &mut TestRequester, from: u32) -> u32 {
     let end = (requester.sent - u64::from(FIRST)) as u32;
     let mut at = from;
     while at < end {
@@ -48,7 +48,7 @@ fn notifications_halve_the_window_once_in_a_round_trip() {
     let before = requester.window();
     notify(&mut requester);
     assert!(requester.window() <= before / 2 + 2, "{before}, of the next round trip");
-    assert_eq!(requester.counts(), Counts::default());
+    assert_eq!(requester.counts(), RetryCounts::default());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_silent_peer_ends_the_request_after_all_retries() {
     for retry_cnt in [0, 1, 3, 7] {
-        let mut requester = machine(Config { retry_cnt, ..CONFIG });
+        let mut requester = machine(RequesterConfig { retry_cnt, ..CONFIG });
         requester.post(send(1)).unwrap();
         requester.post(send(1)).unwrap();
         let mut now_ns = 5;
@@ -18,31 +18,31 @@ fn a_silent_peer_ends_the_request_after_all_retries() {
             requester.on_timer(now_ns);
         }
         assert_eq!(drain(&mut requester, now_ns), []);
-        assert_eq!(completions(&mut requester), [(0, Status::RetryExceeded)]);
+        assert_eq!(completions(&mut requester), [(0, CompletionStatus::RetryExceeded)]);
     }
 }
 
 #[test]
 fn what_is_mended_is_counted_and_the_last_failure_is_not() {
-    let mut requester = sent(Config { retry_cnt: 1, rnr_retry: 1, ..CONFIG }, &[send(1)]);
+    let mut requester = sent(RequesterConfig { retry_cnt: 1, rnr_retry: 1, ..CONFIG }, &[send(1)]);
     let timer = RnrTimer::new(1).unwrap();
     let rnr = response(Opcode::RcAck, 0, Syndrome::RnrNak { timer });
     requester.on_response(&rnr, 0, 1);
     requester.on_timer(requester.deadline_ns().unwrap());
-    assert_eq!(requester.counts(), Counts { rnr_naks: 1, retries: 0 });
+    assert_eq!(requester.counts(), RetryCounts { rnr_naks: 1, retries: 0 });
     drain(&mut requester, TIMEOUT_NS);
     requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, TIMEOUT_NS);
     requester.on_response(&nak(0, NakCode::PsnSequenceError), 0, TIMEOUT_NS);
-    assert_eq!(requester.counts(), Counts { rnr_naks: 1, retries: 1 }, "a copy is none");
+    assert_eq!(requester.counts(), RetryCounts { rnr_naks: 1, retries: 1 }, "a copy is none");
     drain(&mut requester, TIMEOUT_NS);
     requester.on_response(&rnr, 0, TIMEOUT_NS);
-    assert_eq!(completions(&mut requester), [(0, Status::RnrRetryExceeded)]);
-    assert_eq!(requester.counts(), Counts { rnr_naks: 1, retries: 1 });
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::RnrRetryExceeded)]);
+    assert_eq!(requester.counts(), RetryCounts { rnr_naks: 1, retries: 1 });
 }
 
 #[test]
 fn without_a_timeout_it_waits_for_ever() {
-    let mut requester = sent(Config { timeout: 0, ..CONFIG }, &[send(1)]);
+    let mut requester = sent(RequesterConfig { timeout: 0, ..CONFIG }, &[send(1)]);
     assert_eq!(requester.deadline_ns(), None);
     requester.on_timer(u64::MAX);
     assert_eq!(drain(&mut requester, u64::MAX), []);
@@ -63,7 +63,10 @@ fn progress_restores_the_retries_and_the_timeout() {
         assert_eq!(numbers(&drain(&mut requester, now_ns + timeout * TIMEOUT_NS)), [1]);
     }
     requester.on_timer(now_ns + 4 * TIMEOUT_NS);
-    assert_eq!(completions(&mut requester), [(0, Status::Success), (1, Status::RetryExceeded)]);
+    assert_eq!(
+        completions(&mut requester),
+        [(0, CompletionStatus::Success), (1, CompletionStatus::RetryExceeded)]
+    );
 }
 
 #[test]
@@ -84,9 +87,9 @@ fn a_sequence_nak_repeats_once() {
 
 #[test]
 fn a_sequence_nak_counts_as_a_retry() {
-    let mut requester = sent(Config { retry_cnt: 0, ..CONFIG }, &[send(2 * MTU)]);
+    let mut requester = sent(RequesterConfig { retry_cnt: 0, ..CONFIG }, &[send(2 * MTU)]);
     requester.on_response(&nak(1, NakCode::PsnSequenceError), 0, 1);
-    assert_eq!(completions(&mut requester), [(0, Status::RetryExceeded)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn what_was_lost_need_not_be_sent_when_it_comes_late() {
 fn an_rnr_nak_is_waited_for() {
     let mut requester = sent(CONFIG, &[send(1), send(2 * MTU), send(1)]);
     requester.on_response(&rnr(1), 0, 100);
-    assert_eq!(completions(&mut requester), [(0, Status::Success)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::Success)]);
     assert_eq!(requester.deadline_ns(), Some(20_100));
     for copy in [rnr(1), nak(1, NakCode::PsnSequenceError)] {
         requester.on_response(&copy, 0, 10_000);
@@ -116,7 +119,7 @@ fn an_rnr_nak_is_waited_for() {
 
 #[test]
 fn an_rnr_nak_shows_that_the_peer_is_alive() {
-    let mut requester = sent(Config { retry_cnt: 1, ..CONFIG }, &[send(1)]);
+    let mut requester = sent(RequesterConfig { retry_cnt: 1, ..CONFIG }, &[send(1)]);
     requester.on_timer(TIMEOUT_NS);
     drain(&mut requester, TIMEOUT_NS);
     requester.on_response(&rnr(0), 0, TIMEOUT_NS);
@@ -125,13 +128,13 @@ fn an_rnr_nak_shows_that_the_peer_is_alive() {
     requester.on_timer(2 * TIMEOUT_NS + 20_000);
     assert_eq!(numbers(&drain(&mut requester, 2 * TIMEOUT_NS + 20_000)), [0], "one more");
     requester.on_timer(3 * TIMEOUT_NS + 20_000);
-    assert_eq!(completions(&mut requester), [(0, Status::RetryExceeded)]);
+    assert_eq!(completions(&mut requester), [(0, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
 fn rnr_retries_are_counted_by_themselves() {
     for (rnr_retry, waits) in [(0, 0), (2, 2), (6, 6), (RNR_RETRY_FOREVER, 1000)] {
-        let mut requester = sent(Config { rnr_retry, retry_cnt: 0, ..CONFIG }, &[send(1)]);
+        let mut requester = sent(RequesterConfig { rnr_retry, retry_cnt: 0, ..CONFIG }, &[send(1)]);
         for wait in 0..waits {
             let now_ns = wait * 20_000;
             requester.on_response(&rnr(0), 0, now_ns);
@@ -140,13 +143,13 @@ fn rnr_retries_are_counted_by_themselves() {
         }
         requester.on_response(&rnr(0), 0, waits * 20_000);
         let is_over = rnr_retry != RNR_RETRY_FOREVER;
-        let end = is_over.then_some((0, Status::RnrRetryExceeded));
+        let end = is_over.then_some((0, CompletionStatus::RnrRetryExceeded));
         assert_eq!(completions(&mut requester), end.into_iter().collect::<Vec<_>>());
     }
 }
 
 /// A round trip of 100 µs was measured, and packets were sent at 200 µs.
-fn measured(requests: &[Request]) -> Machine {
+fn measured(requests: &[Request]) -> TestRequester {
     let mut requester = sent(CONFIG, &[send(1)]);
     requester.on_response(&ack(0), 0, 100_000);
     assert_eq!(requester.round_trip_ns(), Some(100_000));
@@ -209,7 +212,10 @@ fn probes_are_no_retries() {
     }
     assert_eq!(timeouts, 4, "all retries, and the end");
     assert!(probes >= 4, "{probes} probes");
-    assert_eq!(completions(&mut requester), [(0, Status::Success), (1, Status::RetryExceeded)]);
+    assert_eq!(
+        completions(&mut requester),
+        [(0, CompletionStatus::Success), (1, CompletionStatus::RetryExceeded)]
+    );
 }
 
 #[test]

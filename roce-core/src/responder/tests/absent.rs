@@ -3,7 +3,7 @@
 use super::*;
 use crate::oracle::MEMORY;
 
-fn rnr(number: i32, msn: u32) -> Answer {
+fn rnr(number: i32, msn: u32) -> ResponseSummary {
     (Opcode::RcAck, number, Some(Syndrome::RnrNak { timer: TIMER }), Some(msn), vec![])
 }
 
@@ -24,7 +24,7 @@ fn a_request_is_executed_once_when_its_memory_is_there() {
     for (headers, payload) in requests {
         // The key is checked first, then the bytes are copied: either may meet a page that is not there.
         for absent in 1..=2 {
-            let mut end = End::new();
+            let mut end = TestResponder::new();
             (end.host.receives, end.host.absent) = (1, absent);
             let memory = end.host.memory.clone();
             for _ in 0..absent {
@@ -43,7 +43,7 @@ fn a_request_is_executed_once_when_its_memory_is_there() {
 /// Only bytes that lie behind those of earlier packets are asked for again.
 #[test]
 fn the_next_packet_of_a_message_may_wait_for_memory() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     assert_eq!(end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]), Outcome::Accepted);
     end.host.absent = 1;
@@ -61,7 +61,7 @@ fn the_next_packet_of_a_message_may_wait_for_memory() {
 /// The receive request that was taken for a message which has not begun fails with the connection.
 #[test]
 fn a_receive_request_that_is_held_fails_with_the_connection() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     (end.host.receives, end.host.absent) = (2, 1);
     assert_eq!(end.take(only(0), &[1]), Outcome::NotReady);
     assert_eq!(end.answers(), [rnr(0, 0)]);
@@ -73,7 +73,7 @@ fn a_receive_request_that_is_held_fails_with_the_connection() {
 /// The requester asks for the rest, and for all that it has sent behind it.
 #[test]
 fn a_response_without_its_memory_postpones_all_behind_it() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.host.memory[..3 * MTU].fill(5);
     assert_eq!(end.take(read(0, 0, 3 * MTU as u32), &[]), Outcome::Accepted);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_new_rnr_timer_is_in_the_next_nak() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     let other = RnrTimer::new(3).unwrap();
     end.responder.set_min_rnr_timer(other);
     assert_eq!(end.take(only(0), &[1]), Outcome::NotReady);
@@ -12,7 +12,7 @@ fn the_new_rnr_timer_is_in_the_next_nak() {
 }
 
 /// Reports whether an atomic that is repeated is answered with the value that it found.
-fn is_remembered(end: &mut End, number: u32) -> bool {
+fn is_remembered(end: &mut TestResponder, number: u32) -> bool {
     let is_repeated = end.take(fetch_add(number, BASE), &[]) == Outcome::Duplicate;
     is_repeated && end.answers().iter().any(|answer| answer.0 == Opcode::RcAtomicAck)
 }
@@ -20,7 +20,7 @@ fn is_remembered(end: &mut End, number: u32) -> bool {
 #[test]
 fn with_other_slots_the_newest_requests_are_remembered() {
     for (slots, remembered) in [(0, 0), (1, 1), (2, 2), (3, 2), (8, 2)] {
-        let mut end = End::with(2);
+        let mut end = TestResponder::with(2);
         for number in 0..3 {
             assert_eq!(end.take(fetch_add(number, BASE), &[]), Outcome::Accepted);
             end.answers();
@@ -33,7 +33,7 @@ fn with_other_slots_the_newest_requests_are_remembered() {
 
 #[test]
 fn added_slots_take_more_reads_and_keep_their_order() {
-    let mut end = End::with(2);
+    let mut end = TestResponder::with(2);
     for number in 0..2 {
         assert_eq!(end.take(read(number, 0, 1), &[]), Outcome::Accepted);
     }

@@ -24,7 +24,7 @@ fn a_message_out_of_order_is_refused() {
         (begin_write, RcReadRequest),
         (begin_write, RcCmpSwap),
     ] {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         end.host.receives = 9;
         for (number, opcode) in before.iter().enumerate() {
             let headers = with_memory(*opcode, number as u32, 0, 2000);
@@ -62,7 +62,7 @@ fn a_length_that_lies_is_refused() {
         (packet(RcReadRequest, 0), 0),
         (packet(RcFetchAdd, 0), 0),
     ] {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         end.host.receives = 1;
         let outcome = end.take(headers, &vec![7; length]);
         end.assert_refused(outcome, Refusal::Invalid, 0);
@@ -81,7 +81,7 @@ fn the_rest_of_a_write_that_lies_is_refused() {
         (mtu + 5, Opcode::RcWriteMiddle, MTU),
         (3 * mtu, Opcode::RcWriteMiddle, MTU - 1),
     ] {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         end.take(with_memory(Opcode::RcWriteFirst, 0, 0, named), &[1; MTU]);
         let outcome = end.take(packet(opcode, 1), &vec![7; length]);
         end.assert_refused(outcome, Refusal::Invalid, 1);
@@ -91,7 +91,7 @@ fn the_rest_of_a_write_that_lies_is_refused() {
 
 #[test]
 fn a_message_that_does_not_fit_its_receive_request_is_refused() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]);
     for number in 1..8 {
@@ -112,7 +112,7 @@ fn a_key_is_checked_for_the_whole_length_at_first() {
         with_memory(Opcode::RcReadRequest, 0, u64::MAX - BASE, 2),
         fetch_add(0, BASE + memory - 7),
     ] {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         let length = if headers.bth.opcode.is_write() { MTU } else { 0 };
         let outcome = end.take(headers, &vec![1; length]);
         end.assert_refused(outcome, Refusal::Access, 0);
@@ -122,7 +122,7 @@ fn a_key_is_checked_for_the_whole_length_at_first() {
 
 #[test]
 fn a_key_that_goes_in_the_middle_ends_the_connection() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(with_memory(Opcode::RcWriteFirst, 0, 0, MTU as u32 + 1), &[1; MTU]);
     end.host.is_valid = false;
@@ -131,7 +131,7 @@ fn a_key_that_goes_in_the_middle_ends_the_connection() {
     end.assert_refused(outcome, Refusal::Access, 1);
     assert_eq!(end.host.faults, 1, "the receive request of the immediate");
 
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(read(0, 0, 4 * MTU as u32), &[]);
     end.take(packet(Opcode::RcSendFirst, 4), &[1; MTU]);
@@ -141,7 +141,7 @@ fn a_key_that_goes_in_the_middle_ends_the_connection() {
     assert_eq!(end.host.faults, 1, "that of the SEND that was being received");
 }
 
-impl End {
+impl TestResponder {
     /// The next response fails.
     fn assert_dead_at_the_read(&mut self) {
         let (opcode, number, syndrome, ..) = self.answer().expect("a NAK");
@@ -154,7 +154,7 @@ impl End {
 
 #[test]
 fn a_key_that_may_not_be_invalidated_ends_the_connection() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     let headers = Headers { ieth: Some(Ieth { rkey: 1 }), ..packet(Opcode::RcSendOnlyInv, 0) };
     let outcome = end.take(headers, &[1]);
@@ -164,7 +164,7 @@ fn a_key_that_may_not_be_invalidated_ends_the_connection() {
 
 #[test]
 fn an_atomic_that_is_not_aligned_is_refused() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     let outcome = end.take(fetch_add(0, BASE.next_multiple_of(8) + 4), &[]);
     end.assert_refused(outcome, Refusal::Invalid, 0);
     assert_eq!(end.host.atomics, 0);
@@ -172,13 +172,13 @@ fn an_atomic_that_is_not_aligned_is_refused() {
 
 #[test]
 fn more_reads_than_the_requester_may_have_are_refused() {
-    let mut end = End::with(0);
+    let mut end = TestResponder::with(0);
     let outcome = end.take(read(0, 0, 1), &[]);
     end.assert_refused(outcome, Refusal::Invalid, 0);
-    let mut end = End::with(0);
+    let mut end = TestResponder::with(0);
     let outcome = end.take(fetch_add(0, BASE.next_multiple_of(8)), &[]);
     end.assert_refused(outcome, Refusal::Invalid, 0);
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     assert_eq!(end.take(read(0, 0, 1), &[]), Outcome::Accepted);
     assert_eq!(end.take(read(1, 0, 1), &[]), Outcome::Accepted);
     assert_eq!(end.take(read(2, 0, 1), &[]), Outcome::Failed(Refusal::Invalid));
@@ -203,16 +203,16 @@ fn what_is_no_atomic_write_is_refused() {
         (Headers { reth: None, ..good }, &[1; 8], Refusal::Invalid),
         (Headers { reth: bad_key, ..good }, &[1; 8], Refusal::Access),
     ] {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         let outcome = end.take(headers, payload);
         end.assert_refused(outcome, refusal, 0);
         assert_eq!(end.host.stored, 0, "{headers:?}");
     }
     // One more than there is room for, and one within another message.
-    let mut end = End::with(0);
+    let mut end = TestResponder::with(0);
     let outcome = end.take(good, &[1; 8]);
     end.assert_refused(outcome, Refusal::Invalid, 0);
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]);
     let outcome = end.take(atomic_write(1), &[1; 8]);
@@ -221,10 +221,10 @@ fn what_is_no_atomic_write_is_refused() {
 
 #[test]
 fn a_malformed_packet_is_refused_when_it_is_the_expected_one() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]);
-    let malformed = |end: &mut End, number| {
+    let malformed = |end: &mut TestResponder, number| {
         let psn = Psn::new(FIRST).wrapping_add(number);
         end.responder.on_malformed(psn, &mut end.host)
     };
@@ -239,7 +239,7 @@ fn a_malformed_packet_is_refused_when_it_is_the_expected_one() {
 /// The parser gives a packet the headers of its opcode, but another caller may not.
 #[test]
 fn a_header_that_the_opcode_does_not_have_is_ignored() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     let first = with_memory(Opcode::RcWriteFirst, 0, 0, MTU as u32 + 1);
     assert_eq!(end.take(Headers { imm: Some(ImmDt(1)), ..first }, &[1; MTU]), Outcome::Accepted);

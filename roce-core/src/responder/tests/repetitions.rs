@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_write_or_send_is_executed_once() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     let write = with_memory(Opcode::RcWriteOnly, 0, 0, 1);
     assert_eq!(end.take(write, &[1]), Outcome::Accepted);
@@ -21,7 +21,7 @@ fn a_write_or_send_is_executed_once() {
 /// it without data.
 #[test]
 fn what_is_acknowledged_again_is_no_read_and_no_atomic() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(only(0), &[1]);
     end.take(read(1, 0, 2 * MTU as u32), &[]);
@@ -35,7 +35,7 @@ fn what_is_acknowledged_again_is_no_read_and_no_atomic() {
 
 #[test]
 fn what_precedes_the_first_packet_is_dropped() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 2;
     assert_eq!(end.take(only(0xff_ffff), &[1]), Outcome::Dropped);
     end.take(only(0), &[1]);
@@ -45,7 +45,7 @@ fn what_precedes_the_first_packet_is_dropped() {
 
 #[test]
 fn a_repetition_does_not_hide_a_nak() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(only(0), &[1]);
     end.take(only(2), &[1]);
@@ -55,7 +55,7 @@ fn a_repetition_does_not_hide_a_nak() {
 
 #[test]
 fn a_read_is_read_again_from_where_it_is_asked_for() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     assert_eq!(end.take(read(0, 0, 4 * MTU as u32), &[]), Outcome::Accepted);
     assert_eq!(end.answers().len(), 4);
     end.host.memory.fill(8);
@@ -76,7 +76,7 @@ fn a_read_is_read_again_from_where_it_is_asked_for() {
 
 #[test]
 fn a_read_begins_again_while_it_is_answered() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.take(read(0, 0, 4 * MTU as u32), &[]);
     end.answer();
     end.answer();
@@ -98,7 +98,7 @@ fn a_repeated_read_stays_within_the_first() {
         Headers { reth: None, ..read(0, 0, 1) },
         fetch_add(1, BASE.next_multiple_of(8)),
     ] {
-        let mut end = End::new();
+        let mut end = TestResponder::new();
         end.take(read(0, 0, 3 * mtu), &[]);
         end.answers();
         assert_eq!(end.take(again, &[]), Outcome::Dropped, "{again:?}");
@@ -108,7 +108,7 @@ fn a_repeated_read_stays_within_the_first() {
 
 #[test]
 fn a_repeated_read_checks_its_key_again() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(read(0, 0, 3 * MTU as u32), &[]);
     end.answers();
@@ -124,8 +124,8 @@ fn a_repeated_read_checks_its_key_again() {
 
 #[test]
 fn an_atomic_is_executed_once_and_answered_again() {
-    let (mut end, word) = (End::new(), BASE.next_multiple_of(8));
-    let original = |end: &mut End| {
+    let (mut end, word) = (TestResponder::new(), BASE.next_multiple_of(8));
+    let original = |end: &mut TestResponder| {
         let response = end.responder.next_response(&mut end.host).expect("a response");
         response.headers.atomic_ack.map(|ack| ack.original)
     };
@@ -144,7 +144,7 @@ fn an_atomic_is_executed_once_and_answered_again() {
 
 #[test]
 fn an_atomic_write_is_executed_once_and_answered_again() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     let at = (WORD - BASE) as usize;
     let response =
         |number, msn| (Opcode::RcReadResponseOnly, number, Some(Syndrome::ACK), Some(msn), vec![]);
@@ -174,7 +174,7 @@ fn an_atomic_write_is_executed_once_and_answered_again() {
 /// It is answered behind what was asked for before, and acknowledges that.
 #[test]
 fn an_atomic_write_has_its_place_among_responses() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 1;
     end.take(only(0), &[1]);
     end.take(read(1, 0, 2 * MTU as u32), &[]);
@@ -189,7 +189,7 @@ fn an_atomic_write_has_its_place_among_responses() {
 
 #[test]
 fn a_late_copy_does_not_keep_a_new_read_out() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     for number in 0..2 {
         end.take(read(number, 0, 1), &[]);
     }
@@ -202,9 +202,9 @@ fn a_late_copy_does_not_keep_a_new_read_out() {
 
 #[test]
 fn what_comes_when_all_is_over_is_acknowledged_and_not_executed() {
-    let mut end = End::new();
+    let mut end = TestResponder::new();
     end.host.receives = 3;
-    let late = |end: &End, headers: &Headers| {
+    let late = |end: &TestResponder, headers: &Headers| {
         let answer = end.responder.answer_late(headers)?;
         let number = answer.bth.psn.since(Psn::new(FIRST));
         Some((answer.bth.opcode, number, answer.atomic_ack.map(|ack| ack.original)))

@@ -9,7 +9,8 @@ use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
 use roce_core::request::Outgoing;
 use roce_core::requester::{
-    Completion, Config, MAX_WINDOW, PostError, Received, Requester, SendSlot, Status,
+    Completion, CompletionStatus, MAX_WINDOW, PostError, Received, Requester, RequesterConfig,
+    SendSlot,
 };
 use roce_core::uc;
 
@@ -105,16 +106,16 @@ impl<'a> Link<'a> for WireLink<'_> {
 }
 
 /// The reason of a request that the peer has refused, or did not answer. A NAK says no more.
-fn failure_of(status: Status) -> Option<Reason> {
+fn failure_of(status: CompletionStatus) -> Option<Reason> {
     Some(match status {
-        Status::Success => return None,
-        Status::LocalLength => Reason::TooLong,
-        Status::BadResponse => Reason::BadResponse,
-        Status::RemoteInvalidRequest => Reason::PeerInvalid,
-        Status::RemoteAccess => Reason::PeerAccess,
-        Status::RemoteOperation => Reason::PeerOperation,
-        Status::RetryExceeded => Reason::NoResponse,
-        Status::RnrRetryExceeded => Reason::Rnr,
+        CompletionStatus::Success => return None,
+        CompletionStatus::LocalLength => Reason::TooLong,
+        CompletionStatus::BadResponse => Reason::BadResponse,
+        CompletionStatus::RemoteInvalidRequest => Reason::PeerInvalid,
+        CompletionStatus::RemoteAccess => Reason::PeerAccess,
+        CompletionStatus::RemoteOperation => Reason::PeerOperation,
+        CompletionStatus::RetryExceeded => Reason::NoResponse,
+        CompletionStatus::RnrRetryExceeded => Reason::Rnr,
     })
 }
 
@@ -136,7 +137,7 @@ impl Qp {
         let mtu = 1 << requester.mtu_shift;
         // Half of what the peer keeps, if it keeps as much as this end.
         let window = (wire.port.buffer() as u32 / 2 / (mtu + OVERHEAD)).clamp(4, MAX_WINDOW);
-        let config = Config {
+        let config = RequesterConfig {
             mtu,
             dest_qpn: requester.dest_qpn,
             pkey: DEFAULT_PKEY,
@@ -222,7 +223,7 @@ impl Qp {
         completion: Completion,
     ) {
         let Some((wqe, len)) = pending.front().map(|head| (*head.wqe, head.len())) else { return };
-        if completion.status == Status::RetryExceeded {
+        if completion.status == CompletionStatus::RetryExceeded {
             self.note_unreached(wire, len);
         }
         let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();

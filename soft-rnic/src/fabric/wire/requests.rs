@@ -1,6 +1,6 @@
 //! Requests as the protocol has them, and pieces of their memory.
 
-use roce_core::request::{Kind, Outgoing, Request};
+use roce_core::request::{Operation, Outgoing, Request};
 
 use crate::copy::sum;
 use crate::objects::on_demand;
@@ -17,18 +17,18 @@ pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
     Some(asked)
 }
 
-fn kind_of(wqe: &wqe::Wqe) -> Option<Kind> {
+fn kind_of(wqe: &wqe::Wqe) -> Option<Operation> {
     let imm = wqe.imm.map(u32::from_be);
     Some(match (wqe.op, imm) {
-        (Op::Send, _) if wqe.invalidates => Kind::SendInv(wqe.imm.unwrap_or(0)),
-        (Op::Send, None) => Kind::Send,
-        (Op::Send, Some(imm)) => Kind::SendImm(imm),
-        (Op::Write, None) => Kind::Write,
-        (Op::Write, Some(imm)) => Kind::WriteImm(imm),
-        (Op::Read, _) => Kind::Read,
-        (Op::CompareSwap, _) => Kind::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
-        (Op::FetchAdd, _) => Kind::FetchAdd { add: wqe.compare_add },
-        (Op::AtomicWrite, _) => Kind::AtomicWrite,
+        (Op::Send, _) if wqe.invalidates => Operation::SendInv(wqe.imm.unwrap_or(0)),
+        (Op::Send, None) => Operation::Send,
+        (Op::Send, Some(imm)) => Operation::SendImm(imm),
+        (Op::Write, None) => Operation::Write,
+        (Op::Write, Some(imm)) => Operation::WriteImm(imm),
+        (Op::Read, _) => Operation::Read,
+        (Op::CompareSwap, _) => Operation::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
+        (Op::FetchAdd, _) => Operation::FetchAdd { add: wqe.compare_add },
+        (Op::AtomicWrite, _) => Operation::AtomicWrite,
         (Op::BindMw | Op::LocalInv, _) => return None,
     })
 }

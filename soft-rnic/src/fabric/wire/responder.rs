@@ -7,7 +7,7 @@ use roce_core::codec::Packet;
 use roce_core::congestion::NotificationPoint;
 use roce_core::headers::{DEFAULT_PKEY, Headers, RnrTimer};
 use roce_core::psn::Psn;
-use roce_core::responder::{Config, Outcome, Refusal, Responder, ResponseSlot};
+use roce_core::responder::{Outcome, Refusal, Responder, ResponderConfig, ResponseSlot};
 use roce_core::{uc, ud};
 use verbs_sys::*;
 
@@ -115,7 +115,7 @@ impl Qp {
             Transport::Ud => Machine::Datagrams(ud::Receiver::new()),
             _ => {
                 let min_rnr_timer = RnrTimer::new(responder.min_rnr_timer)?;
-                let config = Config { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
+                let config = ResponderConfig { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
                 Machine::Reliable(Responder::new(slots, config).ok()?)
             }
         })

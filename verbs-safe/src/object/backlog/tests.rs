@@ -9,7 +9,7 @@ fn is_readable(backlog: &Backlog) -> bool {
 
 #[test]
 fn the_descriptor_is_readable_as_long_as_there_is_an_event() {
-    let note = |number| Noted { event_type: ibv_event_type::IBV_EVENT_CQ_ERR, number };
+    let note = |number| BacklogEvent { event_type: ibv_event_type::IBV_EVENT_CQ_ERR, number };
     let backlog = Backlog::default();
     backlog.put(note(0));
     assert!(is_readable(&backlog), "what arrived before there was a descriptor counts");

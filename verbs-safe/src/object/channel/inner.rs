@@ -11,7 +11,7 @@ use host::sync::{Mutex, MutexGuard};
 
 use verbs_sys::ibv_comp_channel;
 
-use super::waiting::Waiting;
+use super::waiting::WaitingThreads;
 use crate::errno::{Errno, leaked};
 use crate::object::context::ContextInner;
 
@@ -24,7 +24,7 @@ pub(crate) struct ChannelInner {
     pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
     /// Held while an event is taken or a queue is destroyed: a queue is then not
     /// destroyed between the taking of its event and the counting of it.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingThreads>,
 }
 
 /// Events of a completion queue that has a channel. The queue's context pointer points to this.
@@ -101,7 +101,7 @@ impl Armed {
     }
 
     /// Reports whether the queue announces its completions on this channel.
-    pub(super) fn is_of(&self, channel: &Arc<ChannelInner>) -> bool {
+    pub(super) fn belongs_to(&self, channel: &Arc<ChannelInner>) -> bool {
         Arc::ptr_eq(&self.channel, channel)
     }
 
@@ -148,7 +148,7 @@ impl ChannelInner {
         Ok(Some(queue.number))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Waiting> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, WaitingThreads> {
         self.waiting.lock()
     }
 }

@@ -9,7 +9,7 @@ use super::{Armed, ChannelInner};
 use crate::errno::Errno;
 
 /// A thread that waits; dropping it ends the wait.
-pub(super) struct Waiter<'c> {
+pub(super) struct ChannelWaiter<'c> {
     channel: &'c ChannelInner,
     seat: u32,
     /// Descriptor that the thread sleeps on while it does not lead.
@@ -17,35 +17,38 @@ pub(super) struct Waiter<'c> {
 }
 
 /// The descriptor that a thread sleeps on.
-pub(super) enum Own<'c> {
+pub(super) enum SleepDescriptor<'c> {
     /// It leads.
     Channel(&'c ChannelInner),
     Wakeup(Arc<OwnedFd>),
 }
 
-impl AsFd for Own<'_> {
+impl AsFd for SleepDescriptor<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Own::Channel(channel) => channel.as_fd(),
-            Own::Wakeup(wakeup) => wakeup.as_fd(),
+            SleepDescriptor::Channel(channel) => channel.as_fd(),
+            SleepDescriptor::Wakeup(wakeup) => wakeup.as_fd(),
         }
     }
 }
 
-impl<'c> Waiter<'c> {
-    pub(super) fn new(channel: &'c ChannelInner, armed: &[&Armed]) -> Result<Waiter<'c>, Errno> {
+impl<'c> ChannelWaiter<'c> {
+    pub(super) fn new(
+        channel: &'c ChannelInner,
+        armed: &[&Armed],
+    ) -> Result<ChannelWaiter<'c>, Errno> {
         let interest = match armed {
             [one] => Interest::One(one.queue().into()),
             _ => Interest::Any,
         };
         let seat = channel.lock().join(interest);
-        Ok(Waiter { channel, seat, wakeup: None })
+        Ok(ChannelWaiter { channel, seat, wakeup: None })
     }
 
     /// Takes all events that are there, if it leads, and wakes the threads that they are for.
     /// Returns what to sleep on if no event was for this thread: an event that arrives after this
     /// makes it readable.
-    pub(super) fn look(&mut self) -> Result<Own<'c>, Errno> {
+    pub(super) fn look(&mut self) -> Result<SleepDescriptor<'c>, Errno> {
         if let Some(wakeup) = &self.wakeup {
             // Nothing may be there: it was another seat's, or the system's look.
             let _ = rustix::io::read(wakeup, &mut [0; 8]);
@@ -54,16 +57,16 @@ impl<'c> Waiter<'c> {
         if !waiting.followers.leads(self.seat) {
             let wakeup = waiting.wakeup(self.seat)?;
             self.wakeup = Some(Arc::clone(&wakeup));
-            return Ok(Own::Wakeup(wakeup));
+            return Ok(SleepDescriptor::Wakeup(wakeup));
         }
         while let Some(queue) = self.channel.take_event()? {
             waiting.followers.event(queue.into()).for_each(|seat| waiting.wake(seat));
         }
-        Ok(Own::Channel(self.channel))
+        Ok(SleepDescriptor::Channel(self.channel))
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for ChannelWaiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.channel.lock();
         if let Some(next) = waiting.followers.leave(self.seat) {

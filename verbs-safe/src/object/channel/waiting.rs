@@ -11,13 +11,13 @@ use crate::errno::Errno;
 
 /// The threads that wait, and the descriptor that wakes the thread of each seat.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingThreads {
     pub(super) followers: Followers<Vec<Seat>>,
     /// By seat; made when a follower first needs it, and kept.
     wakeups: Vec<Option<Arc<OwnedFd>>>,
 }
 
-impl Waiting {
+impl WaitingThreads {
     pub(super) fn join(&mut self, interest: Interest) -> u32 {
         loop {
             if let Some(seat) = self.followers.join(interest) {

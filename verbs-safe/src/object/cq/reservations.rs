@@ -23,17 +23,17 @@ use crate::ids::SrqId;
 #[derive(Debug)]
 pub(super) struct Reservations {
     capacity: u32,
-    books: Mutex<Books>,
+    books: Mutex<ReservedEntries>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct ReservedEntries {
     reserved: u32,
-    shared: Vec<Shared>,
+    shared: Vec<SrqUsers>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SrqUsers {
     srq: SrqId,
     users: usize,
 }
@@ -51,7 +51,7 @@ impl Reservations {
         self.lock().reserved
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
+    fn lock(&self) -> MutexGuard<'_, ReservedEntries> {
         self.books.lock()
     }
 
@@ -67,7 +67,7 @@ impl Reservations {
             return Err(CqTooSmall { capacity, reserved, wanted: entries, needed });
         }
         books.reserved += entries;
-        books.shared.extend(srq.map(|srq| Shared { srq, users: 1 }));
+        books.shared.extend(srq.map(|srq| SrqUsers { srq, users: 1 }));
         Ok(())
     }
 

@@ -33,14 +33,14 @@ pub(super) struct PoolInner<R> {
 /// Values of a pool with which messages are found to be [plain](Completion::is_plain): a copy, so
 /// that nothing is read anew for each message.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<'pool> {
+pub(super) struct PlainCheck<'pool> {
     id: QueueId,
     slot_bytes: u32,
     front_bytes: u32,
     states: &'pool [AtomicU32],
 }
 
-impl Plain<'_> {
+impl PlainCheck<'_> {
     /// The slot and the length of a message that is plain: now LENT. `None`, and nothing
     /// has changed, if it is not plain, or not of this pool, or (`also`) not wanted.
     #[inline(always)]
@@ -87,9 +87,9 @@ impl<R> PoolInner<R> {
     /// Returns the values that a completion is compared with, to see whether it is that of a plain
     /// message.
     #[inline]
-    pub(super) fn plain(&self) -> Plain<'_> {
+    pub(super) fn plain(&self) -> PlainCheck<'_> {
         let PoolInner { id, slot_bytes, front_bytes, .. } = *self;
-        Plain { id, slot_bytes, front_bytes, states: &self.states }
+        PlainCheck { id, slot_bytes, front_bytes, states: &self.states }
     }
 
     /// Gives back `count` references; with the last one the pool is freed.

@@ -31,7 +31,7 @@ pub(crate) enum Front {
 }
 
 impl Front {
-    pub(crate) fn of(transport: Transport) -> Front {
+    pub(crate) fn for_transport(transport: Transport) -> Front {
         if transport.is_datagram() { Front::RouteHeader } else { Front::Nothing }
     }
 

@@ -10,7 +10,7 @@ use super::recycle::Recycle;
 use crate::object::completion::CompletionBatch;
 
 /// A message that waits to be handed out: its slot, and its length.
-type Lent = (u32, u32);
+type RunMessage = (u32, u32);
 
 /// Consecutive messages of one queue pair: taken from a batch of completions in one go
 /// ([`RecvPool::take_run`]), handed out one by one. What of a message is the same for all of them
@@ -18,7 +18,7 @@ type Lent = (u32, u32);
 ///
 /// It owns the messages that it has not handed out; dropping it drops them.
 pub struct RecvRun<R: Recycle> {
-    lent: Box<[Lent]>,
+    lent: Box<[RunMessage]>,
     /// Those of `lent` from `next` on and before `end` are messages that wait; each owns
     /// a share of its slot, and a reference to the pool. `next <= end <= lent.len()`.
     next: usize,
@@ -77,7 +77,7 @@ impl<R: Recycle> RecvRun<R> {
     }
 
     #[inline]
-    fn waiting(&self) -> impl Iterator<Item = Lent> {
+    fn waiting(&self) -> impl Iterator<Item = RunMessage> {
         self.lent[self.next..self.end].iter().copied()
     }
 

@@ -3,7 +3,7 @@
 use verbs_sys::{ibv_qp, ibv_recv_wr, ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
 
 use crate::PostRecvReason::NotHome;
-use crate::queue::recv::Target;
+use crate::queue::recv::RecvTarget;
 use crate::{
     CompletionBatch, CqConfig, QueuePair, QueuePairConfig, RecvQueue, RecvRun, RecvSide, TakeError,
     Transport,
@@ -233,7 +233,7 @@ fn what_the_device_refuses_stays_gathered() {
         recv.put_back(message);
     }
     assert!(recv.gather(2) && recv.gather(3));
-    let Target::Qp(qp) = &recv.target else { panic!("of a queue pair") };
+    let RecvTarget::Qp(qp) = &recv.target else { panic!("of a queue pair") };
     // SAFETY: no other code uses the context.
     let post_recv =
         unsafe { (*(*qp.raw()).context).ops.post_recv.replace(takes_two) }.expect("there is one");
@@ -242,7 +242,7 @@ fn what_the_device_refuses_stays_gathered() {
     // The first two are the device's now, the others are not.
     let (mut batch, mut run) = (messages(&recv, &[0, 1, 2]), RecvRun::new(8));
     assert_eq!(recv.take_run(&mut batch, 8, &mut run), 2);
-    let Target::Qp(qp) = &recv.target else { panic!("of a queue pair") };
+    let RecvTarget::Qp(qp) = &recv.target else { panic!("of a queue pair") };
     // SAFETY: no other code uses the context.
     unsafe { (*(*qp.raw()).context).ops.post_recv = Some(post_recv) };
     assert_eq!(recv.post_gathered(), Ok(2));

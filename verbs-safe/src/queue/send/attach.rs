@@ -10,7 +10,7 @@ use crate::object::ah::AddressHandle;
 use crate::queue::pinned::{Item, MAX_ENTRIES};
 use crate::queue::send::SendQueue;
 use crate::queue::send::check::check_remote;
-use crate::queue::send::entries::{Local, Peer, PeerId, RegionId};
+use crate::queue::send::entries::{LocalRegionEntry, PeerEntry, PeerId, RegionId};
 use crate::queue::send::op::{SendFlags, SendOp};
 use crate::region::registration::Registration;
 use crate::region::shared::SharedRegion;
@@ -60,7 +60,7 @@ impl SendQueue {
             return Err(AttachError::OtherDomain { what: "address handle" });
         }
         let (item, peer) =
-            (Item::Address(at.inner.clone()), Peer { ah: at.inner.raw, qp_num, qkey });
+            (Item::Address(at.inner.clone()), PeerEntry { ah: at.inner.raw, qp_num, qkey });
         let entry = self.peers.add(self.qp.pinned(), item, peer);
         entry.map(PeerId).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
@@ -150,12 +150,15 @@ impl SendQueue {
     }
 
     /// Returns what requests need to know of a region.
-    pub(super) fn local(&self, registration: &Registration) -> Result<Local, AttachError> {
+    pub(super) fn local(
+        &self,
+        registration: &Registration,
+    ) -> Result<LocalRegionEntry, AttachError> {
         if !Arc::ptr_eq(registration.pd(), self.qp.pd()) {
             return Err(AttachError::OtherDomain { what: "region" });
         }
         let addr = registration.base().as_ptr() as u64;
-        Ok(Local { addr, len: registration.len(), lkey: registration.lkey() })
+        Ok(LocalRegionEntry { addr, len: registration.len(), lkey: registration.lkey() })
     }
 
     /// Detaches a region; returns true if there was one. Requests that refer to it, and are staged

@@ -4,7 +4,7 @@ use crate::error::ForeignCompletion;
 use crate::object::completion::Completion;
 use crate::queue::send::SendQueue;
 use crate::queue::send::op::lands;
-use crate::queue::send::places::Place;
+use crate::queue::send::places::RequestPlace;
 
 impl SendQueue {
     /// Retires the completed request, and all before it: their places and slots are
@@ -48,7 +48,8 @@ impl SendQueue {
             return None;
         }
         // SAFETY: places are inside, and only written to through `&mut self`.
-        let Place { slots_after, entry, work } = unsafe { &*self.places.at(self.place(request)) };
+        let RequestPlace { slots_after, entry, work } =
+            unsafe { &*self.places.at(self.place(request)) };
         // Lent to be filled, or staged without that, as those of READs are.
         let used = self.slots_lent.max(self.slots_staged);
         let lent_again = used >= slots_after + u64::from(self.slots);

@@ -19,20 +19,20 @@ pub struct RegionId(pub(super) Entry);
 
 /// Values of a peer that a datagram needs.
 #[derive(Clone, Copy)]
-pub(super) struct Peer {
+pub(super) struct PeerEntry {
     pub(super) ah: NonNull<ibv_ah>,
     pub(super) qp_num: u32,
     pub(super) qkey: u32,
 }
 
 // SAFETY: any thread may call verbs on an address handle.
-unsafe impl Send for Peer {}
+unsafe impl Send for PeerEntry {}
 // SAFETY: several threads may call verbs on one address handle at once; the rest is numbers.
-unsafe impl Sync for Peer {}
+unsafe impl Sync for PeerEntry {}
 
 /// Values of a local region that a request needs.
 #[derive(Clone, Copy)]
-pub(super) struct Local {
+pub(super) struct LocalRegionEntry {
     pub(super) addr: u64,
     pub(super) len: usize,
     pub(super) lkey: u32,

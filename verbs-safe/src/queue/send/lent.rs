@@ -14,24 +14,24 @@ use crate::region::registration::Registration;
 /// loan. When the queue is dropped first, the queue pair takes over what it may still use;
 /// when it is forgotten, so is that.
 #[derive(Default)]
-pub(super) struct Loans(Vec<Option<Lent>>);
+pub(super) struct Loans(Vec<Option<LentMemory>>);
 
-pub(super) enum Lent {
+pub(super) enum LentMemory {
     Buffer(Buffer),
     File(FileRegion),
 }
 
-impl Lent {
+impl LentMemory {
     pub(super) fn registration(&self) -> &Arc<Registration> {
         match self {
-            Lent::Buffer(buffer) => buffer.registration(),
-            Lent::File(file) => file.registration(),
+            LentMemory::Buffer(buffer) => buffer.registration(),
+            LentMemory::File(file) => file.registration(),
         }
     }
 }
 
 impl Loans {
-    pub(super) fn put(&mut self, at: usize, lent: Lent) {
+    pub(super) fn put(&mut self, at: usize, lent: LentMemory) {
         if at >= self.0.len() {
             // Bounded: by `MAX_ENTRIES`.
             self.0.resize_with(at + 1, || None);
@@ -39,12 +39,12 @@ impl Loans {
         self.0[at] = Some(lent);
     }
 
-    pub(super) fn take(&mut self, at: usize) -> Option<Lent> {
+    pub(super) fn take(&mut self, at: usize) -> Option<LentMemory> {
         self.0.get_mut(at)?.take()
     }
 
     /// Takes all of them out.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Lent> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = LentMemory> {
         self.0.drain(..).flatten()
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{AttachError, StageError};
 use crate::queue::pinned::{Entry, Item, MAX_ENTRIES};
 use crate::queue::send::SendQueue;
 use crate::queue::send::entries::RegionId;
-use crate::queue::send::lent::Lent;
+use crate::queue::send::lent::LentMemory;
 use crate::queue::send::op::{SendFlags, SendOp};
 use crate::region::buffer::Buffer;
 use crate::region::file::FileRegion;
@@ -96,7 +96,7 @@ impl SendQueue {
     pub fn lend(&mut self, buffer: Buffer) -> Result<LoanId, LoanError> {
         match self.enter(buffer.registration()) {
             Ok(entry) => {
-                self.loans.put(entry.index(), Lent::Buffer(buffer));
+                self.loans.put(entry.index(), LentMemory::Buffer(buffer));
                 Ok(LoanId { region: RegionId(entry), is_file: false })
             }
             Err(reason) => Err(LoanError { buffer, reason }),
@@ -112,7 +112,7 @@ impl SendQueue {
     pub fn lend_file(&mut self, file: FileRegion) -> Result<LoanId, FileLoanError> {
         match self.enter(file.registration()) {
             Ok(entry) => {
-                self.loans.put(entry.index(), Lent::File(file));
+                self.loans.put(entry.index(), LentMemory::File(file));
                 Ok(LoanId { region: RegionId(entry), is_file: true })
             }
             Err(reason) => Err(FileLoanError { region: file, reason }),
@@ -143,16 +143,16 @@ impl SendQueue {
     /// flight, and if there is no such loan, or it is a file.
     pub fn reclaim(&mut self, loan: LoanId) -> Option<Buffer> {
         match self.reclaim_lent(loan, false)? {
-            Lent::Buffer(buffer) => Some(buffer),
-            Lent::File(_) => None,
+            LentMemory::Buffer(buffer) => Some(buffer),
+            LentMemory::File(_) => None,
         }
     }
 
     /// Takes a lent piece of a file back, as [`reclaim`](Self::reclaim) a buffer.
     pub fn reclaim_file(&mut self, loan: LoanId) -> Option<FileRegion> {
         match self.reclaim_lent(loan, true)? {
-            Lent::Buffer(_) => None,
-            Lent::File(file) => Some(file),
+            LentMemory::Buffer(_) => None,
+            LentMemory::File(file) => Some(file),
         }
     }
 
@@ -161,7 +161,7 @@ impl SendQueue {
         self.regions.lend(local).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
 
-    fn reclaim_lent(&mut self, loan: LoanId, is_file: bool) -> Option<Lent> {
+    fn reclaim_lent(&mut self, loan: LoanId, is_file: bool) -> Option<LentMemory> {
         let entry = loan.region.0;
         if loan.is_file != is_file || !self.regions.give_back(entry, self.retired) {
             return None;

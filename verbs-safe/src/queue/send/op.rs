@@ -139,10 +139,10 @@ pub(super) fn fill(work: &mut ibv_send_wr, op: SendOp) {
     match op {
         SendOp::Send { .. } => {}
         SendOp::SendImm { imm, .. } => work.__bindgen_anon_1.imm_data = imm.to_be(),
-        SendOp::Write { remote, .. } | SendOp::Read { remote, .. } => to(work, remote),
+        SendOp::Write { remote, .. } | SendOp::Read { remote, .. } => set_remote(work, remote),
         SendOp::WriteImm { imm, remote, .. } => {
             work.__bindgen_anon_1.imm_data = imm.to_be();
-            to(work, remote);
+            set_remote(work, remote);
         }
         SendOp::FetchAdd { remote, add } => atomic(work, remote, add, 0),
         SendOp::CmpSwap { remote, compare, swap } => atomic(work, remote, compare, swap),
@@ -150,7 +150,7 @@ pub(super) fn fill(work: &mut ibv_send_wr, op: SendOp) {
 }
 
 #[inline]
-fn to(work: &mut ibv_send_wr, remote: RemoteSpan) {
+fn set_remote(work: &mut ibv_send_wr, remote: RemoteSpan) {
     work.wr.rdma.remote_addr = remote.addr;
     work.wr.rdma.rkey = remote.rkey;
 }

@@ -11,26 +11,26 @@ use crate::raw_array::RawArray;
 /// A request, and its one scatter/gather entry. What a SEND needs is on one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Place {
+pub(super) struct RequestPlace {
     /// Count of all slots that had been staged, its request's included.
     pub(super) slots_after: u64,
     pub(super) entry: ibv_sge,
     pub(super) work: ibv_send_wr,
 }
 
-impl Place {
+impl RequestPlace {
     /// The place that a request is in.
     #[inline]
-    pub(super) fn of(work: *const ibv_send_wr) -> *mut Place {
-        work.cast_mut().wrapping_byte_sub(offset_of!(Place, work)).cast()
+    pub(super) fn containing(work: *const ibv_send_wr) -> *mut RequestPlace {
+        work.cast_mut().wrapping_byte_sub(offset_of!(RequestPlace, work)).cast()
     }
 }
 
 /// Places, of which each request links to the next, and the last to the first: a power of
 /// two of them.
-pub(super) fn circle(places: usize) -> Result<RawArray<Place>, MapError> {
+pub(super) fn circle(places: usize) -> Result<RawArray<RequestPlace>, MapError> {
     let (entry, work) = (ibv_sge::default(), ibv_send_wr::default());
-    let place = || Place { slots_after: 0, entry, work };
+    let place = || RequestPlace { slots_after: 0, entry, work };
     let circle = RawArray::new(alloc::filled("allocating a send queue", places, place)?);
     for place in 0..places {
         let (this, next) = (circle.at(place), circle.at((place + 1) % places));

@@ -54,7 +54,7 @@ impl SendQueue {
         let bits = SendFlags { signalled, ..SendFlags::default() }.to_raw();
         // Inline: the device reads the bytes while the call below lasts, and never later; it
         // looks up no key.
-        self.write_place(op, bits | flag::IBV_SEND_INLINE.0, entry(bytes));
+        self.write_place(op, bits | flag::IBV_SEND_INLINE.0, inline_sge(bytes));
         self.post().map(drop).map_err(|error| {
             self.withdraw();
             error.into()
@@ -123,7 +123,7 @@ impl SendQueue {
 
 /// Returns the entry of bytes that go inline.
 #[inline]
-fn entry(bytes: &[u8]) -> ibv_sge {
+fn inline_sge(bytes: &[u8]) -> ibv_sge {
     // An inline request is checked to have less than 2^32.
     ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u32, lkey: 0 }
 }

@@ -1,6 +1,6 @@
 //! Runs of SENDs: what they have in common is looked up once.
 
-use super::{Run, SendFlags, SendOp, SendQueue};
+use super::{RunBounds, SendFlags, SendOp, SendQueue};
 
 /// A SEND that was staged in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +44,14 @@ impl SendQueue {
         let places = u64::from(self.depth) - (self.staged - self.retired);
         let slots = u64::from(self.slots) - (self.slots_staged - self.slots_retired);
         let count = if offered { places.min(slots).min(most.into()) } else { 0 };
-        self.run = Run { end: self.staged + count, max_len: max_len.min(self.slot_bytes()) };
+        self.run = RunBounds { end: self.staged + count, max_len: max_len.min(self.slot_bytes()) };
         count as u32
     }
 
     /// Ends the run early.
     #[inline]
     pub fn close_run(&mut self) {
-        self.run = Run::default();
+        self.run = RunBounds::default();
     }
 
     /// Fills the first `len` bytes of the next slot and stages an unsignalled SEND of them:

@@ -24,7 +24,7 @@ use crate::limit;
 
 /// The file, and which of it is free.
 #[derive(Debug)]
-struct File {
+struct MemoryFile {
     fd: OwnedFd,
     extents: Mutex<Extents>,
     maker: Maker,
@@ -32,26 +32,26 @@ struct File {
 
 /// A piece of the file, from this offset on.
 #[derive(Debug)]
-pub(super) struct Piece(u64);
+pub(super) struct FilePiece(u64);
 
 /// More than an address space has room for.
 const TOO_LONG: usize = 1 << 46;
 
 /// The process's file; `None` where the system has none that cannot be cut off, and in a
 /// child of fork: the file that it knows is its parent's, which hands out the same places.
-fn file() -> Option<&'static File> {
-    static FILE: OnceLock<Option<File>> = OnceLock::new();
+fn file() -> Option<&'static MemoryFile> {
+    static FILE: OnceLock<Option<MemoryFile>> = OnceLock::new();
     let make = || {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("rdma-regions", flags).ok()?;
         // The file never shrinks: a process that maps it can access what it has mapped.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).ok()?;
-        Some(File { fd, extents: Mutex::default(), maker: Maker::this() })
+        Some(MemoryFile { fd, extents: Mutex::default(), maker: Maker::current() })
     };
-    FILE.get_or_init(make).as_ref().filter(|file| file.maker.is_this())
+    FILE.get_or_init(make).as_ref().filter(|file| file.maker.is_current())
 }
 
-impl File {
+impl MemoryFile {
     fn extents(&self) -> MutexGuard<'_, Extents> {
         self.extents.lock()
     }
@@ -76,19 +76,19 @@ impl File {
     }
 }
 
-impl Piece {
+impl FilePiece {
     /// Maps a new piece of `len` bytes, whole pages and all zero; `None` where there is no
     /// file.
     ///
     /// # Errors
     /// The system's reason: `EFBIG` is the limit of a file's length.
-    pub(super) fn map(len: usize) -> Option<Result<(NonNull<u8>, Piece), Errno>> {
+    pub(super) fn map(len: usize) -> Option<Result<(NonNull<u8>, FilePiece), Errno>> {
         let file = file()?;
         if len >= TOO_LONG {
             return Some(Err(Errno::ENOMEM));
         }
         let mapped = |at| match file.map(at, len) {
-            Ok(base) => Ok((base, Piece(at))),
+            Ok(base) => Ok((base, FilePiece(at))),
             Err(errno) => {
                 // Nothing was written there.
                 file.extents().give(at, len as u64);

@@ -6,11 +6,11 @@
 pub(crate) struct Maker(u32);
 
 impl Maker {
-    pub(crate) fn this() -> Maker {
+    pub(crate) fn current() -> Maker {
         Maker(std::process::id())
     }
 
-    pub(crate) fn is_this(self) -> bool {
-        self == Maker::this()
+    pub(crate) fn is_current(self) -> bool {
+        self == Maker::current()
     }
 }

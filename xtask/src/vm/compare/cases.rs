@@ -9,11 +9,11 @@ pub(super) const SIZES: &[u32] = &[16, 512, 8192, 65536];
 
 /// Quantity that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CompareQuantity {
     /// One message in flight: the median of half a round trip, of a READ of the whole
     /// operation.
     Latency,
-    /// [`Case::DEPTH`] messages in flight on each queue pair, one way.
+    /// [`CompareCase::DEPTH`] messages in flight on each queue pair, one way.
     Rate,
 }
 
@@ -26,10 +26,10 @@ pub(super) enum Verb {
 
 /// One case, at any of its sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Case {
+pub(super) struct CompareCase {
     pub(super) name: &'static str,
     pub(super) verb: Verb,
-    pub(super) kind: Kind,
+    pub(super) kind: CompareQuantity,
     /// Messages to a doorbell.
     pub(super) list: u32,
     pub(super) inline: bool,
@@ -51,7 +51,7 @@ pub(super) struct Case {
 /// One case at one size: a line of the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Comparison {
-    pub(super) case: Case,
+    pub(super) case: CompareCase,
     pub(super) size: u32,
     /// True if it is enough that there is a figure.
     pub(super) quick: bool,
@@ -69,52 +69,58 @@ const LONGEST_INLINE: u32 = 512;
 /// From there on a message of Buffered Read is a READ of its own.
 const LONG: u32 = 8192;
 
-use Kind::{Latency, Rate};
+use CompareQuantity::{Latency, Rate};
 use Verb::{Read, Send, Write};
 
-const CASES: &[Case] = &[
-    Case::plain("send-lat", Send, Latency),
-    Case { inline: true, ..Case::plain("send-lat-inline", Send, Latency) },
-    Case { srq: true, ..Case::plain("send-lat-srq", Send, Latency) },
-    Case { datagrams: true, ..Case::plain("send-lat-ud", Send, Latency) },
-    Case::over("send-recv", "connection-lat", Send, Latency),
-    Case { events: true, ..Case::over("send-recv", "connection-lat-events", Send, Latency) },
-    Case::plain("write-lat", Write, Latency),
-    Case { inline: true, ..Case::plain("write-lat-inline", Write, Latency) },
-    Case::plain("read-lat", Read, Latency),
-    Case::plain("send-bw", Send, Rate),
-    Case { list: LIST, ..Case::plain("send-bw-list", Send, Rate) },
-    Case { inline: true, ..Case::plain("send-bw-inline", Send, Rate) },
-    Case { qps: QPS, ..Case::plain("send-bw-qps", Send, Rate) },
-    Case { srq: true, qps: QPS, ..Case::plain("send-bw-srq", Send, Rate) },
-    Case::over("send-recv", "connection-bw", Send, Rate),
-    Case { events: true, ..Case::over("send-recv", "connection-bw-events", Send, Rate) },
-    Case::plain("write-bw", Write, Rate),
-    Case { list: LIST, ..Case::plain("write-bw-list", Write, Rate) },
-    Case { inline: true, ..Case::plain("write-bw-inline", Write, Rate) },
-    Case::plain("read-bw", Read, Rate),
-    Case { list: LIST, ..Case::plain("read-bw-list", Read, Rate) },
-    Case {
+const CASES: &[CompareCase] = &[
+    CompareCase::plain("send-lat", Send, Latency),
+    CompareCase { inline: true, ..CompareCase::plain("send-lat-inline", Send, Latency) },
+    CompareCase { srq: true, ..CompareCase::plain("send-lat-srq", Send, Latency) },
+    CompareCase { datagrams: true, ..CompareCase::plain("send-lat-ud", Send, Latency) },
+    CompareCase::over("send-recv", "connection-lat", Send, Latency),
+    CompareCase {
+        events: true,
+        ..CompareCase::over("send-recv", "connection-lat-events", Send, Latency)
+    },
+    CompareCase::plain("write-lat", Write, Latency),
+    CompareCase { inline: true, ..CompareCase::plain("write-lat-inline", Write, Latency) },
+    CompareCase::plain("read-lat", Read, Latency),
+    CompareCase::plain("send-bw", Send, Rate),
+    CompareCase { list: LIST, ..CompareCase::plain("send-bw-list", Send, Rate) },
+    CompareCase { inline: true, ..CompareCase::plain("send-bw-inline", Send, Rate) },
+    CompareCase { qps: QPS, ..CompareCase::plain("send-bw-qps", Send, Rate) },
+    CompareCase { srq: true, qps: QPS, ..CompareCase::plain("send-bw-srq", Send, Rate) },
+    CompareCase::over("send-recv", "connection-bw", Send, Rate),
+    CompareCase {
+        events: true,
+        ..CompareCase::over("send-recv", "connection-bw-events", Send, Rate)
+    },
+    CompareCase::plain("write-bw", Write, Rate),
+    CompareCase { list: LIST, ..CompareCase::plain("write-bw-list", Write, Rate) },
+    CompareCase { inline: true, ..CompareCase::plain("write-bw-inline", Write, Rate) },
+    CompareCase::plain("read-bw", Read, Rate),
+    CompareCase { list: LIST, ..CompareCase::plain("read-bw-list", Read, Rate) },
+    CompareCase {
         target: Some(20.0),
         sizes: (16, 16),
-        ..Case::over("buffered-read", "buffered-read-16", Send, Rate)
+        ..CompareCase::over("buffered-read", "buffered-read-16", Send, Rate)
     },
-    Case {
+    CompareCase {
         target: Some(1.0),
         sizes: (LONG, u32::MAX),
-        ..Case::over("buffered-read", "buffered-read-long", Read, Rate)
+        ..CompareCase::over("buffered-read", "buffered-read-long", Read, Rate)
     },
-    Case::over("buffered-write", "buffered-write-lat", Write, Latency),
-    Case::over("buffered-write", "buffered-write-bw", Write, Rate),
+    CompareCase::over("buffered-write", "buffered-write-lat", Write, Latency),
+    CompareCase::over("buffered-write", "buffered-write-bw", Write, Rate),
     // No slower than READs alone, where they are long.
-    Case {
+    CompareCase {
         target: Some(1.0),
         sizes: (65_536, u32::MAX),
-        ..Case::over("direct-read", "direct-read-bw", Read, Rate)
+        ..CompareCase::over("direct-read", "direct-read-bw", Read, Rate)
     },
 ];
 
-impl Case {
+impl CompareCase {
     /// Messages in flight on each queue pair, where a rate is measured.
     pub(super) const DEPTH: u32 = 128;
     /// Receives in each receive queue.
@@ -124,8 +130,8 @@ impl Case {
     /// The path MTU, in bytes.
     pub(super) const MTU: u32 = MTU;
 
-    const fn plain(name: &'static str, verb: Verb, kind: Kind) -> Case {
-        Case {
+    const fn plain(name: &'static str, verb: Verb, kind: CompareQuantity) -> CompareCase {
+        CompareCase {
             name,
             verb,
             kind,
@@ -143,9 +149,14 @@ impl Case {
 
     /// A connection, without a target: it also keeps account of what the receiver has room
     /// for.
-    const fn over(connection: &'static str, name: &'static str, verb: Verb, kind: Kind) -> Case {
-        let case = Case::plain(name, verb, kind);
-        Case { connection: Some(connection), target: None, ..case }
+    const fn over(
+        connection: &'static str,
+        name: &'static str,
+        verb: Verb,
+        kind: CompareQuantity,
+    ) -> CompareCase {
+        let case = CompareCase::plain(name, verb, kind);
+        CompareCase { connection: Some(connection), target: None, ..case }
     }
 
     /// Reports whether many messages share a transfer.
@@ -204,8 +215,9 @@ pub(super) fn chosen(wanted: &[String], sizes: &[u32]) -> Result<Vec<Comparison>
     if let Some(unknown) = wanted.iter().find(|name| !names().contains(&name.as_str())) {
         bail!("there is no case {unknown}: there are {}", names().join(", "));
     }
-    let is_wanted = |case: &&Case| wanted.is_empty() || wanted.iter().any(|n| n == case.name);
-    let at_sizes = |case: &Case| {
+    let is_wanted =
+        |case: &&CompareCase| wanted.is_empty() || wanted.iter().any(|n| n == case.name);
+    let at_sizes = |case: &CompareCase| {
         let case = *case;
         let fits = sizes.iter().copied().filter(move |size| case.has_size(*size));
         fits.map(move |size| Comparison { case, size, quick: false })

@@ -6,14 +6,14 @@
 
 use std::path::Path;
 
-use super::cases::{Case, Comparison, Kind, Verb};
+use super::cases::{CompareCase, CompareQuantity, Comparison, Verb};
 
 /// Address at which the two ends meet.
 pub(super) const ADDRESS: &str = "127.0.0.1";
 
 /// Device that is used, and how.
 #[derive(Debug, Clone)]
-pub(super) struct Setting<'a> {
+pub(super) struct CompareSetting<'a> {
     pub(super) device: &'a str,
     /// The index of its IPv4-mapped GID, which perftest has to be told.
     pub(super) gid_index: u32,
@@ -23,7 +23,7 @@ pub(super) struct Setting<'a> {
 
 /// One command in its two roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct CommandPair {
     pub(crate) listener: Vec<String>,
     pub(crate) connector: Vec<String>,
 }
@@ -40,30 +40,30 @@ fn on_processor(processor: u32, command: &[String]) -> Vec<String> {
 
 impl Comparison {
     /// Perftest's command; its ends meet at `port`.
-    pub(super) fn perftest(&self, setting: &Setting<'_>, port: u16) -> Pair {
+    pub(super) fn perftest(&self, setting: &CompareSetting<'_>, port: u16) -> CommandPair {
         let mut both = words(&self.perftest_line(setting));
         both.extend(words(&format!("-p {port}")));
         let listener = on_processor(0, &both);
         both.push(ADDRESS.to_owned());
-        Pair { listener, connector: on_processor(1, &both) }
+        CommandPair { listener, connector: on_processor(1, &both) }
     }
 
-    fn perftest_line(&self, setting: &Setting<'_>) -> String {
+    fn perftest_line(&self, setting: &CompareSetting<'_>) -> String {
         let Comparison { case, size, .. } = self;
         let verb = match case.verb {
             Verb::Send => "send",
             Verb::Write => "write",
             Verb::Read => "read",
         };
-        let kind = if case.kind == Kind::Latency { "lat" } else { "bw" };
-        let Setting { device, gid_index, .. } = setting;
+        let kind = if case.kind == CompareQuantity::Latency { "lat" } else { "bw" };
+        let CompareSetting { device, gid_index, .. } = setting;
         let messages = self.messages();
         let mut line =
             format!("ib_{verb}_{kind} -d {device} -x {gid_index} -F -s {size} -n {messages}");
         // A datagram has the MTU of the port.
-        line += &if case.datagrams { " -c UD".into() } else { format!(" -m {}", Case::MTU) };
-        if case.kind == Kind::Rate {
-            let (depth, every) = (Case::DEPTH, case.signal_every());
+        line += &if case.datagrams { " -c UD".into() } else { format!(" -m {}", CompareCase::MTU) };
+        if case.kind == CompareQuantity::Rate {
+            let (depth, every) = (CompareCase::DEPTH, case.signal_every());
             // Without -N it looks at the clock for every message.
             line += &format!(" -N -t {depth} -Q {every} -q {}", case.qps);
         }
@@ -71,8 +71,8 @@ impl Comparison {
             line += &format!(" -l {}", case.list);
         }
         match case.verb {
-            Verb::Send => line += &format!(" -r {}", Case::RECEIVES),
-            Verb::Read => line += &format!(" -o {}", Case::READS),
+            Verb::Send => line += &format!(" -r {}", CompareCase::RECEIVES),
+            Verb::Read => line += &format!(" -o {}", CompareCase::READS),
             Verb::Write => {}
         }
         if case.verb != Verb::Read {
@@ -88,7 +88,7 @@ impl Comparison {
     }
 
     /// Our command; its ends meet at `port`.
-    pub(super) fn ours(&self, setting: &Setting<'_>, port: u16) -> Pair {
+    pub(super) fn ours(&self, setting: &CompareSetting<'_>, port: u16) -> CommandPair {
         let mut both = vec![setting.ours.display().to_string()];
         both.extend(words(&self.our_line(setting)));
         let end = |role: &str, processor| {
@@ -96,10 +96,10 @@ impl Comparison {
             all.extend(words(&format!("--{role} {ADDRESS}:{port}")));
             on_processor(processor, &all)
         };
-        Pair { listener: end("listen", 0), connector: end("connect", 1) }
+        CommandPair { listener: end("listen", 0), connector: end("connect", 1) }
     }
 
-    fn our_line(&self, setting: &Setting<'_>) -> String {
+    fn our_line(&self, setting: &CompareSetting<'_>) -> String {
         let Comparison { case, size, .. } = self;
         let verb = match case.verb {
             Verb::Send => "send",
@@ -107,8 +107,8 @@ impl Comparison {
             Verb::Read => "read",
         };
         let (command, amount) = match case.kind {
-            Kind::Latency => ("pingpong", "iterations"),
-            Kind::Rate => ("bench", "messages"),
+            CompareQuantity::Latency => ("pingpong", "iterations"),
+            CompareQuantity::Rate => ("bench", "messages"),
         };
         let what = match (case.connection, case.datagrams) {
             (Some(connection), _) => format!("--protocol {connection}"),
@@ -129,21 +129,21 @@ impl Comparison {
             };
         }
         if case.connection == Some("direct-read") {
-            return format!("{line} --unacked {}", Case::DEPTH);
+            return format!("{line} --unacked {}", CompareCase::DEPTH);
         }
         line +=
             &format!(" --signal-every {} --inline {}", case.signal_every(), self.inline_bytes());
-        if case.kind == Kind::Rate {
-            line += &format!(" --unacked {} --batch {}", Case::DEPTH, case.list);
+        if case.kind == CompareQuantity::Rate {
+            line += &format!(" --unacked {} --batch {}", CompareCase::DEPTH, case.list);
         }
         if case.verb == Verb::Send {
-            line += &format!(" --recv-depth {}", Case::RECEIVES);
+            line += &format!(" --recv-depth {}", CompareCase::RECEIVES);
         }
         if case.srq {
             line += " --srq";
         }
         // Perftest polls memory on every device.
-        if case.verb == Verb::Write && case.kind == Kind::Latency {
+        if case.verb == Verb::Write && case.kind == CompareQuantity::Latency {
             line += " --assume-in-order";
         }
         line

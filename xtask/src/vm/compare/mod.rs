@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::guest;
-use super::machine::Machine;
+use super::machine::GuestMachine;
 use super::program::XTASK;
 
 /// Arguments of `cargo xtask vm compare`.
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let ours = build(&own)?;
     let own = own.display().to_string();
     let limit = LIMIT_PER_ROUND * (rounds * comparisons.len() as u32 + 2);
-    let machine = Machine { limit: limit.as_secs(), memory: 4096, verbose: false };
+    let machine = GuestMachine { limit: limit.as_secs(), memory: 4096, verbose: false };
     machine.run(guest::quoted(&command(args, &own, &ours)), &[])
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::commands::Pair;
+use super::commands::CommandPair;
 
 /// Longer than any run takes where it does not hang.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -21,21 +21,21 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// # Errors
 /// An end that failed or took too long, with the last that it printed. No process is
 /// left.
-pub(crate) fn run(pair: &Pair, port: u16) -> Result<String> {
+pub(crate) fn run(pair: &CommandPair, port: u16) -> Result<String> {
     run_between(pair, port, Path::new("/proc/net"), LIMIT)
 }
 
 /// [`run`], with the listening end in the network namespace that has these `tables` of sockets.
 pub(crate) fn run_between(
-    pair: &Pair,
+    pair: &CommandPair,
     port: u16,
     tables: &Path,
     limit: Duration,
 ) -> Result<String> {
     let deadline = Instant::now() + limit;
-    let mut listener = End::start(&pair.listener, limit)?;
+    let mut listener = RunningCommand::start(&pair.listener, limit)?;
     listener.wait_until_it_listens(port, tables, deadline)?;
-    let connector = End::start(&pair.connector, limit)?.finish(deadline);
+    let connector = RunningCommand::start(&pair.connector, limit)?.finish(deadline);
     // An end that has failed leaves the other one waiting.
     let patience = if connector.is_ok() { deadline } else { Instant::now() };
     let listener = listener.finish(patience);
@@ -48,25 +48,25 @@ pub(crate) fn run_between(
 const LAST: usize = 3;
 
 /// A running process, which does not outlive this; neither does what it has started.
-struct End {
+struct RunningCommand {
     child: Child,
     /// Time that it may take, for the report.
     limit: Duration,
     /// Its process group, until that was ended.
     group: Option<Pid>,
     /// Texts that it prints on standard output and on standard error, each once it prints no more.
-    gathered: Receiver<(Stream, String)>,
+    gathered: Receiver<(OutputStream, String)>,
     printed: [String; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stream {
+enum OutputStream {
     Out,
     Err,
 }
 
-impl End {
-    fn start(words: &[String], limit: Duration) -> Result<End> {
+impl RunningCommand {
+    fn start(words: &[String], limit: Duration) -> Result<RunningCommand> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -74,12 +74,12 @@ impl End {
         let group = Some(Pid::from_child(&child));
         let (tell, gathered) = channel();
         if let Some(out) = child.stdout.take() {
-            gather(out, Stream::Out, tell.clone());
+            gather(out, OutputStream::Out, tell.clone());
         }
         if let Some(err) = child.stderr.take() {
-            gather(err, Stream::Err, tell);
+            gather(err, OutputStream::Err, tell);
         }
-        Ok(End { child, limit, group, gathered, printed: Default::default() })
+        Ok(RunningCommand { child, limit, group, gathered, printed: Default::default() })
     }
 
     /// Waits until it listens, which is seen from outside: perftest says it into a buffer.
@@ -109,7 +109,7 @@ impl End {
         if !status.success() {
             bail!("{status}: {}", self.last_words());
         }
-        Ok(std::mem::take(&mut self.printed[Stream::Out as usize]))
+        Ok(std::mem::take(&mut self.printed[OutputStream::Out as usize]))
     }
 
     /// Takes what it has printed; returns true if that is all.
@@ -151,7 +151,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         self.kill();
     }
@@ -162,7 +162,11 @@ fn is_told(line: &str) -> bool {
     line.chars().any(char::is_alphanumeric)
 }
 
-fn gather(from: impl Read + Send + 'static, stream: Stream, tell: Sender<(Stream, String)>) {
+fn gather(
+    from: impl Read + Send + 'static,
+    stream: OutputStream,
+    tell: Sender<(OutputStream, String)>,
+) {
     std::thread::spawn(move || {
         let (mut from, mut bytes) = (from, Vec::new());
         let _ = from.read_to_end(&mut bytes); // what was read before an error counts

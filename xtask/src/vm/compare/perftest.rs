@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::cases::{Comparison, Kind};
+use super::cases::{CompareQuantity, Comparison};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -24,9 +24,9 @@ pub(super) fn figure(comparison: &Comparison, output: &str) -> Result<f64> {
     match comparison.case.kind {
         // #bytes #iterations t_min t_max t_typical t_avg …, in µs; the typical one is
         // the median.
-        Kind::Latency => Ok(column(4)? * 1e3),
+        CompareQuantity::Latency => Ok(column(4)? * 1e3),
         // #bytes #iterations peak average (both MiB/s) messages (millions/s)
-        Kind::Rate => Ok(finer(column(3)?, column(4)?, size)),
+        CompareQuantity::Rate => Ok(finer(column(3)?, column(4)?, size)),
     }
 }
 
@@ -87,29 +87,29 @@ Correlation coefficient r^2: 0.862553 < 0.9
  16         5000             0.75               0.32   \t\t   0.021123
 ";
 
-    fn of(name: &str, size: u32, output: &str) -> Result<f64> {
+    fn figure_of(name: &str, size: u32, output: &str) -> Result<f64> {
         figure(&chosen(&[name.to_owned()], &[size]).unwrap()[0], output)
     }
 
     #[test]
     fn latency_is_the_median_in_nanoseconds() {
-        assert_eq!(of("send-lat", 16, LATENCY).unwrap(), 14_560.0);
+        assert_eq!(figure_of("send-lat", 16, LATENCY).unwrap(), 14_560.0);
         assert_eq!(inline_bytes(LATENCY), Some(16));
     }
 
     #[test]
     fn rates_are_read_where_they_have_more_digits() {
-        let large = of("read-bw", 65536, RATE).unwrap();
+        let large = figure_of("read-bw", 65536, RATE).unwrap();
         assert!((large - 531.52).abs() < 0.01, "{large}");
-        assert!((of("send-bw", 16, SMALL).unwrap() - 21_123.0).abs() < 0.5);
+        assert!((figure_of("send-bw", 16, SMALL).unwrap() - 21_123.0).abs() < 0.5);
         assert_eq!(inline_bytes(RATE), None);
     }
 
     #[test]
     fn whatever_else_it_prints_is_no_result() {
-        assert!(of("send-lat", 512, LATENCY).is_err(), "another size");
-        assert!(of("send-bw", 16, "").is_err());
-        assert!(of("send-bw", 16, " #bytes #iterations\n 16 5000\n").is_err());
-        assert!(of("send-bw", 16, " #bytes #iterations\n 16 a b c d\n").is_err());
+        assert!(figure_of("send-lat", 512, LATENCY).is_err(), "another size");
+        assert!(figure_of("send-bw", 16, "").is_err());
+        assert!(figure_of("send-bw", 16, " #bytes #iterations\n 16 5000\n").is_err());
+        assert!(figure_of("send-bw", 16, " #bytes #iterations\n 16 a b c d\n").is_err());
     }
 }

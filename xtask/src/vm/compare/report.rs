@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::cases::{Comparison, Kind};
+use super::cases::{CompareQuantity, Comparison};
 
 /// Relative deviation of a ratio that counts as noise.
 const TOLERANCE: f64 = 0.05;
@@ -18,7 +18,7 @@ pub(super) struct Round {
 
 /// The rounds of one comparison, and the commands that made them.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct MeasuredComparison {
     pub(super) comparison: Comparison,
     pub(super) rounds: Vec<Round>,
     /// The connecting ends.
@@ -29,7 +29,7 @@ pub(super) struct Measured {
 
 /// One line of `--json`.
 #[derive(Serialize, Debug)]
-struct Line<'a> {
+struct JsonLine<'a> {
     case: &'a str,
     size_bytes: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,14 +65,14 @@ struct FailedLine<'a> {
     failed: &'a str,
 }
 
-impl Measured {
-    fn of(&self, figure: impl Fn(&Round) -> f64) -> f64 {
+impl MeasuredComparison {
+    fn median_of(&self, figure: impl Fn(&Round) -> f64) -> f64 {
         median(self.rounds.iter().map(figure).collect())
     }
 
     /// Ours to perftest's, of the medians of the rounds.
     fn ratio(&self) -> f64 {
-        self.of(|r| r.ours) / self.of(|r| r.theirs)
+        self.median_of(|r| r.ours) / self.median_of(|r| r.theirs)
     }
 
     /// The largest ratio of one round less the smallest one: what the ratio could have
@@ -87,17 +87,17 @@ impl Measured {
     fn meets_target(&self) -> Option<bool> {
         let case = self.comparison.case;
         case.target.map(|target| match case.kind {
-            Kind::Rate => self.ratio() >= target * (1.0 - TOLERANCE),
-            Kind::Latency => self.ratio() <= target * (1.0 + TOLERANCE),
+            CompareQuantity::Rate => self.ratio() >= target * (1.0 - TOLERANCE),
+            CompareQuantity::Latency => self.ratio() <= target * (1.0 + TOLERANCE),
         })
     }
 
-    fn line(&self) -> Line<'_> {
+    fn line(&self) -> JsonLine<'_> {
         let Comparison { case, size, .. } = self.comparison;
-        let rate = |figure: f64| (case.kind == Kind::Rate).then_some(figure);
-        let latency = |figure: f64| (case.kind == Kind::Latency).then_some(figure);
-        let (ours, theirs) = (self.of(|r| r.ours), self.of(|r| r.theirs));
-        Line {
+        let rate = |figure: f64| (case.kind == CompareQuantity::Rate).then_some(figure);
+        let latency = |figure: f64| (case.kind == CompareQuantity::Latency).then_some(figure);
+        let (ours, theirs) = (self.median_of(|r| r.ours), self.median_of(|r| r.theirs));
+        JsonLine {
             case: case.name,
             size_bytes: size,
             ratio_rate: rate(rounded(self.ratio())),
@@ -119,14 +119,14 @@ impl Measured {
     fn row(&self) -> [String; 7] {
         let Comparison { case, size, .. } = self.comparison;
         let shown = |figure: f64| match case.kind {
-            Kind::Rate => format!("{figure:.0}/s"),
-            Kind::Latency => format!("{:.2} µs", figure / 1e3),
+            CompareQuantity::Rate => format!("{figure:.0}/s"),
+            CompareQuantity::Latency => format!("{:.2} µs", figure / 1e3),
         };
         [
             case.name.to_owned(),
             format!("{size} B"),
-            shown(self.of(|r| r.theirs)),
-            shown(self.of(|r| r.ours)),
+            shown(self.median_of(|r| r.theirs)),
+            shown(self.median_of(|r| r.ours)),
             format!("{:.3}", self.ratio()),
             self.spread().map_or_else(|| "one round".into(), |spread| format!("{spread:.3}")),
             match self.meets_target() {
@@ -153,7 +153,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 /// Gathers results, and prints them.
-pub(super) struct Report {
+pub(super) struct CompareReport {
     json: bool,
     table: Table,
     /// Lines that are printed below the table.
@@ -166,18 +166,18 @@ pub(super) struct Report {
 const HEADER: [&str; 7] =
     ["case", "size", "perftest", "rdma-conn", "ratio", "spread", "target (within 5 %)"];
 
-impl Report {
-    pub(super) fn new(json: bool) -> Report {
+impl CompareReport {
+    pub(super) fn new(json: bool) -> CompareReport {
         let mut table = Table::new();
         table.load_style(presets::UTF8_HORIZONTAL_ONLY);
         table.set_header(HEADER);
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        Report { json, table, below: Vec::new(), measured: 0, missed: 0, failed: 0 }
+        CompareReport { json, table, below: Vec::new(), measured: 0, missed: 0, failed: 0 }
     }
 
-    pub(super) fn add(&mut self, measured: &Measured) -> Result<()> {
+    pub(super) fn add(&mut self, measured: &MeasuredComparison) -> Result<()> {
         self.measured += 1;
         self.missed += u32::from(measured.meets_target() == Some(false));
         if self.json {
@@ -217,7 +217,7 @@ impl Report {
             println!("{}", self.table);
             println!("{}", self.below.join("\n"));
         }
-        let Report { measured, missed, failed, .. } = self;
+        let CompareReport { measured, missed, failed, .. } = self;
         eprintln!(
             "{measured} comparisons measured, {missed} of them missed the target; {failed} failed"
         );

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cases::{Comparison, Kind};
-use super::commands::{Setting, shown};
-use super::report::{Measured, Report, Round};
+use super::cases::{CompareQuantity, Comparison};
+use super::commands::{CompareSetting, shown};
+use super::report::{CompareReport, MeasuredComparison, Round};
 use super::{pair, perftest};
 
 /// The first port; each pair of processes has one of its own, for a port that was closed
@@ -23,9 +23,9 @@ pub(super) fn run(
     ours: &Path,
 ) -> Result<bool> {
     let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
-    let setting = Setting { device: &device, gid_index: gid_index(&device)?, ours };
-    let mut runner = Runner { setting, next_port: FIRST_PORT };
-    let mut report = Report::new(json);
+    let setting = CompareSetting { device: &device, gid_index: gid_index(&device)?, ours };
+    let mut runner = CompareRunner { setting, next_port: FIRST_PORT };
+    let mut report = CompareReport::new(json);
     for (at, comparison) in comparisons.iter().enumerate() {
         let Comparison { case, size, .. } = comparison;
         eprintln!("{} of {}: {}, {size} B", at + 1, comparisons.len(), case.name);
@@ -37,14 +37,14 @@ pub(super) fn run(
     Ok(report.finish())
 }
 
-struct Runner<'a> {
-    setting: Setting<'a>,
+struct CompareRunner<'a> {
+    setting: CompareSetting<'a>,
     next_port: u16,
 }
 
-impl Runner<'_> {
+impl CompareRunner<'_> {
     /// Alternates: the program that runs first in one round runs second in the next one.
-    fn compare(&mut self, comparison: &Comparison, rounds: u32) -> Result<Measured> {
+    fn compare(&mut self, comparison: &Comparison, rounds: u32) -> Result<MeasuredComparison> {
         let mut all = Vec::new();
         let mut note = None;
         for round in 0..rounds {
@@ -59,7 +59,7 @@ impl Runner<'_> {
             all.push(Round { ours, theirs });
         }
         let (port, setting) = (self.next_port, &self.setting);
-        Ok(Measured {
+        Ok(MeasuredComparison {
             comparison: *comparison,
             rounds: all,
             command: shown(&comparison.ours(setting, port).connector),
@@ -113,8 +113,8 @@ fn our_figure(comparison: &Comparison, output: &str) -> Result<f64> {
     let is_told = case.connection.is_none();
     ensure!(!is_told || *inline == case.inline, "it was to be inline or not, and is {inline}");
     let field = match comparison.case.kind {
-        Kind::Latency => "latency_ns_p50",
-        Kind::Rate => "messages_per_s",
+        CompareQuantity::Latency => "latency_ns_p50",
+        CompareQuantity::Rate => "messages_per_s",
     };
     line[field].as_f64().with_context(|| format!("its result has no {field}"))
 }

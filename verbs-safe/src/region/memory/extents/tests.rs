@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 /// Operations of a program on the file.
 #[derive(Debug, Clone, Copy)]
-enum Op {
+enum ExtentsOp {
     Take(u64),
     /// Gives back the piece of this index, modulo how many there are.
     Give(usize),
@@ -11,13 +11,13 @@ enum Op {
 
 /// The piece that has each page: `None` is free.
 #[derive(Debug, Default)]
-struct Oracle {
+struct ExtentsOracle {
     pages: Vec<Option<u32>>,
     pieces: Vec<(u32, u64, u64)>,
     taken: u32,
 }
 
-impl Oracle {
+impl ExtentsOracle {
     fn longest_free(&self) -> u64 {
         self.pages.split(|page| page.is_some()).map(|run| run.len() as u64).max().unwrap_or(0)
     }
@@ -26,11 +26,11 @@ impl Oracle {
         self.pages.iter().rev().take_while(|page| page.is_none()).count() as u64
     }
 
-    fn apply(&mut self, extents: &mut Extents, op: Op) {
+    fn apply(&mut self, extents: &mut Extents, op: ExtentsOp) {
         match op {
-            Op::Take(len) => self.take(extents, len),
-            Op::Give(_) if self.pieces.is_empty() => {}
-            Op::Give(index) => {
+            ExtentsOp::Take(len) => self.take(extents, len),
+            ExtentsOp::Give(_) if self.pieces.is_empty() => {}
+            ExtentsOp::Give(index) => {
                 let (_, at, len) = self.pieces.swap_remove(index % self.pieces.len());
                 extents.give(at, len);
                 self.pages[at as usize..(at + len) as usize].fill(None);
@@ -78,15 +78,15 @@ impl Oracle {
     }
 }
 
-fn run(ops: &[Op]) {
-    let (mut extents, mut oracle) = (Extents::default(), Oracle::default());
+fn run(ops: &[ExtentsOp]) {
+    let (mut extents, mut oracle) = (Extents::default(), ExtentsOracle::default());
     ops.iter().for_each(|op| oracle.apply(&mut extents, *op));
 }
 
 #[test]
 fn every_short_history_is_as_the_oracle_says() {
-    let kinds = [1, 2, 3].map(Op::Take).into_iter().chain([0, 1, 2].map(Op::Give));
-    let kinds: Vec<Op> = kinds.collect();
+    let kinds = [1, 2, 3].map(ExtentsOp::Take).into_iter().chain([0, 1, 2].map(ExtentsOp::Give));
+    let kinds: Vec<ExtentsOp> = kinds.collect();
     for history in 0..kinds.len().pow(7) {
         let op = |place| kinds[history / kinds.len().pow(place) % kinds.len()];
         run(&[0, 1, 2, 3, 4, 5, 6].map(op));
@@ -96,7 +96,11 @@ fn every_short_history_is_as_the_oracle_says() {
 proptest! {
     #[test]
     fn long_histories_are_as_the_oracle_says(ops in proptest::collection::vec(
-        prop_oneof![(1..40_u64).prop_map(Op::Take), any::<usize>().prop_map(Op::Give)], 0..200,
+        prop_oneof![
+            (1..40_u64).prop_map(ExtentsOp::Take),
+            any::<usize>().prop_map(ExtentsOp::Give),
+        ],
+        0..200,
     )) {
         run(&ops);
     }

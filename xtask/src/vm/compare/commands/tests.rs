@@ -3,7 +3,7 @@ use super::*;
 
 fn lines(name: &str, size: u32) -> (String, String) {
     let comparison = chosen(&[name.to_owned()], &[size]).unwrap()[0];
-    let setting = Setting { device: "rxe0", gid_index: 1, ours: Path::new("/x/rdma-conn") };
+    let setting = CompareSetting { device: "rxe0", gid_index: 1, ours: Path::new("/x/rdma-conn") };
     let (theirs, ours) = (comparison.perftest(&setting, 7), comparison.ours(&setting, 8));
     assert_eq!(theirs.connector.last().unwrap(), ADDRESS);
     assert!(!theirs.listener.contains(&ADDRESS.to_owned()));

@@ -2,9 +2,9 @@ use std::net::TcpListener;
 
 use super::*;
 
-fn shell(listener: &str, connector: &str) -> Pair {
+fn shell(listener: &str, connector: &str) -> CommandPair {
     let words = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
-    Pair { listener: words(listener), connector: words(connector) }
+    CommandPair { listener: words(listener), connector: words(connector) }
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn an_end_that_fails_says_why() {
 #[test]
 fn what_an_end_has_started_ends_with_it() {
     let words = ["sh", "-c", "tail -f /dev/null & wait"].map(str::to_owned);
-    let mut end = End::start(&words, LIMIT).unwrap();
+    let mut end = RunningCommand::start(&words, LIMIT).unwrap();
     let children = format!("/proc/{0}/task/{0}/children", end.child.id());
     while fs::read_to_string(&children).unwrap().is_empty() {
         std::thread::yield_now();

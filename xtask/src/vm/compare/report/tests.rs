@@ -1,8 +1,8 @@
 use super::super::cases::chosen;
 use super::*;
 
-fn measured(name: &str, rounds: &[(f64, f64)]) -> Measured {
-    Measured {
+fn measured(name: &str, rounds: &[(f64, f64)]) -> MeasuredComparison {
+    MeasuredComparison {
         comparison: chosen(&[name.to_owned()], &[16]).unwrap()[0],
         rounds: rounds
             .iter()
