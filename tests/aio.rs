@@ -25,6 +25,7 @@ over_every_protocol!(
     a_stream_and_a_sink_carry_messages_to_the_end,
     clients_connect_to_a_listener,
     a_peer_that_has_gone_ends_what_waits,
+    a_stream_ends_with_the_reason_for_which_its_sender_was_lost,
     a_task_that_waits_sleeps,
 );
 
@@ -231,6 +232,33 @@ fn a_peer_that_has_gone_ends_what_waits<P: Protocol>() {
                 ),
                 "{ended:?}"
             );
+        });
+    }
+}
+
+/// The sender is aborted, and says no goodbye.
+fn a_stream_ends_with_the_reason_for_which_its_sender_was_lost<P: Protocol>() {
+    let mut config = support::config::<P::Config>();
+    let keepalive = Duration::from_millis(20);
+    let transport = support::mortal();
+    *config.as_mut() = Common { keepalive, transport, ..support::common() };
+    for runtime in runtimes() {
+        let device = device();
+        let (left, right) = pair::<P>(&device, &device, &config).unwrap();
+        runtime.block_on(async move {
+            let (left, right) = (Connection::<P>::from(left), Connection::<P>::from(right));
+            left.sender.abort();
+            let mut stream = right.receiver;
+            let lost = stream.next().await;
+            let Some(Err(RecvError::Peer { reason: reason @ CloseReason::PeerLost(_), .. })) = lost
+            else {
+                panic!("{lost:?}")
+            };
+            let ended = stream.next().await.map(|next| next.map(drop));
+            assert_eq!(ended, Some(Err(RecvError::Ended(reason))));
+            assert!(stream.next().await.is_none());
+            left.receiver.abort();
+            right.sender.abort();
         });
     }
 }

@@ -10,8 +10,8 @@ use host::world::{self, Limits, Nature};
 use host::{thread, time};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
-    BufferedRead, BufferedWrite, Common, Connection, DirectRead, DirectWrite, Protocol, RecvHalf,
-    SendHalf, SendRecv, SharedWrite, Ticket, device, join, receiver,
+    BufferedRead, BufferedWrite, Common, Connection, DirectRead, DirectWrite, Messages, Protocol,
+    RecvHalf, SendHalf, SendRecv, SharedWrite, Ticket, device, join, receiver,
 };
 use soft_rnic::{NetworkNature, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
@@ -151,6 +151,11 @@ macro_rules! each_connection {
             }
 
             #[test]
+            fn an_iteration_has_the_reason_once() {
+                super::an_iteration_has_the_reason_once::<$protocol>();
+            }
+
+            #[test]
             fn an_abort_waits_for_nothing() {
                 super::an_abort_waits_for_nothing::<$protocol>();
             }
@@ -194,6 +199,26 @@ fn the_reason_stays<P: Protocol>() {
             assert_eq!(sender.is_acked(ticket), Ok(true), "what was acknowledged stays so");
             assert_eq!(sender.close(), Err(lost));
             drop(receiver);
+        });
+    });
+}
+
+/// One that begins after the loss, too.
+fn an_iteration_has_the_reason_once<P: Protocol>() {
+    in_a_world("iteration", 0, || {
+        with_killed::<P>(0, |sender, mut receiver, _| {
+            let mut messages = Messages::new(&mut receiver);
+            let lost = messages.next();
+            let Some(Err(RecvError::Peer { reason: reason @ CloseReason::PeerLost(_), .. })) = lost
+            else {
+                panic!("{lost:?}");
+            };
+            assert!(messages.next().is_none() && messages.next().is_none());
+            let mut messages = Messages::new(&mut receiver);
+            let ended = messages.next().map(|next| next.map(drop));
+            assert_eq!(ended, Some(Err(RecvError::Ended(reason))));
+            assert!(messages.next().is_none());
+            drop(sender);
         });
     });
 }
