@@ -1,13 +1,15 @@
 //! A killed peer is missed within the keepalive, also by a program that makes only one kind of call, and the reason
-//! stays the reason; an abort does not wait for one that does not answer.
+//! stays the reason; an abort, and a task that drops a half, do not wait for one that does not answer.
 //!
 //! Only on soft0: worlds make devices of their own.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use host::future::block_on;
 use host::world::{self, Limits, Nature};
 use host::{thread, time};
+use rdma_conn::aio;
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
     BufferedRead, BufferedWrite, Common, Connection, DirectRead, DirectWrite, Messages, Protocol,
@@ -159,6 +161,11 @@ macro_rules! each_connection {
             fn an_abort_waits_for_nothing() {
                 super::an_abort_waits_for_nothing::<$protocol>();
             }
+
+            #[test]
+            fn a_task_waits_for_no_goodbye() {
+                super::a_task_waits_for_no_goodbye::<$protocol>();
+            }
         }
     )*};
 }
@@ -223,32 +230,79 @@ fn an_iteration_has_the_reason_once<P: Protocol>() {
     });
 }
 
+/// An end that is on a device of its own, and a peer that does not answer any more.
+fn beside_silence<P: Protocol>(play: impl FnOnce(&WorldDevice, Connection<P>)) {
+    let network = WorldNetwork::new(NetworkNature::default()).expect("a network");
+    let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let devices = addresses.map(|address| network.device(address).expect("a device"));
+    let [near, far] = [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
+    let config = P::Config::default();
+    let [mut here, mut there] =
+        [&near, &far].map(|at| receiver::<P>(at, &config, 1).expect("a receiver"));
+    let sender = join::<P>(&mut there, &far, &near, &config).expect("a sender");
+    let back = join::<P>(&mut here, &near, &far, &config).expect("a sender");
+    network.partition(addresses[0], addresses[1], Duration::from_secs(100));
+    play(&devices[0], Connection { sender, receiver: here });
+    back.abort();
+    there.abort();
+}
+
+/// Reports whether a call waits for a peer that does not answer, as far as `linger` lets it.
+fn lingers(call: impl FnOnce()) -> bool {
+    let start = time::now();
+    call();
+    time::since(start) >= Common::default().linger / 100
+}
+
 /// The peer does not answer: to drop a half waits for it, and an abort does not.
 fn an_abort_waits_for_nothing<P: Protocol>() {
     for aborts in [true, false] {
         in_a_world("abort", 0, move || {
-            let network = WorldNetwork::new(NetworkNature::default()).expect("a network");
-            let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-            let devices = addresses.map(|address| network.device(address).expect("a device"));
-            let [near, far] =
-                [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
-            let config = P::Config::default();
-            let [mut here, mut there] =
-                [&near, &far].map(|at| receiver::<P>(at, &config, 1).expect("a receiver"));
-            let sender = join::<P>(&mut there, &far, &near, &config).expect("a sender");
-            let back = join::<P>(&mut here, &near, &far, &config).expect("a sender");
-            let connection = Connection::<P> { sender, receiver: here };
-            network.partition(addresses[0], addresses[1], Duration::from_secs(100));
-            let start = time::now();
-            if aborts {
-                connection.abort();
-            } else {
-                drop(connection);
-            }
-            let (took, linger) = (time::since(start), Common::default().linger);
-            assert_eq!(took < linger / 100, aborts, "it took {took:?}");
-            back.abort();
-            there.abort();
+            beside_silence::<P>(|_, connection| match aborts {
+                true => assert!(!lingers(|| connection.abort())),
+                false => assert!(lingers(|| drop(connection))),
+            });
+        });
+    }
+}
+
+/// A task that drops halves leaves their goodbyes to other threads. After an abort there is nothing to be left.
+fn a_task_waits_for_no_goodbye<P: Protocol>() {
+    for aborts in [true, false] {
+        in_a_world("task", 0, move || {
+            beside_silence::<P>(|device, Connection { sender, receiver }| {
+                let (sender, receiver) = (aio::Sender::new(sender), aio::Receiver::new(receiver));
+                let task = async move {
+                    if aborts {
+                        sender.abort();
+                        receiver.abort();
+                    } else {
+                        drop((sender, receiver));
+                    }
+                };
+                assert!(!lingers(|| _ = block_on(task, None).expect("descriptors")));
+                let is_left = device.left().iter().any(|(kind, _)| *kind == "queue pairs");
+                assert_eq!(is_left, !aborts);
+                // The other threads end before the devices do.
+                time::sleep(5 * Common::default().linger);
+            });
+        });
+    }
+}
+
+/// A shared sender is one of Buffered Read.
+#[test]
+fn an_abort_of_a_shared_sender_waits_for_nothing() {
+    for aborts in [true, false] {
+        in_a_world("shared", 0, move || {
+            beside_silence::<BufferedRead>(|_, Connection { sender, receiver }| {
+                let sender = sender.into_shared(4).expect("nothing was sent yet");
+                match aborts {
+                    true => assert!(!lingers(|| sender.abort())),
+                    false => assert!(lingers(|| drop(sender))),
+                }
+                receiver.abort();
+            });
         });
     }
 }
