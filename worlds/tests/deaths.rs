@@ -61,12 +61,22 @@ fn in_a_world(what: &str, seed: u64, program: impl FnOnce() + Send + 'static) {
 /// The ends of a connection in two processes, of which the sender's is killed (0), or the receiver's, and what remains
 /// of it is driven; with the other end, which is not.
 fn with_killed<P: Protocol>(killed: usize, survive: impl FnOnce(P::Sender, P::Receiver, Ticket)) {
+    with_killed_of::<P>(|_| (), killed, survive);
+}
+
+/// [`with_killed`], with settings of its own.
+fn with_killed_of<P: Protocol>(
+    set: impl FnOnce(&mut Common),
+    killed: usize,
+    survive: impl FnOnce(P::Sender, P::Receiver, Ticket),
+) {
     let machine = WorldMachine::new();
     let devices: [WorldDevice; 2] =
         std::array::from_fn(|_| WorldDevice::new(WorldKind::Process(machine)));
     let [far, near] = [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
     let mut config = P::Config::default();
     config.as_mut().transport.timeout = TIMEOUT;
+    set(config.as_mut());
     let mut inbox = receiver::<P>(&near, &config, 1).expect("a receiver");
     let mut sender = join::<P>(&mut inbox, &near, &far, &config).expect("a sender");
     let ticket = sender.send(b"the first").expect("room");
@@ -305,6 +315,22 @@ fn an_abort_of_a_shared_sender_waits_for_nothing() {
             });
         });
     }
+}
+
+/// The sender asks after its receiver when it is dropped, and not a keepalive interval later.
+#[test]
+fn a_buffered_read_sender_that_is_dropped_misses_its_receiver() {
+    const LONG: Duration = Duration::from_secs(100);
+    in_a_world("drop", 0, || {
+        let set = |common: &mut Common| (common.keepalive, common.linger) = (LONG, LONG);
+        with_killed_of::<BufferedRead>(set, PEER, |sender, receiver, _| {
+            let start = time::now();
+            drop(sender);
+            let took = time::since(start);
+            assert!(took <= RETRIES + PACE, "it took {took:?}");
+            receiver.abort();
+        });
+    });
 }
 
 /// Threads of a sender that several share miss a receiver, too.
