@@ -6,6 +6,7 @@
 mod support;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use rdma_conn::aio::{self, Connection, Listener};
-use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::error::{CloseReason, ConnectError, RecvError, SendError};
 use rdma_conn::{Common, Protocol, RecvHalf, pair};
 use support::{NEVER, assert_content, content, device};
 use tokio::runtime::{Builder, Runtime};
@@ -24,6 +25,7 @@ over_every_protocol!(
     a_future_that_is_dropped_at_any_poll_loses_and_repeats_nothing,
     a_stream_and_a_sink_carry_messages_to_the_end,
     clients_connect_to_a_listener,
+    an_address_may_be_any_that_tokio_connects_to,
     a_peer_that_has_gone_ends_what_waits,
     a_stream_ends_with_the_reason_for_which_its_sender_was_lost,
     a_task_that_waits_sleeps,
@@ -206,6 +208,34 @@ fn clients_connect_to_a_listener<P: Protocol>() {
             drop(silent);
         });
     }
+}
+
+/// Connects to the listener by this address.
+async fn meet<P: Protocol>(listener: &Listener<P>, address: impl tokio::net::ToSocketAddrs) {
+    let (device, config) = (device(), quiet::<P>());
+    let accepting = async { listener.next().await?.accept(&device, &config).await };
+    let (near, far) = tokio::join!(aio::connect::<P>(address, &device, &config), accepting);
+    for Connection { sender, receiver } in [near.unwrap(), far.unwrap()] {
+        sender.abort();
+        receiver.abort();
+    }
+}
+
+fn an_address_may_be_any_that_tokio_connects_to<P: Protocol>() {
+    let [runtime, _] = runtimes();
+    runtime.block_on(async {
+        let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        let text = address.to_string();
+        meet(&listener, &*text).await;
+        meet(&listener, ("127.0.0.1", address.port())).await;
+        meet(&listener, &address).await;
+        // Nothing listens on port 1: the next one is tried.
+        let all = [SocketAddr::from(([127, 0, 0, 1], 1)), address];
+        meet(&listener, &all[..]).await;
+        let nowhere = aio::connect::<P>("127.0.0.1:1", &device(), &quiet::<P>()).await;
+        assert!(matches!(nowhere, Err(ConnectError::Unreached { .. })), "{nowhere:?}");
+    });
 }
 
 fn a_peer_that_has_gone_ends_what_waits<P: Protocol>() {
