@@ -22,19 +22,23 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 fn main() -> Result {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let protocols = ["send-recv", "direct-read", "buffered-read"];
-    let runs = match arguments.is_empty() {
-        true => protocols.map(|protocol| vec![protocol]).to_vec(),
-        false => vec![arguments],
-    };
-    for run_of in runs {
-        let Requests { on_the_path, beside_it } = run(&run_of)?;
-        let protocol = run_of[0];
+    for (protocol, Requests { on_the_path, beside_it }) in run_all(&arguments)? {
         println!(
             "{protocol}: requests of a round trip: {on_the_path} on the path, {beside_it} beside it"
         );
     }
     Ok(())
+}
+
+/// [`run`] of the protocol that the arguments name, or of each if there are none.
+pub(crate) fn run_all<'a>(arguments: &[&'a str]) -> Result<Vec<(&'a str, Requests)>> {
+    match arguments {
+        [] => ["send-recv", "direct-read", "buffered-read"]
+            .into_iter()
+            .map(|protocol| Ok((protocol, run(&[protocol])?)))
+            .collect(),
+        [protocol, ..] => Ok(vec![(*protocol, run(arguments)?)]),
+    }
 }
 
 /// Work requests of a round trip, of both ends, on the average.

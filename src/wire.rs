@@ -219,3 +219,6 @@ impl Wire<'_> {
         qp.connect(&remote, &attr).map_err(|e| self.device.error("connect a queue pair", &e).into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 mod support;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use rdma_conn::aio::{self, Connection, Listener};
-use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::error::{CloseReason, ConnectError, RecvError, SendError};
 use rdma_conn::{Common, Protocol, RecvHalf, pair};
 use support::{NEVER, assert_content, content, device};
 use tokio::runtime::{Builder, Runtime};
@@ -24,7 +25,9 @@ over_every_protocol!(
     a_future_that_is_dropped_at_any_poll_loses_and_repeats_nothing,
     a_stream_and_a_sink_carry_messages_to_the_end,
     clients_connect_to_a_listener,
+    an_address_may_be_any_that_tokio_connects_to,
     a_peer_that_has_gone_ends_what_waits,
+    a_stream_ends_with_the_reason_for_which_its_sender_was_lost,
     a_task_that_waits_sleeps,
 );
 
@@ -207,6 +210,34 @@ fn clients_connect_to_a_listener<P: Protocol>() {
     }
 }
 
+/// Connects to the listener by this address.
+async fn meet<P: Protocol>(listener: &Listener<P>, address: impl tokio::net::ToSocketAddrs) {
+    let (device, config) = (device(), quiet::<P>());
+    let accepting = async { listener.next().await?.accept(&device, &config).await };
+    let (near, far) = tokio::join!(aio::connect::<P>(address, &device, &config), accepting);
+    for Connection { sender, receiver } in [near.unwrap(), far.unwrap()] {
+        sender.abort();
+        receiver.abort();
+    }
+}
+
+fn an_address_may_be_any_that_tokio_connects_to<P: Protocol>() {
+    let [runtime, _] = runtimes();
+    runtime.block_on(async {
+        let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        let text = address.to_string();
+        meet(&listener, &*text).await;
+        meet(&listener, ("127.0.0.1", address.port())).await;
+        meet(&listener, &address).await;
+        // Nothing listens on port 1: the next one is tried.
+        let all = [SocketAddr::from(([127, 0, 0, 1], 1)), address];
+        meet(&listener, &all[..]).await;
+        let nowhere = aio::connect::<P>("127.0.0.1:1", &device(), &quiet::<P>()).await;
+        assert!(matches!(nowhere, Err(ConnectError::Unreached { .. })), "{nowhere:?}");
+    });
+}
+
 fn a_peer_that_has_gone_ends_what_waits<P: Protocol>() {
     for runtime in runtimes() {
         let (left, right) = connected::<P>();
@@ -231,6 +262,33 @@ fn a_peer_that_has_gone_ends_what_waits<P: Protocol>() {
                 ),
                 "{ended:?}"
             );
+        });
+    }
+}
+
+/// The sender is aborted, and says no goodbye.
+fn a_stream_ends_with_the_reason_for_which_its_sender_was_lost<P: Protocol>() {
+    let mut config = support::config::<P::Config>();
+    let keepalive = Duration::from_millis(20);
+    let transport = support::mortal();
+    *config.as_mut() = Common { keepalive, transport, ..support::common() };
+    for runtime in runtimes() {
+        let device = device();
+        let (left, right) = pair::<P>(&device, &device, &config).unwrap();
+        runtime.block_on(async move {
+            let (left, right) = (Connection::<P>::from(left), Connection::<P>::from(right));
+            left.sender.abort();
+            let mut stream = right.receiver;
+            let lost = stream.next().await;
+            let Some(Err(RecvError::Peer { reason: reason @ CloseReason::PeerLost(_), .. })) = lost
+            else {
+                panic!("{lost:?}")
+            };
+            let ended = stream.next().await.map(|next| next.map(drop));
+            assert_eq!(ended, Some(Err(RecvError::Ended(reason))));
+            assert!(stream.next().await.is_none());
+            left.receiver.abort();
+            right.sender.abort();
         });
     }
 }

@@ -33,6 +33,7 @@ over_every_protocol!(
     one_receiver_takes_from_many_senders,
     a_sender_joins_in_the_place_that_another_has_just_left,
     two_ends_meet_over_tcp,
+    each_half_knows_the_addresses_of_its_stream,
     both_ends_see_a_close,
     a_ticket_of_another_sender_is_unknown,
     a_message_is_filled_in_place_and_sent_when_it_is_committed,
@@ -466,6 +467,32 @@ fn two_ends_meet_over_tcp<P: Case>() {
         let both_ways = listener.next().unwrap().accept_into(&mut all, &one, &config);
         assert!(matches!(both_ways, Err(ConnectError::Handshake(_))), "{both_ways:?}");
     });
+}
+
+fn each_half_knows_the_addresses_of_its_stream<P: Case>() {
+    let ([one, other], config) = (devices(), P::quiet());
+    let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    let (near, far) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| connect::<P>(address, &other, &config).unwrap());
+        let far = listener.next().unwrap().accept(&one, &config).unwrap();
+        (connecting.join().unwrap(), far)
+    });
+    let own = near.sender.local_addr();
+    assert!(own.is_some_and(|own| own.ip().is_loopback() && own != address), "{own:?}");
+    assert_eq!(near.sender.peer_addr(), Some(address));
+    assert_eq!(near.receiver.peer_addr(Peer(0)), Some(address));
+    assert_eq!((far.sender.local_addr(), far.sender.peer_addr()), (Some(address), own));
+    assert_eq!((far.receiver.peer_addr(Peer(0)), far.receiver.peer_addr(Peer(1))), (own, None));
+    near.abort();
+    far.abort();
+    // Within a process there is no network.
+    let (left, right) = pair::<P>(&one, &other, &config).unwrap();
+    for end in [left, right] {
+        assert_eq!((end.sender.local_addr(), end.sender.peer_addr()), (None, None));
+        assert_eq!(end.receiver.peer_addr(Peer(0)), None);
+        end.abort();
+    }
 }
 
 fn both_ends_see_a_close<P: Case>() {

@@ -100,6 +100,17 @@ fn a_round_trip_takes_no_request_more_than_the_protocol_says() {
 }
 
 #[test]
+fn round_trips_are_of_all_three_protocols_unless_one_is_named() {
+    let protocols = |arguments: &[&'static str]| {
+        let all = round_trip::run_all(arguments).unwrap();
+        assert!(all.iter().all(|(_, counted)| counted.on_the_path >= 2.0), "{all:?}");
+        all.into_iter().map(|(protocol, _)| protocol).collect::<Vec<_>>()
+    };
+    assert_eq!(protocols(&[]), ["send-recv", "direct-read", "buffered-read"]);
+    assert_eq!(protocols(&["direct-read", "16", "10"]), ["direct-read"]);
+}
+
+#[test]
 fn event_loop_over_every_connection() {
     let device = rdma_conn::device::of_environment().unwrap();
     event_loop::run::<rdma_conn::SendRecv>(&device).unwrap();

@@ -18,8 +18,8 @@ use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::Served as _;
 use rdma_conn::{
-    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Protocol, RecvHalf,
-    SendHalf, SendRecv, SharedWrite, connect,
+    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Peer as PeerNumber,
+    Protocol, RecvHalf, SendHalf, SendRecv, SharedWrite, connect,
 };
 use support::{assert_content, at_once, content, device};
 
@@ -106,12 +106,14 @@ fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
             let message = own.receiver.recv_timeout(support::PATIENCE).unwrap();
             assert_content(&message, 0, number, 100);
         }
+        let address = own.receiver.peer_addr(PeerNumber(0));
+        assert!(address.is_some());
         peer.kill();
         let lost = own.receiver.recv_timeout(support::PATIENCE).map(drop).unwrap_err();
-        assert!(
-            matches!(lost, RecvError::Peer { reason: CloseReason::PeerLost(_), .. }),
-            "{messages} messages: {lost:?}"
-        );
+        let RecvError::Peer { reason: CloseReason::PeerLost(lost), .. } = lost else {
+            panic!("{messages} messages: {lost:?}")
+        };
+        assert_eq!(lost.peer, address);
         let lost = (0..).find_map(|number| {
             let message = content(1, number, 100);
             own.sender.send_acked_timeout(&message, support::PATIENCE).err()
@@ -211,7 +213,11 @@ fn a_stream_of_a_peer_that_is_killed_is_reset<P: Protocol>() {
     stream.read_exact(&mut bytes).unwrap();
     assert_content(&bytes[100..], 0, 1, 100);
     peer.kill();
-    assert_eq!(stream.read(&mut bytes).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    for time in ["first", "second"] {
+        // What follows is no end of the stream.
+        let reset = stream.read(&mut bytes).unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset, "{time} read: {reset}");
+    }
     let broken = (0..).find_map(|_| stream.write_all(&bytes).err()).unwrap();
     assert_eq!(broken.kind(), ErrorKind::ConnectionReset, "{broken}");
 }

@@ -17,6 +17,10 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["devices", "--device", "mlx9_9"], "mlx9_9"),
         (&["pingpong", "--device", "mlx9_9"], "mlx9_9"),
         (&["pingpong", "--iterations", "18446744073709551615"], "--iterations"),
+        (&["pingpong", "--seconds", "1", "--iterations", "1"], "--iterations"),
+        (&["pingpong", "--seconds", "1", "--op", "send"], "--op"),
+        (&["pingpong", "--seconds", "1", "--compat", "ibv_rc_pingpong"], "--compat"),
+        (&["pingpong", "--seconds", "0"], "--seconds 0: a number of seconds from 0.0001 to 86400"),
         (&["multicast", "--seconds", "1e300"], "--seconds"),
         (&["multicast", "--rate", "1e-300"], "--rate"),
         (&["multicast", "--connect", "127.0.0.1:1", "--size", "20"], "--size"),
@@ -197,6 +201,33 @@ fn a_size_over_the_devices_limit_is_refused() {
     let output = run(&["bench", "--size", "1073741825"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stderr).lines().count(), 1);
+}
+
+/// As of all programs with that variable; `-v` counts more.
+#[test]
+fn a_log_is_as_long_as_rust_log_asks_for() {
+    let run = |log: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+        command.args(["--device", "soft0", "pingpong", "--size", "16,512", "--iterations", "30"]);
+        command.args(["--rounds", "3"]).args(more).env("RUST_LOG", log).stdin(Stdio::null());
+        command.output().unwrap()
+    };
+    for (log, more, lines) in [
+        ("", &[][..], 0),
+        ("info", &[], 6),
+        ("rdma_conn=info,off", &[], 6),
+        ("rdma_conn=warn,trace", &[], 0),
+        ("off", &["-v"], 6),
+    ] {
+        let output = run(log, more);
+        assert!(output.status.success(), "{log}: {output:?}");
+        let rounds = text(&output.stderr).lines().filter(|line| line.contains(": round "));
+        assert_eq!(rounds.count(), lines, "{log}: {output:?}");
+    }
+    let refused = run("rdma_conn=loudly", &[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let says = "rdma-conn: RUST_LOG=rdma_conn=loudly: it is a level (error, warn, ";
+    assert!(text(&refused.stderr).starts_with(says), "{refused:?}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, Refusal};
+use rdma_conn::device;
+use rdma_conn::direct_read::{Buffer, Config, connect_over};
 use rustix::process::Signal;
 use support::processes::{PATIENCE, Running, connects_processes};
 
@@ -243,6 +245,27 @@ fn a_connection_that_cannot_be_accepted_waits() {
     assert!(ended.status.success(), "{ended:?}");
     let stuck: Vec<_> = ended.err.iter().filter(|line| line.contains("open files")).collect();
     assert_eq!(stuck.len(), 1, "{stuck:#?}");
+}
+
+/// Of 140 descriptors 12 are left for copies, and a copy takes so many.
+#[test]
+fn a_receiver_has_as_many_copies_as_descriptors_are_left_for() {
+    if !connects_processes() {
+        return;
+    }
+    let copy = Tree::new("copy-places");
+    let (_receiving, to) = Running::listener_limited(140, &["copy", "--into", copy.text()]);
+    // As a sender of copies connects (apps/src/cmd/copy/wire.rs), which then says nothing.
+    let device = device::of_environment().unwrap();
+    let config = Config { app_bytes: 4200, ..Config::default() };
+    let connect = || {
+        let mut stream = TcpStream::connect(to).unwrap();
+        let sender = connect_over::<Buffer, _>(&mut stream, &device, &config, b"rdma-conn copy 8");
+        sender.map(|sender| (stream, sender))
+    };
+    let _copies = connect().unwrap();
+    let refused = connect().map(drop).unwrap_err().to_string();
+    assert!(refused.contains("1 copies are being received already"), "{refused}");
 }
 
 #[test]

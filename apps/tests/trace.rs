@@ -8,9 +8,11 @@ mod with_library;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rdma_conn::raw::{Link, RawEnd};
+use rdma_conn::verbs_safe::{CompletionBatch, CqConfig, QueuePairConfig, RecvSide, SendOp};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::processes::free_port;
@@ -301,6 +303,62 @@ fn a_failed_request_is_listed_with_its_reason() {
     let ended = lines.iter().find_map(|line| line["ended"].get(0)).unwrap();
     assert_eq!((&ended["state"], &ended["why"]), (&"ERR".into(), &why.into()));
     drop(server);
+}
+
+/// The variable of a process that is to be traced.
+const IS_TRACED: &str = "RDMA_CONN_TEST_IS_TRACED";
+
+/// A program whose message is longer than the receive request that it finds: both of its queue pairs fail. It does
+/// nothing as a test.
+#[test]
+fn the_traced_process() {
+    if std::env::var_os(IS_TRACED).is_none() {
+        return;
+    }
+    let device = rdma_conn::device::soft().unwrap();
+    let cq = device.context().create_cq(CqConfig::new(64)).unwrap();
+    let recv = RecvSide::Own { slots: 4, slot_bytes: 8 };
+    let config = QueuePairConfig { max_send_wr: 4, recv, ..QueuePairConfig::new(&cq, &cq) };
+    let [mut near, mut far] =
+        [(); 2].map(|()| RawEnd::new(&device, &config, Link::default()).unwrap());
+    far.queues.recv.as_mut().unwrap().post(&[0]).unwrap();
+    let (here, there) = (near.endpoint(), far.endpoint());
+    near.join(&there, far.mtu_bytes()).unwrap();
+    far.join(&here, near.mtu_bytes()).unwrap();
+    near.queues.send.next_slot().unwrap()[..9].fill(7);
+    near.queues.send.stage(SendOp::Send { len: 9 }, true).unwrap();
+    near.queues.send.post().unwrap();
+    let (mut batch, mut failed) = (CompletionBatch::new(8), 0);
+    while failed < 2 {
+        cq.poll(&mut batch).unwrap();
+        failed += batch.drain().filter(|completion| completion.error().is_some()).count();
+    }
+    // It ends as it is.
+    std::mem::forget((near, far));
+}
+
+#[test]
+fn the_end_of_a_peer_is_listed_with_its_reason() {
+    let folder = Folder::new("peers");
+    let file = folder.named("both");
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["the_traced_process", "--exact", "--nocapture"]);
+    program.env(IS_TRACED, "1").env(soft_rnic::trace::VARIABLE, &file);
+    let ended = program.output().unwrap();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let said = trace(&[&file]);
+    let line = &json(&[&file])[0];
+    let ended = line["ended"].as_array().unwrap();
+    assert_eq!(ended.len(), 2, "{line}");
+    assert_ne!(ended[0]["why"], ended[1]["why"]);
+    for (one, other) in [(&ended[0], &ended[1]), (&ended[1], &ended[0])] {
+        assert_eq!((&one["peer"], &one["peer_why"]), (&other["qp_num"], &other["why"]));
+        assert_eq!(one["peer_process"], line["process"]);
+        let (number, why) = (other["qp_num"].as_u64().unwrap(), other["why"].as_str().unwrap());
+        let process = &line["process"];
+        let says = format!("    its peer, QP {number:#08x} in process {process}: {why}");
+        assert!(said.lines().any(|line| line == says), "{said}");
+    }
 }
 
 #[test]

@@ -9,8 +9,10 @@
 mod common;
 
 use common::checked::*;
+use common::multicast::{Member, attach, detach, group};
 use common::other::*;
 use common::pages::*;
+use common::xrc::{close_xrcd, create_recv, open_xrcd};
 use common::*;
 use soft_rnic::check::{STATUS, VARIABLE};
 use verbs_sys::ibv_wr_opcode as W;
@@ -39,6 +41,8 @@ const SCENES: &[(&str, fn())] = &[
     ("ready", no_receive_request),
     ("unsignaled", never_signaled),
     ("domain", domain_in_use),
+    ("used", given_up_in_use),
+    ("requests", requests_that_are_refused),
     ("mask", incomplete_transitions),
     ("overrun", overrun),
     ("leak", leak),
@@ -717,6 +721,155 @@ fn an_object_that_is_given_up_while_it_is_used_is_found() {
         let begins = "finding: ibv_destroy_cq of CQ 1 is refused (EBUSY): it is in use by QP 0x";
         assert_line(&lines[1], begins, ": destroy these first");
         assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+    }
+}
+
+/// Objects that are given up while others use them, and an address of no port.
+fn given_up_in_use() {
+    const LOCAL_FROM_ZERO: u32 = LOCAL | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+    let net = Net::new();
+    let (verbs, cq) = (later(net.ctx), net.cq(16));
+    let mut elsewhere = ibv_ah_attr { port_num: 2, ..net.ah_attr() };
+    // SAFETY: objects of this scene; each is destroyed once, after those that use it.
+    unsafe {
+        assert!((net.v.create_ah)(net.pd, &mut elsewhere).is_null());
+
+        let mut attr: ibv_srq_init_attr = core::mem::zeroed();
+        (attr.attr.max_wr, attr.attr.max_sge) = (4, 1);
+        let srq = (net.v.create_srq)(net.pd, &mut attr);
+        let qp = net.qp_with(ibv_qp_init_attr { srq, ..net.init_attr(cq) });
+        assert_eq!((net.v.destroy_srq)(srq), libc::EBUSY);
+        net.destroy_qp(qp);
+        assert_eq!((net.v.destroy_srq)(srq), 0);
+
+        let mut attr = ibv_alloc_dm_attr { length: 64, log_align_req: 0, comp_mask: 0 };
+        let dm = verbs.alloc_dm.unwrap()(net.ctx, &mut attr);
+        let mr = verbs.reg_dm_mr.unwrap()(net.pd, dm, 0, 64, LOCAL_FROM_ZERO);
+        assert_eq!(verbs.free_dm.unwrap()(dm), libc::EBUSY);
+        net.dereg(mr);
+        assert_eq!(verbs.free_dm.unwrap()(dm), 0);
+
+        let channel = (net.v.create_comp_channel)(net.ctx);
+        let told = net.cq_with(4, channel);
+        assert_eq!((net.v.destroy_comp_channel)(channel), libc::EBUSY);
+        net.destroy_cq(told);
+        assert_eq!((net.v.destroy_comp_channel)(channel), 0);
+
+        let td = verbs.alloc_td.unwrap()(net.ctx, &mut ibv_td_init_attr { comp_mask: 0 });
+        let mut attr = ibv_parent_domain_init_attr { pd: net.pd, td, ..Default::default() };
+        let parent = verbs.alloc_parent_domain.unwrap()(net.ctx, &mut attr);
+        assert_eq!(verbs.dealloc_td.unwrap()(td), libc::EBUSY);
+        assert_eq!((net.v.dealloc_pd)(parent), 0);
+        assert_eq!(verbs.dealloc_td.unwrap()(td), 0);
+    }
+    let xrcd = open_xrcd(net.ctx, -1, libc::O_CREAT).unwrap();
+    let target = create_recv(net.ctx, xrcd).unwrap();
+    assert_eq!(close_xrcd(xrcd), libc::EBUSY);
+    net.destroy_qp(target);
+    assert_eq!(close_xrcd(xrcd), 0);
+
+    let member = Member::new(&net);
+    assert_eq!(attach(&net, member.qp, group(1), 0), 0);
+    // SAFETY: it is alive, and stays so: the call refuses.
+    assert_eq!(unsafe { (net.v.destroy_qp)(member.qp) }, libc::EBUSY);
+    assert_eq!(detach(&net, member.qp, group(1), 0), 0);
+    member.close(&net);
+    net.destroy_cq(cq);
+    net.close();
+}
+
+#[test]
+fn a_call_that_is_refused_names_what_is_in_the_way() {
+    let in_the_way = [
+        (
+            "ibv_create_ah is refused (EINVAL): ",
+            "the device's only port needs is_global 1, sgid_index 0, port_num 1 and the GID of a",
+        ),
+        ("ibv_destroy_srq of SRQ ", " is refused (EBUSY): it is in use by QP 0x"),
+        ("ibv_free_dm of device memory is refused (EBUSY): ", "in use by a memory region of it: "),
+        (
+            "ibv_destroy_comp_channel of a completion channel is refused (EBUSY): ",
+            "it is in use by 1 completion queue: destroy these first",
+        ),
+        ("ibv_dealloc_td of a thread domain is refused (EBUSY): ", "in use by a parent domain: "),
+        (
+            "ibv_close_xrcd of an XRC domain is refused (EBUSY): ",
+            "it is in use by 1 queue pair or receive queue: destroy these first",
+        ),
+        (
+            "ibv_destroy_qp of QP 0x",
+            " is refused (EBUSY): it is in use by a multicast group (ibv_detach_mcast): ",
+        ),
+    ];
+    let lines = report("used");
+    for (line, (begins, ends)) in lines.iter().zip(in_the_way) {
+        assert_line(line, &format!("finding: {begins}"), ends);
+    }
+    assert_eq!(lines[in_the_way.len()..], ["7 findings, 0 notes"]);
+}
+
+/// Lists that are too long, or not there, and operations that the queue pair does not have.
+fn requests_that_are_refused() {
+    let (ends, nothing) = (Ends::new(), core::ptr::null_mut());
+    let inline = ibv_send_flags(SIGNALED.0 | ibv_send_flags::IBV_SEND_INLINE.0);
+    let mut five = [sge(ends.mr[0], 0, 65); 5];
+    let one = &mut five[..1];
+    let mut sends = [
+        send_wr(7, W::IBV_WR_SEND, one, SIGNALED),
+        send_wr(7, W::IBV_WR_SEND, one, inline),
+        send_wr(7, W::IBV_WR_RDMA_READ, one, inline),
+        send_wr(7, W::IBV_WR_TSO, one, SIGNALED),
+        send_wr(7, W::IBV_WR_SEND, &mut five, SIGNALED),
+    ];
+    sends[0].sg_list = core::ptr::null_mut();
+    for wr in &mut sends {
+        assert_eq!(post_send(ends.qp[0], wr), libc::EINVAL);
+    }
+
+    assert_eq!(post_recv(ends.qp[1], 3, &mut five), libc::EINVAL);
+    let mut wr =
+        ibv_recv_wr { wr_id: 4, next: nothing, sg_list: core::ptr::null_mut(), num_sge: 1 };
+    let mut bad = nothing;
+    // SAFETY: the queue pair is alive, and the call refuses the request.
+    assert_eq!(unsafe { ibv_post_recv(ends.qp[1], &mut wr, &mut bad) }, libc::EINVAL);
+
+    // SAFETY: zero is a valid value of every field; objects of this scene.
+    let (srq, qp) = unsafe {
+        let mut attr: ibv_srq_init_attr = core::mem::zeroed();
+        (attr.attr.max_wr, attr.attr.max_sge) = (4, 1);
+        let srq = (ends.net.v.create_srq)(ends.net.pd, &mut attr);
+        (srq, ends.net.qp_with(ibv_qp_init_attr { srq, ..ends.net.init_attr(ends.cq[0]) }))
+    };
+    assert_eq!(post_srq_recv(srq, 5, &mut five[..2]), libc::EINVAL);
+    assert_eq!(post_recv(qp, 6, &mut five[..1]), libc::EINVAL);
+    ends.net.destroy_qp(qp);
+    // SAFETY: the scene is done with it.
+    assert_eq!(unsafe { (ends.net.v.destroy_srq)(srq) }, 0);
+    ends.close();
+}
+
+#[test]
+fn a_post_that_is_refused_says_why() {
+    let inline = "it goes inline: a SEND or WRITE may, of 64 bytes at most (max_inline_data)";
+    let no_such = "the queue pair has no such operation, or the request lacks its address handle";
+    let shared = "the queue pair takes from a shared receive queue: post there (ibv_post_srq_recv)";
+    let why = [
+        ("ibv_post_send: SEND wr_id 0x7 on QP 0x", "sg_list is NULL"),
+        ("ibv_post_send: SEND wr_id 0x7 on QP 0x", inline),
+        ("ibv_post_send: READ wr_id 0x7 on QP 0x", inline),
+        ("ibv_post_send: opcode 10 wr_id 0x7 on QP 0x", no_such),
+        ("ibv_post_send: SEND wr_id 0x7 on QP 0x", "num_sge is 5, and max_send_sge 4"),
+        ("ibv_post_recv: RECV wr_id 0x3 on QP 0x", "num_sge is 5, and max_recv_sge 4"),
+        ("ibv_post_recv: RECV wr_id 0x4 on QP 0x", "sg_list is NULL"),
+        ("ibv_post_srq_recv: RECV wr_id 0x5 on SRQ ", "num_sge is 2, and max_recv_sge 1"),
+        ("ibv_post_recv: RECV wr_id 0x6 on QP 0x", shared),
+    ];
+    for (device, lines) in reports("requests") {
+        for (line, (begins, ends)) in lines.iter().zip(why) {
+            let ends = format!(" is refused (EINVAL): {ends}");
+            assert_line(line, &format!("finding: {begins}"), &ends);
+        }
+        assert_eq!(lines[why.len()..], ["9 findings, 0 notes"], "{device}");
     }
 }
 

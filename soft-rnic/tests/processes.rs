@@ -242,7 +242,8 @@ fn be_refused(before: bool) {
             W::IBV_WR_SEND => end.send(end.local(HEAP, 0, 64)),
             _ => end.post_rdma(op, local, far.memory[memory]),
         }
-        say(end.net.poll(end.cq, 1)[0].status);
+        let wc = end.net.poll(end.cq, 1)[0];
+        say(&format!("{} {}", wc.status, wc.vendor_err));
     }
     say(&soft_rnic::refused_memory().unwrap());
     assert_eq!(hear(), None);
@@ -583,8 +584,8 @@ fn memory_that_the_system_refuses_is_refused_with_the_reason() {
         assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 64, 64)]), 0);
         join(&end, &mut other, patient());
         // What is mapped is reached, and so is what this process does for the other.
-        for status in ["SUCCESS", "SUCCESS", "SUCCESS", "SUCCESS", "REM_OP"] {
-            assert_eq!(other.hear(), status, "{role}");
+        for ends in ["SUCCESS 0", "SUCCESS 0", "SUCCESS 0", "SUCCESS 0", "REM_OP 57"] {
+            assert_eq!(other.hear(), ends, "{role}");
         }
         let why = other.hear();
         let me = format!("memory of process {} ", std::process::id());

@@ -1,17 +1,19 @@
 //! A killed peer is missed within the keepalive, also by a program that makes only one kind of call, and the reason
-//! stays the reason; an abort does not wait for one that does not answer.
+//! stays the reason; an abort, and a task that drops a half, do not wait for one that does not answer.
 //!
 //! Only on soft0: worlds make devices of their own.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use host::future::block_on;
 use host::world::{self, Limits, Nature};
 use host::{thread, time};
+use rdma_conn::aio;
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{
-    BufferedRead, BufferedWrite, Common, Connection, DirectRead, DirectWrite, Protocol, RecvHalf,
-    SendHalf, SendRecv, SharedWrite, Ticket, device, join, receiver,
+    BufferedRead, BufferedWrite, Common, Connection, DirectRead, DirectWrite, Messages, Protocol,
+    RecvHalf, SendHalf, SendRecv, SharedWrite, Ticket, device, join, receiver,
 };
 use soft_rnic::{NetworkNature, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
@@ -59,12 +61,22 @@ fn in_a_world(what: &str, seed: u64, program: impl FnOnce() + Send + 'static) {
 /// The ends of a connection in two processes, of which the sender's is killed (0), or the receiver's, and what remains
 /// of it is driven; with the other end, which is not.
 fn with_killed<P: Protocol>(killed: usize, survive: impl FnOnce(P::Sender, P::Receiver, Ticket)) {
+    with_killed_of::<P>(|_| (), killed, survive);
+}
+
+/// [`with_killed`], with settings of its own.
+fn with_killed_of<P: Protocol>(
+    set: impl FnOnce(&mut Common),
+    killed: usize,
+    survive: impl FnOnce(P::Sender, P::Receiver, Ticket),
+) {
     let machine = WorldMachine::new();
     let devices: [WorldDevice; 2] =
         std::array::from_fn(|_| WorldDevice::new(WorldKind::Process(machine)));
     let [far, near] = [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
     let mut config = P::Config::default();
     config.as_mut().transport.timeout = TIMEOUT;
+    set(config.as_mut());
     let mut inbox = receiver::<P>(&near, &config, 1).expect("a receiver");
     let mut sender = join::<P>(&mut inbox, &near, &far, &config).expect("a sender");
     let ticket = sender.send(b"the first").expect("room");
@@ -151,8 +163,18 @@ macro_rules! each_connection {
             }
 
             #[test]
+            fn an_iteration_has_the_reason_once() {
+                super::an_iteration_has_the_reason_once::<$protocol>();
+            }
+
+            #[test]
             fn an_abort_waits_for_nothing() {
                 super::an_abort_waits_for_nothing::<$protocol>();
+            }
+
+            #[test]
+            fn a_task_waits_for_no_goodbye() {
+                super::a_task_waits_for_no_goodbye::<$protocol>();
             }
         }
     )*};
@@ -198,34 +220,117 @@ fn the_reason_stays<P: Protocol>() {
     });
 }
 
+/// One that begins after the loss, too.
+fn an_iteration_has_the_reason_once<P: Protocol>() {
+    in_a_world("iteration", 0, || {
+        with_killed::<P>(0, |sender, mut receiver, _| {
+            let mut messages = Messages::new(&mut receiver);
+            let lost = messages.next();
+            let Some(Err(RecvError::Peer { reason: reason @ CloseReason::PeerLost(_), .. })) = lost
+            else {
+                panic!("{lost:?}");
+            };
+            assert!(messages.next().is_none() && messages.next().is_none());
+            let mut messages = Messages::new(&mut receiver);
+            let ended = messages.next().map(|next| next.map(drop));
+            assert_eq!(ended, Some(Err(RecvError::Ended(reason))));
+            assert!(messages.next().is_none());
+            drop(sender);
+        });
+    });
+}
+
+/// An end that is on a device of its own, and a peer that does not answer any more.
+fn beside_silence<P: Protocol>(play: impl FnOnce(&WorldDevice, Connection<P>)) {
+    let network = WorldNetwork::new(NetworkNature::default()).expect("a network");
+    let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let devices = addresses.map(|address| network.device(address).expect("a device"));
+    let [near, far] = [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
+    let config = P::Config::default();
+    let [mut here, mut there] =
+        [&near, &far].map(|at| receiver::<P>(at, &config, 1).expect("a receiver"));
+    let sender = join::<P>(&mut there, &far, &near, &config).expect("a sender");
+    let back = join::<P>(&mut here, &near, &far, &config).expect("a sender");
+    network.partition(addresses[0], addresses[1], Duration::from_secs(100));
+    play(&devices[0], Connection { sender, receiver: here });
+    back.abort();
+    there.abort();
+}
+
+/// Reports whether a call waits for a peer that does not answer, as far as `linger` lets it.
+fn lingers(call: impl FnOnce()) -> bool {
+    let start = time::now();
+    call();
+    time::since(start) >= Common::default().linger / 100
+}
+
 /// The peer does not answer: to drop a half waits for it, and an abort does not.
 fn an_abort_waits_for_nothing<P: Protocol>() {
     for aborts in [true, false] {
         in_a_world("abort", 0, move || {
-            let network = WorldNetwork::new(NetworkNature::default()).expect("a network");
-            let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-            let devices = addresses.map(|address| network.device(address).expect("a device"));
-            let [near, far] =
-                [0, PEER].map(|at| device::open(Some(devices[at].name())).expect("a device"));
-            let config = P::Config::default();
-            let [mut here, mut there] =
-                [&near, &far].map(|at| receiver::<P>(at, &config, 1).expect("a receiver"));
-            let sender = join::<P>(&mut there, &far, &near, &config).expect("a sender");
-            let back = join::<P>(&mut here, &near, &far, &config).expect("a sender");
-            let connection = Connection::<P> { sender, receiver: here };
-            network.partition(addresses[0], addresses[1], Duration::from_secs(100));
-            let start = time::now();
-            if aborts {
-                connection.abort();
-            } else {
-                drop(connection);
-            }
-            let (took, linger) = (time::since(start), Common::default().linger);
-            assert_eq!(took < linger / 100, aborts, "it took {took:?}");
-            back.abort();
-            there.abort();
+            beside_silence::<P>(|_, connection| match aborts {
+                true => assert!(!lingers(|| connection.abort())),
+                false => assert!(lingers(|| drop(connection))),
+            });
         });
     }
+}
+
+/// A task that drops halves leaves their goodbyes to other threads. After an abort there is nothing to be left.
+fn a_task_waits_for_no_goodbye<P: Protocol>() {
+    for aborts in [true, false] {
+        in_a_world("task", 0, move || {
+            beside_silence::<P>(|device, Connection { sender, receiver }| {
+                let (sender, receiver) = (aio::Sender::new(sender), aio::Receiver::new(receiver));
+                let task = async move {
+                    if aborts {
+                        sender.abort();
+                        receiver.abort();
+                    } else {
+                        drop((sender, receiver));
+                    }
+                };
+                assert!(!lingers(|| _ = block_on(task, None).expect("descriptors")));
+                let is_left = device.left().iter().any(|(kind, _)| *kind == "queue pairs");
+                assert_eq!(is_left, !aborts);
+                // The other threads end before the devices do.
+                time::sleep(5 * Common::default().linger);
+            });
+        });
+    }
+}
+
+/// A shared sender is one of Buffered Read.
+#[test]
+fn an_abort_of_a_shared_sender_waits_for_nothing() {
+    for aborts in [true, false] {
+        in_a_world("shared", 0, move || {
+            beside_silence::<BufferedRead>(|_, Connection { sender, receiver }| {
+                let sender = sender.into_shared(4).expect("nothing was sent yet");
+                match aborts {
+                    true => assert!(!lingers(|| sender.abort())),
+                    false => assert!(lingers(|| drop(sender))),
+                }
+                receiver.abort();
+            });
+        });
+    }
+}
+
+/// The sender asks after its receiver when it is dropped, and not a keepalive interval later.
+#[test]
+fn a_buffered_read_sender_that_is_dropped_misses_its_receiver() {
+    const LONG: Duration = Duration::from_secs(100);
+    in_a_world("drop", 0, || {
+        let set = |common: &mut Common| (common.keepalive, common.linger) = (LONG, LONG);
+        with_killed_of::<BufferedRead>(set, PEER, |sender, receiver, _| {
+            let start = time::now();
+            drop(sender);
+            let took = time::since(start);
+            assert!(took <= RETRIES + PACE, "it took {took:?}");
+            receiver.abort();
+        });
+    });
 }
 
 /// Threads of a sender that several share miss a receiver, too.

@@ -207,3 +207,6 @@ impl Sweep<'_> {
 pub(crate) fn parse(points: &Points) -> Result<Vec<Args>, clap::Error> {
     points.points.iter().map(|point| Args::try_parse_from(&point.words)).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -277,6 +277,12 @@ impl CurrentTask {
         self.point("stop");
     }
 
+    /// Refuses memory to one of so many posts from now on; 0 is none. The world's
+    /// [`Nature`](super::Nature) says how it begins.
+    pub fn refuse_posts(&self, one_in: u64) {
+        self.world.state.lock().nature.short_posts_one_in = one_in;
+    }
+
     /// A number that the seed draws for the program.
     #[must_use]
     pub fn draw_below(&self, n: u64) -> u64 {

@@ -1,5 +1,6 @@
 //! The receiving end: one sender after the other, or several at a time.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,25 +80,38 @@ pub(super) fn listen(
                 std::mem::forget(hand);
                 return served;
             }
-            // Where no thread is left, the sender learns it.
-            let guest = Arc::new(Mutex::new(Some((incoming, hand))));
-            let (theirs, root) = (Arc::clone(&guest), &root);
-            let started = scope.spawn(move || {
-                let Some((incoming, hand)) = theirs.lock().take() else { return };
+            let root = &root;
+            let receives = move |incoming, hand: Hand| {
                 let served = serve(common, options, device, config, root, (incoming, &hand));
                 if let Some(Err(e)) = served {
                     complain(format_args!("{e:#}"));
                 }
-            });
-            if let Err(e) = started
-                && let Some((incoming, _hand)) = guest.lock().take()
-            {
-                let why = format!("there is no thread for another copy ({e}): try again later");
-                incoming.refuse(&why);
-                session::refused(from, &why);
-            }
+            };
+            serve_aside((incoming, hand), receives, |work| scope.spawn(work));
         }
     })
+}
+
+/// Serves a sender on a thread that `spawn` starts. Where it cannot, the sender is refused.
+fn serve_aside<'a, T>(
+    (incoming, hand): (Incoming, Hand),
+    serve: impl FnOnce(Incoming, Hand) + Send + 'a,
+    spawn: impl FnOnce(Box<dyn FnOnce() + Send + 'a>) -> io::Result<T>,
+) {
+    let from = incoming.from();
+    let guest = Arc::new(Mutex::new(Some((incoming, hand))));
+    let theirs = Arc::clone(&guest);
+    let work = move || {
+        let Some((incoming, hand)) = theirs.lock().take() else { return };
+        serve(incoming, hand);
+    };
+    if let Err(e) = spawn(Box::new(work))
+        && let Some((incoming, _hand)) = guest.lock().take()
+    {
+        let why = format!("there is no thread for another copy ({e}): try again later");
+        incoming.refuse(&why);
+        session::refused(from, &why);
+    }
 }
 
 /// Has a signal end the process: it reports what has arrived so far, and what is interrupted. That
@@ -202,3 +216,6 @@ fn receive_copy(
         (None, true) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,7 @@ fn a_contradiction_is_refused_by_name_and_does_not_count() {
         (&["--preset", "batched"], "--preset sequential, the listening end batched"),
         (&["--unacked", "7"], "--unacked 8, the listening end 7"),
         (&["--iterations", "7"], "--iterations 50, the listening end 7"),
+        (&["--seconds", "7"], "--seconds no such flag, the listening end 7"),
         (&["--no-credits"], "--no-credits off, the listening end on"),
     ];
     for (listening, says) in cases {
@@ -96,6 +97,22 @@ fn a_contradiction_is_refused_by_name_and_does_not_count() {
         let error = format!("{:#}", process(&FEW, address).unwrap_err());
         assert!(error.contains("refused") && error.contains(says), "{error}");
     }
+}
+
+#[test]
+fn a_time_takes_the_place_of_a_number_of_round_trips() {
+    let flags = ["--seconds", "0.01", "--size", "16", "--rounds", "1"];
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    let lines = std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&flags, &listener).unwrap());
+        let lines = process(&flags, address).unwrap();
+        assert_eq!(host.join().unwrap(), 1);
+        lines
+    });
+    let (_, options) = parse(&[]);
+    let of_a_number = 2 * options.trips();
+    assert!(lines[0].messages > 0 && lines[0].messages != of_a_number, "{:?}", lines[0]);
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! A device that has no memory for what is posted is tried again for a minute, and then ends the connection.
+//!
+//! Only on soft0: worlds make devices of their own.
+
+use std::time::Duration;
+
+use host::time;
+use host::world::{self, Limits, Nature};
+use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::{
+    BufferedWrite, Protocol, RecvHalf, SendHalf, SendRecv, buffered_write, device, join, receiver,
+    send_recv,
+};
+use soft_rnic::{WorldDevice, WorldKind};
+
+/// `BACKPRESSURE_LIMIT` of `src/doorbell.rs`.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Time that calls take besides.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Plays with both ends of a connection on one device, of which a message has arrived.
+fn with_ends<P: Protocol>(
+    config: P::Config,
+    play: impl FnOnce(P::Sender, P::Receiver) + Send + 'static,
+) {
+    let (_, ended) = world::run(0, Nature::default(), Limits::default(), move || {
+        let device = WorldDevice::new(WorldKind::Near);
+        let opened = device::open(Some(device.name())).expect("a device");
+        let mut inbox = receiver::<P>(&opened, &config, 1).expect("a receiver");
+        let mut sender = join::<P>(&mut inbox, &opened, &opened, &config).expect("a sender");
+        sender.send_acked(b"the first").expect("a peer");
+        assert_eq!(&*inbox.recv().expect("a message"), b"the first");
+        play(sender, inbox);
+    });
+    if let Err(failure) = ended {
+        panic!("{failure}");
+    }
+}
+
+/// Refuses all posts during a call, which gives up after the limit, and not before.
+fn refused<T>(call: impl FnOnce() -> T) -> T {
+    let refuse_posts = |one_in| world::here(|here| here.refuse_posts(one_in));
+    refuse_posts(1);
+    let start = time::now();
+    let done = call();
+    let took = time::since(start);
+    refuse_posts(0);
+    assert!((LIMIT..=LIMIT + SLACK).contains(&took), "it took {took:?}");
+    done
+}
+
+#[test]
+fn a_send_is_tried_for_a_minute_before_it_ends_the_sender() {
+    with_ends::<SendRecv>(send_recv::Config::default(), |mut sender, _receiver| {
+        let ended = refused(|| sender.try_send(b"more")).expect_err("no memory");
+        assert!(matches!(ended, SendError::Ended(CloseReason::Device(_))), "{ended}");
+    });
+}
+
+/// It goes out of the caller's memory.
+#[test]
+fn an_inline_write_is_tried_for_a_minute_before_it_fails() {
+    let tail = buffered_write::Tail::Written;
+    let config = buffered_write::Config { tail, ..buffered_write::Config::default() };
+    with_ends::<BufferedWrite>(config, |mut sender, _receiver| {
+        let ended = refused(|| sender.try_send(b"more")).expect_err("no memory");
+        assert!(matches!(ended, SendError::Ended(CloseReason::Device(_))), "{ended}");
+    });
+}
+
+/// The buffer of the first message is to be posted again.
+#[test]
+fn a_receive_is_tried_for_a_minute_before_it_ends_the_peer() {
+    with_ends::<SendRecv>(send_recv::Config::default(), |_sender, mut receiver| {
+        let ended = refused(|| receiver.try_recv()).expect_err("no memory");
+        let is_devices = matches!(ended, RecvError::Peer { reason: CloseReason::Device(_), .. });
+        assert!(is_devices, "{ended}");
+    });
+}
