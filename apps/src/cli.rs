@@ -2,7 +2,6 @@
 
 mod args;
 mod bench;
-mod common;
 mod connection;
 mod copy;
 mod doctor;
@@ -15,15 +14,13 @@ mod protocol;
 mod raw;
 mod roced;
 mod soft;
-pub(crate) mod sweep;
 mod trace;
 pub(crate) mod usage;
-pub(crate) mod values;
 
 pub(crate) use args::{Args, Command};
+pub(crate) use base::cli::{Common, Ends, Rounds, Wait};
 pub(crate) use bench::{Bench, Rate};
-pub(crate) use common::{Common, Ends, Rounds};
-pub(crate) use connection::{ConnectionArgs, Wait};
+pub(crate) use connection::ConnectionArgs;
 pub(crate) use copy::Copy;
 pub(crate) use doctor::Doctor;
 pub(crate) use figures::Figures;

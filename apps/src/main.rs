@@ -4,37 +4,29 @@
 #![deny(clippy::print_stderr)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
-#[macro_use]
-mod outcome;
-
 mod cli;
 mod cmd;
 mod figures;
-mod frame;
 mod limits;
 mod measure;
-mod pinning;
-mod progress;
 mod protocol;
 mod results;
-mod run;
 mod scratch;
 mod session;
 mod settings;
-mod signals;
-mod table;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use base::outcome::{self, Failure, Usage};
+use base::{pinning, remark, signals};
 use clap::{CommandFactory, Parser};
 use rdma_conn::device;
 use tracing_subscriber::prelude::*;
 
 use cli::{Args, Command, points, usage};
 use cmd::{bench, copy, devices, multicast, pingpong, pipe, sweep};
-use outcome::{Failure, Usage};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use base::cli::values;
 use clap::Args as ClapArgs;
 
-use super::{Wait, values};
+use super::Wait;
 
 /// Two ways to be called: as a receiver, and as the sender.
 #[derive(ClapArgs, Debug, Clone)]

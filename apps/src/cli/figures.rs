@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::cli::seconds;
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::Rounds;
-use super::common::seconds;
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(group = ArgGroup::new("what").args(["list", "print", "render", "compare", "model"]))]

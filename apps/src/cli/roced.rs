@@ -1,8 +1,7 @@
 //! The flags of `roced`.
 
+use base::cli::refused;
 use clap::Args as ClapArgs;
-
-use super::common::refused;
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "json", "cpu", "gid_index"]))]

@@ -3,9 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use base::cli::refused;
 use clap::Args as ClapArgs;
-
-use super::common::refused;
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "json", "cpu", "gid_index"]))]

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use base::cli::refused;
 use clap::Args as ClapArgs;
-
-use super::common::refused;
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "cpu", "gid_index"]))]

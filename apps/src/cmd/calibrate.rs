@@ -6,16 +6,17 @@
 mod end;
 
 use anyhow::Result;
+use base::outcome::{Outcome, as_usage};
+use base::progress;
+use base::say;
+use base::table::Table;
 use rdma_conn::device::Device;
 use serde::Serialize;
 
 use crate::cli::Common;
-use crate::figures::calibration::{self, Calibration};
+use crate::figures::calibration::Calibration;
 use crate::measure::Spread;
-use crate::outcome::{Outcome, as_usage};
-use crate::progress;
 use crate::session;
-use crate::table::Table;
 use end::{End, POLLED, Queues, nanoseconds};
 
 /// Receives and requests of a list: the thesis has 8.
@@ -48,7 +49,7 @@ pub(crate) fn run(common: &Common) -> Outcome {
     let near = open()?;
     // The same device, where its name says more than what was asked for.
     let far = rdma_conn::device::open(Some(near.name())).map_err(as_usage)?;
-    let slow = calibration::slow(near.name());
+    let slow = session::card::slow(near.name());
     let parameters = measure(&near, &far, ROUNDS, common.json)?;
     if common.json {
         say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);

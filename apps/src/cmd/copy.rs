@@ -22,11 +22,11 @@ mod source;
 mod tally;
 mod wire;
 
+use base::outcome::Outcome;
 use rdma_conn::direct_read::Config;
 use rdma_conn::send_recv::Transport;
 
 use crate::cli::{Common, Copy, Ends};
-use crate::outcome::Outcome;
 use crate::session;
 
 /// Pieces on offer to each receiver.

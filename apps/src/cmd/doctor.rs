@@ -19,10 +19,10 @@ mod report;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::Context;
+use base::outcome::{Failure, Outcome, as_usage, usage};
 use soft_rnic::Roce;
 
 use crate::cli::{Common, Doctor};
-use crate::outcome::{Failure, Outcome, as_usage, usage};
 pub(crate) use report::Failed;
 use report::Report;
 

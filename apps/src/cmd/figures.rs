@@ -8,6 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use base::outcome::{Outcome, as_usage, say_all, usage};
+use base::say;
+use base::table::Table;
 use serde::Serialize;
 
 use crate::cli::{Common, Figures};
@@ -17,8 +20,6 @@ use crate::figures::model::{self, Model};
 use crate::figures::page;
 use crate::figures::report::{Figure, Manifest, Report, replace};
 use crate::measure::figures::counted_as;
-use crate::outcome::{Outcome, as_usage, say_all, usage};
-use crate::table::Table;
 use named::{Named, experiments};
 
 /// A line of `--list --json`.

@@ -1,12 +1,13 @@
 //! `rdma-conn roced`: a process that keeps an address of the network bound.
 
 use anyhow::Context;
+use base::outcome::{Outcome, usage};
+use base::remark;
+use base::signals;
 use host::channel::channel;
 use soft_rnic::Roce;
 
 use crate::cli::{Common, Roced};
-use crate::outcome::{Outcome, usage};
-use crate::signals;
 
 /// Is one of the processes of the address until a signal arrives. What others need of it, the
 /// device's own threads do.

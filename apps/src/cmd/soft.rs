@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
+use base::outcome::{Failure, Outcome, usage};
 use soft_rnic::faults::Plan;
 
 use crate::cli::{Common, Soft};
-use crate::outcome::{Failure, Outcome, usage};
 
 const PRELOAD: &str = "LD_PRELOAD";
 

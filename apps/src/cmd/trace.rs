@@ -5,8 +5,10 @@ mod json;
 mod text;
 mod why;
 
+use base::outcome::{Outcome, usage};
+use base::say;
+
 use crate::cli::{Common, Trace};
-use crate::outcome::{Outcome, usage};
 
 /// Requests of a queue that are printed unless all are asked for.
 const SHOWN: usize = 8;

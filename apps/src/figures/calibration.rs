@@ -42,11 +42,3 @@ pub(crate) struct Calibration {
     #[serde(default)]
     pub(crate) reads: f64,
 }
-
-/// Returns how many times slower a device is than the card that it stands for, by its name.
-pub(crate) fn slow(device: &str) -> Option<f64> {
-    device.split_once(",slow=")?.1.parse().ok()
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,10 +1,10 @@
 //! Parameters that the connecting end tells the listening one: they hold.
 
 use anyhow::{Context, Result, ensure};
+use base::session::differs;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use super::refusal::differs;
 use crate::cli::{ConnectionArgs, Rounds};
 use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
 use crate::measure::{EndOfLoad, Receivers, Shape};

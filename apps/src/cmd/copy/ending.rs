@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use base::frame::Hurried;
+use base::signals::Interrupted;
 use host::sync::{Condvar, Mutex};
 
 use super::tally::Tally;
 use super::wire::Reply;
-use crate::frame::Hurried;
-use crate::signals::Interrupted;
 
 /// After a signal: how long a copy that has ended may take to be reported.
 const GRACE: Duration = Duration::from_secs(3);

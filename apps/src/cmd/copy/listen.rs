@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::outcome::{self, Outcome, printable, usage};
+use base::signals::Interrupted;
+use base::{progress, signals};
+use base::{remark, say};
 use host::sync::Mutex;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Config, Incoming, Listener};
@@ -16,9 +20,7 @@ use super::receive::{self, Received};
 use super::report::{Counts, Named, complain, line};
 use super::tally::Onlooker;
 use crate::cli::{Common, Copy};
-use crate::outcome::{self, Outcome, printable, usage};
-use crate::signals::Interrupted;
-use crate::{progress, session, signals};
+use crate::session;
 
 /// Time that a listener waits before it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);

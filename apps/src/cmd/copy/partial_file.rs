@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
+use base::outcome::Failure;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::FileRegion;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
@@ -11,7 +12,6 @@ use twox_hash::XxHash3_128;
 
 use super::place::{Claim, Found, Place, set_mode};
 use super::wire::{Hash, PIECE, hash, hash_of_hashes, pieces};
-use crate::outcome::Failure;
 
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;

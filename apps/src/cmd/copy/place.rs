@@ -17,6 +17,8 @@ use std::path::Path;
 use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
+use base::outcome::{Failure, usage};
+use base::remark;
 use host::sync::Mutex;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fchmod, flock, fstat, linkat,
@@ -25,7 +27,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::wire::hash;
-use crate::outcome::{Failure, usage};
 
 /// The directory that everything goes into.
 #[derive(Debug)]

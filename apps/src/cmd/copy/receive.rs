@@ -9,6 +9,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use base::frame::{self, is_late};
+use base::outcome::Failure;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, ReadError, Reading, Receiver,
@@ -25,8 +27,6 @@ use super::report::Noted;
 use super::tally::Tally;
 use super::wire::{APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, Word};
 use crate::cli::Copy;
-use crate::frame::{self, is_late};
-use crate::outcome::Failure;
 use crate::session::{is_copy, receiver_ended};
 use modes::{Modes, set_modes};
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use base::outcome::printable;
+use base::pinning;
+use base::remark;
 use rdma_conn::device::Device;
 use serde::Serialize;
 
@@ -9,8 +12,6 @@ use super::tally::Tally;
 use super::wire::Finished;
 use crate::cli::Common;
 use crate::measure::figures::{bytes, counted_as};
-use crate::outcome::printable;
-use crate::pinning;
 
 /// One line of `--json`.
 #[derive(Serialize)]

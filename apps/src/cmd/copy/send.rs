@@ -8,6 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use base::frame::Hurried;
+use base::outcome::Failure;
 use host::channel::{Receiver as Replies, RecvError, bounded};
 use indicatif::ProgressBar;
 use rdma_conn::ZeroCopySend;
@@ -23,8 +25,6 @@ use super::tally::Tally;
 use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, Reply, Word, hash_of_hashes, pieces,
 };
-use crate::frame::Hurried;
-use crate::outcome::Failure;
 use crate::session::{dial, explain, notice_death, sender_ended};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use base::outcome::{self, Failure, Outcome, usage};
+use base::signals::Interrupted;
+use base::table::Table;
+use base::{progress, signals};
+use base::{remark, say};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::Config;
@@ -17,10 +22,6 @@ use super::source;
 use super::tally::{self, Onlooker};
 use crate::cli::{Common, Copy};
 use crate::measure::figures::{bytes, counted_as};
-use crate::outcome::{self, Failure, Outcome, usage};
-use crate::signals::Interrupted;
-use crate::table::Table;
-use crate::{progress, signals};
 
 pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Outcome {
     if options.to.is_empty() || options.paths.is_empty() {

@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use base::outcome::usage;
 
 use super::place::is_partial_name;
 use super::wire::What;
-use crate::outcome::usage;
 
 /// The reason for which a file is not copied that is not what it was.
 pub(super) const CHANGED: &str =

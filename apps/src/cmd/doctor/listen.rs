@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use base::remark;
+use base::signals;
 use soft_rnic::probe::{Probe, ProbeKind};
 use soft_rnic::udp::{Inbox, Outbox, Port};
 
 use super::local::Here;
 use super::queue_pair;
 use super::report::Report;
-use crate::signals;
 
 /// Time within which a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(100);

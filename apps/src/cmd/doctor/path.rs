@@ -5,13 +5,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use base::signals;
 use soft_rnic::probe::{self, Probe, ProbeKind, SHORTEST};
 use soft_rnic::udp::{Inbox, Outbox};
 
 use super::local::Here;
 use super::queue_pair;
 use super::report::Report;
-use crate::signals;
 
 /// Longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_millis(300);

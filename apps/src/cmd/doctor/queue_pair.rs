@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use base::signals;
 use rdma_conn::device;
 use rdma_conn::raw::{Link, RawEnd};
 use rdma_conn::verbs_safe::{
@@ -16,7 +17,6 @@ use soft_rnic::probe::{Probe, ProbeKind, SHORTEST};
 use soft_rnic::udp::{Outbox, Port};
 
 use super::report::Report;
-use crate::signals;
 
 /// Messages; the last one takes several packets.
 const MESSAGES: u32 = 16;

@@ -1,8 +1,8 @@
 //! Tests, with their results and the remedies.
 
+use base::outcome::Outcome;
+use base::say;
 use serde::Serialize;
-
-use crate::outcome::Outcome;
 
 /// Tests have failed; their lines have said why.
 #[derive(Debug, thiserror::Error)]

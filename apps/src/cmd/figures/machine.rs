@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use base::outcome::{Failure, as_usage};
+
 use crate::cli::Common;
 use crate::measure::figures::counted_as;
-use crate::outcome::{Failure, as_usage};
 
 /// The name of the device that runs use: the one that was asked for, or the one that they would
 /// choose.

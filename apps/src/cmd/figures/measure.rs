@@ -5,20 +5,21 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::bail;
+use base::outcome::{Failure, Outcome, printable, usage};
+use base::remark;
+use base::run::{self, Ran};
+use base::{progress, signals};
 use host::sync::Mutex;
 
 use super::machine;
 use super::named::Named;
 use crate::cli::{Common, Figures};
-use crate::figures::calibration::{self, Calibration};
+use crate::figures::calibration::Calibration;
 use crate::figures::experiment::{Experiment, Run};
 use crate::figures::model;
 use crate::figures::report::{Figure, JSON, Manifest, Report};
 use crate::measure::figures::counted_as;
-use crate::outcome::{Failure, Outcome, printable, usage};
-use crate::run::{self, Ran};
-use crate::session::card::WORLD;
-use crate::{progress, signals};
+use crate::session::card::{self, WORLD};
 
 /// Round trips of a `pingpong` for each millisecond of a round.
 const TRIPS_PER_MS: u64 = 5;
@@ -149,7 +150,7 @@ impl Plan<'_> {
             processor: machine::processor(),
             cores: machine::cores(),
             topology: machine::topology(),
-            slow: calibration::slow(&self.device),
+            slow: card::slow(&self.device),
             calibration: None,
             build: rdma_conn::build::summary(),
             date: machine::now(),
@@ -277,7 +278,7 @@ impl Plan<'_> {
     fn shorter(&self) -> f64 {
         match self.in_world() {
             true => 1000.0,
-            false => calibration::slow(&self.device).unwrap_or(1.0),
+            false => card::slow(&self.device).unwrap_or(1.0),
         }
     }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::Result;
+use base::outcome::{as_usage, usage};
 use clap::Parser;
 
 use crate::cli::Args;
 use crate::figures::builtin;
 use crate::figures::experiment::Experiment;
-use crate::outcome::{as_usage, usage};
 
 /// An experiment, and its name.
 pub(super) struct Named {

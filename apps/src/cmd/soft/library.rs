@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use base::outcome::Failure;
 use object::Endianness;
 use object::elf::{DT_SONAME, ELFDATA2LSB, EM_X86_64, FileHeader64};
 use object::read::elf::{Dyn, FileHeader};
-
-use crate::outcome::Failure;
 
 /// Names the library, where it is not beside the executable.
 const LIBRARY: &str = "RDMA_CONN_SOFT_LIB";

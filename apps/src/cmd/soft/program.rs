@@ -7,11 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use base::outcome::{Failure, usage};
 use object::Endianness;
 use object::elf::{EM_X86_64, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
-
-use crate::outcome::{Failure, usage};
 
 /// The file that a shell would run: in the folders of PATH, unless the name has a slash.
 pub(super) fn find(name: &OsStr, folders: Option<&OsStr>) -> Result<PathBuf, Failure> {

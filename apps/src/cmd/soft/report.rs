@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base::outcome::{Failure, printable, usage};
 use maud::{PreEscaped, html};
 use serde::Serialize;
 use soft_rnic::check::Checked;
-
-use crate::outcome::{Failure, printable, usage};
 
 /// Format of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

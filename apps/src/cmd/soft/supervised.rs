@@ -11,6 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
+use base::outcome::Outcome;
+use base::remark;
+use base::signals;
 use host::sync::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
@@ -19,9 +22,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use soft_rnic::check::{Checked, RECORD, STATUS, read};
-
-use crate::outcome::Outcome;
-use crate::signals;
 
 use super::report::{Report, Run};
 

@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use base::outcome::{Failure, printable, usage};
+use base::remark;
 use rustix::fs::OFlags;
 use soft_rnic::trace::{self, Trace, TraceError};
-
-use crate::outcome::{Failure, printable, usage};
 
 /// Traces that are read at a time.
 const MOST_FILES: usize = 1024;

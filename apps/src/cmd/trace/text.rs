@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::say;
 use soft_rnic::trace::Event;
 
 use super::files::Process;

@@ -2,11 +2,11 @@
 
 use std::ops::Deref;
 
+use base::cli::sweep::Sweep;
+use base::cli::values::byte_count;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::cli::sweep::Sweep;
-use crate::cli::values::byte_count;
 use crate::figures::unit;
 
 /// The scale of an axis.

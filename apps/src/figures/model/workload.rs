@@ -1,6 +1,6 @@
 //! The messages of a run, by the words of its command line.
 
-use crate::cli::values::byte_count;
+use base::cli::values::byte_count;
 
 /// The order in which messages are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! Entries of a copy: how each begins, and how it ends or fails, with what the sender is told.
 
 use anyhow::{Result, bail, ensure};
+use base::outcome::Failure;
 
 use super::super::partial_file::PartialFile;
 use super::super::place::{Place, remedy, system_error};
 use super::super::wire::{Finished, Hash, Reply, What, hash_of_hashes};
 use super::Receiving;
 use super::modes::{Modes, parents, part, set_modes};
-use crate::outcome::Failure;
 
 /// Files that are gathered at a time, each of which has a descriptor or two. A sender
 /// begins [`AHEAD`](super::super::send::AHEAD) of them ahead.

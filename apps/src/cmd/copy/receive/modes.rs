@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use base::outcome::Failure;
+
 use super::super::place::Root;
-use crate::outcome::Failure;
 
 /// Modes of directories, and their entries, by path.
 pub(super) type Modes = BTreeMap<Vec<u8>, (u32, u32)>;
