@@ -23,6 +23,7 @@ use base::outcome::{self, Failure, Usage};
 use base::{pinning, remark, signals};
 use clap::{CommandFactory, Parser};
 use rdma_conn::device;
+use soft::{doctor, roced, trace};
 use tracing_subscriber::prelude::*;
 
 use cli::{Args, Command, points, usage};
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
     };
     exit(match &args.command {
         Command::Devices => devices::run(&args.common),
-        Command::Doctor(options) => early(|| cmd::doctor::run(&args.common, options)),
+        Command::Doctor(options) => early(|| doctor::run(&args.common, options)),
         Command::Pingpong(options) => {
             let options = options.clone();
             timed(Box::new(move || pingpong::run(&common, &options)))
@@ -85,9 +86,9 @@ fn main() -> ExitCode {
             session::card::in_its_time(&args.common, move || cmd::calibrate::run(&common))
         }
         Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
-        Command::Soft(options) => cmd::soft::run(&args.common, options),
-        Command::Roced(options) => cmd::roced::run(&args.common, options),
-        Command::Trace(options) => cmd::trace::run(&args.common, options),
+        Command::Soft(options) => soft::soft::run(&args.common, options),
+        Command::Roced(options) => roced::run(&args.common, options),
+        Command::Trace(options) => trace::run(&args.common, options),
         Command::Completions { shell } => completions(*shell, &args.common),
     })
 }
@@ -145,7 +146,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
     let found = || device::peer_not_found().or_else(device::peer_unreached);
-    let is_known = failure.is::<Usage>() || failure.is::<cmd::doctor::Failed>();
+    let is_known = failure.is::<Usage>() || failure.is::<doctor::Failed>();
     let why = (!is_known).then(found).flatten();
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let line = outcome::printable(&format!("{failure:#}{why}"));

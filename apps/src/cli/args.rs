@@ -2,9 +2,10 @@
 
 use base::outcome::{Failure, usage};
 use clap::{Parser, Subcommand};
+use soft::{Doctor, Roced, Soft, Trace};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::{Bench, Common, Copy, Doctor, Figures, Multicast, Pingpong, Pipe, Roced, Soft, Trace};
+use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe};
 
 /// The variable that asks for a log, as of all programs with `tracing`.
 const RUST_LOG: &str = "RUST_LOG";

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use base::cli::refused;
 use clap::Args as ClapArgs;
 
+/// Flags of `trace`.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "cpu", "gid_index"]))]
-pub(crate) struct Trace {
+pub struct Trace {
     /// Traces, each as `rdma-conn soft --trace FILE` has named it, or a file FILE.PID of it
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,

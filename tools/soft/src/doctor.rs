@@ -19,14 +19,19 @@ mod report;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::Context;
+use base::cli::Common;
 use base::outcome::{Failure, Outcome, as_usage, usage};
 use soft_rnic::Roce;
 
-use crate::cli::{Common, Doctor};
-pub(crate) use report::Failed;
+use crate::cli::Doctor;
+pub use report::Failed;
 use report::Report;
 
-pub(crate) fn run(common: &Common, options: &Doctor) -> Outcome {
+/// Tests the device here, and the path to a peer if there is one.
+///
+/// # Errors
+/// [`Failed`]: a test has failed.
+pub fn run(common: &Common, options: &Doctor) -> Outcome {
     let is_foreign = |flag: &&&str| !["--json", "--device"].contains(*flag);
     if let Some(flag) = common.given().iter().find(is_foreign) {
         return Err(usage(format!("{flag}: doctor measures nothing: leave {flag} out")));

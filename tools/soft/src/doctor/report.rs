@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Tests have failed; their lines have said why.
 #[derive(Debug, thiserror::Error)]
 #[error("failed: {0}")]
-pub(crate) struct Failed(String);
+pub struct Failed(String);
 
 /// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

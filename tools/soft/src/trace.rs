@@ -5,15 +5,17 @@ mod json;
 mod text;
 mod why;
 
+use base::cli::Common;
 use base::outcome::{Outcome, usage};
 use base::say;
 
-use crate::cli::{Common, Trace};
+use crate::cli::Trace;
 
 /// Requests of a queue that are printed unless all are asked for.
 const SHOWN: usize = 8;
 
-pub(crate) fn run(common: &Common, options: &Trace) -> Outcome {
+/// Prints what each traced process has posted and never seen complete, and why.
+pub fn run(common: &Common, options: &Trace) -> Outcome {
     if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
         return Err(usage(format!("{flag}: trace only reads files: leave {flag} out")));
     }

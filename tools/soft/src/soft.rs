@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
+use base::cli::Common;
 use base::outcome::{Failure, Outcome, usage};
 use soft_rnic::faults::Plan;
 
-use crate::cli::{Common, Soft};
+use crate::cli::Soft;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Becomes the program: its exit status is that of the command, and it receives the signals. With
 /// `--check=fail`, `strict` and `--report` it waits for the program instead.
-pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
+pub fn run(common: &Common, options: &Soft) -> Outcome {
     if let Some(flag) = common.given().first() {
         return Err(usage(format!(
             "{flag}: soft only starts a program: leave {flag} out, or give it behind `--`"

@@ -3,9 +3,10 @@
 use base::cli::refused;
 use clap::Args as ClapArgs;
 
+/// Flags of `doctor`.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["cpu", "gid_index"]))]
-pub(crate) struct Doctor {
+pub struct Doctor {
     /// Address or host of the peer, at which `doctor --listen` runs, or its device, roce:ADDRESS
     #[arg(long, value_name = "PEER", conflicts_with = "listen")]
     pub(crate) connect: Option<String>,
