@@ -2,7 +2,6 @@
 
 pub(crate) mod bench;
 pub(crate) mod calibrate;
-pub(crate) mod copy;
 pub(crate) mod devices;
 pub(crate) mod figures;
 pub(crate) mod multicast;

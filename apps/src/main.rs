@@ -27,7 +27,7 @@ use soft::{doctor, roced, trace};
 use tracing_subscriber::prelude::*;
 
 use cli::{Args, Command, points, usage};
-use cmd::{bench, copy, devices, multicast, pingpong, pipe, sweep};
+use cmd::{bench, devices, multicast, pingpong, pipe, sweep};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::measure::figures::{bytes, counted_as};
+use base::readable::{bytes, counted_as};
 
 /// Progress of a copy to one receiver. Relaxed: these numbers are only displayed, and none implies
 /// anything about another.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cmd::copy::place::Root;
+use crate::place::Root;
 
 #[test]
 fn a_truncated_file_or_an_unexpected_piece_is_an_error() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::frame::{self, is_late};
 use base::outcome::Failure;
+use base::session::receiver_ended;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, ReadError, Reading, Receiver,
@@ -25,9 +26,8 @@ use super::partial_file::{BUFFERS, PartialFile, WORTH_MAPPING};
 use super::place::Root;
 use super::report::Noted;
 use super::tally::Tally;
-use super::wire::{APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, Word};
+use super::wire::{APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, Word, is_copy};
 use crate::cli::Copy;
-use crate::session::{is_copy, receiver_ended};
 use modes::{Modes, set_modes};
 
 /// The most steps that are queued, whatever the sender asks for: [`BUFFERS`] does not limit

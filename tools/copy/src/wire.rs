@@ -20,6 +20,16 @@ use twox_hash::XxHash3_128;
 
 /// The sender's application data in the handshake.
 pub(super) const GREETING: &[u8] = b"rdma-conn copy 8";
+
+/// Start of a copy's greeting, in each version.
+const COPY: &[u8] = b"rdma-conn copy ";
+
+/// Reports whether the application data of a handshake is the greeting of `rdma-conn copy`, of any
+/// version.
+pub fn is_copy(greeting: &[u8]) -> bool {
+    greeting.starts_with(COPY)
+}
+
 /// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
 /// a time stays in a processor's cache, and ext4 takes 1 MiB at half the speed. Each piece is
 /// mapped and registered separately where it lands in its file.

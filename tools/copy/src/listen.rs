@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::cli::Common;
 use base::outcome::{self, Outcome, printable, usage};
+use base::session;
 use base::signals::Interrupted;
 use base::{progress, signals};
 use base::{remark, say};
@@ -19,8 +21,7 @@ use super::place::Root;
 use super::receive::{self, Received};
 use super::report::{Counts, Named, complain, line};
 use super::tally::Onlooker;
-use crate::cli::{Common, Copy};
-use crate::session;
+use crate::cli::Copy;
 
 /// Time that a listener waits before it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);

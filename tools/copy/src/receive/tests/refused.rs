@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStringExt;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::*;
-use crate::cmd::copy::place::is_partial_name;
-use crate::cmd::copy::wire::pieces;
+use crate::place::is_partial_name;
+use crate::wire::pieces;
 
 const ERRORS: [Errno; 6] =
     [Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSPC, Errno::IO];

@@ -3,14 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base::cli::values;
+use base::cli::{Wait, values};
 use clap::Args as ClapArgs;
 
-use super::Wait;
-
-/// Two ways to be called: as a receiver, and as the sender.
+/// Flags of `copy`. There are two ways to call it: as a receiver, and as the sender.
 #[derive(ClapArgs, Debug, Clone)]
-pub(crate) struct Copy {
+pub struct Copy {
     /// Receive what is sent to an address or a host's name; port 18515 by default
     #[arg(long, help_heading = "Receiving", value_name = "ADDRESS[:PORT]", requires = "into", conflicts_with_all = ["to", "paths"], value_parser = values::socket_address)]
     pub(crate) listen: Option<SocketAddr>,

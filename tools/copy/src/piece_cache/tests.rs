@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::cmd::copy::source::{CHANGED, tree};
+use crate::source::{CHANGED, tree};
 
 /// A file of pieces, all different, and of a few bytes after them.
 struct Scratch {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use base::cli::Common;
 use base::outcome::printable;
 use base::pinning;
+use base::readable::{bytes, counted_as};
 use base::remark;
 use rdma_conn::device::Device;
 use serde::Serialize;
 
 use super::tally::Tally;
 use super::wire::Finished;
-use crate::cli::Common;
-use crate::measure::figures::{bytes, counted_as};
 
 /// One line of `--json`.
 #[derive(Serialize)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use base::frame::Hurried;
 use base::outcome::Failure;
+use base::session::{dial, explain, notice_death, sender_ended};
 use host::channel::{Receiver as Replies, RecvError, bounded};
 use indicatif::ProgressBar;
 use rdma_conn::ZeroCopySend;
@@ -25,7 +26,6 @@ use super::tally::Tally;
 use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, Reply, Word, hash_of_hashes, pieces,
 };
-use crate::session::{dial, explain, notice_death, sender_ended};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
 /// others are being sent.

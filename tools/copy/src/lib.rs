@@ -5,9 +5,14 @@
 //! into registered buffers that are written out behind it. When all of it is there and its
 //! checksum is right, the file gets its own.
 //!
-//! Nothing here accesses a mapping: what has landed is checked by reading the file. A file that
-//! another process truncates meanwhile is an error, and not a SIGBUS.
+//! **Contract: nothing here accesses a mapping.** What has landed is checked by reading the file. A
+//! file that another process truncates meanwhile is an error, and not a SIGBUS.
+#![forbid(unsafe_code)]
+// It panics where standard error is closed: `remark!` does not.
+#![deny(clippy::print_stderr)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod cli;
 mod ending;
 mod listen;
 mod pace;
@@ -22,17 +27,20 @@ mod source;
 mod tally;
 mod wire;
 
+use base::cli::{Common, Ends};
 use base::outcome::Outcome;
+use base::session;
 use rdma_conn::direct_read::Config;
 use rdma_conn::send_recv::Transport;
 
-use crate::cli::{Common, Copy, Ends};
-use crate::session;
+pub use cli::Copy;
+pub use wire::is_copy;
 
 /// Pieces on offer to each receiver.
 const WINDOW: u32 = 16;
 
-pub(crate) fn run(common: &Common, options: &Copy) -> Outcome {
+/// Receives copies, or sends one to all receivers.
+pub fn run(common: &Common, options: &Copy) -> Outcome {
     let ends = Ends { listen: options.listen, connect: options.to.first().copied() };
     let device = session::open_device(common, &ends)?;
     let transport = Transport { gid_index: common.gid_index, ..Transport::default() };

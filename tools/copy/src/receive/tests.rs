@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use super::entries::{DIRECTORIES, FILES};
 use super::*;
-use crate::cmd::copy::ending::{Places, Underway};
-use crate::cmd::copy::wire::{What, hash, hash_of_hashes};
+use crate::ending::{Places, Underway};
+use crate::wire::{What, hash, hash_of_hashes};
 
 /// A command line, for its options.
 #[derive(Parser)]

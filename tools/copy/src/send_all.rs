@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use base::cli::Common;
 use base::outcome::{self, Failure, Outcome, usage};
+use base::readable::{bytes, counted_as};
 use base::signals::Interrupted;
 use base::table::Table;
 use base::{progress, signals};
@@ -20,8 +22,7 @@ use super::report::{Counts, GOES_ON, Named, TABLE, complain, complain_of_each, l
 use super::send::{self, Done, Source, Stopped};
 use super::source;
 use super::tally::{self, Onlooker};
-use crate::cli::{Common, Copy};
-use crate::measure::figures::{bytes, counted_as};
+use crate::cli::Copy;
 
 pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Outcome {
     if options.to.is_empty() || options.paths.is_empty() {
