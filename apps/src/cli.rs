@@ -3,7 +3,6 @@
 mod args;
 mod bench;
 mod connection;
-mod figures;
 mod multicast;
 mod pingpong;
 mod pipe;
@@ -16,7 +15,6 @@ pub(crate) use args::{Args, Command};
 pub(crate) use base::cli::{Common, Ends, Rounds, Wait};
 pub(crate) use bench::{Bench, Rate};
 pub(crate) use connection::ConnectionArgs;
-pub(crate) use figures::Figures;
 pub(crate) use multicast::Multicast;
 pub(crate) use pingpong::{Compat, Pingpong};
 pub(crate) use pipe::Pipe;

@@ -1,9 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod bench;
-pub(crate) mod calibrate;
 pub(crate) mod devices;
-pub(crate) mod figures;
 pub(crate) mod multicast;
 pub(crate) mod pingpong;
 pub(crate) mod pipe;

@@ -6,7 +6,6 @@
 
 mod cli;
 mod cmd;
-mod figures;
 mod limits;
 mod measure;
 mod protocol;
@@ -22,6 +21,7 @@ use std::process::ExitCode;
 use base::outcome::{self, Failure, Usage};
 use base::{pinning, remark, signals};
 use clap::{CommandFactory, Parser};
+use figures::calibrate;
 use rdma_conn::device;
 use soft::{doctor, roced, trace};
 use tracing_subscriber::prelude::*;
@@ -83,9 +83,9 @@ fn main() -> ExitCode {
         }
         Command::Copy(options) => copy::run(&args.common, options),
         Command::Calibrate => {
-            session::card::in_its_time(&args.common, move || cmd::calibrate::run(&common))
+            session::card::in_its_time(&args.common, move || calibrate::run(&common))
         }
-        Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
+        Command::Figures(options) => early(|| figures::run(&args.common, options, parses)),
         Command::Soft(options) => soft::soft::run(&args.common, options),
         Command::Roced(options) => roced::run(&args.common, options),
         Command::Trace(options) => trace::run(&args.common, options),
@@ -113,6 +113,11 @@ fn early(measure: impl FnOnce() -> outcome::Outcome) -> outcome::Outcome {
     signals::end_early()?;
     measure()?;
     signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()))
+}
+
+/// Checks that the words are a command line.
+fn parses(words: &[&str]) -> Result<(), String> {
+    Args::try_parse_from(words).map(drop).map_err(|e| e.to_string())
 }
 
 /// Prints the completion script of a shell.

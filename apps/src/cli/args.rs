@@ -3,10 +3,11 @@
 use base::outcome::{Failure, usage};
 use clap::{Parser, Subcommand};
 use copy::Copy;
+use figures::Figures;
 use soft::{Doctor, Roced, Soft, Trace};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::{Bench, Common, Figures, Multicast, Pingpong, Pipe};
+use super::{Bench, Common, Multicast, Pingpong, Pipe};
 
 /// The variable that asks for a log, as of all programs with `tracing`.
 const RUST_LOG: &str = "RUST_LOG";
