@@ -14,8 +14,7 @@ mod run;
 use std::net::SocketAddr;
 
 use base::outcome::{Outcome, usage};
-use base::{progress, signals};
-use base::{remark, say};
+use base::{progress, remark, say, signals};
 
 use crate::measure::figures::{self, TakenAt};
 use crate::measure::rounds::in_turn;

@@ -11,9 +11,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use base::outcome::{Failure, Outcome, usage};
-use base::progress;
-use base::remark;
 use base::run::{self, Ran};
+use base::{progress, remark};
 use clap::Parser;
 
 use crate::cli::points::{Point, Points};

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use base::remark;
 use base::session::{GLANCE as GLANCE_AT_SIGNALS, cannot_bind, refused};
-use base::signals;
+use base::{remark, signals};
 use host::sync::SetOnDrop;
 use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use base::cli::Common;
 use base::outcome::printable;
-use base::pinning;
 use base::readable::{bytes, counted_as};
-use base::remark;
+use base::{pinning, remark};
 use rdma_conn::device::Device;
 use serde::Serialize;
 

@@ -8,11 +8,9 @@ mod end;
 use anyhow::Result;
 use base::cli::Common;
 use base::outcome::{Outcome, as_usage};
-use base::progress;
-use base::say;
-use base::session;
 use base::spread::Spread;
 use base::table::Table;
+use base::{progress, say, session};
 use rdma_conn::device::Device;
 use serde::Serialize;
 

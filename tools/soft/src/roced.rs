@@ -3,8 +3,7 @@
 use anyhow::Context;
 use base::cli::Common;
 use base::outcome::{Outcome, usage};
-use base::remark;
-use base::signals;
+use base::{remark, signals};
 use host::channel::channel;
 use soft_rnic::Roce;
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use base::outcome::Failure;
-use base::remark;
-use base::signals;
+use base::{remark, signals};
 use rdma_conn::device::Device;
 
 use super::rounds::{SoFar, in_rounds};

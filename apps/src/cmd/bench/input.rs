@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use base::outcome::{Outcome, usage};
-use base::progress;
-use base::say;
 use base::signals::{self, Interrupted};
+use base::{progress, say};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 use serde::Serialize;

@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use base::remark;
-use base::signals;
+use base::{remark, signals};
 use rdma_conn::conn_core::handshake::{DecodeError, Frame, MAX_FRAME, Reason, Refusal, decode};
 use rdma_conn::conn_core::rc_pingpong;
 use rdma_conn::handshake::HELLO_LIMIT;

@@ -14,8 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, bail};
 use base::outcome::{Outcome, usage};
-use base::remark;
-use base::{pinning, progress, signals};
+use base::{pinning, progress, remark, signals};
 use rustix::event::{PollFd, PollFlags};
 
 use super::plan::Task;

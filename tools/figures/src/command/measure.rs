@@ -8,10 +8,9 @@ use anyhow::bail;
 use base::cli::Common;
 use base::outcome::{Failure, Outcome, printable, usage};
 use base::readable::counted_as;
-use base::remark;
 use base::run::{self, Ran};
 use base::session::card::{self, WORLD};
-use base::{progress, signals};
+use base::{progress, remark, signals};
 use host::sync::Mutex;
 
 use super::machine;

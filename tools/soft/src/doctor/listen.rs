@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use base::remark;
-use base::signals;
+use base::{remark, signals};
 use soft_rnic::probe::{Probe, ProbeKind};
 use soft_rnic::udp::{Inbox, Outbox, Port};
 

@@ -12,8 +12,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
 use base::outcome::Outcome;
-use base::remark;
-use base::signals;
+use base::{remark, signals};
 use host::sync::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
