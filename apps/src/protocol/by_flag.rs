@@ -1,4 +1,4 @@
-//! A connection's configuration that cannot be, by the flags that it is made of.
+//! Invalid configurations of connections, by the flags that they are made of.
 
 use base::outcome::{Failure, usage};
 use rdma_conn::send_recv::{Config, ConfigError};

@@ -1,4 +1,4 @@
-//! What the commands of `rdma-conn` have in common, whichever crate has them.
+//! Common parts of the commands of `rdma-conn`, whichever crate has them.
 //!
 //! | module | |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! How halves of connections end, whichever the connection is.
+//! Reasons for which a half of a connection has ended, whichever the connection is.
 
 use rdma_conn::direct_read;
 use rdma_conn::direct_read::OfferError;
