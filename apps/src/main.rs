@@ -4,37 +4,30 @@
 #![deny(clippy::print_stderr)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
-#[macro_use]
-mod outcome;
-
 mod cli;
 mod cmd;
-mod figures;
-mod frame;
 mod limits;
 mod measure;
-mod pinning;
-mod progress;
 mod protocol;
 mod results;
-mod run;
 mod scratch;
 mod session;
 mod settings;
-mod signals;
-mod table;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use base::outcome::{self, Failure, Usage};
+use base::{pinning, remark, signals};
 use clap::{CommandFactory, Parser};
+use figures::calibrate;
 use rdma_conn::device;
+use soft::{doctor, roced, trace};
 use tracing_subscriber::prelude::*;
 
 use cli::{Args, Command, points, usage};
-use cmd::{bench, copy, devices, multicast, pingpong, pipe, sweep};
-use outcome::{Failure, Usage};
+use cmd::{bench, devices, multicast, pingpong, pipe, sweep};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -74,7 +67,7 @@ fn main() -> ExitCode {
     };
     exit(match &args.command {
         Command::Devices => devices::run(&args.common),
-        Command::Doctor(options) => early(|| cmd::doctor::run(&args.common, options)),
+        Command::Doctor(options) => early(|| doctor::run(&args.common, options)),
         Command::Pingpong(options) => {
             let options = options.clone();
             timed(Box::new(move || pingpong::run(&common, &options)))
@@ -90,12 +83,12 @@ fn main() -> ExitCode {
         }
         Command::Copy(options) => copy::run(&args.common, options),
         Command::Calibrate => {
-            session::card::in_its_time(&args.common, move || cmd::calibrate::run(&common))
+            session::card::in_its_time(&args.common, move || calibrate::run(&common))
         }
-        Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
-        Command::Soft(options) => cmd::soft::run(&args.common, options),
-        Command::Roced(options) => cmd::roced::run(&args.common, options),
-        Command::Trace(options) => cmd::trace::run(&args.common, options),
+        Command::Figures(options) => early(|| figures::run(&args.common, options, parses)),
+        Command::Soft(options) => soft::soft::run(&args.common, options),
+        Command::Roced(options) => roced::run(&args.common, options),
+        Command::Trace(options) => trace::run(&args.common, options),
         Command::Completions { shell } => completions(*shell, &args.common),
     })
 }
@@ -120,6 +113,11 @@ fn early(measure: impl FnOnce() -> outcome::Outcome) -> outcome::Outcome {
     signals::end_early()?;
     measure()?;
     signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()))
+}
+
+/// Checks that the words are a command line.
+fn parses(words: &[&str]) -> Result<(), String> {
+    Args::try_parse_from(words).map(drop).map_err(|e| e.to_string())
 }
 
 /// Prints the completion script of a shell.
@@ -153,7 +151,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
     let found = || device::peer_not_found().or_else(device::peer_unreached);
-    let is_known = failure.is::<Usage>() || failure.is::<cmd::doctor::Failed>();
+    let is_known = failure.is::<Usage>() || failure.is::<doctor::Failed>();
     let why = (!is_known).then(found).flatten();
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let line = outcome::printable(&format!("{failure:#}{why}"));

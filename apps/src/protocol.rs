@@ -4,6 +4,7 @@
 
 mod buffered_read;
 mod buffered_write;
+mod by_flag;
 mod direct_read;
 mod direct_write;
 mod ring;
@@ -16,6 +17,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::outcome::Outcome;
 use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_read::BufferedRead;
 use rdma_conn::buffered_write::BufferedWrite;
@@ -28,7 +30,6 @@ use rdma_conn::{Connection, Incoming};
 
 use crate::cli::{Common, ConnectionArgs, Protocol};
 use crate::measure::{Crowd, Load, Measured, Shape, Work};
-use crate::outcome::Outcome;
 use crate::settings::{self, Setting, Terms};
 
 /// Something to be done with one connection or another.

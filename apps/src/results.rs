@@ -1,9 +1,9 @@
 //! Results: tables for people, or one JSON object a line.
 
 use anyhow::Result;
+use base::say;
+use base::table::{Table, titled};
 use serde::Serialize;
-
-use crate::table::{Table, titled};
 
 /// Gathers results, and prints them: a table under each title that there was.
 #[derive(Clone)]

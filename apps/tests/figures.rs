@@ -11,6 +11,9 @@ mod support;
 
 use support::{Scratch, assert_refused, text};
 
+/// Folder with the experiments of the command.
+const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/figures/experiments");
+
 /// Without a device: it is refused.
 fn run(args: &[&str]) -> std::process::Output {
     std::process::Command::new(env!("CARGO_BIN_EXE_rdma-conn"))
@@ -92,13 +95,23 @@ fn the_list_has_the_experiments_of_the_command() {
     let output = run(&["--list", "--json"]);
     let all: Vec<Value> =
         text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("figures")).unwrap();
+    let files = fs::read_dir(EXPERIMENTS).unwrap();
     assert_eq!(all.len(), files.count());
     for line in &all {
         assert!(line["runs"].as_u64() >= line["runs_quick"].as_u64(), "{line}");
     }
     let one = said(&["--list", "direct-read-latency-by-size"]);
     assert!(one.contains("direct-read-latency-by-size") && !one.contains("send-recv"), "{one}");
+}
+
+/// The parser of the command line takes every run.
+#[test]
+fn every_run_is_a_command_line() {
+    let files = fs::read_dir(EXPERIMENTS).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> = files.collect();
+    let names = files.iter().map(|file| file.to_str().unwrap());
+    let listed = said(&["--list", "--json"].into_iter().chain(names).collect::<Vec<_>>());
+    assert_eq!(listed.lines().count(), files.len());
 }
 
 /// An experiment is printed, changed, and read again; what is wrong with it has a place.

@@ -14,8 +14,17 @@ const HEADING: &str = "test";
 /// Reason of a bound without a test.
 const COMPUTED: &str = "computed";
 /// Folders with tests.
-const FOLDERS: &[&str] =
-    &["apps", "conn-core", "roce-core", "soft-rnic", "src", "tests", "verbs-safe", "worlds"];
+const FOLDERS: &[&str] = &[
+    "apps",
+    "conn-core",
+    "roce-core",
+    "soft-rnic",
+    "src",
+    "tests",
+    "tools",
+    "verbs-safe",
+    "worlds",
+];
 
 pub(crate) fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;

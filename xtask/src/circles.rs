@@ -19,6 +19,10 @@ use scan::Krate;
 const CRATES: &[(&str, &str)] = &[
     ("rdma-conn", "src/lib.rs"),
     ("rdma-conn-apps", "apps/src/main.rs"),
+    ("rdma-conn-base", "tools/base/src/lib.rs"),
+    ("rdma-conn-copy", "tools/copy/src/lib.rs"),
+    ("rdma-conn-figures", "tools/figures/src/lib.rs"),
+    ("rdma-conn-soft-tools", "tools/soft/src/lib.rs"),
     ("conn-core", "conn-core/src/lib.rs"),
     ("roce-core", "roce-core/src/lib.rs"),
     ("verbs-sys", "verbs-sys/src/lib.rs"),

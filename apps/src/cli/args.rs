@@ -1,11 +1,13 @@
 //! The command line as a whole.
 
+use base::outcome::{Failure, usage};
 use clap::{Parser, Subcommand};
+use copy::Copy;
+use figures::Figures;
+use soft::{Doctor, Roced, Soft, Trace};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::{Bench, Common, Copy, Doctor, Figures, Multicast, Pingpong, Pipe, Roced, Soft, Trace};
-
-use crate::outcome::{Failure, usage};
+use super::{Bench, Common, Multicast, Pingpong, Pipe};
 
 /// The variable that asks for a log, as of all programs with `tracing`.
 const RUST_LOG: &str = "RUST_LOG";

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::cli::{MEASURED, MOST, seconds, values};
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::send_recv::Reposting;
 
-use super::common::{MEASURED, MOST, seconds};
-use super::{ConnectionArgs, Ends, Protocol, RawArgs, Rounds, values};
+use super::{ConnectionArgs, Ends, Protocol, RawArgs, Rounds};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]

@@ -1,12 +1,12 @@
 //! The flags that set up a connection.
 
+use base::cli::values;
+use base::outcome::{Outcome, usage};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Args as ClapArgs, Command, FromArgMatches, ValueEnum};
-use rdma_conn::WaitStrategy;
+use clap::{Arg, ArgAction, ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 
-use super::protocol::Protocol;
-use super::values;
-use crate::outcome::{Outcome, usage};
+use super::Wait;
+use super::protocol::{Protocol, ProtocolParser};
 use crate::settings::{FlagSpec, Given, Takes, Value};
 
 /// Options of a connection, for every command that makes one.
@@ -14,25 +14,13 @@ use crate::settings::{FlagSpec, Given, Takes, Value};
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
     /// Connection to use [default: send-recv; of pipe: buffered-read]
-    #[arg(long, value_name = "NAME", value_parser = values::ProtocolParser)]
+    #[arg(long, value_name = "NAME", value_parser = ProtocolParser)]
     pub(crate) protocol: Option<Protocol>,
     /// Waiting strategy
     #[arg(long, value_enum, default_value_t)]
     pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) given: Given,
-}
-
-/// Waiting strategy of a thread.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Wait {
-    /// Poll, never sleep
-    Spin,
-    /// Sleep on the completion channel at once
-    Block,
-    /// Poll for 50 µs, then sleep
-    #[default]
-    Adaptive,
 }
 
 /// A flag for each setting of a connection.
@@ -95,16 +83,6 @@ impl ConnectionArgs {
         match self.given.names().into_iter().find(|name| !is_known(name)) {
             Some(flag) => Err(usage(format!("{flag} means nothing to --op: leave it out"))),
             None => Ok(()),
-        }
-    }
-}
-
-impl Wait {
-    pub(crate) fn strategy(self) -> WaitStrategy {
-        match self {
-            Wait::Spin => WaitStrategy::Spin,
-            Wait::Block => WaitStrategy::Block,
-            Wait::Adaptive => WaitStrategy::Adaptive,
         }
     }
 }

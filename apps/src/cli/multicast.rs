@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use base::cli::{MOST, seconds as time, values};
 use clap::Args as ClapArgs;
 use rdma_conn::multicast::Policy;
 
-use super::common::{MOST, seconds as time};
-use super::{Ends, Rounds, values};
+use super::{Ends, Rounds};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = "The group, and what is measured")]

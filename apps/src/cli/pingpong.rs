@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use base::cli::{MEASURED, MOST, seconds, values};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::common::{MEASURED, MOST, seconds};
 use crate::measure::EndOfLoad;
 
-use super::{ConnectionArgs, Ends, RawArgs, Rounds, values};
+use super::{ConnectionArgs, Ends, RawArgs, Rounds};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]

@@ -1,8 +1,9 @@
 //! The flags of `pipe`.
 
+use base::cli::values;
 use clap::Args as ClapArgs;
 
-use super::{ConnectionArgs, Ends, Protocol, values};
+use super::{ConnectionArgs, Ends, Protocol};
 
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Pipe {

@@ -10,10 +10,9 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use base::cli::sweep::{Sweep, SweepError};
+use base::cli::values::byte_count;
 use clap::{Arg, Command};
-
-use super::sweep::{Sweep, SweepError};
-use super::values::byte_count;
 
 /// The commands that measure.
 const MEASURE: [&str; 3] = ["bench", "pingpong", "multicast"];

@@ -1,8 +1,11 @@
 //! The connections by name, and the flags that each has a use for.
 
+use std::ffi::OsStr;
+
+use base::outcome::{Outcome, usage};
+use clap::builder::{PossibleValue, TypedValueParser};
 use rdma_conn::conn_core::handshake::ProtocolId;
 
-use crate::outcome::{Outcome, usage};
 use crate::settings::{
     FlagSpec, Setting, buffered_read, buffered_write, direct_read, direct_write, send_recv,
     shared_write,
@@ -133,6 +136,40 @@ impl Protocol {
             _ => format!("leave it out, or use --protocol {}", others.join(" or ")),
         };
         Err(usage(format!("{flag} means nothing to {}: {remedy}", self.name())))
+    }
+}
+
+/// Parses the name of a connection, and tells help and completions the names.
+#[derive(Clone)]
+pub(super) struct ProtocolParser;
+
+impl TypedValueParser for ProtocolParser {
+    type Value = Protocol;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Protocol, clap::Error> {
+        protocol.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Protocol::ALL.iter().map(|protocol| PossibleValue::new(protocol.name()))))
+    }
+}
+
+/// A connection. A verb is none.
+fn protocol(text: &str) -> Result<Protocol, String> {
+    if let Some(protocol) = Protocol::named(text) {
+        return Ok(protocol);
+    }
+    match text {
+        "send" | "write" | "write-imm" | "read" => Err(format!(
+            "by the verb alone, without a connection, bench and pingpong have --op {text}"
+        )),
+        _ => Err(format!("there are {}", Protocol::names())),
     }
 }
 

@@ -13,6 +13,9 @@ mod run;
 
 use std::net::SocketAddr;
 
+use base::outcome::{Outcome, usage};
+use base::{progress, remark, say, signals};
+
 use crate::measure::figures::{self, TakenAt};
 use crate::measure::rounds::in_turn;
 use crate::measure::{Crowd, Load, Measured, Shape};
@@ -21,9 +24,8 @@ use rdma_conn::device::Device;
 use rdma_conn::send_recv::SharedConfig;
 
 use crate::cli::{Bench, Common, Rate};
-use crate::outcome::{Outcome, usage};
 use crate::protocol::{Kind, With};
-use crate::{progress, session, signals};
+use crate::session;
 use report::Report;
 use rounds::{config, sizes};
 

@@ -4,12 +4,13 @@ mod network;
 
 use std::net::Ipv4Addr;
 
+use base::outcome::{Outcome, as_usage, usage};
+use base::say;
 use rdma_conn::device::{self, Found, Nameable, OpenError, PortReport, Provider, survey};
 use rdma_conn::verbs_safe::DeviceAttr;
 use serde::Serialize;
 
 use crate::cli::Common;
-use crate::outcome::{Outcome, as_usage, usage};
 use crate::session::bad_distance;
 
 /// One line of `--json`.

@@ -8,13 +8,13 @@ mod within;
 
 use std::time::Duration;
 
+use base::outcome::{Failure, Outcome, usage};
 use rdma_conn::conn_core::multicast::{ConfigError, MAX_MEMBERS, MAX_WINDOW};
 use rdma_conn::multicast::{Config, Policy};
 use rdma_conn::raw::Link;
 
 use crate::cli::{Common, Multicast, Rounds};
 use crate::measure::rounds;
-use crate::outcome::{Failure, Outcome, usage};
 use crate::results::Results;
 use crate::session;
 use traffic::Traffic;

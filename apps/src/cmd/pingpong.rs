@@ -7,14 +7,15 @@ mod trips;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
+use base::outcome::Outcome;
+use base::{pinning, progress};
 use rdma_conn::device::Device;
 
 use crate::cli::{Common, Compat, Pingpong};
 use crate::measure::{EndOfLoad, Latency, NO_THREAD, rounds};
-use crate::outcome::Outcome;
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::results::Results;
-use crate::{pinning, progress, session};
+use crate::session;
 use trips::{Measured, follow, hang_up, hang_up_first, lead, line, rounds_of_size};
 
 pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {

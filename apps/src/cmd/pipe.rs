@@ -17,8 +17,9 @@ mod report;
 mod send;
 mod stream;
 
+use base::outcome::{Outcome, usage};
+
 use crate::cli::{Common, Pipe};
-use crate::outcome::{Outcome, usage};
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::session;
 use ending::Ending;

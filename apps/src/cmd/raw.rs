@@ -27,11 +27,12 @@ mod udp;
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
+use base::outcome::Outcome;
+use base::progress;
 
 use crate::cli::{Bench, Common, Means, Pingpong, Wait};
 use crate::measure::rounds;
-use crate::outcome::Outcome;
-use crate::{progress, session};
+use crate::session;
 pub(crate) use compat::ibv_rc_pingpong;
 use control::RawChannel;
 use end::{Local, Refused};

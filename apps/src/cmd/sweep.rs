@@ -10,15 +10,16 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use base::outcome::{Failure, Outcome, usage};
+use base::run::{self, Ran};
+use base::{progress, remark};
 use clap::Parser;
 
 use crate::cli::points::{Point, Points};
 use crate::cli::{Args, Bench, Command, Pingpong, Rounds};
-use crate::measure::rounds::{Spread, rounds_of, share, time_share};
-use crate::outcome::{Failure, Outcome, usage};
-use crate::progress;
+use crate::measure::Spread;
+use crate::measure::rounds::{rounds_of, share, time_share};
 use crate::results::Results;
-use crate::run::{self, Ran};
 use merged::{Merged, csv};
 
 /// Settings that all points of a sweep share.
@@ -184,7 +185,7 @@ impl Sweep<'_> {
         bar.finish_and_clear();
         for (point, merged) in points.points.iter().zip(&merged) {
             if let Some(why) = &merged.refused {
-                remark!("{}: left out: {}", self.label(point), crate::outcome::printable(why));
+                remark!("{}: left out: {}", self.label(point), base::outcome::printable(why));
             }
         }
         let refused = merged.iter().find_map(|merged| merged.refused.clone());

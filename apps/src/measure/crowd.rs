@@ -5,6 +5,8 @@
 //! all messages, and the sum of a hash of their numbers, show that each has arrived once.
 
 use anyhow::{Context, Result, anyhow, ensure};
+use base::outcome::{Outcome, usage};
+use base::pinning;
 use host::sync::{Barrier, BrokenBarrier};
 use host::thread::ScopedJoinHandle;
 use rdma_conn::BufferedRead;
@@ -16,8 +18,6 @@ use serde_json::json;
 use crate::cli::Bench;
 use crate::measure::verify::{self};
 use crate::measure::{Described, Load, Measured, Payload, Whole, Work, since, start_all};
-use crate::outcome::{Outcome, usage};
-use crate::pinning;
 
 /// Threads at the ends of one connection.
 #[derive(Debug, Clone, Copy)]

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use base::signals;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Bench, Protocol, Rate};
 use crate::measure::rounds;
 use crate::settings::Flag;
-use crate::signals;
 
 /// Senders and receivers.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::pinning;
 use rdma_conn::device::{Counters, Device};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Spread;
-use crate::pinning;
 
 /// Log message of a receiving end that has its first message.
 pub(crate) const HAS_COME: &str = "the first message has arrived";

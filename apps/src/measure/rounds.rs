@@ -2,39 +2,8 @@
 
 use std::time::Duration;
 
-use crate::outcome::{Failure, usage};
-use crate::{progress, signals};
-
-/// A figure of several rounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    /// Returns the spread of the figures of the rounds.
-    pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Spread {
-        let mut all: Vec<f64> = figures.into_iter().collect();
-        all.sort_by(f64::total_cmp);
-        let (Some(min), Some(max)) = (all.first(), all.last()) else {
-            return Spread { median: 0.0, min: 0.0, max: 0.0 };
-        };
-        let middle = all.len() / 2;
-        let median = match all.len() % 2 {
-            0 => f64::midpoint(all[middle - 1], all[middle]),
-            _ => all[middle],
-        };
-        Spread { median, min: *min, max: *max }
-    }
-
-    /// Returns the median, the least and the greatest of whole numbers; the median is rounded.
-    pub(crate) fn of_whole(figures: impl IntoIterator<Item = u64>) -> (u64, u64, u64) {
-        let Spread { median, min, max } = Spread::of(figures.into_iter().map(|n| n as f64));
-        (median.round() as u64, min as u64, max as u64)
-    }
-}
+use base::outcome::{Failure, usage};
+use base::{progress, signals};
 
 /// Measures round after round: what they have brought, and why there are fewer than there should
 /// be. Of a round that a signal has cut short a part is kept only where it is all there is.

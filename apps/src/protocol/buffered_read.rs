@@ -1,6 +1,7 @@
 //! Buffered Read, as the commands use it.
 
 use anyhow::Result;
+use base::outcome::Outcome;
 use rdma_conn::buffered_read::{Config, Receiver, Sender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{SendError, Transport};
@@ -12,7 +13,6 @@ use super::worked::Worked;
 use super::{Kind, Purpose, Room, Sending, by_half};
 use crate::cli::{ConnectionArgs, Protocol};
 use crate::measure::{Crowd, Load, Measured, Shape, Work, crowd};
-use crate::outcome::Outcome;
 use crate::settings::{Setting, buffered_read as settings};
 
 impl Kind for BufferedRead {

@@ -1,6 +1,7 @@
 //! Buffered Write, as the commands use it.
 
 use anyhow::Result;
+use base::outcome::Outcome;
 use rdma_conn::BufferedWrite;
 use rdma_conn::buffered_write::{Config, Receiver, Sender, Tail};
 use rdma_conn::ring::RingShape;
@@ -11,7 +12,6 @@ use super::writer::by_writer;
 use super::{Kind, Purpose, Room};
 use crate::cli::{ConnectionArgs, Protocol, Wait};
 use crate::measure::{Shape, Work};
-use crate::outcome::Outcome;
 use crate::settings::buffered_write as settings;
 
 /// Bytes that gather before the peer is told of them, where throughput is wanted: for short

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base::outcome::{Outcome, usage};
 use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
@@ -17,7 +18,6 @@ use super::{Kind, Purpose, Receiving, Room, Sending, TURN, Taken};
 use crate::cli::{ConnectionArgs, Protocol};
 use crate::limits::ENTRY_BYTES;
 use crate::measure::{Shape, Work};
-use crate::outcome::{Outcome, usage};
 use crate::settings::Setting;
 use crate::settings::direct_read::{self as settings, Config};
 

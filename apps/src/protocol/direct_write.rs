@@ -1,6 +1,7 @@
 //! Direct Write, as the commands use it.
 
 use anyhow::{Result, ensure};
+use base::outcome::Outcome;
 use rdma_conn::DirectWrite;
 use rdma_conn::direct_write::{Config, Detection, Receiver, Sender};
 
@@ -9,7 +10,7 @@ use super::writer::by_writer;
 use super::{Kind, Purpose, Room};
 use crate::cli::{ConnectionArgs, Protocol, Wait};
 use crate::measure::{Shape, Work};
-use crate::outcome::{Outcome, by_flag_within};
+use crate::protocol::by_flag::by_flag_within;
 use crate::settings::direct_write as settings;
 
 /// Buffers of long messages are many bytes: without other wishes there are so few of them that

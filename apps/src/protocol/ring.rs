@@ -1,12 +1,13 @@
 //! Shape of the rings of the connections with a ring for each sender.
 
 use anyhow::{Result, ensure};
+use base::outcome::Failure;
 use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::ConfigError;
 
 use super::Room;
 use crate::cli::ConnectionArgs;
-use crate::outcome::{Failure, by_flag_within, size_over};
+use crate::protocol::by_flag::{by_flag_within, size_over};
 use crate::settings::flags::RING_BYTES;
 
 /// A ring for messages of `size` bytes: like `shape`, or so large that it holds several of them.

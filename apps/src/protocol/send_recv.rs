@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use base::outcome::{Outcome, usage};
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
@@ -14,7 +15,7 @@ use super::{Kind, Purpose, Receiving, Room, Sending, TURN, Taken, by_half};
 use crate::cli::{ConnectionArgs, Protocol};
 use crate::limits::{ENTRY_BYTES, MOST_BUFFER_BYTES};
 use crate::measure::{Shape, Work};
-use crate::outcome::{Outcome, by_flag, usage};
+use crate::protocol::by_flag::by_flag;
 use crate::settings::Setting;
 use crate::settings::flags::{RECV_DEPTH, UNACKED};
 use crate::settings::send_recv::{self as settings, PRESET};

@@ -1,6 +1,7 @@
 //! Shared Write, as the commands use it.
 
 use anyhow::{Result, ensure};
+use base::outcome::{Outcome, usage};
 use rdma_conn::SharedWrite;
 use rdma_conn::conn_core::shared_write::Layout;
 use rdma_conn::shared_write::{Config, Receiver, Sender};
@@ -11,7 +12,7 @@ use super::{Kind, Purpose, Room};
 use crate::cli::{ConnectionArgs, Protocol};
 use crate::measure::figures::counted_as;
 use crate::measure::{Shape, Work};
-use crate::outcome::{Outcome, by_flag_within, usage};
+use crate::protocol::by_flag::by_flag_within;
 use crate::settings::shared_write as settings;
 
 /// Extents for long messages are many bytes: by default there are so few of them that they stay

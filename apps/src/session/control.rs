@@ -4,21 +4,19 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use rdma_conn::direct_read;
-use rdma_conn::direct_read::OfferError;
-use rdma_conn::send_recv::{CloseReason, RecvError, SendError};
+use base::outcome::Failure;
+use base::session::{Channel as ChannelOf, LastWords, receiver_ended, sender_ended};
+use rdma_conn::send_recv::CloseReason;
 use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
 
-use super::channel::{self, LastWords};
 use crate::measure::{Latency, Work};
-use crate::outcome::Failure;
 
 /// Longest time, in all, that an end that has failed looks for the cause at the others.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The stream to the other end of a connection, once the handshake is over.
-pub(crate) type Channel = channel::Channel<Control>;
+pub(crate) type Channel = ChannelOf<Control>;
 
 /// One control message.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -66,30 +64,6 @@ pub(crate) fn cause<'w>(
         None => failure.context(
             "the other end does not answer any more: look why it has ended, and start both again",
         ),
-    }
-}
-
-/// Returns the reason for which a sending half of any connection ended, if that is the failure.
-pub(crate) fn sender_ended(failure: &Failure) -> Option<&CloseReason> {
-    match (failure.downcast_ref(), failure.downcast_ref()) {
-        (Some(SendError::Ended(ended)), _) => Some(ended),
-        (_, Some(OfferError::Send(SendError::Ended(ended)))) => Some(ended),
-        _ => None,
-    }
-}
-
-/// Returns the reason for which a receiving half of any connection lost a peer, if that is the
-/// failure.
-pub(crate) fn receiver_ended(failure: &Failure) -> Option<&CloseReason> {
-    use direct_read::{NotReadReason, ReadError};
-    if let Some(RecvError::Peer { reason: ended, .. }) = failure.downcast_ref() {
-        return Some(ended);
-    }
-    match (failure.downcast_ref(), failure.downcast_ref()) {
-        (Some(ReadError::Unread { reason: ended, .. }), _)
-        | (Some(ReadError::Recv(RecvError::Peer { reason: ended, .. })), _) => Some(ended),
-        (_, Some(NotReadReason::Ended(ended))) => Some(ended),
-        _ => None,
     }
 }
 

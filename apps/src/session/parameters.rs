@@ -1,10 +1,11 @@
 //! Parameters that the connecting end tells the listening one: they hold.
 
 use anyhow::{Context, Result, ensure};
+use base::session::differs;
+use copy::is_copy;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use super::refusal::differs;
 use crate::cli::{ConnectionArgs, Rounds};
 use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
 use crate::measure::{EndOfLoad, Receivers, Shape};
@@ -70,14 +71,6 @@ pub(crate) struct Traffic {
     /// Rounds of each measurement, each of which is a part of the session.
     #[serde(rename = "d")]
     pub(crate) rounds: u32,
-}
-
-/// Start of a copy's greeting, in each version.
-const COPY: &[u8] = b"rdma-conn copy ";
-
-/// Reports whether `greeting` is of `rdma-conn copy`, of any version.
-pub(crate) fn is_copy(greeting: &[u8]) -> bool {
-    greeting.starts_with(COPY)
 }
 
 /// A number for this process that no other one has.

@@ -16,3 +16,16 @@ fn a_flag_of_another_connection_is_refused_with_that_ones_name() {
     let says = Protocol::SendRecv.check_flags(&["--telepathy"]).unwrap_err().to_string();
     assert_eq!(says, "--telepathy means nothing to send-recv: leave it out");
 }
+
+#[test]
+fn a_verb_is_no_connection() {
+    assert_eq!(protocol("send-recv"), Ok(Protocol::SendRecv));
+    assert!(protocol("write").unwrap_err().contains("--op write"));
+    assert!(protocol("telepathy").unwrap_err().contains("send-recv"));
+}
+
+#[test]
+fn refusals_name_connections_as_the_command_line_does() {
+    let ours = Protocol::ALL.map(|protocol| (protocol.number(), protocol.name()));
+    assert_eq!(ours, base::session::CONNECTIONS);
+}

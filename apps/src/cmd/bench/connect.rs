@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
+use base::outcome::Failure;
+use base::{remark, signals};
 use rdma_conn::device::Device;
 
 use super::rounds::{SoFar, in_rounds};
 use super::run::{Outlet, Sides, measure};
 use crate::cli::Bench;
 use crate::measure::{Load, Measured, Receivers, Shape, Whole};
-use crate::outcome::Failure;
 use crate::protocol::Kind;
 use crate::session::{self, Channel, Control, Part, Session, Told, Traffic, cause};
-use crate::signals;
 
 /// Time in which a measurement begins if all ends are there.
 const MOMENT: Duration = Duration::from_secs(2);

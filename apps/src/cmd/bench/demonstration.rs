@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::outcome::Outcome;
+use base::say;
+use base::table::Table;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Preset, SendRecv};
 
@@ -15,9 +18,7 @@ use crate::measure::figures::{TakenAt, bytes, rate, size as shown};
 use crate::measure::line::{Distance, line_ns};
 use crate::measure::rounds::in_turn;
 use crate::measure::{EndOfLoad, Load, Measured, Shape, Spread};
-use crate::outcome::Outcome;
 use crate::settings::send_recv::PRESET;
-use crate::table::Table;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
 /// Twelve measurements and two more, with set-up: about 20 s.

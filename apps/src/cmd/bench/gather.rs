@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::remark;
 use rdma_conn::device::Device;
 use rdma_conn::listener::{Incoming, Listener};
 

@@ -7,6 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::outcome::{Outcome, usage};
+use base::signals::{self, Interrupted};
+use base::{progress, say};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 use serde::Serialize;
@@ -17,11 +20,9 @@ use super::rounds::config;
 use crate::cli::{Bench, Common};
 use crate::measure::figures::{bytes, counted_as, rate};
 use crate::measure::{Described, HAS_COME, Load, Machine, NO_THREAD, Work};
-use crate::outcome::{Outcome, usage};
 use crate::protocol::{Kind, Receiving, Sending, Taken};
 use crate::session::{self, Control, GLANCE, Traffic, cause};
-use crate::signals::{self, Interrupted};
-use crate::{progress, settings};
+use crate::settings;
 
 /// The message size when none is given.
 const DEFAULT_SIZE: u32 = 65_536;

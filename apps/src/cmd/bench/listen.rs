@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, anyhow};
+use base::outcome::{Failure, Outcome, usage};
+use base::signals;
 use rdma_conn::device::Device;
 
 use super::gather::{BUSY, Host, Party};
@@ -12,10 +14,8 @@ use super::run::measure;
 use crate::cli::{Bench, Common, Rate};
 use crate::measure::figures::TakenAt;
 use crate::measure::{Measured, rounds};
-use crate::outcome::{Failure, Outcome, usage};
 use crate::protocol::Kind;
 use crate::session::{self, cause};
-use crate::signals;
 
 /// Receives one session, and prints what this end has measured.
 pub(super) fn listen<K: Kind>(

@@ -1,10 +1,10 @@
 //! The sizes and the rounds of a measurement, wherever its ends are.
 
 use anyhow::Result;
+use base::outcome::Failure;
 
 use crate::cli::{Bench, Common};
 use crate::measure::{Load, Measured, Shape, rounds};
-use crate::outcome::Failure;
 use crate::protocol::{self, Kind, Purpose};
 
 /// Measures a load in as many rounds as were asked for.

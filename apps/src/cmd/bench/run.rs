@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use base::{pinning, signals};
 use host::sync::{Barrier, BrokenBarrier};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{CloseReason, ConnectError};
@@ -14,7 +15,6 @@ use crate::measure::{
 };
 use crate::protocol::{Kind, Receiving, Sending, Taken};
 use crate::session::{card, sender_ended};
-use crate::{pinning, signals};
 
 /// Both sides of a measurement, connected.
 pub(crate) struct Sides<K: Kind> {

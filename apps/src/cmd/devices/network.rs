@@ -1,5 +1,6 @@
 //! Devices on the network that could be named.
 
+use base::say;
 use rdma_conn::device::Nameable;
 
 /// Says what could be named, and whether it could be opened.

@@ -5,6 +5,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
+use base::outcome::usage;
+use base::remark;
+use base::signals::{Interrupted, wait_for_others};
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{
     Config, Counts, GATHERING, Gathering, JoinError, Joined, Leader, Members, join,
@@ -18,10 +21,8 @@ use super::traffic::Traffic;
 use super::within::{Measured, Run};
 use crate::cli::{Common, Multicast};
 use crate::measure::figures::counted_as;
-use crate::outcome::usage;
 use crate::results::Results;
 use crate::session::{cannot_bind, explain, refused};
-use crate::signals::{Interrupted, wait_for_others};
 
 /// Longest time in which the others say what they have counted.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! Results: a table for people, or one JSON object a line.
 
 use anyhow::Result;
+use base::table::Table;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Policy, writes_per_multicast};
 use serde::Serialize;
@@ -10,7 +11,6 @@ use super::within::Measured;
 use crate::measure::figures::{counted_as, rate, size};
 use crate::measure::{Machine, Rates, Spread};
 use crate::results::Results;
-use crate::table::Table;
 
 /// One line of `--json`. A figure that was not measured is absent.
 #[derive(Serialize)]

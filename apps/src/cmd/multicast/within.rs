@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use base::signals;
 use hdrhistogram::Histogram;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Counts, Group, in_process};
 
 use super::load::{Delivered, Load};
 use super::traffic::Traffic;
-use crate::signals;
 
 /// Messages of one sender between two passes.
 const BURST: u64 = 250;

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use base::outcome::Outcome;
+use base::{pinning, signals};
 use rdma_conn::device::Device;
 use rdma_conn::listener::Listener;
 
@@ -13,14 +15,12 @@ use super::trips::{
 };
 use crate::cli::{Common, Pingpong};
 use crate::measure::{EndOfLoad, Latency, Machine, Work, rounds};
-use crate::outcome::Outcome;
 use crate::protocol::{self, Duplex, Kind, Purpose};
 use crate::results::Results;
 use crate::session::{
     self, Channel, Control, Part, Pending, Session, Traffic, cause, contradiction,
 };
 use crate::settings::{Flag, number};
-use crate::{pinning, signals};
 
 /// Reason given to a connection that is refused during a session.
 const BUSY: &str = "busy with another session: wait for its end, or start another listener";

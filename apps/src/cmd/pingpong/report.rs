@@ -1,11 +1,11 @@
 //! Results, as the JSON and the table have them.
 
 use anyhow::Result;
+use base::table::Table;
 
 use crate::measure::Latency;
 use crate::measure::figures::{counted_as, size};
 use crate::results::Results;
-use crate::table::Table;
 
 const HEADER: [&str; 8] = ["size", "min", "50 %", "± of\nrounds", "90 %", "99 %", "99.9 %", "max"];
 

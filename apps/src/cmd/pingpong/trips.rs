@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use base::outcome::Failure;
+use base::signals;
 use hdrhistogram::Histogram;
 use rdma_conn::device::{Counters, Device};
 
@@ -11,10 +13,9 @@ use crate::measure::{
     EndOfLoad, HAS_COME, Latency, MEASURES, Machine, Payload, Quantiles, Work, planned_ns, rounds,
     since,
 };
-use crate::outcome::Failure;
 use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
 use crate::session::HungUp;
-use crate::{settings, signals};
+use crate::settings;
 
 /// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1000;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, anyhow};
+use base::outcome::{self, Failure};
+use base::signals;
 use host::sync::{Mutex, MutexGuard};
 use indicatif::ProgressBar;
 
 use crate::measure::figures::bytes;
-use crate::outcome::{self, Failure};
 use crate::session::Channel;
-use crate::signals;
 
 /// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";

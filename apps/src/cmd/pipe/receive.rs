@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use base::outcome::{Failure, Outcome};
+use base::progress;
 use rdma_conn::listener::{Incoming, Listener};
 
 use super::ending::early;
 use super::report::report;
 use super::stream::{Passed, Task, Whole};
 use crate::measure::{HAS_COME, Work};
-use crate::outcome::{Failure, Outcome};
-use crate::progress;
 use crate::protocol::{self, Kind, Purpose, Receiving, Taken};
 use crate::session::{self, Channel, Control, Pending, Session, cause, contradiction};
 

@@ -1,6 +1,7 @@
 //! Result of a stream, on standard error where standard output is the stream.
 
 use anyhow::Result;
+use base::{remark, say};
 use serde::Serialize;
 
 use super::stream::{Passed, Task, Whole};

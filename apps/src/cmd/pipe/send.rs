@@ -7,6 +7,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::outcome::Outcome;
+use base::progress;
 use rustix::event::{PollFd, PollFlags};
 
 use super::ending::early;
@@ -14,8 +16,6 @@ use super::report::report;
 use super::stream::{Passed, Task, Whole};
 use crate::cli::Pipe;
 use crate::measure::Work;
-use crate::outcome::Outcome;
-use crate::progress;
 use crate::protocol::{Kind, Sending};
 use crate::session::{self, Channel, Control, Part, Session, Traffic, cause};
 

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base::outcome::{Outcome, as_usage, usage};
 use rdma_conn::conn_core::rc_pingpong::{DONE, DecodeError, Destination, MESSAGE_LEN};
 use rdma_conn::handshake::{READY_LIMIT, TIME_LIMIT};
 use rdma_conn::raw::RawEnd;
@@ -20,7 +21,6 @@ use super::plan::{Plan, Task};
 use super::rendezvous::{Language, Rendezvous};
 use super::report::{Latency, Line, Report};
 use crate::cli::{Common, Op, Pingpong, Wait};
-use crate::outcome::{Outcome, as_usage, usage};
 use crate::session;
 use crate::settings::flags;
 

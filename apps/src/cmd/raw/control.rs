@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use base::frame::GONE;
+use base::outcome::Failure;
 use rdma_conn::verbs_safe::{WcError, WcStatus};
 use serde::{Deserialize, Serialize};
 
 use super::report::Line;
-use crate::frame::GONE;
-use crate::outcome::Failure;
 use crate::session::{ChannelOf, LastWords};
 
 /// The byte stream to the other end.

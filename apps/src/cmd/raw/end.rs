@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base::frame::Hurried;
 use rdma_conn::device::Device;
 use rdma_conn::raw::{Incoming, Link, Offer, RawEnd, RawPeer};
 use rdma_conn::verbs_safe::{
@@ -16,7 +17,6 @@ use super::memory::Places;
 use super::plan::Plan;
 use super::queues::{Inbox, Outbox, Route};
 use crate::cli::{Op, RawTransport};
-use crate::frame::Hurried;
 
 /// Device and settings of this end alone, which are no part of the plan.
 #[derive(Debug, Clone, Copy)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::{pinning, signals};
 use rdma_conn::device::{self, Counters};
 
 use super::control::{self, RawChannel, RawControl, Received, Totals};
@@ -17,7 +18,7 @@ use super::report::{Counted, Latency, Line};
 use super::request::Until;
 use crate::cli::Op;
 use crate::measure::{Machine, NO_THREAD, Rates, since};
-use crate::{pinning, session, signals};
+use crate::session;
 
 /// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1000;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base::signals;
 use rdma_conn::verbs_safe::SharedRegion;
 
 use super::control::{RawChannel, Received};
@@ -17,7 +18,6 @@ use super::queues::{Arrival, Outbox, Watch};
 use crate::cli::Op;
 use crate::measure::{EndOfLoad, Payload};
 use crate::scratch::scratch;
-use crate::signals;
 
 /// The sender's account of its messages.
 struct Pump<'a> {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, Result};
+use base::signals;
 use rdma_conn::conn_core::datagram::{
     ACK_LEN, Fragment, FragmentReceiver, FragmentSender, SenderConfig,
 };
@@ -20,7 +21,6 @@ use super::plan::Plan;
 use super::queues::{Outbox, Watch};
 use crate::measure::{EndOfLoad, Payload};
 use crate::scratch::scratch;
-use crate::signals;
 
 /// The messages to one peer.
 struct Lane {

@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use base::{remark, signals};
 use rdma_conn::conn_core::handshake::{DecodeError, Frame, MAX_FRAME, Reason, Refusal, decode};
 use rdma_conn::conn_core::rc_pingpong;
 use rdma_conn::handshake::HELLO_LIMIT;
 use rustix::event::epoll;
 
 use crate::session::{self, GLANCE};
-use crate::signals;
 
 /// Pending connections at most. If one more connects, the one that has waited longest is refused.
 const PLACES: usize = 64;

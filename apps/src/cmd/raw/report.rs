@@ -1,6 +1,7 @@
 //! Results of raw verbs: a table for people, or one JSON object a line.
 
 use anyhow::{Context, Result};
+use base::table::Table;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,6 @@ use crate::cli::{Ends, Op, RawTransport};
 use crate::measure::figures::{TakenAt, rate, rates_table, size};
 use crate::measure::{Machine, Quantiles, Rates};
 use crate::results::Results;
-use crate::table::Table;
 
 /// One line of `--json`. A figure that was not measured is absent.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use base::outcome::{Failure, Outcome, as_usage, usage};
 use rdma_conn::device::{Device, SOFT, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
@@ -11,7 +12,6 @@ use crate::cli::{
     Bench, Common, ConnectionArgs, Ends, Faults, Means, Op, Pingpong, RawArgs, RawTransport, Wait,
 };
 use crate::measure::{EndOfLoad, rounds};
-use crate::outcome::{Failure, Outcome, as_usage, usage};
 use crate::settings::{Flag, FlagSpec, number, switch};
 use crate::{session, settings};
 

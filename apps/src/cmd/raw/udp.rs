@@ -13,6 +13,8 @@ mod trips;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, bail};
+use base::outcome::{Outcome, usage};
+use base::{pinning, progress, remark, signals};
 use rustix::event::{PollFd, PollFlags};
 
 use super::plan::Task;
@@ -20,9 +22,7 @@ use super::report::{Latency, Line, Report};
 use super::request::{Request, Until};
 use crate::cli::Wait;
 use crate::measure::{NO_THREAD, Rates, rounds};
-use crate::outcome::{Outcome, usage};
 use crate::session::{self, GLANCE};
-use crate::{pinning, progress, signals};
 use plan::{Control, Led, Note, Plan};
 use socket::Socket;
 

@@ -1,13 +1,13 @@
 //! The results of a point's rounds, as one.
 
 use anyhow::Result;
+use base::run::Line;
+use base::table::Table;
 use serde_json::{Number, Value};
 
 use super::Spread;
 use crate::measure::figures;
 use crate::results::Results;
-use crate::run::Line;
-use crate::table::Table;
 
 /// Results of the rounds of a point.
 #[derive(Debug, Clone)]

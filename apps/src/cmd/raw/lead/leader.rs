@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use base::signals;
 use hdrhistogram::Histogram;
 use rdma_conn::device;
 
@@ -13,7 +14,6 @@ use super::super::plan::Plan;
 use super::super::queues::{Outbox, Watch};
 use crate::cli::Op;
 use crate::measure::{MEASURES, Payload};
-use crate::signals;
 
 /// After so many messages in a row without an answer the other end counts as gone.
 const MOST_LOST: u64 = 100;

@@ -1,11 +1,11 @@
 //! What an end receives with.
 
 use anyhow::Result;
+use base::outcome::Failure;
 use rdma_conn::verbs_safe::{CompletionBatch, CompletionQueue, RecvQueue, TakeError};
 
 use super::super::control::UNRECEIVED;
 use super::{Index, Watch};
-use crate::outcome::Failure;
 
 /// The receive queues of an end, which complete into one queue.
 #[derive(Debug)]

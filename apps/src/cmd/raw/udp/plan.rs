@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use base::outcome::usage;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::super::plan::Task;
 use super::super::report::Line;
-use crate::outcome::usage;
 use crate::session::{self, ChannelOf};
 
 /// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.

@@ -58,7 +58,7 @@ pub(super) fn send(
                 // Datagrams that have not arrived by now are lost.
                 (answered, heard) = (sent, host::time::now());
                 control.end_at_signal()?;
-                anyhow::ensure!(control.is_there(), crate::frame::GONE);
+                anyhow::ensure!(control.is_there(), base::frame::GONE);
             }
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn lead(
         if trip == warm_up {
             (begun, sent) = (host::time::now(), 0);
         }
-        if trip % 64 == 0 && crate::signals::is_interrupted() {
+        if trip % 64 == 0 && base::signals::is_interrupted() {
             break;
         }
         out[..8].copy_from_slice(&trip.to_le_bytes());
@@ -58,7 +58,7 @@ pub(super) fn lead(
             give_way(spins);
             if host::time::since(start) > LOST {
                 control.end_at_signal()?;
-                ensure!(control.is_there(), crate::frame::GONE);
+                ensure!(control.is_there(), base::frame::GONE);
                 break;
             }
         }

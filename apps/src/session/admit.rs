@@ -1,0 +1,137 @@
+//! Peers of a listening end: which are admitted, and what becomes of the others.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base::session::{GLANCE as GLANCE_AT_SIGNALS, cannot_bind, refused};
+use base::{remark, signals};
+use host::sync::SetOnDrop;
+use rdma_conn::listener::{Incoming, Listener};
+use rdma_conn::send_recv::ConnectError;
+
+use super::control::Channel;
+use super::parameters::Session;
+use crate::protocol::Kind;
+
+/// Until it is tried again to accept a connection, where there was nothing left to accept
+/// it with.
+const RECOVERY: Duration = Duration::from_millis(200);
+/// Number of these tries.
+const RECOVERIES: u32 = 50;
+
+/// Listens, and says where.
+pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<Listener<K>> {
+    let listener = Listener::bind(address).map_err(|e| cannot_bind(address, e))?;
+    remark!("listening on {}", listener.local_addr());
+    Ok(listener)
+}
+
+/// A pending connection that asks for this command.
+pub(crate) struct Pending<K: Kind> {
+    pub(crate) incoming: Incoming<K>,
+    pub(crate) session: Session,
+    /// The stream that it arrived on, for control messages.
+    pub(crate) wire: Channel,
+}
+
+impl<K: Kind> Pending<K> {
+    /// Refuses it, with the reason; it does not count.
+    pub(crate) fn refuse(self, why: &str) {
+        refused(self.incoming.from(), why);
+        self.incoming.refuse(why);
+    }
+
+    /// The peer's address.
+    pub(crate) fn from(&self) -> Option<SocketAddr> {
+        self.incoming.from()
+    }
+}
+
+/// The next peer that speaks our language and runs the same command, if one connects within
+/// `time`; others are refused with the reason, and do not count.
+///
+/// # Errors
+/// The operating system has failed to accept connections for long; or a signal has arrived.
+pub(crate) fn next_peer<K: Kind>(
+    listener: &Listener<K>,
+    command: &str,
+    time: Duration,
+) -> Result<Option<Pending<K>>> {
+    let (mut failures, start) = (0, host::time::now());
+    loop {
+        if let Some(interrupted) = signals::interrupted() {
+            return Err(interrupted.into());
+        }
+        match listener
+            .next_timeout(time.saturating_sub(host::time::since(start)).min(GLANCE_AT_SIGNALS))
+        {
+            Ok(None) if host::time::since(start) < time => continue,
+            Ok(None) => return Ok(None),
+            Ok(Some(incoming)) => match known::<K>(&incoming, command) {
+                Ok((session, wire)) => return Ok(Some(Pending { incoming, session, wire })),
+                Err(e) => {
+                    refused(incoming.from(), &format!("{e:#}"));
+                    incoming.refuse(&format!("{e:#}"));
+                }
+            },
+            Err(e @ ConnectError::System { .. }) if failures == RECOVERIES => {
+                return Err(e).context("cannot accept a connection: too many open files?");
+            }
+            Err(e @ ConnectError::System { .. }) => {
+                tracing::warn!(error = %e, "tries again to accept");
+                failures += 1;
+                host::time::sleep(RECOVERY);
+                continue;
+            }
+            Err(e) => refused(None, &e.to_string()),
+        }
+        failures = 0;
+        // However many connections are refused meanwhile.
+        if host::time::since(start) >= time {
+            return Ok(None);
+        }
+    }
+}
+
+/// Time within which the thread that refuses connections sees that the work is done.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Does `work`, and refuses the connections that arrive meanwhile, with the reason: none would be
+/// admitted before the work ends, and none should have to wait to learn that.
+pub(crate) fn engaged<K: Kind, T>(
+    listener: &Listener<K>,
+    command: &str,
+    why: &str,
+    work: impl FnOnce() -> T,
+) -> T {
+    let is_over = AtomicBool::new(false);
+    host::thread::scope(|scope| {
+        let refuse = || {
+            while !is_over.load(Ordering::Relaxed) {
+                match next_peer::<K>(listener, command, GLANCE) {
+                    Ok(pending) => pending.into_iter().for_each(|pending| pending.refuse(why)),
+                    Err(e) if e.is::<signals::Interrupted>() => return,
+                    Err(e) => return tracing::warn!(error = %e, "no more connections are answered"),
+                }
+            }
+        };
+        if let Err(e) = scope.spawn(refuse) {
+            tracing::warn!(error = %e, "no thread refuses the connections that arrive meanwhile");
+        }
+        // Also when the work panics: the thread would be waited for.
+        let _over = SetOnDrop(&is_over);
+        work()
+    })
+}
+
+/// Returns the session that a connection asks for, and the channel on its stream.
+fn known<K: Kind>(incoming: &Incoming<K>, command: &str) -> Result<(Session, Channel)> {
+    let session = Session::decode::<K>(incoming.application(), command)?;
+    let stream = incoming.stream().try_clone().context("no descriptor is left")?;
+    Ok((session, Channel::new(stream)?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! The flags that several commands have, and values that people may write for them.
+
+mod common;
+pub mod sweep;
+pub mod values;
+mod wait;
+
+pub use common::{Common, Ends, MEASURED, MOST, Rounds, refused, seconds};
+pub use wait::Wait;

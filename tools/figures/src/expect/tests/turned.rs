@@ -1,0 +1,89 @@
+//! Each expectation of the command's experiments holds for results that are as it says, and fails for
+//! those that are the other way round: none of them is always true.
+
+use super::*;
+use crate::builtin::ALL;
+use crate::experiment::Run;
+
+/// Results of an experiment whose points are made by their x and its place among those of the case.
+fn with(experiment: &Experiment, key: &str, of: impl Fn(&Run<'_>, usize) -> f64) -> Figure {
+    let mut figure = Figure::new("f", experiment.clone());
+    for run in experiment.runs(false) {
+        let case = experiment.cases.iter().find(|case| case.label == run.case).unwrap();
+        let mut xs = experiment.xs(false).iter().filter(|x| case.covers(**x));
+        let at = xs.position(|x| *x == run.x).unwrap();
+        figure.add(&run, &[(key.to_owned(), of(&run, at).into())].into_iter().collect());
+    }
+    figure
+}
+
+/// A number within bounds, or one beyond one of them.
+fn number(at_least: Option<f64>, at_most: Option<f64>, holds: bool) -> f64 {
+    match (at_least, at_most, holds) {
+        (Some(least), Some(most), true) => (least + most) / 2.0,
+        (Some(n), None, true) | (None, Some(n), false) => 2.0 * n + 1.0,
+        (Some(n), _, false) => n / 2.0 - 1e-6,
+        (None, Some(n), true) => n / 2.0,
+        (None, None, _) => unreachable!("a bound is there"),
+    }
+}
+
+/// Results for which one expectation, and no other one need, holds or does not.
+fn results(experiment: &Experiment, expect: &Expect, holds: bool) -> Figure {
+    let y = experiment.axis(expect.y.as_deref()).unwrap();
+    let of = |value: &dyn Fn(&Run<'_>, usize) -> f64| with(experiment, &y.key, value);
+    match expect.shapes().next().unwrap() {
+        Shape::Value(Value { at_least, at_most, .. }) => {
+            let value = y.divisor() * number(*at_least, *at_most, holds);
+            of(&|_, _| value)
+        }
+        Shape::Ratio(ratio) => {
+            let value = number(ratio.at_least, ratio.at_most, holds);
+            of(&|run, _| if (run.case, run.x) == (&ratio.of, ratio.x.0) { value } else { 1.0 })
+        }
+        Shape::Monotone(Monotone { direction, .. }) => {
+            let rises = (*direction == Direction::Rising) == holds;
+            of(&|_, at| if rises { 100_f64.powi(at as i32) } else { 100_f64.powi(-(at as i32)) })
+        }
+        Shape::Plateau(plateau) => {
+            let step = if holds { 0.0 } else { 1.0 + plateau.within_percent / 100.0 };
+            of(&|_, at| (1.0 + step).powi(at as i32))
+        }
+        Shape::Peak(peak) => {
+            let from = peak.from.0;
+            of(&|run, _| if (run.x == from) == holds { 1.0 } else { peak.falls_to / 2.0 })
+        }
+        Shape::Linear(_) => of(&|run, _| if holds { run.x as f64 } else { 1.0 / run.x as f64 }),
+    }
+}
+
+#[test]
+fn each_expectation_fails_once_it_is_turned_round() {
+    for builtin in ALL {
+        let experiment = builtin.experiment().unwrap();
+        for (n, expect) in experiment.expects.iter().enumerate() {
+            // One at a time, about the device that it is about.
+            let experiment = Experiment { expects: vec![expect.clone()], ..experiment.clone() };
+            let on = expect.on.as_deref().unwrap_or("soft0").trim_start_matches('=');
+            let check = |holds| {
+                let manifest = Manifest { device: on.into(), ..sample::manifest() };
+                let mut report = Report::new(manifest);
+                report.figures.push(results(&experiment, expect, holds));
+                Tally::of(&report).check()
+            };
+            let what = format!("{}, expectation {}: {expect:?}", builtin.name, n + 1);
+            assert!(check(true).is_ok(), "{what}: {:?}", check(true));
+            assert!(
+                check(false).is_err_and(|e| e.starts_with("1 of 1 ")),
+                "{what}: it never fails"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_experiment_expects_something() {
+    let none = |b: &&crate::builtin::Builtin| b.experiment().unwrap().expects.is_empty();
+    let names: Vec<&str> = ALL.iter().filter(none).map(|b| b.name).collect();
+    assert!(names.is_empty(), "no [[expect]] in {names:?}");
+}

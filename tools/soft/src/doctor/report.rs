@@ -1,0 +1,90 @@
+//! Tests, with their results and the remedies.
+
+use base::outcome::Outcome;
+use base::say;
+use serde::Serialize;
+
+/// Tests have failed; their lines have said why.
+#[derive(Debug, thiserror::Error)]
+#[error("failed: {0}")]
+pub struct Failed(String);
+
+/// Result of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    Ok,
+    /// It works, and could work better.
+    Warning,
+    Failed,
+}
+
+/// One line.
+#[derive(Serialize)]
+struct Line<'a> {
+    check: &'a str,
+    verdict: Verdict,
+    found: &'a str,
+    remedy: Option<&'a str>,
+}
+
+/// Prints each test as it is done.
+pub(super) struct Report {
+    json: bool,
+    failed: Vec<&'static str>,
+}
+
+impl Report {
+    pub(super) fn new(json: bool) -> Report {
+        Report { json, failed: Vec::new() }
+    }
+
+    pub(super) fn ok(&mut self, check: &'static str, found: impl AsRef<str>) {
+        self.add(check, Verdict::Ok, found.as_ref(), None);
+    }
+
+    pub(super) fn warn(
+        &mut self,
+        check: &'static str,
+        found: impl AsRef<str>,
+        remedy: impl AsRef<str>,
+    ) {
+        self.add(check, Verdict::Warning, found.as_ref(), Some(remedy.as_ref()));
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        check: &'static str,
+        found: impl AsRef<str>,
+        remedy: impl AsRef<str>,
+    ) {
+        self.failed.push(check);
+        self.add(check, Verdict::Failed, found.as_ref(), Some(remedy.as_ref()));
+    }
+
+    fn add(&self, check: &str, verdict: Verdict, found: &str, remedy: Option<&str>) {
+        if self.json {
+            // Text and numbers only: it cannot fail.
+            let line = serde_json::to_string(&Line { check, verdict, found, remedy });
+            say!("{}", line.unwrap_or_default());
+            return;
+        }
+        let word = match verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Failed => "FAILED",
+        };
+        say!("{word:8} {check:12} {found}");
+        if let Some(remedy) = remedy {
+            say!("{:21} -> {remedy}", "");
+        }
+    }
+
+    /// The command's end: [`Failed`] if a test has.
+    pub(super) fn finish(self) -> Outcome {
+        match &self.failed[..] {
+            [] => Ok(()),
+            failed => Err(Failed(failed.join(", ")).into()),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `rdma-conn trace`: what a traced program waits for.
+
+mod files;
+mod json;
+mod text;
+mod why;
+
+use base::cli::Common;
+use base::outcome::{Outcome, usage};
+use base::say;
+
+use crate::cli::Trace;
+
+/// Requests of a queue that are printed unless all are asked for.
+const SHOWN: usize = 8;
+
+/// Prints what each traced process has posted and never seen complete, and why.
+pub fn run(common: &Common, options: &Trace) -> Outcome {
+    if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
+        return Err(usage(format!("{flag}: trace only reads files: leave {flag} out")));
+    }
+    let found = files::read(&options.files)?;
+    let shown = if options.all { usize::MAX } else { SHOWN };
+    let known = why::Known::of(&found);
+    for i in 0..found.len() {
+        let report = why::report(&known, i, options.events as usize);
+        if common.json {
+            say!("{}", serde_json::to_string(&json::Line::of(&report))?);
+            continue;
+        }
+        if i > 0 {
+            say!("");
+        }
+        text::print(&report, shown);
+    }
+    Ok(())
+}
