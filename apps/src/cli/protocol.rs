@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use base::outcome::{Outcome, usage};
 use clap::builder::{PossibleValue, TypedValueParser};
+#[cfg(test)]
 use rdma_conn::conn_core::handshake::ProtocolId;
 
 use crate::settings::{
@@ -53,7 +54,8 @@ impl Protocol {
         }
     }
 
-    /// Its number in the handshake.
+    /// Its number in the handshake, which the library knows.
+    #[cfg(test)]
     pub(crate) fn number(self) -> ProtocolId {
         match self {
             Protocol::SendRecv => ProtocolId::SEND_RECV,

@@ -302,7 +302,7 @@ fn what_makes_no_requester_is_refused() {
 
 #[test]
 fn the_window_stays_within_its_bounds() {
-    let (mut window, round_trip) = (Window::new(4), RttEstimator::default());
+    let (mut window, round_trip) = (CongestionWindow::new(4), RttEstimator::default());
     for loss in 0..5 {
         window.on_loss(loss, loss, &round_trip);
     }
@@ -321,7 +321,7 @@ fn a_queue_on_the_path_keeps_the_window_small_after_a_loss() {
         round_trip.on_send(0, 0);
         round_trip.on_progress(1, took_ns);
     }
-    let mut window = Window::new(200);
+    let mut window = CongestionWindow::new(200);
     window.on_loss(0, 200, &round_trip);
     window.on_ack(1, &round_trip);
     window.on_ack(500, &round_trip);

@@ -83,7 +83,7 @@ impl SendQueue {
         }
         self.check_inline(first.len().saturating_add(second.len()), &op)?;
         let bits = SendFlags { signalled, ..SendFlags::default() }.to_raw();
-        let (place, mut list) = (self.next, parts.map(entry));
+        let (place, mut list) = (self.next, parts.map(inline_sge));
         let work = self.write_place(op, bits | flag::IBV_SEND_INLINE.0, list[0]);
         (work.sg_list, work.num_sge) = (list.as_mut_ptr(), 2);
         // As in `post_inline`: the device reads the list while this call lasts, too.
