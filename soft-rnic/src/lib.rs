@@ -114,8 +114,8 @@
 //! there), places its data, and finishes it; `objects::cq` takes the completions. What cannot
 //! proceed stays at the head of its send queue (`objects::pending`), with all that is behind it;
 //! a deadline (`schedule::deadlines`) or a reply brings it back. What an error entails at other
-//! queue pairs is put off until no lock is held (`deferred_work`). Runs of plain messages take
-//! fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
+//! queue pairs is put off until no lock is held (`objects::deferred_work`). Runs of plain messages
+//! take fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
 //! with what it gains measured beside it.
 //!
 //! # Modules
@@ -343,7 +343,6 @@ pub mod check;
 mod clock;
 mod copy;
 mod counters;
-mod deferred_work;
 mod engine;
 mod errno;
 mod event;

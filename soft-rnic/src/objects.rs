@@ -8,6 +8,7 @@ pub(crate) mod batch;
 pub(crate) mod checked;
 pub(crate) mod context;
 pub(crate) mod cq;
+pub(crate) mod deferred_work;
 pub(crate) mod denial;
 pub(crate) mod device;
 pub(crate) mod device_memory;

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
 use crate::objects::address::Address;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::pending::{Outcome, Reply, Requester, Wait};
 use crate::objects::qp_state::State;
 use crate::objects::span::{SpanBuf, Spans};

@@ -1,7 +1,7 @@
 //! State that the requests of one list share while they are executed.
 
-use crate::deferred_work::DeferredWork;
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::state::Scratch;
 use crate::reason::Reason;

@@ -17,9 +17,9 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::fabric::process::serving::Serving;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::mw_table::{Asker, Refused};
 use crate::objects::mws::Ending;
 use crate::objects::pending::{Outcome, Requester, Wait};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::Execution;
 use crate::engine::responder::{Message, Session};
 use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{FanOut, Outcome, Reply, Requester};
 use crate::objects::span::SpanBuf;
 use crate::objects::state::Qp;

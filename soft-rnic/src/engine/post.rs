@@ -9,7 +9,6 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::admit::{admit, admit_any};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::Session;
@@ -19,6 +18,7 @@ use crate::fabric::loopback::fast_path;
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
 use crate::lock::Guard;
 use crate::objects::address::Address;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::{State, Transport};

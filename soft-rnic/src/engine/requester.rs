@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts, packets, rnr_nak};
 use crate::fabric::link::{Link, Step};
 use crate::fabric::{loopback, process};
 use crate::limits;
 use crate::objects::cq::Completion;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::memory::{resolve, resolve_any, resolve_one};
 use crate::objects::mr_table::LOCAL_WRITE;
 use crate::objects::on_demand::bring;

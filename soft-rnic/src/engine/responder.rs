@@ -26,9 +26,9 @@ mod xrc;
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
 use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Qp, Responder};

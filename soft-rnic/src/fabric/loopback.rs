@@ -6,10 +6,10 @@ pub(crate) mod xrc;
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
 use crate::fabric::link::{Link, Step};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Scratch, Sq};

@@ -46,10 +46,10 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::errno;
 use crate::event::Acks;
 use crate::lock::{Guard, Lock, Padded};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
 use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{

@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::errno;
 use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester, Wait};
 use crate::objects::qp_state::State;

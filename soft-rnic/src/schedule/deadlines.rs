@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Device;
 use crate::schedule::timer::Timer;
 

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
 use crate::objects::address::Address;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Reply};
 use crate::objects::span::{Span, to_vec};

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::counters::Counters;
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
 use crate::engine::responder::Session;
 use crate::errno;
 use crate::event::EventQueue;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::pending::{Outcome, Pending, Wait};
 use crate::objects::qp_state::State as QpState;

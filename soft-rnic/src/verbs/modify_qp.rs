@@ -22,10 +22,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::fabric::wire::device::WireMemory;
 use crate::fabric::wire::progress;
 use crate::objects::address::{Gid, ROUTE, is_route_to_port};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
 use crate::{errno, limits};

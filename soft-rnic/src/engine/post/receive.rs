@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
 use crate::errno;
 use crate::objects::checked::check_receive;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::qp_state::State;
 use crate::objects::recv_ring::recv_len;
 use crate::objects::state::Qp;

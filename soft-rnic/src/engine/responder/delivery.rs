@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::paging::Pages;
 use crate::objects::span::{Span, Spans};
 use crate::objects::state::{Qp, Responder};

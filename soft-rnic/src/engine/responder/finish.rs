@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::deferred_work::WorkItem;
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::Completion;
+use crate::objects::deferred_work::WorkItem;
 use crate::objects::pending::Reply;
 use crate::objects::wqe::Op;
 use crate::reason::{Cause, Reason};

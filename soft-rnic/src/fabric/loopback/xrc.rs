@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::Session;
 use crate::fabric::link::{Link, Step};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Outcome;
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::Request;

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{Mark, Outcome, Requester, RingProgress, Wait};
 use crate::objects::state::{Qp, Sq};
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::lock::Guard;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::pending::Wait;
 use crate::objects::qp::BLOCKED_RETRY_NS;
 use crate::objects::state::{Qp, Sq};

@@ -15,10 +15,10 @@ mod rx_fast_path;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::Session;
 use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::State;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};

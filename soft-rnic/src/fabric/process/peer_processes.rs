@@ -9,8 +9,8 @@ use std::sync::Arc;
 use host::sync::MutexGuard;
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
 use crate::errno;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::mr_table::ON_DEMAND;
 use crate::objects::state::{Device, Missing, PeerProcesses};
 

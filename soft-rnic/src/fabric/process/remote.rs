@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::Transport;
 use crate::objects::span::Span;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::WorkItem;
 use crate::engine::execution::Execution;
 use crate::objects::address::Address;
+use crate::objects::deferred_work::WorkItem;
 use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::span::Span;
 use crate::objects::state::Qp;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::deferred_work::DeferredWork;
 use crate::errno;
 use crate::fabric::process::directory::{Directory, INDEX_BITS, PublishedRegion, slot_of};
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{Outcome, Wait};
 use crate::objects::qp_state::State;
 use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};

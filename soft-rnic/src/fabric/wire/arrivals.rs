@@ -8,7 +8,7 @@ use roce_core::codec::{self, Packet};
 use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 

@@ -20,7 +20,7 @@ use super::responder::Buffers;
 use super::state::{Departed, KeptRead, Machine, Wire, WireRq};
 use crate::clock;
 use crate::copy::summed_bytes;
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
 use crate::udp::Datagram;
 

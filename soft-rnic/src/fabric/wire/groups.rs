@@ -20,8 +20,8 @@ use roce_core::icrc::Flow;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
 use crate::objects::address::{Gid, MULTICAST_QPN};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::behind;
 use super::state::{OwnPages, Wire};
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::on_demand::bring;
 use crate::objects::paging::Presence;
 use crate::objects::pending::Requester;

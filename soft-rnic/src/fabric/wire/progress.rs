@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::cancellation::Uncancelled;
 use crate::clock;
-use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::udp::{Datagram, Merged};
 

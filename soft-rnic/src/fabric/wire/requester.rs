@@ -15,9 +15,9 @@ use roce_core::uc;
 
 use crate::check::packets::Packets;
 use crate::clock;
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Pending};
 use crate::objects::qp_state::Transport;

@@ -13,11 +13,11 @@ use verbs_sys::*;
 
 use crate::clock;
 use crate::copy::summed_bytes;
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::Route;
 use crate::lock::Guard;
 use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::SpanBuf;
 use crate::objects::state::{self, Qp};

@@ -8,12 +8,12 @@ use roce_core::responder::{
 };
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::begin::{permits, why_not_permitted};
 use crate::engine::responder::datagram::{GRH_LEN, Grh};
 use crate::engine::responder::place;
 use crate::limits;
 use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::memory::{resolve, resolve_any};
 use crate::objects::misuse::Asked;
 use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};

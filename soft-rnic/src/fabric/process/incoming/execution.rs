@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
 use crate::limits;
 use crate::objects::address::{Address, Gid};
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::paging::Pages;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::Transport;

@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::multicast::deliver_to_all;
 use crate::engine::responder::Message;
 use crate::objects::address::{Address, MULTICAST_QPN};
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
 use crate::objects::state::Device;
 

@@ -7,9 +7,9 @@
 //! request another sender may fill or take meanwhile (of unreliable connections, and of shared
 //! receive queues), those for on-demand buffers, and those for a process that is checked.
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
 use crate::objects::cq::CqWriter;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
 use crate::objects::span::{Span, SpanBuf};
 

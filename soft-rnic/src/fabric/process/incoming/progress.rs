@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::cancellation::Uncancelled;
-use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine};
 
 use super::super::barrier::{has_failed, heavy, is_asymmetric, light};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use host::sync::Mutex;
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Wait;
 use crate::objects::qp::BLOCKED_RETRY_NS;
 use crate::objects::state::{Device, PeerProcesses, Qp};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Wait;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::on_demand::copy_word;
 use crate::objects::pending::{Outcome, Reply};
 use crate::objects::span::{Copying, Span, copy_spans};

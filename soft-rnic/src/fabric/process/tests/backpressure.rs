@@ -2,8 +2,8 @@
 //! dropped while one reads nothing.
 
 use super::*;
-use crate::deferred_work::DeferredWork;
 use crate::fabric::process::ring::REQUESTS;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Wait;
 use crate::objects::state::Qp;
 

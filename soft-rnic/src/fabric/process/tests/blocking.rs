@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::unfilled::Unfilled;
 use super::*;
-use crate::deferred_work::DeferredWork;
 use crate::fabric::process::directory::PublishedRegion;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Wait;
 use crate::objects::state::Qp;
 
