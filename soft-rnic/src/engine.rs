@@ -3,6 +3,7 @@
 pub(crate) mod admit;
 pub(crate) mod datagram;
 pub(crate) mod execution;
+pub(crate) mod flush;
 pub(crate) mod injection;
 pub(crate) mod local_ops;
 pub(crate) mod multicast;

@@ -15,11 +15,10 @@ use crate::engine::execution::Execution;
 use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::pending::Wait;
-use crate::objects::qp::BLOCKED_RETRY_NS;
 use crate::objects::state::{Qp, Sq};
 
 use super::out::Out;
-use super::serving::{Blocking, Serving, serves};
+use super::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
 
 /// While it lives, the holder of the send queue is in a blocking section.
 pub(super) struct BlockingSection<'q>(&'q Qp);

@@ -3,6 +3,10 @@
 use core::cell::Cell;
 use core::sync::atomic::AtomicBool;
 
+/// Nanoseconds to the next look at a send queue whose holder waits for another process's memory,
+/// or for which there was no thread to wait.
+pub(crate) const BLOCKED_RETRY_NS: u64 = 1_000_000;
+
 /// The blocking section of a queue pair's send queue: its holder may be inside.
 #[derive(Debug, Default)]
 pub(crate) struct Blocking {

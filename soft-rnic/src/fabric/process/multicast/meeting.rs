@@ -14,12 +14,11 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Wait;
-use crate::objects::qp::BLOCKED_RETRY_NS;
 use crate::objects::state::{Device, PeerProcesses, Qp};
 
 use super::super::directory::INDEX_BITS;
 use super::super::marker::Probe;
-use super::super::serving::{Serving, serves};
+use super::super::serving::{BLOCKED_RETRY_NS, Serving, serves};
 use super::state::Next;
 
 /// Longest time that a process that begins to take part waits for the answers of all others
