@@ -132,6 +132,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | `memory` | keys, what they permit to access, and the copies |
 //! | `reason` | why requests fail: a number each, for `vendor_err` |
 //! | [`faults`] | what strikes the requests of a process that is to meet faults |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
@@ -350,6 +351,7 @@ mod fabric;
 pub mod faults;
 mod limits;
 mod lock;
+mod memory;
 mod objects;
 pub mod probe;
 mod reason;
@@ -363,9 +365,10 @@ mod verbs;
 
 pub use cancellation::{Uncancelled, WAITS};
 pub use counters::{Counters, PacketCounters};
-pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
+pub use fabric::process::{crosses_processes, peer_not_found};
 pub use fabric::wire::{ListError, Roce, RoceError};
 pub use fabric::wire::{Unreached, peer_unreached, report_peer_unreached};
+pub use memory::attach::refused_memory;
 pub use objects::device::{counters, counters_of, is_on_the_network, packet_counters_of};
 pub use reason::vendor_err;
 pub use schedule::distance::card::{CallCosts, call_costs};

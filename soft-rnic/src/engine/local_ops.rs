@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use crate::engine::execution::Execution;
 use crate::fabric::process::serving::Serving;
+use crate::memory::mws::Ending;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::mw_table::{Asker, Refused};
-use crate::objects::mws::Ending;
 use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Qp, Settling, Sq};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::engine::execution::Execution;
 use crate::engine::responder::{Message, Session};
+use crate::memory::span::SpanBuf;
 use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{FanOut, Outcome, Reply, Requester};
-use crate::objects::span::SpanBuf;
 use crate::objects::state::Qp;
 
 /// The queue pairs that datagrams to one address reach.

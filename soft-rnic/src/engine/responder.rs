@@ -27,10 +27,10 @@ mod xrc;
 use std::sync::Arc;
 
 use crate::lock::Guard;
+use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
-use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Op;
 

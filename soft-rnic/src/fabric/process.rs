@@ -8,9 +8,9 @@
 //!
 //! - **One-sided operations** are carried out by the requester (`one_sided`): it looks up
 //!   whether they are permitted, and copies to or from the target's memory, mapped
-//!   (`region`) or attached to (`memory`). The target does nothing; it may be stopped. The memory of
-//!   a process that has died stays mapped for a while: a request that finds it dead (`liveness`)
-//!   fails.
+//!   (`region`) or attached to (`memory::attach`). The target does nothing; it may be stopped. The
+//!   memory of a process that has died stays mapped for a while: a request that finds it dead
+//!   (`liveness`) fails.
 //! - **What takes a receive request**, and what the requester finds not to be permitted,
 //!   goes through the ring, and is executed by the target (`incoming`) as if it had been sent
 //!   by a queue pair of its own: by a thread there that polls, or else by its one progress
@@ -82,7 +82,6 @@ pub(crate) mod liveness;
 pub(crate) mod mapped;
 pub(crate) mod maps;
 pub(crate) mod marker;
-pub(crate) mod memory;
 pub(crate) mod multicast;
 pub(crate) mod names;
 pub(crate) mod one_sided;
@@ -106,6 +105,5 @@ pub(crate) mod workers;
 #[cfg(test)]
 mod tests;
 
-pub use memory::refused_memory;
 pub use peer_not_found::peer_not_found;
 pub use peer_processes::crosses_processes;

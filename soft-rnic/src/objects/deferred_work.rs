@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::cancellation::Uncancelled;
-use crate::objects::mws::Ending;
+use crate::memory::mws::Ending;
 use crate::objects::state::{Cq, Qp};
 use crate::reason::Cause;
 

@@ -10,8 +10,8 @@ use verbs_sys::*;
 
 use crate::alloc;
 use crate::check::checker::Object;
+use crate::memory::keys::TAG;
 use crate::objects::device::admit;
-use crate::objects::keys::TAG;
 use crate::objects::mw_table::{Bind, NewMw};
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, Pd};

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::errno;
 use crate::fabric::process::directory::slot_of;
 use crate::fabric::process::outside::{INSIDE, Insiders};
-use crate::objects::mws::Ending;
+use crate::memory::mws::Ending;
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, PeerProcesses};
 

@@ -3,8 +3,8 @@
 use verbs_sys::*;
 
 use crate::alloc::{self, OutOfMemory};
+use crate::memory::mws::Ending;
 use crate::objects::address::Address;
-use crate::objects::mws::Ending;
 use crate::objects::qp_state::Transport;
 use crate::objects::wqe::{Request, Wqe};
 use crate::reason::Reason;

@@ -3,8 +3,8 @@
 use verbs_sys::*;
 
 use crate::limits;
+use crate::memory::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::objects::address::Address;
-use crate::objects::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 
 /// The operations of a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

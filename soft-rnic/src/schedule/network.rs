@@ -18,11 +18,11 @@ use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
+use crate::memory::on_demand;
+use crate::memory::span::{Span, to_vec};
 use crate::objects::address::Address;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Reply};
-use crate::objects::span::{Span, to_vec};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::Request;
 use crate::reason::Reason;

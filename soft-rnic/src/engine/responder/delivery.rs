@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::memory::paging::Pages;
+use crate::memory::span::{Span, Spans};
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::paging::Pages;
-use crate::objects::span::{Span, Spans};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Wqe;
 use crate::reason::Reason;

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::lock::Guard;
+use crate::memory::mr_table::{Held, LOCAL_WRITE};
+use crate::memory::span::Span;
 use crate::objects::cq::{CqWriter, Filling};
-use crate::objects::mr_table::{Held, LOCAL_WRITE};
 use crate::objects::recv_ring::{Consumer, RecvRing};
-use crate::objects::span::Span;
 use crate::objects::state::{Qp, Taker};
 
 /// Most messages that are taken under the lock of a shared receive queue at a time.

@@ -22,9 +22,9 @@ use crate::counters::Counters;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::Session;
 use crate::engine::responder::run::Run;
-use crate::objects::mr_table::Held;
+use crate::memory::mr_table::Held;
+use crate::memory::span::{Copying, copy_piece};
 use crate::objects::pending::Requester;
-use crate::objects::span::{Copying, copy_piece};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Wqe, plain};
 

@@ -4,7 +4,7 @@
 use verbs_sys::ibv_sge;
 
 use crate::limits;
-use crate::objects::span::{Span, SpanBuf, Spans};
+use crate::memory::span::{Span, SpanBuf, Spans};
 
 use super::ring::{BODY, PayloadLocation, Request};
 use super::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};

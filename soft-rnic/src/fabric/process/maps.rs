@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
-use super::directory::InFile;
+use crate::memory::published::InFile;
 
 const MAPS: &str = "/proc/self/maps";
 

@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use verbs_sys::ibv_sge;
 
 use crate::lock::Guard;
-use crate::objects::null_memory::is_zeroes;
-use crate::objects::on_demand::to_vec;
-use crate::objects::span::{Copying, Span, Spans, copy_spans};
+use crate::memory::null_memory::is_zeroes;
+use crate::memory::on_demand::to_vec;
+use crate::memory::span::{Copying, Span, Spans, copy_spans};
 
 use super::pair::Pair;
 use super::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};

@@ -18,15 +18,16 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::clock;
 use crate::lock::{Lock, Padded};
+use crate::memory::attach::{Proof, note_refusal};
+use crate::memory::published::PublishedRegion;
 use crate::objects::pending::RingProgress;
 use crate::reason::Reason;
 
 use super::barrier::{is_asymmetric, light};
 use super::budget::Share;
-use super::directory::{Directory, PublishedRegion};
+use super::directory::Directory;
 use super::liveness::OWNER_DIED;
 use super::mapped::Mapped;
-use super::memory::{Proof, note_refusal};
 use super::region::Window;
 use super::ring::{Requests, Rings};
 use super::windows::Windows;

@@ -10,11 +10,12 @@ use host::sync::MutexGuard;
 use rustix::io::Errno;
 
 use crate::errno;
+use crate::memory::mr_table::ON_DEMAND;
+use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::mr_table::ON_DEMAND;
 use crate::objects::state::{Device, Missing, PeerProcesses};
 
-use super::directory::{GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
+use super::directory::{GroupBit, INDEX_BITS, QpEntry, slot_of};
 #[cfg(feature = "simulation")]
 use super::names::Names;
 use super::outside::{Insiders, look, wait_for};

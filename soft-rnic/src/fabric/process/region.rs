@@ -16,10 +16,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::cancellation::Uncancelled;
-use crate::objects::span::Span;
+use crate::memory::published::{InFile, PublishedRegion};
+use crate::memory::span::Span;
 
 use super::budget::Share;
-use super::directory::{InFile, PublishedRegion};
 use super::mapped::is_of_memory;
 use super::maps;
 use super::maps::FileId;

@@ -26,10 +26,10 @@ use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
+use crate::memory::span::Span;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::Transport;
-use crate::objects::span::Span;
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 use crate::reason::Reason;

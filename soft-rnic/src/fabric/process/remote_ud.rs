@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::engine::execution::Execution;
+use crate::memory::span::Span;
 use crate::objects::address::Address;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::pending::{Outcome, Requester, Wait};
-use crate::objects::span::Span;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Wqe};
 

@@ -21,15 +21,15 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 use rustix::process::{Pid, Resource, geteuid, getrlimit};
 
-use crate::objects::keys::Keys;
+use crate::memory::attach as memory;
+use crate::memory::attach::Proof;
+use crate::memory::keys::Keys;
 
 use super::connection::{credentials, new_socket, who};
 use super::directory::{Directory, MAGIC, VERSION};
 use super::liveness::Liveness;
 use super::mapped::Mapped;
 use super::marker::Marker;
-use super::memory;
-use super::memory::Proof;
 use super::names::Names;
 use super::pair::{Pair, Parts, has_gone};
 use super::ring::Rings;

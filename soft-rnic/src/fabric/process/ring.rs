@@ -15,7 +15,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lock::Padded;
-use crate::objects::span::Span;
+use crate::memory::span::Span;
 
 use super::directory::{MAGIC, VERSION};
 use super::mapped::Layout;

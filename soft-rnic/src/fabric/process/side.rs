@@ -5,8 +5,8 @@ use std::sync::Arc;
 use verbs_sys::ibv_sge;
 
 use crate::limits::MAX_SGE;
-use crate::objects::paging::Needed;
-use crate::objects::span::SpanBuf;
+use crate::memory::paging::Needed;
+use crate::memory::span::SpanBuf;
 
 use super::directory::Inside;
 use super::pair::Pair;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::errno;
-use crate::fabric::process::directory::{Directory, INDEX_BITS, PublishedRegion, slot_of};
+use crate::fabric::process::directory::{Directory, INDEX_BITS, slot_of};
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
+use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::{Outcome, Wait};
 use crate::objects::qp_state::State;
@@ -149,7 +150,7 @@ impl Wild {
             socket,
             accepted,
             doorbell,
-            proof: memory::Proof::for_tests(),
+            proof: crate::memory::attach::Proof::for_tests(),
         }));
         let mut progress = ProgressEngine::default();
         progress.add(Arc::clone(&pair));
@@ -250,14 +251,14 @@ impl Wild {
             iova: pick(random, &edges),
             length: pick(random, &edges),
             addr: pick(random, &edges),
-            file: (random.below(2) == 0).then(|| directory::InFile {
+            file: (random.below(2) == 0).then(|| InFile {
                 fd: random.below(20) as u32,
                 inode: random.below(9),
                 offset: pick(random, &edges),
                 split: pick(random, &edges),
                 second: pick(random, &edges),
             }),
-            mw: (random.below(2) == 0).then(|| directory::PublishedMw {
+            mw: (random.below(2) == 0).then(|| PublishedMw {
                 pd: random.below(2) as u32,
                 qpn: pick(random, &[0, to[0].into()]) as u32,
                 region: pick(random, &edges) as u32,

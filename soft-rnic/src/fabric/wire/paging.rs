@@ -10,16 +10,16 @@
 //! bytes with each call, as long as the queue pair receives. All peers together occupy 32 threads
 //! (`WORKERS`), on which nothing else relies.
 //!
-//! [`BROUGHT_AT_ONCE`]: crate::objects::paging::BROUGHT_AT_ONCE
+//! [`BROUGHT_AT_ONCE`]: crate::memory::paging::BROUGHT_AT_ONCE
 
 use host::sync::OnceLock;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 
 use crate::fabric::process::workers::Workers;
-use crate::objects::paging::{Asked, Needed, Presence};
-use crate::objects::residency::are_present;
-use crate::objects::span::Span;
+use crate::memory::paging::{Asked, Needed, Presence};
+use crate::memory::residency::are_present;
+use crate::memory::span::Span;
 use crate::objects::state::Device;
 
 use super::state::Path;

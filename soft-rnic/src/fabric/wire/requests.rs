@@ -3,8 +3,8 @@
 use roce_core::request::{Kind, Outgoing, Request};
 
 use crate::copy::sum;
-use crate::objects::on_demand;
-use crate::objects::span::{Span, Spans, copy_summed};
+use crate::memory::on_demand;
+use crate::memory::span::{Span, Spans, copy_summed};
 use crate::objects::wqe::{self, Op};
 use crate::reason::Reason;
 

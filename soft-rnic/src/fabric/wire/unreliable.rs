@@ -10,10 +10,10 @@ use roce_core::{uc, ud};
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
+use crate::memory::span::{Span, copy_summed};
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::span::{Span, copy_summed};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Request};
 use crate::reason::Reason;

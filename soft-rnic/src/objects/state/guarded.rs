@@ -2,9 +2,9 @@
 
 use crate::fabric::process::outside::Insiders;
 use crate::fabric::wire::state::WireRq;
-use crate::objects::mws::Ending;
+use crate::memory::mws::Ending;
+use crate::memory::span::SpanBuf;
 use crate::objects::recv_ring::Consumer;
-use crate::objects::span::SpanBuf;
 
 /// State that producers share.
 #[derive(Debug, Default)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::engine::responder::{Message, Session};
 use crate::limits;
+use crate::memory::paging::Pages;
+use crate::memory::span::Span;
 use crate::objects::address::{Address, Gid};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::paging::Pages;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::Transport;
-use crate::objects::span::Span;
 use crate::objects::wqe::{Op, Wqe};
 
 use super::super::gather::Gathered;

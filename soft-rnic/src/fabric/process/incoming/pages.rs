@@ -8,9 +8,9 @@
 //! Requests that a dead process has left are executed by a thread that waits: its ring goes.
 
 use crate::engine::responder::Session;
+use crate::memory::paging::Pages;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::paging::Pages;
 use crate::objects::pending::Reply;
 
 use super::super::ring::Request;

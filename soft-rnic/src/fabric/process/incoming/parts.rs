@@ -8,10 +8,10 @@
 //! receive queues), those for on-demand buffers, and those for a process that is checked.
 
 use crate::engine::responder::{Message, Session};
+use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
-use crate::objects::span::{Span, SpanBuf};
 
 use super::super::ring::Request;
 use super::super::side::{FetchState, List, PART, Placed, Side};

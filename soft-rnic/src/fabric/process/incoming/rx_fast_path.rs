@@ -6,11 +6,11 @@
 use crate::copy;
 use crate::engine::responder::Session;
 use crate::engine::responder::run::Run;
+use crate::memory::mr_table::Held;
+use crate::memory::span::{Hold, Span};
 use crate::objects::cq::CqWriter;
-use crate::objects::mr_table::Held;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::Transport;
-use crate::objects::span::{Hold, Span};
 
 use super::super::directory::slot_of;
 use super::super::ring::{

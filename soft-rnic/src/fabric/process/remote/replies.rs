@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
+use crate::memory::on_demand::copy_word;
+use crate::memory::span::{Copying, Span, copy_spans};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::on_demand::copy_word;
 use crate::objects::pending::{Outcome, Reply};
-use crate::objects::span::{Copying, Span, copy_spans};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe;
 use crate::reason::Reason;

@@ -3,8 +3,8 @@
 use verbs_sys::*;
 
 use crate::fabric::link::Step;
+use crate::memory::span::{Span, Spans};
 use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::span::{Span, Spans};
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Op};
 use crate::reason::Reason;

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::objects::mr_table::Held;
+use crate::memory::mr_table::Held;
+use crate::memory::span::{Copying, Hold, Span, copy_piece};
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::{State, Transport};
-use crate::objects::span::{Copying, Hold, Span, copy_piece};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{Wqe, plain};
 

@@ -13,10 +13,10 @@ use rustix::net::{
 use super::super::connection::who;
 use super::super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::super::mapped::Mapped;
-use super::super::memory::Proof;
 use super::super::pair::has_gone;
 use super::super::ring::Rings;
 use super::super::shared_sockets::is_question;
+use crate::memory::attach::Proof;
 
 /// The words with which a process introduces itself, besides descriptors.
 #[derive(Debug, Clone, Copy)]

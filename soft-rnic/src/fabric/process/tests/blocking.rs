@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::unfilled::Unfilled;
 use super::*;
-use crate::fabric::process::directory::PublishedRegion;
+use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Wait;
 use crate::objects::state::Qp;

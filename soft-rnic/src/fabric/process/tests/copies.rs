@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
-use crate::objects::span::plain;
 use crate::objects::state::Qp;
 
 /// Only this process accesses it.

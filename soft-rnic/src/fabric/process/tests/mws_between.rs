@@ -6,7 +6,7 @@ use super::unfilled::Unfilled;
 use super::*;
 use crate::fabric::process::outside::{INSIDE, MAX_INSIDERS};
 use crate::fabric::process::serving::Serving;
-use crate::objects::mr_table::{LOCAL_WRITE, MW_BIND};
+use crate::memory::mr_table::{LOCAL_WRITE, MW_BIND};
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;

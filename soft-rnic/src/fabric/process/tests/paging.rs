@@ -5,11 +5,11 @@ use std::sync::mpsc::channel;
 use super::reading::{forget_receives, verdict};
 use super::unfilled::Unfilled;
 use super::*;
-use crate::fabric::process::directory::PublishedRegion;
 use crate::fabric::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::fabric::process::serving::Serving;
 use crate::fabric::process::side::DeferredFetch;
-use crate::objects::mr_table::ON_DEMAND;
+use crate::memory::mr_table::ON_DEMAND;
+use crate::memory::published::PublishedRegion;
 use crate::objects::pending::{Reply, Wait};
 
 const PAGE: usize = 4_096;

@@ -1,10 +1,10 @@
 //! Long messages, which the receiver reads where they lie.
 
 use super::*;
-use crate::fabric::process::directory::PublishedRegion;
 use crate::fabric::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::fabric::process::serving::Serving;
 use crate::fabric::process::side::FetchState;
+use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::State;

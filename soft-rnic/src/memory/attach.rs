@@ -4,7 +4,7 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::limits::MAX_SGE;
-use crate::objects::span::Span;
+use crate::memory::span::Span;
 
 /// The direction in which the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::errno;
 use crate::limits::MAX_MESSAGE;
-use crate::objects::span::Span;
+use crate::memory::span::Span;
 
 /// Bytes that the sink has; as many are mapped as a message may have.
 const SINK: usize = 4 << 20;

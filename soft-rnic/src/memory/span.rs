@@ -157,7 +157,7 @@ impl SpanBuf {
 pub(crate) struct Spans<'m> {
     n: usize,
     /// They may have gone: only the kernel may access them
-    /// ([`on_demand`](crate::objects::on_demand)).
+    /// ([`on_demand`](crate::memory::on_demand)).
     pub(crate) on_demand: bool,
     room: &'m mut Room<'m>,
 }

@@ -2,8 +2,8 @@
 
 use verbs_sys::ibv_sge;
 
-use crate::objects::mr_table::{MrTable, ON_DEMAND};
-use crate::objects::span::Spans;
+use crate::memory::mr_table::{MrTable, ON_DEMAND};
+use crate::memory::span::Spans;
 
 /// [`resolve`] for a list of one entry, which nearly all lists are: a WRITE in lists of 8 takes
 /// 589 instructions instead of 613, a SEND with immediate 843 instead of 906.

@@ -19,8 +19,8 @@ use rustix::mm::{Advice, madvise};
 use verbs_sys::*;
 
 use crate::alloc;
-use crate::fabric::process::memory::{Way, attach};
-use crate::objects::span::{Copying, Span, Spans, copy_spans, in_pairs};
+use crate::memory::attach::{Way, attach};
+use crate::memory::span::{Copying, Span, Spans, copy_spans, in_pairs};
 
 /// A piece of memory, and whether it may have gone.
 pub(crate) type Piece<'m> = (Span<'m>, bool);
@@ -102,7 +102,7 @@ impl Spans<'_> {
         }
     }
 
-    /// Copies a message of at most [`STAGED`](crate::objects::span::STAGED) bytes out of memory
+    /// Copies a message of at most [`STAGED`](crate::memory::span::STAGED) bytes out of memory
     /// that may have gone. From now on it lies in memory of ours.
     pub(crate) fn stage(&mut self) -> Result<(), Errno> {
         let len = self.as_slice().iter().map(|span| span.len()).sum();

@@ -21,7 +21,7 @@ fn slots_rest_and_their_old_keys_are_refused() {
     slot.key.store(key, Ordering::Relaxed);
     slot.pd.store(1, Ordering::Relaxed);
     // SAFETY: nothing is accessed.
-    let room = unsafe { crate::objects::span::SpanBuf::new() };
+    let room = unsafe { crate::memory::span::SpanBuf::new() };
     assert!(mrs.view(room.hold(), key, 1, 0).is_some());
     assert!(old.iter().all(|key| mrs.view(room.hold(), *key, 1, 0).is_none()));
     let tags = (1..256).map(|other| key ^ other);

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use verbs_sys::ibv_sge;
 
 use crate::check::report::number;
-use crate::objects::mr_table::{
+use crate::memory::mr_table::{
     LOCAL_WRITE, MW, MrTable, NULL, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
 };
 use crate::reason::Reason;

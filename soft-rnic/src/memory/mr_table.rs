@@ -1,6 +1,6 @@
 //! Memory regions by key.
 //!
-//! A key names a slot of the table (`objects::keys`): one that is no longer valid, or was made up,
+//! A key names a slot of the table (`memory::keys`): one that is no longer valid, or was made up,
 //! meets another key there, or none. Slots are reused in the order in which they were freed, as
 //! late as possible.
 //!
@@ -23,11 +23,11 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::alloc::{self, OutOfMemory};
-use crate::fabric::process::directory::{PublishedMw, PublishedRegion};
-use crate::objects::keys::KeyCache;
-use crate::objects::mws::Mws;
-use crate::objects::null_memory;
-use crate::objects::span::{Hold, Span};
+use crate::memory::keys::KeyCache;
+use crate::memory::mws::Mws;
+use crate::memory::null_memory;
+use crate::memory::published::{PublishedMw, PublishedRegion};
+use crate::memory::span::{Hold, Span};
 use crate::{errno, limits};
 
 pub(crate) const CHUNK: usize = 1_024;

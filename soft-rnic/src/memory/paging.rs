@@ -8,8 +8,8 @@
 use core::cell::RefCell;
 use host::sync::OnceLock;
 
-use crate::objects::on_demand::{bring, bring_at};
-use crate::objects::span::Span;
+use crate::memory::on_demand::{bring, bring_at};
+use crate::memory::span::Span;
 
 /// Bytes whose pages are brought by one call. Whether they still matter is looked at in between.
 pub(crate) const BROUGHT_AT_ONCE: usize = 2 << 20;
