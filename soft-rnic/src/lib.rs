@@ -112,7 +112,7 @@
 //! `engine::responder`; another process's (`fabric::process`) executes what takes a receive
 //! request in that same responder, and replies. The responder begins a request (every check is
 //! there), places its data, and finishes it; `objects::cq` takes the completions. What cannot
-//! proceed stays at the head of its send queue (`objects::pending`), with all that is behind it;
+//! proceed stays at the head of its send queue (`queues::pending`), with all that is behind it;
 //! a deadline (`schedule::deadlines`) or a reply brings it back. What an error entails at other
 //! queue pairs is put off until no lock is held (`objects::deferred_work`). Runs of plain messages
 //! take fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
@@ -132,6 +132,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | `queues` | work requests, and what they wait in |
 //! | `memory` | keys, what they permit to access, and the copies |
 //! | `reason` | why requests fail: a number each, for `vendor_err` |
 //! | [`faults`] | what strikes the requests of a process that is to meet faults |
@@ -354,6 +355,7 @@ mod lock;
 mod memory;
 mod objects;
 pub mod probe;
+mod queues;
 mod reason;
 
 mod schedule;

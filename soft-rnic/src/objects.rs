@@ -1,10 +1,8 @@
 //! Objects that a program makes on a device, and the device itself: protection domains, memory
 //! regions, completion queues, queue pairs, shared receive queues and address handles.
 
-pub(crate) mod address;
 pub(crate) mod advise_mr;
 pub(crate) mod ah;
-pub(crate) mod batch;
 pub(crate) mod checked;
 pub(crate) mod context;
 pub(crate) mod cq;
@@ -23,18 +21,13 @@ pub(crate) mod mw_settle;
 pub(crate) mod mw_table;
 pub(crate) mod named;
 pub(crate) mod null_mr;
-pub(crate) mod pending;
 pub(crate) mod qp;
-pub(crate) mod qp_state;
-pub(crate) mod queue_memory;
 pub(crate) mod quiescence;
 pub(crate) mod reach;
-pub(crate) mod recv_ring;
 pub(crate) mod rereg;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod target;
 pub(crate) mod traced;
 pub(crate) mod users;
-pub(crate) mod wqe;
 pub(crate) mod xrc;

@@ -9,10 +9,10 @@ use crate::errno;
 use crate::memory::mr_table::Held;
 use crate::memory::span::Span;
 use crate::objects::mw::takes_mw;
-use crate::objects::pending::Requester;
-use crate::objects::qp_state::Transport;
 use crate::objects::state::Qp;
-use crate::objects::wqe::{Op, asks_for_checksums, len_of};
+use crate::queues::pending::Requester;
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Op, asks_for_checksums, len_of};
 
 /// The checked parts of a request: its operation, whether it has an immediate, and its
 /// scatter/gather list.

@@ -11,12 +11,12 @@ use crate::engine::execution::{Execution, SqParts};
 use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
 use crate::memory::span::{SpanBuf, Spans};
-use crate::objects::address::Address;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::pending::{Outcome, Reply, Requester, Wait};
-use crate::objects::qp_state::State;
 use crate::objects::state::{Qp, Scratch, Sq};
-use crate::objects::wqe::{Op, Request};
+use crate::queues::address::Address;
+use crate::queues::pending::{Outcome, Reply, Requester, Wait};
+use crate::queues::qp_state::State;
+use crate::queues::wqe::{Op, Request};
 use crate::reason::Reason;
 
 impl Qp {

@@ -2,8 +2,8 @@
 
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::state::Scratch;
+use crate::queues::pending::{Outcome, Requester, Wait};
 use crate::reason::Reason;
 use crate::schedule::timer::rnr_timer_ns;
 

@@ -8,9 +8,9 @@ use verbs_sys::*;
 use crate::engine::execution::Execution;
 use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Pending;
-use crate::objects::qp_state::State;
 use crate::objects::state::{Qp, Sq};
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::State;
 
 impl Qp {
     /// Completes all that waits in an erroneous queue pair with flush errors, in

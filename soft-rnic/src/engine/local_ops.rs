@@ -22,10 +22,10 @@ use crate::fabric::process::serving::Serving;
 use crate::memory::mws::Ending;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::mw_table::{Asker, Refused};
-use crate::objects::pending::{Outcome, Requester, Wait};
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Qp, Settling, Sq};
-use crate::objects::wqe::{Op, Wqe};
+use crate::queues::pending::{Outcome, Requester, Wait};
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 /// Nanoseconds to the second look at accesses of other processes, and how often that is doubled.

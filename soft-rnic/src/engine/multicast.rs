@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::engine::execution::Execution;
 use crate::engine::responder::{Message, Session};
 use crate::memory::span::SpanBuf;
-use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::{FanOut, Outcome, Reply, Requester};
 use crate::objects::state::Qp;
+use crate::queues::address::Gid;
+use crate::queues::pending::{FanOut, Outcome, Reply, Requester};
 
 /// The queue pairs that datagrams to one address reach.
 pub(crate) enum Receivers<'a> {

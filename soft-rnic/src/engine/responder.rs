@@ -30,9 +30,9 @@ use crate::lock::Guard;
 use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
 use crate::objects::state::{Qp, Responder};
-use crate::objects::wqe::Op;
+use crate::queues::pending::Reply;
+use crate::queues::wqe::Op;
 
 pub(crate) use delivery::Message;
 use delivery::{Data, Delivery};

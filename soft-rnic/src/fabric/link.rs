@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::objects::pending::{Outcome, Pending};
 use crate::objects::state::Qp;
-use crate::objects::wqe::Request;
+use crate::queues::pending::{Outcome, Pending};
+use crate::queues::wqe::Request;
 
 /// The result of an attempt to send a request.
 pub(crate) enum Step {

@@ -19,10 +19,10 @@ use crate::memory::on_demand;
 use crate::memory::span::{Span, SpanBuf};
 use crate::objects::mr::Region;
 use crate::objects::qp::Parts;
-use crate::objects::qp_state::Transport;
 use crate::objects::quiescence;
 use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
-use crate::objects::wqe::{Request, Wqe, len_of};
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Request, Wqe, len_of};
 
 /// Objects.
 impl Context {

@@ -51,10 +51,10 @@ use crate::event::Acks;
 use crate::lock::{Guard, Lock, Padded};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{
     Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack,
 };
+use crate::queues::queue_memory::{Lender, Resource};
 use crate::reason::Reason;
 use crate::trace::completions::Completions;
 

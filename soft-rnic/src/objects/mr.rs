@@ -19,9 +19,9 @@ use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
 use crate::objects::handles::{Change, Registration};
 use crate::objects::in_arc::InArc;
-use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
+use crate::queues::queue_memory::{Lender, Resource};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 

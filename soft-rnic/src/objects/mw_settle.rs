@@ -13,8 +13,8 @@ use crate::errno;
 use crate::fabric::process::directory::slot_of;
 use crate::fabric::process::outside::{INSIDE, Insiders};
 use crate::memory::mws::Ending;
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, PeerProcesses};
+use crate::queues::qp_state::Transport;
 
 impl Device {
     /// Reports whether no access is under way any more under the key of an ending. `insiders` are

@@ -13,9 +13,9 @@ use crate::check::checker::Object;
 use crate::errno;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::pending::Requester;
-use crate::objects::qp_state::State;
 use crate::objects::state::{AsyncEvent, Element, Qp, Responder, Sq};
+use crate::queues::pending::Requester;
+use crate::queues::qp_state::State;
 use crate::reason::{Cause, Reason};
 
 pub(crate) use creation::{Extras, Parts, create, create_qp, enter};

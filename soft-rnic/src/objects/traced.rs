@@ -9,10 +9,10 @@ use roce_core::requester::Counts;
 
 use crate::fabric::wire::state::WireSq;
 use crate::faults::queue::QueueFaults;
-use crate::objects::pending::Wait;
 use crate::objects::qp::Parts;
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Cq, Qp, Sq};
+use crate::queues::pending::Wait;
+use crate::queues::qp_state::{State, Transport};
 use crate::reason::Cause;
 use crate::trace::queue::{Queue, Shape};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::engine::execution::Execution;
 use crate::fabric::process::serving::{BLOCKED_RETRY_NS, Serving};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::pending::Wait;
 use crate::objects::state::{Device, Qp, Sq};
+use crate::queues::pending::Wait;
 use crate::reason::Reason;
 use crate::schedule::timer::Timer;
 

@@ -20,13 +20,14 @@ use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
 use crate::memory::on_demand;
 use crate::memory::span::{Span, to_vec};
-use crate::objects::address::Address;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::{Outcome, Reply};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::Request;
+use crate::queues::address::Address;
+use crate::queues::pending::{Outcome, Reply};
+use crate::queues::transit::Late;
+use crate::queues::wqe::Request;
 use crate::reason::Reason;
-use crate::schedule::network::faults::{Fate, Late, NetworkFaults};
+use crate::schedule::network::faults::{Fate, NetworkFaults};
 
 /// A late message arrives after this time, if nothing overtakes it: 1 ms.
 const LATE_NS: u64 = 1_000_000;

@@ -9,9 +9,9 @@ use verbs_sys::*;
 use crate::errno;
 use crate::objects::checked::check_receive;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::qp_state::State;
-use crate::objects::recv_ring::recv_len;
 use crate::objects::state::Qp;
+use crate::queues::qp_state::State;
+use crate::queues::recv_ring::recv_len;
 use crate::schedule::distance::charge::Charged;
 
 pub(crate) unsafe extern "C" fn post_recv(

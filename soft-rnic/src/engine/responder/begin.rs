@@ -12,10 +12,10 @@ use crate::memory::lists::{resolve, resolve_one};
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand::Piece;
 use crate::memory::span::Span;
-use crate::objects::qp_state::Transport;
-use crate::objects::recv_ring::RecvRequest;
 use crate::objects::state::{Qp, Responder, Srq};
-use crate::objects::wqe::Op;
+use crate::queues::qp_state::Transport;
+use crate::queues::recv_ring::RecvRequest;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);

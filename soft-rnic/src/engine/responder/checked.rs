@@ -7,9 +7,9 @@ use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
 use crate::memory::denial::Denial;
 use crate::objects::misuse::Asked;
-use crate::objects::recv_ring::RecvRequest;
 use crate::objects::state::Srq;
-use crate::objects::wqe::Op;
+use crate::queues::recv_ring::RecvRequest;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 impl Delivery<'_, '_> {

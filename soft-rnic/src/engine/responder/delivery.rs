@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::memory::paging::Pages;
 use crate::memory::span::{Span, Spans};
-use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder};
-use crate::objects::wqe::Wqe;
+use crate::queues::address::Address;
+use crate::queues::wqe::Wqe;
 use crate::reason::Reason;
 
 /// A request on its way.

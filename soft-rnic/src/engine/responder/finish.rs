@@ -7,8 +7,8 @@ use verbs_sys::*;
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::Completion;
 use crate::objects::deferred_work::WorkItem;
-use crate::objects::pending::Reply;
-use crate::objects::wqe::Op;
+use crate::queues::pending::Reply;
+use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 
 impl Delivery<'_, '_> {

@@ -18,10 +18,10 @@ use crate::memory::on_demand;
 use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
 use crate::memory::paging::{Presence, presence};
 use crate::memory::span::Span;
-use crate::objects::pending::Reply;
-use crate::objects::recv_ring::RecvRequest;
 use crate::objects::state::Srq;
-use crate::objects::wqe::{Op, Wqe};
+use crate::queues::pending::Reply;
+use crate::queues::recv_ring::RecvRequest;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 /// [`access`](super::place::access) where memory may have gone: that which the request names, or

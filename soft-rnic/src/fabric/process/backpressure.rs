@@ -15,8 +15,8 @@
 use std::sync::Arc;
 
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::{Mark, Outcome, Requester, RingProgress, Wait};
 use crate::objects::state::{Qp, Sq};
+use crate::queues::pending::{Mark, Outcome, Requester, RingProgress, Wait};
 
 use super::pair::Pair;
 

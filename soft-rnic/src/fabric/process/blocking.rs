@@ -14,8 +14,8 @@ use host::sync::Mutex;
 use crate::engine::execution::Execution;
 use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::pending::Wait;
 use crate::objects::state::{Qp, Sq};
+use crate::queues::pending::Wait;
 
 use super::out::Out;
 use super::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};

@@ -9,8 +9,8 @@ use crate::limits;
 use crate::lock::Padded;
 use crate::memory::keys::PublishedKeys;
 use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
-use crate::objects::address::Gid;
-use crate::objects::qp_state::State;
+use crate::queues::address::Gid;
+use crate::queues::qp_state::State;
 
 use super::barrier::light;
 use super::mapped::Layout;

@@ -19,9 +19,9 @@ use crate::engine::responder::Session;
 use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::State;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
+use crate::queues::pending::Reply;
+use crate::queues::qp_state::State;
 
 use super::barrier::{heavy, light};
 use super::directory::slot_of;

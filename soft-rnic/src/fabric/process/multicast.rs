@@ -17,9 +17,9 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::engine::responder::Message;
-use crate::objects::address::Address;
-use crate::objects::pending::{FanOut, Outcome, Requester};
 use crate::objects::state::{PeerProcesses, Qp};
+use crate::queues::address::Address;
+use crate::queues::pending::{FanOut, Outcome, Requester};
 
 use super::directory::GroupBit;
 use super::out::Out;

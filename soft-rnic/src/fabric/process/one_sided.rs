@@ -21,9 +21,10 @@ use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::on_demand::bring;
 use crate::memory::published::PublishedRegion;
 use crate::memory::span::Spans;
-use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Op, Wqe};
+use crate::queues::pending::{Outcome, Reply, Requester};
+use crate::queues::wqe;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 use super::one_sided::regions::Region;

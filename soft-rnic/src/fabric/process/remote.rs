@@ -28,10 +28,10 @@ use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
 use crate::memory::span::Span;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe;
+use crate::queues::pending::{Outcome, Pending, Reply, Requester, Wait};
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe;
 use crate::reason::Reason;
 use crate::schedule::timer::response_timeout_ns;
 

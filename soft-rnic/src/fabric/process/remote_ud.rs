@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::engine::execution::Execution;
 use crate::memory::span::Span;
-use crate::objects::address::Address;
 use crate::objects::deferred_work::WorkItem;
-use crate::objects::pending::{Outcome, Requester, Wait};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Wqe};
+use crate::queues::address::Address;
+use crate::queues::pending::{Outcome, Requester, Wait};
+use crate::queues::wqe;
+use crate::queues::wqe::Wqe;
 
 use super::directory::slot_of;
 use super::out::Out;

@@ -20,9 +20,9 @@ use roce_core::icrc::Flow;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::objects::address::{Gid, MULTICAST_QPN};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
+use crate::queues::address::{Gid, MULTICAST_QPN};
 use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
 

@@ -15,9 +15,9 @@ use crate::memory::on_demand::bring;
 use crate::memory::paging::Presence;
 use crate::memory::span::{Span, SpanBuf, Spans};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Requester;
 use crate::objects::state::Qp;
-use crate::objects::wqe::Request;
+use crate::queues::pending::Requester;
+use crate::queues::wqe::Request;
 use crate::reason::Reason;
 
 /// Time in nanoseconds after which a request is looked at again for which no thread was free.

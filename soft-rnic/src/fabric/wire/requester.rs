@@ -20,10 +20,10 @@ use crate::fabric::link::{Link, Step};
 use crate::memory::on_demand;
 use crate::memory::span::{Copying, Span, Spans, copy_pieces};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::{Outcome, Pending};
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe;
+use crate::queues::pending::{Outcome, Pending};
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe;
 use crate::reason::Reason;
 use crate::udp::Outbox;
 

@@ -16,11 +16,11 @@ use crate::copy::summed_bytes;
 use crate::engine::responder::datagram::Route;
 use crate::lock::Guard;
 use crate::memory::span::SpanBuf;
-use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{self, Qp};
+use crate::queues::address::Gid;
+use crate::queues::qp_state::{State, Transport};
 use crate::reason::{Cause, Reason};
 use crate::udp::Datagram;
 

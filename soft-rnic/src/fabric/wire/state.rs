@@ -25,7 +25,7 @@ use crate::counters::{Counters, PacketCounters};
 use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::memory::paging::Asked;
-use crate::objects::address::Gid;
+use crate::queues::address::Gid;
 use crate::schedule::network::faults::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 use host::random::Random;

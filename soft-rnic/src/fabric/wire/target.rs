@@ -21,9 +21,9 @@ use crate::memory::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_
 use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::misuse::Asked;
-use crate::objects::recv_ring::{Consumer, RecvRequest};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{Op, Wqe};
+use crate::queues::recv_ring::{Consumer, RecvRequest};
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 use super::paging::{LOOKED_AT, Paging};

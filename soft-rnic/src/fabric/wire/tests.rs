@@ -31,10 +31,10 @@ use super::responder::Answering;
 use super::state::{Rx, gid_of};
 use crate::engine::post::{post_recv, post_send};
 use crate::lock::Guard;
-use crate::objects::address::MULTICAST_QPN;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
+use crate::queues::address::MULTICAST_QPN;
 use crate::testing::queue_pair_on;
 use crate::udp::{Datagram, Marks};
 

@@ -11,11 +11,12 @@ use roce_core::{uc, ud};
 use crate::engine::execution::{Execution, SqParts};
 use crate::fabric::link::{Link, Step};
 use crate::memory::span::{Span, copy_summed};
-use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Request};
+use crate::queues::address::Address;
+use crate::queues::pending::{Outcome, Reply, Requester};
+use crate::queues::wqe;
+use crate::queues::wqe::Request;
 use crate::reason::Reason;
 use crate::udp::{Marks, Outbox};
 

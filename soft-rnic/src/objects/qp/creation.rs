@@ -10,13 +10,13 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::event::Acks;
 use crate::lock::{Lock, Padded};
-use crate::objects::batch::Batch;
 use crate::objects::in_arc::InArc;
-use crate::objects::pending::{Pending, Requester};
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::queue_memory::Resource;
-use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Scratch, Slack, Sq, Srq, Target};
+use crate::queues::batch::Batch;
+use crate::queues::pending::{Pending, Requester};
+use crate::queues::qp_state::{State, Transport};
+use crate::queues::queue_memory::Resource;
+use crate::queues::recv_ring::RecvRing;
 use crate::{errno, limits};
 
 /// Send requests that a queue pair on the network has room for at least.

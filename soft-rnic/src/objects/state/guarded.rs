@@ -4,7 +4,7 @@ use crate::fabric::process::outside::Insiders;
 use crate::fabric::wire::state::WireRq;
 use crate::memory::mws::Ending;
 use crate::memory::span::SpanBuf;
-use crate::objects::recv_ring::Consumer;
+use crate::queues::recv_ring::Consumer;
 
 /// State that producers share.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use std::time::Instant;
 use host::sync::Mutex;
 
 use crate::lock::Lock;
-use crate::objects::pending::{Outcome, Pending, Requester};
-use crate::objects::wqe::Wqe;
+use crate::queues::pending::{Outcome, Pending, Requester};
+use crate::queues::wqe::Wqe;
 use crate::reason::Reason;
 use crate::schedule::distance::card::Card;
 

@@ -6,12 +6,12 @@ use crate::engine::responder::{Message, Session};
 use crate::limits;
 use crate::memory::paging::Pages;
 use crate::memory::span::Span;
-use crate::objects::address::{Address, Gid};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::Transport;
-use crate::objects::wqe::{Op, Wqe};
+use crate::queues::address::{Address, Gid};
+use crate::queues::pending::Reply;
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Op, Wqe};
 
 use super::super::gather::Gathered;
 use super::super::ring::{

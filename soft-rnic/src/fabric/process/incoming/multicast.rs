@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering;
 
 use crate::engine::multicast::deliver_to_all;
 use crate::engine::responder::Message;
-use crate::objects::address::{Address, MULTICAST_QPN};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
 use crate::objects::state::Device;
+use crate::queues::address::{Address, MULTICAST_QPN};
+use crate::queues::pending::Reply;
 
 use super::super::directory::slot_of;
 use super::super::gather::Gathered;

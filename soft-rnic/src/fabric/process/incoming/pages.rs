@@ -11,7 +11,7 @@ use crate::engine::responder::Session;
 use crate::memory::paging::Pages;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
+use crate::queues::pending::Reply;
 
 use super::super::ring::Request;
 use super::super::side::{FetchState, Scratch, Side};

@@ -11,7 +11,7 @@ use crate::engine::responder::{Message, Session};
 use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
+use crate::queues::pending::Reply;
 
 use super::super::ring::Request;
 use super::super::side::{FetchState, List, PART, Placed, Side};

@@ -9,8 +9,8 @@ use crate::engine::responder::run::Run;
 use crate::memory::mr_table::Held;
 use crate::memory::span::{Hold, Span};
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::Transport;
+use crate::queues::pending::Reply;
+use crate::queues::qp_state::Transport;
 
 use super::super::directory::slot_of;
 use super::super::ring::{

@@ -13,8 +13,8 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Wait;
 use crate::objects::state::{Device, PeerProcesses, Qp};
+use crate::queues::pending::Wait;
 
 use super::super::directory::INDEX_BITS;
 use super::super::marker::Probe;

@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Wait;
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
+use crate::queues::pending::Wait;
+use crate::queues::qp_state::{State, Transport};
 
 use super::super::directory::{Directory, QpEntry, slot_of};
 use super::super::peer_not_found;
@@ -134,7 +134,7 @@ impl Directory {
         let same = entry.transport.load(Ordering::Relaxed) == transport;
         let ours = entry.dest_qpn.load(Ordering::Relaxed) == from;
         // An unreliable connection accepts any sender.
-        let takes = ours || transport == crate::objects::qp_state::Transport::Uc as u32;
+        let takes = ours || transport == crate::queues::qp_state::Transport::Uc as u32;
         (open && same && takes).then_some(entry)
     }
 }

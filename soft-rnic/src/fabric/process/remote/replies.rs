@@ -6,9 +6,9 @@ use crate::engine::execution::{Execution, SqParts};
 use crate::memory::on_demand::copy_word;
 use crate::memory::span::{Copying, Span, copy_spans};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::{Outcome, Reply};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe;
+use crate::queues::pending::{Outcome, Reply};
+use crate::queues::wqe;
 use crate::reason::Reason;
 
 use super::super::pair::Pair;

@@ -4,9 +4,10 @@ use verbs_sys::*;
 
 use crate::fabric::link::Step;
 use crate::memory::span::{Span, Spans};
-use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Op};
+use crate::queues::pending::{Outcome, Reply, Requester};
+use crate::queues::wqe;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 use super::super::out::{COPIED, COPIED_UNMAPPED, Out};

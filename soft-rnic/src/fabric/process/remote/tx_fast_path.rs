@@ -17,10 +17,10 @@ use verbs_sys::*;
 
 use crate::memory::mr_table::Held;
 use crate::memory::span::{Copying, Hold, Span, copy_piece};
-use crate::objects::pending::{Pending, Requester};
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::{Wqe, plain};
+use crate::queues::pending::{Pending, Requester};
+use crate::queues::qp_state::{State, Transport};
+use crate::queues::wqe::{Wqe, plain};
 
 use super::super::out::Out;
 use super::super::pair::Pair;

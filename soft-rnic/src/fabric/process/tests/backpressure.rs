@@ -4,8 +4,8 @@
 use super::*;
 use crate::fabric::process::ring::REQUESTS;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Wait;
 use crate::objects::state::Qp;
+use crate::queues::pending::Wait;
 
 /// A made-up peer with this slot, which has been met, and a queue pair for datagrams to it.
 struct Datagrams {

@@ -6,8 +6,8 @@ use super::unfilled::Unfilled;
 use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Wait;
 use crate::objects::state::Qp;
+use crate::queues::pending::Wait;
 
 /// A key of the peer's, of a page that is not filled.
 const KEY: u32 = 1;

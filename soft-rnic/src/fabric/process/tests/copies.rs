@@ -4,8 +4,8 @@ use super::*;
 use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
 use crate::objects::state::Qp;
+use crate::queues::pending::Reply;
 
 /// Only this process accesses it.
 const PRIVATE: i32 = 1;

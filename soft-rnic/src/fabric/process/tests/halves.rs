@@ -6,8 +6,8 @@ use crate::fabric::process::ring::{
     is_request_at, read_request, reply_at,
 };
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
 use crate::objects::state::Qp;
+use crate::queues::pending::Reply;
 
 /// The entry of two messages, of 16 bytes and 3.
 fn halves() -> Request {

@@ -8,8 +8,8 @@ use crate::fabric::process::multicast::state::Next;
 use crate::fabric::process::names::Names;
 use crate::fabric::process::rendezvous::Here;
 use crate::fabric::process::serving::Serving;
-use crate::objects::address::MULTICAST_QPN;
 use crate::objects::state::Kind;
+use crate::queues::address::MULTICAST_QPN;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fabric::process::directory::GroupBit;
 use crate::fabric::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
-use crate::objects::address::{Gid, MULTICAST_QPN};
+use crate::queues::address::{Gid, MULTICAST_QPN};
 
 /// First slot of the made-up peers.
 const MULTICAST: u32 = 100;

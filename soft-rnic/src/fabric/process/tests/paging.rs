@@ -10,7 +10,7 @@ use crate::fabric::process::serving::Serving;
 use crate::fabric::process::side::DeferredFetch;
 use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::published::PublishedRegion;
-use crate::objects::pending::{Reply, Wait};
+use crate::queues::pending::{Reply, Wait};
 
 const PAGE: usize = 4_096;
 const REMOTE: u32 = 0xe;

@@ -4,7 +4,7 @@ use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
 use crate::fabric::process::side::PART;
 use crate::memory::published::PublishedRegion;
-use crate::objects::pending::Reply;
+use crate::queues::pending::Reply;
 
 const LEN: usize = 3 * PART + 1_234;
 

@@ -6,9 +6,9 @@ use crate::fabric::process::serving::Serving;
 use crate::fabric::process::side::FetchState;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::State;
 use crate::objects::state::Qp;
+use crate::queues::pending::Reply;
+use crate::queues::qp_state::State;
 
 /// Posts a message that is not copied before it is received; its region.
 fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {

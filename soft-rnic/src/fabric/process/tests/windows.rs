@@ -16,7 +16,7 @@ use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
 use crate::fabric::process::windows::WINDOWS_PER_PEER;
 use crate::memory::published::{InFile, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::pending::Reply;
+use crate::queues::pending::Reply;
 
 /// A memory file as others may map it.
 pub(super) fn memory(bytes: u64) -> OwnedFd {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::objects::wqe::Op;
+use crate::queues::wqe::Op;
 
 fn wqe(op: Op, fence: bool) -> Wqe {
     // SAFETY: zero is a valid value of every field of the ABI's request.

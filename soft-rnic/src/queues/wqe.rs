@@ -4,7 +4,7 @@ use verbs_sys::*;
 
 use crate::limits;
 use crate::memory::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use crate::objects::address::Address;
+use crate::queues::address::Address;
 
 /// The operations of a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use verbs_sys::{ibv_recv_wr, ibv_sge};
 
 use crate::lock::{Lock, Padded};
-use crate::objects::queue_memory::{Lender, QueueMemory};
+use crate::queues::queue_memory::{Lender, QueueMemory};
 use crate::{alloc, copy, errno};
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };

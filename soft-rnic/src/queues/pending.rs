@@ -4,11 +4,11 @@ use verbs_sys::*;
 
 use crate::alloc::{self, OutOfMemory};
 use crate::memory::mws::Ending;
-use crate::objects::address::Address;
-use crate::objects::qp_state::Transport;
-use crate::objects::wqe::{Request, Wqe};
+use crate::queues::address::Address;
+use crate::queues::qp_state::Transport;
+use crate::queues::transit::Transit;
+use crate::queues::wqe::{Request, Wqe};
 use crate::reason::Reason;
-use crate::schedule::network::faults::Transit;
 use crate::trace::layout::wait;
 
 /// Requests that were posted and cannot proceed, oldest first. A request that executes at once is
