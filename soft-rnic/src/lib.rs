@@ -350,6 +350,7 @@ mod errno;
 mod event;
 mod fabric;
 pub mod faults;
+mod forked;
 mod limits;
 mod lock;
 mod memory;

@@ -73,7 +73,6 @@ pub(crate) mod budget;
 pub(crate) mod connection;
 pub(crate) mod deferred_fetch;
 pub(crate) mod directory;
-pub(crate) mod forked;
 pub(crate) mod gather;
 pub(crate) mod incoming;
 #[cfg(feature = "simulation")]

@@ -17,8 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 
-use super::forked;
-use super::forked::ForkMapping;
+use crate::forked::{self, ForkMapping};
 
 /// A layout that can lie in a memory file.
 ///
