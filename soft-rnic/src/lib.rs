@@ -132,6 +132,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | `timing` | what the times of requests are, and what is drawn for them |
 //! | `queues` | work requests, and what they wait in |
 //! | `memory` | keys, what they permit to access, and the copies |
 //! | `reason` | why requests fail: a number each, for `vendor_err` |
@@ -362,6 +363,7 @@ mod reason;
 mod schedule;
 #[cfg(test)]
 mod testing;
+mod timing;
 pub mod trace;
 pub mod udp;
 mod verbs;
@@ -374,14 +376,14 @@ pub use fabric::wire::{Unreached, peer_unreached, report_peer_unreached};
 pub use memory::attach::refused_memory;
 pub use objects::device::{counters, counters_of, is_on_the_network, packet_counters_of};
 pub use reason::vendor_err;
-pub use schedule::distance::card::{CallCosts, call_costs};
 pub use schedule::distance::{card, distant};
-pub use schedule::network::faults::NetworkFaults;
 pub use schedule::network::set_network_faults;
 pub use schedule::sim::Simulation;
-pub use schedule::sim::state::Faults;
 #[cfg(feature = "simulation")]
 pub use schedule::world::{WorldDevice, WorldKind, WorldMachine};
+pub use timing::card::{CallCosts, call_costs};
+pub use timing::network::NetworkFaults;
+pub use timing::simulation::Faults;
 #[cfg(feature = "simulation")]
 pub use udp::{NetworkNature, WorldNetwork};
 pub use verbs::asynchronous::try_get_async_event;

@@ -28,6 +28,7 @@ pub(crate) mod rereg;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod target;
+pub(crate) mod timed_events;
 pub(crate) mod traced;
 pub(crate) mod users;
 pub(crate) mod xrc;

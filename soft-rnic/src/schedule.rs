@@ -5,7 +5,5 @@ pub(crate) mod deadlines;
 pub(crate) mod distance;
 pub(crate) mod network;
 pub(crate) mod sim;
-pub(crate) mod timed_events;
-pub(crate) mod timer;
 #[cfg(feature = "simulation")]
 pub(crate) mod world;

@@ -5,7 +5,7 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Scratch;
 use crate::queues::pending::{Outcome, Requester, Wait};
 use crate::reason::Reason;
-use crate::schedule::timer::rnr_timer_ns;
+use crate::timing::timer::rnr_timer_ns;
 
 /// State that the requests of one list share. (The [`Session`](crate::engine::responder::Session)
 /// with the peer is apart, so that it stays in registers: read back from the stack it waited for

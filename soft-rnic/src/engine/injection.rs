@@ -21,7 +21,7 @@ use crate::objects::state::Qp;
 use crate::queues::pending::{Outcome, Wait};
 use crate::queues::wqe::{Request, Wqe};
 use crate::reason::{Cause, Reason};
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::timer::response_timeout_ns;
 use crate::trace::layout::wait;
 
 /// Code of the timer in injected RNR NAKs: 10 µs.

@@ -24,8 +24,8 @@ use crate::queues::address::Address;
 use crate::queues::pending::{Pending, Requester};
 use crate::queues::qp_state::{State, Transport};
 use crate::queues::wqe::{Op, Request, Wqe};
-use crate::schedule::distance::charge::charge;
-use crate::schedule::distance::times::Distance;
+use crate::timing::charge::charge;
+use crate::timing::times::Distance;
 use crate::trace::layout::flag;
 use crate::trace::queue::Posting;
 
@@ -373,8 +373,7 @@ unsafe fn post_queued<'a>(
 ) -> Result<(), Errno> {
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
     let device = &qp.pd.context.device;
-    let card = if device.is_synchronous() { None } else { device.card() };
-    let card = card.map(|card| (card, host::time::now()));
+    let card = device.charging_card().map(|card| (card, host::time::now()));
     let began = card.and(device.distance()).map_or(0, Distance::now);
     let mut sq = held.unwrap_or_else(|| qp.object().sq.lock());
     let mut posted = 0;

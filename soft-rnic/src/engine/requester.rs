@@ -30,7 +30,7 @@ use crate::queues::qp_state::{State, Transport};
 use crate::queues::wqe::{Request, Wqe};
 use crate::reason::{Cause, Reason};
 use crate::schedule::sim::execute_faulty;
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::timer::response_timeout_ns;
 
 impl Qp {
     /// Judges a reply: returns the outcome of its request.

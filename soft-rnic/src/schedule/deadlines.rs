@@ -11,7 +11,7 @@ use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Device, Qp, Sq};
 use crate::queues::pending::Wait;
 use crate::reason::Reason;
-use crate::schedule::timer::Timer;
+use crate::timing::timer::Timer;
 
 impl Device {
     /// Arms a deadline `delay` nanoseconds from now, none for `None`; the token
@@ -54,8 +54,8 @@ impl Device {
         if qpn == crate::schedule::distance::ALL {
             return crate::schedule::distance::timed(self);
         }
-        if qpn == crate::schedule::timed_events::EVENTS {
-            return crate::schedule::timed_events::raise(self, token);
+        if qpn == crate::objects::timed_events::EVENTS {
+            return crate::objects::timed_events::raise(self, token);
         }
         crate::fabric::wire::progress::catch_up(self);
         let Some(qp) = self.qps.get(qpn) else { return };

@@ -17,10 +17,6 @@
 //! that is due arrive, or complete, in the order of these times. Where no thread polls, a
 //! deadline of the timer does the same, somewhat later.
 
-pub(crate) mod card;
-pub(crate) mod charge;
-pub(crate) mod times;
-
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +29,8 @@ use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
 use crate::queues::pending::Outcome;
 use crate::queues::qp_state::State;
 use crate::queues::wqe::Request;
-use crate::schedule::distance::card::{Card, Link, Load, transit};
-use crate::schedule::distance::times::{Distance, Limits, Transit};
+use crate::timing::card::{Card, Link, Load, transit};
+use crate::timing::times::{Distance, Limits, Transit};
 
 /// Delay of the timer behind the next arrival: a poll is earlier, and a timer without delay would
 /// occupy a processor that other threads use.

@@ -10,8 +10,6 @@
 //! loses it. Messages are late, lost or repeated as a whole, however many packets
 //! they have.
 
-pub(crate) mod faults;
-
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -27,7 +25,7 @@ use crate::queues::pending::{Outcome, Reply};
 use crate::queues::transit::Late;
 use crate::queues::wqe::Request;
 use crate::reason::Reason;
-use crate::schedule::network::faults::{Fate, NetworkFaults};
+use crate::timing::network::{Fate, NetworkFaults};
 
 /// A late message arrives after this time, if nothing overtakes it: 1 ms.
 const LATE_NS: u64 = 1_000_000;

@@ -10,8 +10,6 @@
 //! runs as many as it takes, so that the polling loops of a program make progress
 //! without further calls, in one thread, and the same way for the same seed.
 
-pub(crate) mod state;
-
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -29,8 +27,8 @@ use crate::queues::pending::{Outcome, Pending, Wait};
 use crate::queues::qp_state::State as QpState;
 use crate::queues::wqe::{Op, Request};
 use crate::reason::Cause;
-use crate::schedule::sim::state::{Faults, State};
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::simulation::{Faults, State};
+use crate::timing::timer::response_timeout_ns;
 
 /// Time that a thread which drives a device sleeps where nothing can happen: at least, and at most.
 #[cfg(feature = "simulation")]

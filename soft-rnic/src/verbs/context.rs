@@ -18,10 +18,9 @@ use crate::memory::on_demand;
 use crate::objects::device::of_this_process;
 use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
-use crate::objects::srq;
 use crate::objects::state::{AsyncEvent, Context, Device};
-use crate::schedule::distance::card::Link;
-use crate::schedule::timed_events;
+use crate::objects::{srq, timed_events};
+use crate::timing::card::Link;
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 

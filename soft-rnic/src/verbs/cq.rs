@@ -12,8 +12,8 @@ use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Armed, Channel, Context, Cq, Device, Element, Extended, Ring};
 use crate::objects::users::NewUser;
-use crate::schedule::distance::card::SMALL;
-use crate::schedule::distance::charge::charge;
+use crate::timing::card::SMALL;
+use crate::timing::charge::charge;
 use crate::{errno, limits};
 
 pub(crate) unsafe extern "C" fn create_cq(

@@ -12,7 +12,7 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::queues::qp_state::State;
 use crate::queues::recv_ring::recv_len;
-use crate::schedule::distance::charge::Charged;
+use crate::timing::charge::Charged;
 
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
@@ -48,7 +48,7 @@ unsafe fn receive<const WATCHED: bool>(
     // SAFETY: `bad_wr` is not NULL.
     unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
-    let _charged = unsafe { Charged::of(&qp.pd.context.device, wr) };
+    let _charged = unsafe { Charged::of(qp.pd.context.device.charging_card(), wr) };
     let (result, state) = {
         let mut poster = qp.rq.poster.lock();
         let state = qp.state();

@@ -33,7 +33,7 @@ use crate::queues::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::queues::qp_state::Transport;
 use crate::queues::wqe;
 use crate::reason::Reason;
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::timer::response_timeout_ns;
 
 use super::directory::slot_of;
 use super::one_sided::Access;

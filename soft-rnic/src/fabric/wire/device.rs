@@ -24,7 +24,7 @@ use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind, PeerProcesses, Qp, Responder, Sq};
 use crate::queues::qp_state::{State, Transport};
-use crate::schedule::network::faults::NetworkFaults;
+use crate::timing::network::NetworkFaults;
 use crate::udp::{
     Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
     local_addresses,

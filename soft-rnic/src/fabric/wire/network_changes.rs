@@ -18,7 +18,7 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::objects::state::Device;
-use crate::schedule::timed_events::raise_for_all;
+use crate::objects::timed_events::raise_for_all;
 use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
 use super::state::{Wire, ip_of};

@@ -26,7 +26,7 @@ use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::memory::paging::Asked;
 use crate::queues::address::Gid;
-use crate::schedule::network::faults::NetworkFaults;
+use crate::timing::network::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 use host::random::Random;
 

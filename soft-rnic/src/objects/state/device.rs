@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::fabric::wire::state::Wire;
-use crate::schedule::distance::times::Distance;
+use crate::timing::times::Distance;
 
 /// Time at which a device does what is posted.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     /// Inside the post.
     Synchronous,
     /// In steps, in an order drawn from a seed.
-    Simulated(crate::schedule::sim::state::State),
+    Simulated(crate::timing::simulation::State),
     /// At the time when a round trip would be over.
     Distant(Distance),
     /// As packets come: the peers are reached over UDP.

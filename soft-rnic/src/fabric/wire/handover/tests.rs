@@ -3,7 +3,7 @@ use super::super::packets::renumber;
 use super::super::state::PacketFaults;
 use super::*;
 use crate::objects::device::DEVICES;
-use crate::schedule::network::faults::NetworkFaults;
+use crate::timing::network::NetworkFaults;
 use host::random::Random;
 
 #[test]

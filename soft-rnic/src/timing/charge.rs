@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use verbs_sys::ibv_recv_wr;
 
-use crate::objects::state::Device;
+use crate::timing::card::Card;
 
 /// Keeps the caller until `cost` nanoseconds after `start`: what the call has taken is part of it.
 pub(crate) fn charge(start: Instant, cost: u64) {
@@ -35,16 +35,13 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// `None` where they cost nothing.
+    /// `None` where they cost nothing, on no card.
     ///
     /// # Safety
     /// `wr` heads a list of valid requests, or is NULL.
     #[inline]
-    pub(crate) unsafe fn of(device: &Device, wr: *const ibv_recv_wr) -> Option<Charged> {
-        if device.is_synchronous() {
-            return None;
-        }
-        let (card, start) = (device.card()?, host::time::now());
+    pub(crate) unsafe fn of(card: Option<&Card>, wr: *const ibv_recv_wr) -> Option<Charged> {
+        let (card, start) = (card?, host::time::now());
         // SAFETY: `wr` heads a list of valid requests, or is NULL (see # Safety).
         let list = core::iter::successors(unsafe { wr.as_ref() }, |wr| unsafe { wr.next.as_ref() });
         Some(Charged { start, cost: card.receive(list.count() as u32) })

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use host::sync::Mutex;
 
-use crate::schedule::network::faults::NetworkFaults;
+use crate::timing::network::NetworkFaults;
 use host::random::Random;
 
 /// Probabilities, 0 to 1, of the faults that a simulation injects at each step.
@@ -66,7 +66,7 @@ impl State {
     }
 
     /// A step takes its time; the time behind it.
-    pub(super) fn advance(&self) -> u64 {
+    pub(crate) fn advance(&self) -> u64 {
         if host::is_in_world() {
             return self.now();
         }

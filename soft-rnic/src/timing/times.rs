@@ -11,7 +11,7 @@ use crate::lock::Lock;
 use crate::queues::pending::{Outcome, Pending, Requester};
 use crate::queues::wqe::Wqe;
 use crate::reason::Reason;
-use crate::schedule::distance::card::Card;
+use crate::timing::card::Card;
 
 /// Additional state of a distant device.
 #[derive(Debug)]
