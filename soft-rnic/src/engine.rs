@@ -7,7 +7,5 @@ pub(crate) mod flush;
 pub(crate) mod injection;
 pub(crate) mod local_ops;
 pub(crate) mod multicast;
-pub(crate) mod new_send;
-pub(crate) mod post;
 pub(crate) mod requester;
 pub(crate) mod responder;

@@ -105,7 +105,7 @@
 //!
 //! # How a request goes
 //!
-//! `engine::post` checks and admits it, and `engine::requester` runs what waits. Both try a
+//! `verbs::post` checks and admits it, and `engine::requester` runs what waits. Both try a
 //! request over the link (`fabric::link`) to its peer, which they take once for a list: it is
 //! sent and waits for its reply, or has to wait before it is sent, or has ended. Over the
 //! loopback (`fabric::loopback`) every request ends at once, in the peer's
@@ -125,8 +125,8 @@
 //!
 //! | modules | |
 //! |---|---|
-//! | `verbs` | the table of verbs, and those verbs that may let a device do something: polls, events, transitions |
-//! | `engine` | what is posted, and how it is executed: requester and responder |
+//! | `verbs` | the table of verbs, posts, and those verbs that may let a device do something: polls, events, transitions |
+//! | `engine` | how requests are executed: requester and responder |
 //! | `fabric` | where the peer is: in this process (`fabric::loopback`), another one (`fabric::process`), or on the network (`fabric::wire`) |
 //! | [`udp`] | sockets for many packets at a time |
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |

@@ -10,7 +10,9 @@ mod domain;
 pub(crate) mod import;
 pub(crate) mod modify_qp;
 mod multicast;
+mod new_send;
 mod ops;
+pub(crate) mod post;
 pub(crate) mod qp_ex;
 
 use verbs_sys::{Table, Verbs};

@@ -10,7 +10,6 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::engine::post;
 use crate::event::EventQueue;
 use crate::fabric::wire::port_state::PortState;
 use crate::faults::injector::injector;
@@ -22,6 +21,7 @@ use crate::objects::state::{AsyncEvent, Context, Device};
 use crate::objects::{srq, timed_events};
 use crate::timing::card::Link;
 use crate::trace::layout::Kind;
+use crate::verbs::post;
 use crate::{errno, limits};
 
 use super::{cq, cq_ex, ops};

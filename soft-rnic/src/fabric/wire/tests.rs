@@ -29,7 +29,6 @@ use super::device::{Roce, UDP_PORT};
 use super::progress::drain;
 use super::responder::Answering;
 use super::state::{Rx, gid_of};
-use crate::engine::post::{post_recv, post_send};
 use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
@@ -37,6 +36,7 @@ use crate::objects::state::{Device, Qp};
 use crate::queues::address::MULTICAST_QPN;
 use crate::testing::queue_pair_on;
 use crate::udp::{Datagram, Marks};
+use crate::verbs::post::{post_recv, post_send};
 
 const PEER_QPN: u32 = 0x77;
 

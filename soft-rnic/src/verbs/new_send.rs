@@ -12,13 +12,13 @@ use core::mem::ManuallyDrop;
 
 use verbs_sys::*;
 
-use crate::engine::post;
 use crate::errno;
 use crate::lock::Guard;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Qp;
 use crate::queues::batch::Batch;
 use crate::queues::qp_state::Transport;
+use crate::verbs::post;
 
 type Ops = ibv_qp_create_send_ops_flags;
 type Ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3;
