@@ -15,6 +15,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::engine::execution::{Execution, SqParts, packets, rnr_nak};
+use crate::engine::injection::execute_faulty;
 use crate::fabric::link::{Link, Step};
 use crate::fabric::{loopback, process};
 use crate::limits;
@@ -29,7 +30,6 @@ use crate::queues::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::queues::qp_state::{State, Transport};
 use crate::queues::wqe::{Request, Wqe};
 use crate::reason::{Cause, Reason};
-use crate::schedule::sim::execute_faulty;
 use crate::timing::timer::response_timeout_ns;
 
 impl Qp {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts, packets};
+use crate::engine::injection::delay;
 use crate::engine::responder::{Message, Session};
 use crate::memory::on_demand;
 use crate::memory::span::{Span, to_vec};
@@ -60,7 +61,7 @@ impl Qp {
         mut execute: impl FnMut(&mut SqParts<'_>, bool) -> Outcome,
     ) -> Outcome {
         let device = &self.pd.context.device;
-        if let Some(outcome) = crate::schedule::sim::delay(device, parts) {
+        if let Some(outcome) = delay(device, parts) {
             return outcome;
         }
         if !device.network.is_faulty() {
