@@ -132,6 +132,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | `peers` | what is known of peers, and shared with them: below the objects |
 //! | `timing` | what the times of requests are, and what is drawn for them |
 //! | `queues` | work requests, and what they wait in |
 //! | `memory` | keys, what they permit to access, and the copies |
@@ -356,6 +357,7 @@ mod limits;
 mod lock;
 mod memory;
 mod objects;
+mod peers;
 pub mod probe;
 mod queues;
 mod reason;
@@ -370,11 +372,12 @@ mod verbs;
 
 pub use cancellation::{Uncancelled, WAITS};
 pub use counters::{Counters, PacketCounters};
-pub use fabric::process::{crosses_processes, peer_not_found};
+pub use fabric::process::crosses_processes;
 pub use fabric::wire::{ListError, Roce, RoceError};
 pub use fabric::wire::{Unreached, peer_unreached, report_peer_unreached};
 pub use memory::attach::refused_memory;
 pub use objects::device::{counters, counters_of, is_on_the_network, packet_counters_of};
+pub use peers::process::peer_not_found::peer_not_found;
 pub use reason::vendor_err;
 pub use schedule::distance::{card, distant};
 pub use schedule::network::set_network_faults;

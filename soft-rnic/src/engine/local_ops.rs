@@ -18,11 +18,11 @@
 use std::sync::Arc;
 
 use crate::engine::execution::Execution;
-use crate::fabric::process::serving::Serving;
 use crate::memory::mws::Ending;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::mw_table::{Asker, Refused};
 use crate::objects::state::{Qp, Settling, Sq};
+use crate::peers::process::serving::Serving;
 use crate::queues::pending::{Outcome, Requester, Wait};
 use crate::queues::qp_state::Transport;
 use crate::queues::wqe::{Op, Wqe};

@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::counters::{Counters, PacketCounters};
-use crate::fabric::process::directory::INDEX_BITS;
-use crate::fabric::wire::state::{Wire, ip_of};
 use crate::memory::mr_table::MrTable;
 use crate::objects::reach::{gid_of_device, gid_of_user};
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
+use crate::peers::process::directory::INDEX_BITS;
+use crate::peers::wire::state::{Wire, ip_of};
 use crate::queues::address::Gid;
 use crate::queues::qp_state::State;
 use crate::timing::card::Card;

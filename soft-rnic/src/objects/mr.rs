@@ -9,7 +9,6 @@ use verbs_sys::*;
 
 use crate::alloc;
 use crate::check::checker::Object;
-use crate::fabric::process::maps;
 use crate::memory::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
@@ -21,6 +20,7 @@ use crate::objects::handles::{Change, Registration};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
+use crate::peers::process::maps;
 use crate::queues::queue_memory::{Lender, Resource};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};

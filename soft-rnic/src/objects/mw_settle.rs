@@ -10,10 +10,10 @@
 use rustix::io::Errno;
 
 use crate::errno;
-use crate::fabric::process::directory::slot_of;
-use crate::fabric::process::outside::{INSIDE, Insiders};
 use crate::memory::mws::Ending;
 use crate::objects::state::{Device, PeerProcesses};
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::outside::{INSIDE, Insiders};
 use crate::queues::qp_state::Transport;
 
 impl Device {

@@ -7,10 +7,10 @@ use host::sync::Mutex;
 
 use roce_core::requester::Counts;
 
-use crate::fabric::wire::state::WireSq;
 use crate::faults::queue::QueueFaults;
 use crate::objects::qp::Parts;
 use crate::objects::state::{Cq, Qp, Sq};
+use crate::peers::wire::state::WireSq;
 use crate::queues::pending::Wait;
 use crate::queues::qp_state::{State, Transport};
 use crate::reason::Cause;

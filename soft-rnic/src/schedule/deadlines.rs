@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::engine::execution::Execution;
-use crate::fabric::process::serving::{BLOCKED_RETRY_NS, Serving};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Device, Qp, Sq};
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving};
 use crate::queues::pending::Wait;
 use crate::reason::Reason;
 use crate::timing::timer::Timer;

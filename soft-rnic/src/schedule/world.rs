@@ -8,10 +8,10 @@ use std::time::Duration;
 use host::random::entropy;
 
 use crate::counters::Counters;
-use crate::fabric::process::names::Names;
 use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind, PeerProcesses};
+use crate::peers::process::names::Names;
 use crate::timing::card::Card;
 use crate::timing::network::NetworkFaults;
 use crate::timing::times::Distance;

@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::event::EventQueue;
-use crate::fabric::wire::port_state::PortState;
 use crate::faults::injector::injector;
 use crate::memory::on_demand;
 use crate::objects::device::of_this_process;
@@ -19,6 +18,7 @@ use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Device};
 use crate::objects::{srq, timed_events};
+use crate::peers::wire::port_state::PortState;
 use crate::timing::card::Link;
 use crate::trace::layout::Kind;
 use crate::verbs::post;

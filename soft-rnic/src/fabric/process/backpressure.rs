@@ -18,7 +18,7 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::pending::{Mark, Outcome, Requester, RingProgress, Wait};
 
-use super::pair::Pair;
+use crate::peers::process::pair::Pair;
 
 /// Time in nanoseconds after which messages to a process are dropped if it reads nothing, or does
 /// not drain its ring. (Tests expire it themselves.)

@@ -15,10 +15,10 @@ use crate::engine::execution::Execution;
 use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
 use crate::queues::pending::Wait;
 
 use super::out::Out;
-use super::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
 
 /// While it lives, the holder of the send queue is in a blocking section.
 pub(super) struct BlockingSection<'q>(&'q Qp);

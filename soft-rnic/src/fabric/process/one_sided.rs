@@ -5,8 +5,6 @@
 //! A request that is not permitted is left to the target, so that only one place determines
 //! statuses and events.
 
-pub(crate) mod regions;
-
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -22,17 +20,17 @@ use crate::memory::on_demand::bring;
 use crate::memory::published::PublishedRegion;
 use crate::memory::span::Spans;
 use crate::objects::state::Qp;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::region::Window;
+use crate::peers::process::regions::Region;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::serving::serves;
 use crate::queues::pending::{Outcome, Reply, Requester};
 use crate::queues::wqe;
 use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
-use super::one_sided::regions::Region;
 use super::out::Out;
-use super::pair::Pair;
-use super::region::Window;
-use super::remote::state::Remote;
-use super::serving::serves;
 
 /// The result of an attempt to carry out an operation on memory.
 pub(super) enum Access {

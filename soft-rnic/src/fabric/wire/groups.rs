@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
+use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
 use crate::queues::address::{Gid, MULTICAST_QPN};
 use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
@@ -29,7 +30,6 @@ use crate::{errno, limits};
 use super::device::UDP_PORT;
 use super::packets::{add, is_of_partition};
 use super::responder::Answering;
-use super::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
 
 /// Batches that one look takes, each of the group that has waited longest.
 pub(super) const READY: usize = 8;

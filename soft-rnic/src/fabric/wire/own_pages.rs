@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::behind;
-use super::state::{OwnPages, Wire};
 use crate::memory::on_demand::bring;
 use crate::memory::paging::Presence;
 use crate::memory::span::{Span, SpanBuf, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::peers::wire::state::{OwnPages, Wire};
 use crate::queues::pending::Requester;
 use crate::queues::wqe::Request;
 use crate::reason::Reason;

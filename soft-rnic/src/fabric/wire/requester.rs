@@ -21,6 +21,7 @@ use crate::memory::on_demand;
 use crate::memory::span::{Copying, Span, Spans, copy_pieces};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
+use crate::peers::wire::state::{OwnPages, Path, Reliable, Wire, WireSq};
 use crate::queues::pending::{Outcome, Pending};
 use crate::queues::qp_state::Transport;
 use crate::queues::wqe;
@@ -31,7 +32,6 @@ use super::own_pages::{LOOK_AGAIN_NS, Unsent};
 use super::packets::HOLDS_FROM;
 use super::requests::{behind, copy_payload, request_of, span_of};
 use super::responder::Answering;
-use super::state::{OwnPages, Path, Reliable, Wire, WireSq};
 use super::unreliable::UnreliableLink;
 
 /// Bytes that the kernel adds to a packet that it keeps, at most.

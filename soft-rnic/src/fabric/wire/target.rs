@@ -22,13 +22,13 @@ use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::misuse::Asked;
 use crate::objects::state::Qp;
+use crate::peers::wire::state::{KeptReads, Taken};
 use crate::queues::recv_ring::{Consumer, RecvRequest};
 use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::{behind, span_of};
-use super::state::{KeptReads, Taken};
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
 pub(super) struct Here<'h, 'a> {

@@ -13,6 +13,7 @@ use crate::fabric::link::{Link, Step};
 use crate::memory::span::{Span, copy_summed};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::Qp;
+use crate::peers::wire::state::{Path, Wire, ip_of};
 use crate::queues::address::Address;
 use crate::queues::pending::{Outcome, Reply, Requester};
 use crate::queues::wqe;
@@ -21,7 +22,6 @@ use crate::reason::Reason;
 use crate::udp::{Marks, Outbox};
 
 use super::requests::{copy_payload, request_of};
-use super::state::{Path, Wire, ip_of};
 
 /// Packets of a request that go until others have their turn to send, of which there may be a
 /// quarter of a million.

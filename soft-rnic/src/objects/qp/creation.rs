@@ -220,7 +220,7 @@ impl Qp {
             owes_response: AtomicBool::new(false),
             async_acks: Acks::default(),
             freed: Padded::default(),
-            blocking: crate::fabric::process::serving::Blocking::default(),
+            blocking: crate::peers::process::serving::Blocking::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
             batch: extras.ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::fabric::wire::state::Wire;
+use crate::peers::wire::state::Wire;
 use crate::timing::times::Distance;
 
 /// Time at which a device does what is posted.

@@ -1,9 +1,9 @@
 //! State of queues that their locks guard, and that refers to no other object.
 
-use crate::fabric::process::outside::Insiders;
-use crate::fabric::wire::state::WireRq;
 use crate::memory::mws::Ending;
 use crate::memory::span::SpanBuf;
+use crate::peers::process::outside::Insiders;
+use crate::peers::wire::state::WireRq;
 use crate::queues::recv_ring::Consumer;
 
 /// State that producers share.

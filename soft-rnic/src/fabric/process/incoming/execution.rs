@@ -8,16 +8,16 @@ use crate::memory::paging::Pages;
 use crate::memory::span::Span;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
+use crate::peers::process::ring::{
+    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, What, XRC,
+};
+use crate::peers::process::side::{Scratch, Side, carries_data, read_there};
 use crate::queues::address::{Address, Gid};
 use crate::queues::pending::Reply;
 use crate::queues::qp_state::Transport;
 use crate::queues::wqe::{Op, Wqe};
 
 use super::super::gather::Gathered;
-use super::super::ring::{
-    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, What, XRC,
-};
-use super::super::side::{Scratch, Side, carries_data, read_there};
 use super::parts::Coming;
 
 impl Side {

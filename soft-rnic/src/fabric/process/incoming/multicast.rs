@@ -7,13 +7,13 @@ use crate::engine::responder::Message;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Device;
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::ring::{PayloadLocation, Request};
+use crate::peers::process::side::{Scratch, Side};
 use crate::queues::address::{Address, MULTICAST_QPN};
 use crate::queues::pending::Reply;
 
-use super::super::directory::slot_of;
 use super::super::gather::Gathered;
-use super::super::ring::{PayloadLocation, Request};
-use super::super::side::{Scratch, Side};
 use super::execution::{address, wqe};
 
 impl Side {

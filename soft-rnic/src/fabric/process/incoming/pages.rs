@@ -13,8 +13,8 @@ use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::queues::pending::Reply;
 
-use super::super::ring::Request;
-use super::super::side::{FetchState, Scratch, Side};
+use crate::peers::process::ring::Request;
+use crate::peers::process::side::{FetchState, Scratch, Side};
 
 impl Side {
     /// Executes a request; what to reply, unless its data have to be fetched first, or pages of this

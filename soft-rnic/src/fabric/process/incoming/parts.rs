@@ -13,8 +13,8 @@ use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::queues::pending::Reply;
 
-use super::super::ring::Request;
-use super::super::side::{FetchState, List, PART, Placed, Side};
+use crate::peers::process::ring::Request;
+use crate::peers::process::side::{FetchState, List, PART, Placed, Side};
 
 /// The state of a message that arrives in parts.
 pub(super) enum Coming {

@@ -12,11 +12,11 @@ use crate::objects::cq::CqWriter;
 use crate::queues::pending::Reply;
 use crate::queues::qp_state::Transport;
 
-use super::super::directory::slot_of;
-use super::super::ring::{
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::ring::{
     BODY, Broken, PayloadLocation, ReplyEntry, Request, SOLICITED, WANTS_REPLY, What,
 };
-use super::super::side::Side;
+use crate::peers::process::side::Side;
 
 impl Side {
     /// The fast path of [`execute`](Self::execute), for short plain messages of one queue

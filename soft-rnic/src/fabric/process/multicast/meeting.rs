@@ -16,10 +16,10 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, Qp};
 use crate::queues::pending::Wait;
 
-use super::super::directory::INDEX_BITS;
-use super::super::marker::Probe;
-use super::super::serving::{BLOCKED_RETRY_NS, Serving, serves};
-use super::state::Next;
+use crate::peers::process::directory::INDEX_BITS;
+use crate::peers::process::marker::Probe;
+use crate::peers::process::multicast::Next;
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving, serves};
 
 /// Longest time that a process that begins to take part waits for the answers of all others
 /// together. One that answers later is met then.

@@ -11,9 +11,9 @@ use crate::objects::state::{Qp, Responder, Sq};
 use crate::queues::pending::Wait;
 use crate::queues::qp_state::{State, Transport};
 
-use super::super::directory::{Directory, QpEntry, slot_of};
-use super::super::peer_not_found;
-use super::super::remote::state::Remote;
+use crate::peers::process::directory::{Directory, QpEntry, slot_of};
+use crate::peers::process::peer_not_found;
+use crate::peers::process::remote::Remote;
 
 impl Qp {
     /// Publishes a new queue pair.

@@ -11,9 +11,9 @@ use crate::queues::pending::{Outcome, Reply};
 use crate::queues::wqe;
 use crate::reason::Reason;
 
-use super::super::pair::Pair;
-use super::super::remote::state::Remote;
-use super::super::ring::ReplyEntry;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::ring::ReplyEntry;
 
 impl Qp {
     /// A reply has come. False if the queue pair cannot take it now.

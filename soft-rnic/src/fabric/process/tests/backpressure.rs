@@ -2,9 +2,9 @@
 //! dropped while one reads nothing.
 
 use super::*;
-use crate::fabric::process::ring::REQUESTS;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::peers::process::ring::REQUESTS;
 use crate::queues::pending::Wait;
 
 /// A made-up peer with this slot, which has been met, and a queue pair for datagrams to it.

@@ -2,12 +2,12 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
-use super::unfilled::Unfilled;
 use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::queues::pending::Wait;
+use crate::testing::unfilled::Unfilled;
 
 /// A key of the peer's, of a page that is not filled.
 const KEY: u32 = 1;

@@ -1,10 +1,10 @@
 //! Memory that another process can access is not copied by plain loads and stores.
 
 use super::*;
-use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::queues::pending::Reply;
 
 /// Only this process accesses it.

@@ -2,11 +2,11 @@
 //! those that can use the window are waited for, for as long as they like, and by no thread.
 
 use super::mws::{Bound, meet};
-use super::unfilled::Unfilled;
 use super::*;
-use crate::fabric::process::outside::{INSIDE, MAX_INSIDERS};
-use crate::fabric::process::serving::Serving;
 use crate::memory::mr_table::{LOCAL_WRITE, MW_BIND};
+use crate::peers::process::outside::{INSIDE, MAX_INSIDERS};
+use crate::peers::process::serving::Serving;
+use crate::testing::unfilled::Unfilled;
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;

@@ -2,8 +2,8 @@
 
 use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
-use crate::fabric::process::side::PART;
 use crate::memory::published::PublishedRegion;
+use crate::peers::process::side::PART;
 use crate::queues::pending::Reply;
 
 const LEN: usize = 3 * PART + 1_234;

@@ -15,7 +15,7 @@ use super::region::Window;
 
 /// Regions of one process that are kept mapped. A region takes two mappings at most, so that one
 /// process takes at most a quarter of those that the kernel grants (`vm.max_map_count`, 65,530).
-pub(super) const WINDOWS_PER_PEER: usize = 8_192;
+pub(crate) const WINDOWS_PER_PEER: usize = 8_192;
 /// Bytes of one process's regions that are kept mapped: an eighth of the addresses that a process
 /// has (128 TiB), so that the bytes of several peers fit.
 const BYTES_PER_PEER: u64 = 16 << 40;

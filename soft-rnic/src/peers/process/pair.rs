@@ -149,7 +149,7 @@ impl Pair {
     /// True once the process has died, also where it was not declared dead yet: its memory may
     /// still be mapped here, but no program reads it any more.
     #[inline]
-    pub(super) fn has_died(&self) -> bool {
+    pub(crate) fn has_died(&self) -> bool {
         // Relaxed: the kernel stores it before it lets others know of the death.
         match self.theirs.liveness.load(Ordering::Relaxed) {
             0 => !self.is_reached(),
@@ -255,7 +255,7 @@ impl Pair {
 
     /// Returns the number of its regions that are kept mapped.
     #[cfg(test)]
-    pub(super) fn windows(&self) -> usize {
+    pub(crate) fn windows(&self) -> usize {
         self.windows.lock().len()
     }
 
@@ -278,18 +278,18 @@ impl Pair {
     }
 
     /// Returns the index up to which it says that it has read our ring of requests.
-    pub(super) fn has_read(&self) -> RingProgress {
+    pub(crate) fn has_read(&self) -> RingProgress {
         // Relaxed: the thread that uses the room looks again.
         RingProgress::Read(self.incoming.requests_read.load(Ordering::Relaxed))
     }
 
     /// Returns the number of times that it has drained our ring of requests.
-    pub(super) fn has_drained(&self) -> RingProgress {
+    pub(crate) fn has_drained(&self) -> RingProgress {
         RingProgress::Drained(self.requests.lock().drained())
     }
 
     /// Reports whether it has done no more than this.
-    pub(super) fn stands_at(&self, done: RingProgress) -> bool {
+    pub(crate) fn stands_at(&self, done: RingProgress) -> bool {
         let now = match done {
             RingProgress::Read(_) => self.has_read(),
             RingProgress::Drained(_) => self.has_drained(),
@@ -298,13 +298,13 @@ impl Pair {
     }
 
     /// Messages that may be dropped do not wait for it any more, until it has done more than this.
-    pub(super) fn give_up(&self, done: RingProgress) {
+    pub(crate) fn give_up(&self, done: RingProgress) {
         let kind = usize::from(matches!(done, RingProgress::Drained(_)));
         self.given_up.lock()[kind] = Some(done);
     }
 
     /// Reports whether it was given up, and has done nothing since.
-    pub(super) fn was_given_up(&self, done: RingProgress) -> bool {
+    pub(crate) fn was_given_up(&self, done: RingProgress) -> bool {
         self.given_up.lock().contains(&Some(done))
     }
 

@@ -92,7 +92,7 @@ impl Insiders {
 }
 
 /// Finds those of these queue pairs that are inside.
-pub(super) fn look<'p, I: Iterator<Item = u32>>(
+pub(crate) fn look<'p, I: Iterator<Item = u32>>(
     pairs: &'p [Arc<Pair>],
     of: impl Fn(&'p Arc<Pair>) -> I,
 ) -> Insiders {

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use super::super::pair::Pair;
-use super::super::region::Window;
 use crate::memory::published::PublishedRegion;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::region::Window;
 
 /// A peer's region, and where it is mapped (`W`) if it is.
 #[derive(Debug)]

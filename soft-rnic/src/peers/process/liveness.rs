@@ -9,7 +9,7 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// The value that the kernel stores when the thread that owns the word has ended.
-pub(super) const OWNER_DIED: u32 = 0x4000_0000;
+pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
 
 /// The kernel's `struct robust_list_head` for one thread, and its only entry.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ unsafe impl Sync for RobustList {}
 
 /// Has the kernel watch over one word, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Liveness {
+pub(crate) struct Liveness {
     word: *const AtomicU32,
     /// The kernel may read it as long as the thread runs: it is never freed.
     list: &'static RobustList,
@@ -61,7 +61,7 @@ impl Liveness {
     /// From now on the word says whether the calling thread lives. The thread locks no robust mutex
     /// of the C library: this takes the place of the library's list. Where the system has no
     /// such lists the word stays 0.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         if host::is_in_world() {
             // The thread of a device that is killed may have begun, or not.
             // SAFETY: the word is valid as long as this (`new`).
@@ -84,7 +84,7 @@ impl Liveness {
 #[cfg(feature = "simulation")]
 impl Liveness {
     /// Says what the kernel says of a thread that has ended.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         // SAFETY: the word is valid as long as this (`new`).
         unsafe { &*self.word }.store(OWNER_DIED, Ordering::Relaxed);
     }

@@ -16,16 +16,16 @@ const TURN: u32 = 16;
 
 /// Bytes that may still be sent in answer to peers.
 #[derive(Debug)]
-pub(super) struct Allowance(u32);
+pub(crate) struct Allowance(u32);
 
 impl Allowance {
     /// That of one look.
-    pub(super) fn of_look() -> Allowance {
+    pub(crate) fn of_look() -> Allowance {
         Allowance(LOOK)
     }
 
     /// Nothing: what is owed is left to others.
-    pub(super) fn none() -> Allowance {
+    pub(crate) fn none() -> Allowance {
         Allowance(0)
     }
 
@@ -34,40 +34,40 @@ impl Allowance {
     }
 
     /// The packets that a queue pair may send in its turn: as long as it says yes.
-    pub(super) fn turn(&mut self) -> Turn<'_> {
+    pub(crate) fn turn(&mut self) -> Turn<'_> {
         Turn { allowance: self, packets: 0 }
     }
 }
 
 /// The turn of one queue pair.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     allowance: &'a mut Allowance,
     packets: u32,
 }
 
 impl Turn<'_> {
     /// True while it may send another packet.
-    pub(super) fn has_another(&self) -> bool {
+    pub(crate) fn has_another(&self) -> bool {
         self.packets < TURN && !self.allowance.is_used_up()
     }
 
     /// A packet with `length` bytes of payload is sent.
-    pub(super) fn take(&mut self, length: usize) {
+    pub(crate) fn take(&mut self, length: usize) {
         self.packets += 1;
         let cost = u32::try_from(length).unwrap_or(LOOK).saturating_add(PACKET);
         self.allowance.0 = self.allowance.0.saturating_sub(cost);
     }
 
     /// True once it has sent a packet.
-    pub(super) fn has_sent(&self) -> bool {
+    pub(crate) fn has_sent(&self) -> bool {
         self.packets > 0
     }
 }
 
 /// Outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// All there was to say.
     All,
     /// A part of it.
@@ -91,12 +91,12 @@ struct OfPeer {
 }
 
 impl Answers {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
 
     /// This queue pair of ours is to answer its peer.
-    pub(super) fn note(&mut self, peer: IpAddr, qpn: u32) {
+    pub(crate) fn note(&mut self, peer: IpAddr, qpn: u32) {
         match self.peers.iter_mut().find(|of| of.peer == peer) {
             // There are few in a batch.
             Some(OfPeer { qpns, .. }) if qpns.contains(&qpn) => {}
@@ -106,7 +106,7 @@ impl Answers {
     }
 
     /// Has queue pairs answer in turns, until all is said, or no more is allowed, or none can say anything.
-    pub(super) fn take_turns(
+    pub(crate) fn take_turns(
         &mut self,
         allowance: &mut Allowance,
         mut answer: impl FnMut(u32, &mut Allowance) -> Said,

@@ -26,8 +26,8 @@ pub(crate) use entry::{
 };
 
 /// Requests, and replies, that one process may have on the way to another.
-pub(super) const REQUESTS: u32 = 2_048;
-pub(super) const REPLIES: u32 = 2_048;
+pub(crate) const REQUESTS: u32 = 2_048;
+pub(crate) const REPLIES: u32 = 2_048;
 /// Bytes of messages that are too long to go with their requests, and that are copied.
 pub(crate) const DATA: u32 = 512 << 10;
 const _: () = assert!(crate::limits::MAX_INLINE <= DATA / 4, "inline data are copied");
@@ -153,7 +153,7 @@ impl Requests {
 
     /// Returns the number of times that the reader has drained the ring, as far as this end has
     /// looked: between two equal numbers there was never much room.
-    pub(super) fn drained(&self) -> u32 {
+    pub(crate) fn drained(&self) -> u32 {
         self.drained
     }
 
@@ -313,7 +313,7 @@ pub(crate) fn reply_at(rings: &Rings, index: u32) -> Result<Option<ReplyEntry>, 
 #[cfg(test)]
 impl Rings {
     /// Writes what no process would write: the words of a request, but for its number.
-    pub(super) fn scribble_request(&self, index: u32, mut words: [u64; 8]) {
+    pub(crate) fn scribble_request(&self, index: u32, mut words: [u64; 8]) {
         words[0] = words[0] & !0xffff_ffff | u64::from(index.wrapping_add(1));
         for (to, word) in self.requests[(index % REQUESTS) as usize].iter().zip(words) {
             to.store(word, Ordering::Relaxed);
@@ -321,12 +321,12 @@ impl Rings {
     }
 
     /// Returns the word that holds the number of a request.
-    pub(super) fn number_of(&self, index: u32) -> *mut u64 {
+    pub(crate) fn number_of(&self, index: u32) -> *mut u64 {
         self.requests[(index % REQUESTS) as usize][0].as_ptr()
     }
 
     /// [`scribble_request`](Self::scribble_request), of a reply.
-    pub(super) fn scribble_reply(&self, index: u32, mut words: [u64; 4]) {
+    pub(crate) fn scribble_reply(&self, index: u32, mut words: [u64; 4]) {
         words[0] = words[0] & !0xffff_ffff | u64::from(index.wrapping_add(1));
         for (to, word) in self.replies[(index % REPLIES) as usize].iter().zip(words) {
             to.store(word, Ordering::Relaxed);

@@ -69,7 +69,7 @@ pub(crate) struct Directory {
     pub(crate) processor: AtomicU32,
     /// The number of its progress thread, or [`OWNER_DIED`](super::liveness::OWNER_DIED) if that
     /// has ended; 0 is unknown.
-    pub(super) liveness: AtomicU32,
+    pub(crate) liveness: AtomicU32,
     /// The secrets of its keys.
     pub(crate) keys: PublishedKeys,
     /// Not 0: a process that puts something into a ring for this one rings its doorbell.

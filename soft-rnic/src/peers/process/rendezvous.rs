@@ -62,11 +62,11 @@ struct PendingPair {
 pub(crate) struct Here {
     pub(crate) slot: u32,
     /// The word in `directory` that tells whether this process lives: it is dropped before that.
-    pub(super) liveness: Liveness,
+    pub(crate) liveness: Liveness,
     pub(crate) directory: Mapped<Directory>,
     pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
-    pub(super) marker: Marker,
+    pub(crate) marker: Marker,
     pub(super) names: Names,
     /// The descriptors that the processes of this device share, if it is one on the network.
     pub(super) shared: Option<Shared>,
@@ -135,7 +135,7 @@ impl Here {
         self.shared = Some(Shared(sockets));
     }
 
-    pub(super) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &Names {
         &self.names
     }
 
@@ -183,7 +183,7 @@ pub(crate) type Pairs = BTreeMap<u32, Arc<Pair>>;
 
 /// The most pairs with processes that the program does not connect to: they take half of the
 /// descriptors that it may have. A process that the program connects to is met in any case.
-pub(super) fn most_unasked() -> usize {
+pub(crate) fn most_unasked() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 2 / DESCRIPTORS).unwrap_or(usize::MAX)
 }

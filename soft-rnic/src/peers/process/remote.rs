@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::one_sided::regions::Regions;
-use super::super::pair::Pair;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::regions::Regions;
 
 /// The state of a send queue with a peer in another process.
 #[derive(Debug)]

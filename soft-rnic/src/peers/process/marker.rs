@@ -31,23 +31,23 @@ impl Marker {
     }
 
     /// From now on others see that this process takes part.
-    pub(super) fn show(&self) -> Result<(), Errno> {
+    pub(crate) fn show(&self) -> Result<(), Errno> {
         listen(&self.0, 0)
     }
 }
 
 /// Looks for the markers of others.
 #[derive(Debug)]
-pub(super) struct Probe(OwnedFd);
+pub(crate) struct Probe(OwnedFd);
 
 impl Probe {
-    pub(super) fn new() -> Result<Probe, Errno> {
+    pub(crate) fn new() -> Result<Probe, Errno> {
         Ok(Probe(new_socket()?))
     }
 
     /// Reports whether the process in a slot takes part, if there is one. Any user can have the
     /// marker of a slot that no process has: the process that has the slot is asked when it is met.
-    pub(super) fn sees(&mut self, names: &Names, slot: u32) -> Result<bool, Errno> {
+    pub(crate) fn sees(&mut self, names: &Names, slot: u32) -> Result<bool, Errno> {
         match connect(&self.0, &names.marker(slot)?) {
             Ok(()) => {
                 self.0 = new_socket()?;

@@ -22,9 +22,9 @@ use super::port_state::PortState;
 use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
-use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::memory::paging::Asked;
+use crate::peers::process::workers::Workers;
 use crate::queues::address::Gid;
 use crate::timing::network::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
@@ -58,8 +58,8 @@ pub(crate) struct Wire {
     /// Counts polls that found the receive lock taken.
     pub(crate) missed: AtomicU32,
     /// The device's thread looks again after two pauses of at most
-    /// [`LONGEST_AWAY`](super::progress::LONGEST_AWAY): a poll may happen just after it has asked
-    /// whether there was one. It is cleared under the lock of `rx`.
+    /// [`LONGEST_AWAY`](crate::fabric::wire::progress::LONGEST_AWAY): a poll may happen just after
+    /// it has asked whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
@@ -242,7 +242,7 @@ impl Counts {
 impl Wire {
     /// Reports whether this process is a child of fork: it shares the sockets with the one that has
     /// opened the device, whose threads may have held any lock at the fork. It leaves both alone.
-    pub(super) fn is_inherited(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         self.process != std::process::id()
     }
 
@@ -364,8 +364,8 @@ pub(crate) struct KeptReads {
 
 impl KeptReads {
     /// READs that are kept, and bytes of each, at most: they look at counters.
-    pub(super) const MOST: usize = 16;
-    pub(super) const BYTES: usize = 64;
+    pub(crate) const MOST: usize = 16;
+    pub(crate) const BYTES: usize = 64;
 
     pub(crate) fn keep(&mut self, rkey: u32, va: u64, read: &[u8]) {
         if read.len() > Self::BYTES {

@@ -31,7 +31,7 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// A process was looked for, and no process of this user has its slot.
 #[cold]
-pub(super) fn note(looked: &Looked, names: &Names, slot: u32) {
+pub(crate) fn note(looked: &Looked, names: &Names, slot: u32) {
     // Datagrams look for it again and again.
     let mut looked = looked.lock();
     looked.retain(|(_, at)| host::time::since(*at) < AGAIN);
@@ -48,12 +48,12 @@ pub(super) fn note(looked: &Looked, names: &Names, slot: u32) {
 
 /// No process has a slot that a queue pair was just connected to.
 #[cold]
-pub(super) fn note_absent(slot: u32) {
+pub(crate) fn note_absent(slot: u32) {
     NOT_FOUND.lock().get_or_insert((slot, Why::Absent));
 }
 
 /// A process was found.
-pub(super) fn forget() {
+pub(crate) fn forget() {
     *NOT_FOUND.lock() = None;
 }
 

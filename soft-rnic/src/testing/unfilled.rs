@@ -5,18 +5,18 @@ use std::os::fd::OwnedFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-#[path = "../../../../tests/common/held_back.rs"]
+#[path = "../../tests/common/held_back.rs"]
 mod held_back;
 
 /// A page of this process. Its readers wait until it is filled: no thread handles its faults.
-pub(in crate::fabric::process) struct Unfilled {
+pub(crate) struct Unfilled {
     faults: OwnedFd,
     at: u64,
 }
 
 impl Unfilled {
     /// None where the system does not have it, or does not let this user.
-    pub(in crate::fabric::process) fn new() -> Option<Unfilled> {
+    pub(crate) fn new() -> Option<Unfilled> {
         let page = rustix::param::page_size();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, which stays.
@@ -25,12 +25,12 @@ impl Unfilled {
         Some(Unfilled { faults: held_back::hold_back(at, page as u64)?, at })
     }
 
-    pub(in crate::fabric::process) fn addr(&self) -> u64 {
+    pub(crate) fn addr(&self) -> u64 {
         self.at
     }
 
     /// Readers that wait continue: the page is one of zeroes now.
-    pub(in crate::fabric::process) fn fill(self) {
+    pub(crate) fn fill(self) {
         drop(self.faults);
     }
 }

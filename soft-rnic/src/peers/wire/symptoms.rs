@@ -10,21 +10,21 @@ use rustix::io::Errno;
 #[derive(Debug, Default)]
 pub(crate) struct Symptoms {
     /// The error of a packet that was not sent; 0 if there was none.
-    pub(super) refused: AtomicI32,
-    pub(super) foreign: Mutex<Option<IpAddr>>,
+    pub(crate) refused: AtomicI32,
+    pub(crate) foreign: Mutex<Option<IpAddr>>,
 }
 
 impl Symptoms {
     /// The system has refused to send a packet.
     #[cold]
-    pub(super) fn note_refused(&self, error: Errno) {
+    pub(crate) fn note_refused(&self, error: Errno) {
         // Relaxed: a statistic.
         self.refused.store(error.raw_os_error(), Ordering::Relaxed);
     }
 
     /// A packet for a queue pair was sent from an address that is not its peer's.
     #[cold]
-    pub(super) fn note_foreign(&self, from: IpAddr) {
+    pub(crate) fn note_foreign(&self, from: IpAddr) {
         // Of packets that arrive at once, one will do.
         if let Some(mut foreign) = self.foreign.try_lock() {
             *foreign = Some(from.to_canonical());

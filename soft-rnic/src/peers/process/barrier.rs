@@ -21,7 +21,7 @@ fn membarrier(command: libc::c_int) -> bool {
 
 /// Reports whether this process has registered, so that others can execute its barriers, and can
 /// execute theirs: both, or none.
-pub(super) fn is_asymmetric() -> bool {
+pub(crate) fn is_asymmetric() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED
         .get_or_init(|| membarrier(REGISTER_GLOBAL_EXPEDITED) && membarrier(GLOBAL_EXPEDITED))
@@ -34,7 +34,7 @@ static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 /// The rare side's barrier, and those of all processes that rely on it. False if the others'
 /// were not executed: what they have just stored may not be seen yet.
 #[must_use]
-pub(super) fn heavy() -> bool {
+pub(crate) fn heavy() -> bool {
     if is_asymmetric() {
         let executed = membarrier(GLOBAL_EXPEDITED);
         HAS_FAILED.fetch_or(!executed, Ordering::Relaxed);
@@ -45,14 +45,14 @@ pub(super) fn heavy() -> bool {
 }
 
 /// Reports whether [`heavy`] has ever failed.
-pub(super) fn has_failed() -> bool {
+pub(crate) fn has_failed() -> bool {
     HAS_FAILED.load(Ordering::Relaxed)
 }
 
 /// The frequent side's barrier, towards a process that executes the heavy one or does
 /// not.
 #[inline]
-pub(super) fn light(other_is_asymmetric: bool) {
+pub(crate) fn light(other_is_asymmetric: bool) {
     if other_is_asymmetric {
         // The compiler keeps the order, and the other process makes the processor.
         compiler_fence(Ordering::SeqCst);

@@ -6,7 +6,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use super::super::directory::SLOTS;
 use super::super::marker::Probe;
 use super::super::rendezvous::*;
-use super::super::tests::unfilled::Unfilled;
+use crate::testing::unfilled::Unfilled;
 
 fn here() -> Here {
     Here::claim(&Names::default(), 1, 2).unwrap()
