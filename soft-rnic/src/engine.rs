@@ -5,6 +5,7 @@ pub(crate) mod datagram;
 pub(crate) mod execution;
 pub(crate) mod flush;
 pub(crate) mod injection;
+pub(crate) mod link;
 pub(crate) mod local_ops;
 pub(crate) mod multicast;
 pub(crate) mod requester;

@@ -106,7 +106,7 @@
 //! # How a request goes
 //!
 //! `verbs::post` checks and admits it, and `engine::requester` runs what waits. Both try a
-//! request over the link (`fabric::link`) to its peer, which they take once for a list: it is
+//! request over the link (`engine::link`) to its peer, which they take once for a list: it is
 //! sent and waits for its reply, or has to wait before it is sent, or has ended. Over the
 //! loopback (`fabric::loopback`) every request ends at once, in the peer's
 //! `engine::responder`; another process's (`fabric::process`) executes what takes a receive

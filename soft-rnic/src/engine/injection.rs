@@ -15,7 +15,7 @@ use std::sync::Arc;
 use verbs_sys::ibv_event_type;
 
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
-use crate::fabric::link::{Link, Step};
+use crate::engine::link::{Link, Step};
 use crate::faults::queue::{Exposure, Fault};
 use crate::objects::state::{Device, Qp};
 use crate::queues::pending::{Outcome, Wait};

@@ -7,8 +7,8 @@ pub(crate) mod xrc;
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts, packets};
+use crate::engine::link::{Link, Step};
 use crate::engine::responder::{Message, Session};
-use crate::fabric::link::{Link, Step};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Scratch, Sq};
 use crate::queues::pending::{Outcome, Reply, Requester};

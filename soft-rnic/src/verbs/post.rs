@@ -11,9 +11,9 @@ use verbs_sys::*;
 
 use crate::engine::admit::{admit, admit_any};
 use crate::engine::execution::{Execution, SqParts};
+use crate::engine::link::{Link, Step};
 use crate::engine::responder::Session;
 use crate::errno;
-use crate::fabric::link::{Link, Step};
 use crate::fabric::loopback::fast_path;
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
 use crate::lock::Guard;

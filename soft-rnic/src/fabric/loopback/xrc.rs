@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
+use crate::engine::link::{Link, Step};
 use crate::engine::responder::Session;
-use crate::fabric::link::{Link, Step};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::pending::Outcome;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::fabric::link::{Link, Step};
+use crate::engine::link::{Link, Step};
 use crate::memory::span::Span;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};

@@ -16,7 +16,7 @@ use roce_core::uc;
 use crate::check::packets::Packets;
 use crate::clock;
 use crate::engine::execution::{Execution, SqParts};
-use crate::fabric::link::{Link, Step};
+use crate::engine::link::{Link, Step};
 use crate::memory::on_demand;
 use crate::memory::span::{Copying, Span, Spans, copy_pieces};
 use crate::objects::deferred_work::DeferredWork;

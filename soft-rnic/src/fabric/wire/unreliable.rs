@@ -9,7 +9,7 @@ use roce_core::request::WqeIndex;
 use roce_core::{uc, ud};
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::fabric::link::{Link, Step};
+use crate::engine::link::{Link, Step};
 use crate::memory::span::{Span, copy_summed};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::Qp;

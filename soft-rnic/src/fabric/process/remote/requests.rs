@@ -2,7 +2,7 @@
 
 use verbs_sys::*;
 
-use crate::fabric::link::Step;
+use crate::engine::link::Step;
 use crate::memory::span::{Span, Spans};
 use crate::objects::state::Qp;
 use crate::peers::process::remote::Remote;
