@@ -121,26 +121,26 @@
 //! # Modules
 //!
 //! What several of them share lies in a module below them, so that there are no dependency
-//! cycles (`cargo xtask circles`):
+//! cycles of modules, nor of folders (`cargo xtask circles`). From the top:
 //!
 //! | modules | |
 //! |---|---|
 //! | `verbs` | the table of verbs, posts, and those verbs that may let a device do something: polls, events, transitions |
-//! | `engine` | how requests are executed: requester and responder |
-//! | `fabric` | where the peer is: in this process (`fabric::loopback`), another one (`fabric::process`), or on the network (`fabric::wire`) |
-//! | [`udp`] | sockets for many packets at a time |
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
+//! | `fabric` | where the peer is: in this process (`fabric::loopback`), another one (`fabric::process`), or on the network (`fabric::wire`) |
+//! | `engine` | how requests are executed: requester and responder |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
-//! | `peers` | what is known of peers, and shared with them: below the objects |
+//! | `peers` | what is known of peers, and shared with them |
 //! | `timing` | what the times of requests are, and what is drawn for them |
 //! | `queues` | work requests, and what they wait in |
 //! | `memory` | keys, what they permit to access, and the copies |
-//! | `reason` | why requests fail: a number each, for `vendor_err` |
+//! | [`udp`] | sockets for many packets at a time |
 //! | [`faults`] | what strikes the requests of a process that is to meet faults |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
-//! | `cancellation` | threads of the program that are cancelled (`pthread_cancel`) |
 //! | [`check`] | what a program does wrong with its buffers, queues and objects, if that is asked for |
+//! | `reason` | why requests fail: a number each, for `vendor_err` |
+//! | `cancellation` | threads of the program that are cancelled (`pthread_cancel`) |
 //!
 //! # Unreliable transports
 //!
