@@ -1,8 +1,8 @@
 //! State that the requests of one list share while they are executed.
 
+use crate::memory::span::Scratch;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::Scratch;
 use crate::queues::pending::{Outcome, Requester, Wait};
 use crate::reason::Reason;
 use crate::timing::timer::rnr_timer_ns;

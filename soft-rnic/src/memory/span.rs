@@ -153,6 +153,23 @@ impl SpanBuf {
     }
 }
 
+/// Room where the pieces of a request's buffers are put together. It stays in one place: half a
+/// kilobyte is too much to move for a message of 16 bytes.
+pub(crate) struct Scratch {
+    /// The requester's.
+    pub(crate) local: SpanBuf,
+    /// Those of the receive request that takes it.
+    pub(crate) remote: SpanBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        // SAFETY: a send queue owns it, and hands it out under its lock.
+        let [local, remote] = [(); 2].map(|()| unsafe { SpanBuf::new() });
+        Scratch { local, remote }
+    }
+}
+
 /// The pieces of one message, in order.
 pub(crate) struct Spans<'m> {
     n: usize,

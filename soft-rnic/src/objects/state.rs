@@ -31,6 +31,8 @@ use crate::faults::injector::Injector;
 use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
 use crate::memory::mr_table::MrTable;
+use crate::memory::span::Scratch;
+use crate::objects::cq::producer::{Moderation, Producer};
 use crate::objects::handles::{Command, Handles};
 use crate::objects::users::Users;
 use crate::peers::process::backoff::Backoff;
@@ -41,7 +43,7 @@ use crate::peers::process::peer_not_found::Looked;
 use crate::peers::process::progress_thread::ProgressThread;
 use crate::peers::process::region::Files;
 use crate::peers::process::remote::Remote;
-use crate::peers::process::rendezvous::{Here, Pairs, Rendezvous};
+use crate::peers::process::rendezvous::{Here, Missing, Pairs, Rendezvous};
 use crate::peers::process::side::Side;
 use crate::peers::process::workers::Workers;
 use crate::peers::wire::state::WireSq;
@@ -50,7 +52,7 @@ use crate::queues::batch::Batch;
 use crate::queues::pending::{Pending, Requester};
 use crate::queues::qp_state::Transport;
 use crate::queues::queue_memory::{Allocators, QueueMemory};
-use crate::queues::recv_ring::RecvRing;
+use crate::queues::recv_ring::{RecvRing, Taker};
 use crate::timing::card::{Link, Turn};
 use crate::timing::network::Network;
 use crate::timing::timer::Timer;
@@ -59,8 +61,8 @@ use crate::trace::completions::Completions;
 use crate::trace::queue::Queue;
 use crate::trace::tracer::Tracer;
 
-pub(crate) use device::{Kind, Missing, Population};
-pub(crate) use guarded::{Armed, Moderation, Producer, Responder, Scratch, Settling, Taker};
+pub(crate) use device::{Kind, Population};
+pub(crate) use guarded::{Responder, Settling};
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]

@@ -76,6 +76,14 @@ pub(crate) struct Consumer {
     tail_seen: u32,
 }
 
+/// State that the queue pairs that take requests share.
+#[derive(Debug, Default)]
+pub(crate) struct Taker {
+    pub(crate) consumer: Consumer,
+    /// An event fires when fewer requests than this are left; 0 is disarmed.
+    pub(crate) limit: u32,
+}
+
 impl RecvRing {
     /// A ring for `capacity` requests (a power of two) of `max_sge` entries, with buffers in the
     /// domain `pd`; `lender` has the memory of the requests, if there is one.

@@ -8,9 +8,10 @@ use host::plant::{Plant, is_planted};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::objects::cq::producer::Armed;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Armed, Channel, Context, Cq, Device, Element, Extended, Ring};
+use crate::objects::state::{Channel, Context, Cq, Device, Element, Extended, Ring};
 use crate::objects::users::NewUser;
 use crate::timing::card::SMALL;
 use crate::timing::charge::charge;

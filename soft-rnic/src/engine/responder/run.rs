@@ -9,8 +9,8 @@ use crate::lock::Guard;
 use crate::memory::mr_table::{Held, LOCAL_WRITE};
 use crate::memory::span::Span;
 use crate::objects::cq::{CqWriter, Filling};
-use crate::objects::state::{Qp, Taker};
-use crate::queues::recv_ring::{Consumer, RecvRing};
+use crate::objects::state::Qp;
+use crate::queues::recv_ring::{Consumer, RecvRing, Taker};
 
 /// Most messages that are taken under the lock of a shared receive queue at a time.
 const AT_ONCE: u32 = 64;

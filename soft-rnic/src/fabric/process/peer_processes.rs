@@ -13,7 +13,8 @@ use crate::errno;
 use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Device, Missing, PeerProcesses};
+use crate::objects::state::{Device, PeerProcesses};
+use crate::peers::process::rendezvous::Missing;
 
 use crate::peers::process::directory::{GroupBit, INDEX_BITS, QpEntry, slot_of};
 #[cfg(feature = "simulation")]

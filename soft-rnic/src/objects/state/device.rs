@@ -3,8 +3,6 @@
 use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use crate::peers::wire::state::Wire;
 use crate::timing::times::Distance;
 
@@ -33,11 +31,4 @@ pub(crate) struct Population {
     pub(crate) dm_bytes: Arc<AtomicUsize>,
     pub(crate) mws: AtomicUsize,
     pub(crate) mrs: AtomicUsize,
-}
-
-/// A facility that this system does not have.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Missing {
-    pub(crate) what: &'static str,
-    pub(crate) errno: Errno,
 }

@@ -74,6 +74,13 @@ pub(crate) struct Here {
     proof: Box<u64>,
 }
 
+/// A facility that this system does not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Missing {
+    pub(crate) what: &'static str,
+    pub(crate) errno: Errno,
+}
+
 /// The rendezvous of processes: those on their way to be pairs.
 #[derive(Debug, Default)]
 pub(crate) struct Rendezvous {
