@@ -10,8 +10,8 @@ use crate::memory::mr_table::Held;
 use crate::memory::span::Span;
 use crate::objects::mw::takes_mw;
 use crate::objects::state::Qp;
-use crate::queues::pending::Requester;
 use crate::queues::qp_state::Transport;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::{Op, asks_for_checksums, len_of};
 
 /// The checked parts of a request: its operation, whether it has an immediate, and its

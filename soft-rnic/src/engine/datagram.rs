@@ -14,8 +14,9 @@ use crate::memory::span::{Scratch, SpanBuf, Spans};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
 use crate::queues::address::Address;
-use crate::queues::pending::{Outcome, Reply, Requester, Wait};
+use crate::queues::outcome::{Outcome, Reply, Wait};
 use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::{Op, Request};
 use crate::reason::Reason;
 

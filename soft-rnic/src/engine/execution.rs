@@ -3,7 +3,8 @@
 use crate::memory::span::Scratch;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::queues::pending::{Outcome, Requester, Wait};
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::requester::Requester;
 use crate::reason::Reason;
 use crate::timing::timer::rnr_timer_ns;
 

@@ -18,7 +18,7 @@ use crate::engine::execution::{Execution, SqParts, rnr_nak};
 use crate::engine::link::{Link, Step};
 use crate::faults::queue::{Exposure, Fault};
 use crate::objects::state::{Device, Qp};
-use crate::queues::pending::{Outcome, Wait};
+use crate::queues::outcome::{Outcome, Wait};
 use crate::queues::wqe::{Request, Wqe};
 use crate::reason::{Cause, Reason};
 use crate::timing::simulation::State;

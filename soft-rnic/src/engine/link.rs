@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::objects::state::Qp;
-use crate::queues::pending::{Outcome, Pending};
+use crate::queues::outcome::Outcome;
+use crate::queues::pending::Pending;
 use crate::queues::wqe::Request;
 
 /// The result of an attempt to send a request.

@@ -23,8 +23,9 @@ use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::mw_table::{Asker, Refused};
 use crate::objects::state::{Qp, Settling, Sq};
 use crate::peers::process::serving::Serving;
-use crate::queues::pending::{Outcome, Requester, Wait};
+use crate::queues::outcome::{Outcome, Wait};
 use crate::queues::qp_state::Transport;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 

@@ -9,7 +9,8 @@ use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::queues::address::Gid;
-use crate::queues::pending::{FanOut, Outcome, Reply, Requester};
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::requester::{FanOut, Requester};
 
 /// The queue pairs that datagrams to one address reach.
 pub(crate) enum Receivers<'a> {

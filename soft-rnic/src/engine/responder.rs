@@ -31,7 +31,7 @@ use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder};
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::wqe::Op;
 
 pub(crate) use delivery::Message;

@@ -12,8 +12,9 @@ use crate::engine::responder::{Message, Session};
 use crate::memory::span::Scratch;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::pending::{Outcome, Reply, Requester};
+use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::qp_state::{State, Transport};
+use crate::queues::requester::Requester;
 use crate::queues::wqe::Request;
 
 /// The hold on a peer in this process, if there is one. Nothing that can be executed goes

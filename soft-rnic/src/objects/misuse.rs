@@ -15,8 +15,8 @@ use crate::errno;
 use crate::memory::denial::{Denial, Registered, rights};
 use crate::memory::mr_table::{LOCAL_WRITE, MrTable};
 use crate::objects::state::{Context, Cq, Pd, Qp, Srq};
-use crate::queues::pending::Requester;
 use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::{Op, Wqe, len_of};
 use crate::reason::Reason;
 

@@ -12,8 +12,8 @@ use crate::errno;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Element, Qp, Responder, Sq};
-use crate::queues::pending::Requester;
 use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
 use crate::reason::{Cause, Reason};
 
 pub(crate) use creation::{Extras, Parts, create, create_qp, enter};

@@ -11,7 +11,7 @@ use crate::faults::queue::QueueFaults;
 use crate::objects::qp::Parts;
 use crate::objects::state::{Cq, Qp, Sq};
 use crate::peers::wire::state::WireSq;
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 use crate::queues::qp_state::{State, Transport};
 use crate::reason::Cause;
 use crate::trace::queue::{Queue, Shape};

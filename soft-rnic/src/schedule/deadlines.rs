@@ -9,7 +9,7 @@ use crate::engine::execution::Execution;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Device, Qp, Sq};
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving};
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 use crate::reason::Reason;
 use crate::timing::timer::Timer;
 

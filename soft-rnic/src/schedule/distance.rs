@@ -26,7 +26,7 @@ use crate::engine::responder::Session;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
-use crate::queues::pending::Outcome;
+use crate::queues::outcome::Outcome;
 use crate::queues::qp_state::State;
 use crate::queues::wqe::Request;
 use crate::timing::card::{Card, Link, Load, transit};

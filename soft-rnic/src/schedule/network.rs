@@ -22,7 +22,7 @@ use crate::memory::span::{Span, to_vec};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::address::Address;
-use crate::queues::pending::{Outcome, Reply};
+use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::transit::Late;
 use crate::queues::wqe::Request;
 use crate::reason::Reason;

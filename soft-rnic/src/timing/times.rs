@@ -8,7 +8,9 @@ use std::time::Instant;
 use host::sync::Mutex;
 
 use crate::lock::Lock;
-use crate::queues::pending::{Outcome, Pending, Requester};
+use crate::queues::outcome::Outcome;
+use crate::queues::pending::Pending;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::Wqe;
 use crate::reason::Reason;
 use crate::timing::card::Card;

@@ -7,7 +7,7 @@ use verbs_sys::*;
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::Completion;
 use crate::objects::deferred_work::WorkItem;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 

@@ -19,7 +19,7 @@ use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
 use crate::memory::paging::{Presence, presence};
 use crate::memory::span::Span;
 use crate::objects::state::Srq;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::{Srq, XrcSrq};
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 

@@ -25,7 +25,7 @@ use crate::engine::responder::run::Run;
 use crate::memory::mr_table::Held;
 use crate::memory::span::{Copying, copy_piece};
 use crate::objects::state::Qp;
-use crate::queues::pending::Requester;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::{Wqe, plain};
 
 /// Executes the plain messages at the front of a list, and returns the first

@@ -7,7 +7,7 @@ use crate::engine::link::{Link, Step};
 use crate::engine::responder::Session;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::pending::Outcome;
+use crate::queues::outcome::Outcome;
 use crate::queues::wqe::Request;
 
 /// The hold on a peer in this process, if there is one, for requests over XRC.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::pending::{Mark, Outcome, Requester, RingProgress, Wait};
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::requester::{Mark, Requester, RingProgress};
 
 use crate::peers::process::pair::Pair;
 

@@ -16,7 +16,7 @@ use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 
 use super::out::Out;
 

@@ -20,7 +20,7 @@ use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::qp_state::State;
 
 use crate::peers::process::barrier::{heavy, light};

@@ -23,7 +23,8 @@ use crate::peers::process::directory::GroupBit;
 use crate::peers::process::pair::Pair;
 use crate::peers::process::ring::What;
 use crate::queues::address::Address;
-use crate::queues::pending::{FanOut, Outcome, Requester};
+use crate::queues::outcome::Outcome;
+use crate::queues::requester::{FanOut, Requester};
 
 use super::out::Out;
 

@@ -10,7 +10,8 @@ use crate::peers::process::directory::slot_of;
 use crate::peers::process::pair::Pair;
 use crate::peers::process::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
 use crate::queues::address::Address;
-use crate::queues::pending::{Outcome, Requester, Wait};
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::requester::Requester;
 use crate::queues::wqe;
 use crate::queues::wqe::Wqe;
 

@@ -17,7 +17,7 @@ use crate::peers::process::directory::{Directory, INDEX_BITS, SLOTS, slot_of};
 use crate::peers::process::mapped::Mapped;
 use crate::peers::process::pair::{self, Pair, Parts};
 use crate::peers::process::ring::{PayloadLocation, Rings, WANTS_REPLY};
-use crate::queues::pending::{Outcome, Wait};
+use crate::queues::outcome::{Outcome, Wait};
 use crate::queues::qp_state::State;
 use crate::reason::Reason;
 use host::random::Random;

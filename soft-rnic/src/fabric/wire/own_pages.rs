@@ -16,7 +16,7 @@ use crate::memory::span::{Span, SpanBuf, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::wire::state::{OwnPages, Wire};
-use crate::queues::pending::Requester;
+use crate::queues::requester::Requester;
 use crate::queues::wqe::Request;
 use crate::reason::Reason;
 

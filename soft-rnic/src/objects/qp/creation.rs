@@ -14,10 +14,11 @@ use crate::memory::span::Scratch;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Slack, Sq, Srq, Target};
 use crate::queues::batch::Batch;
-use crate::queues::pending::{Pending, Requester};
+use crate::queues::pending::Pending;
 use crate::queues::qp_state::{State, Transport};
 use crate::queues::queue_memory::Resource;
 use crate::queues::recv_ring::RecvRing;
+use crate::queues::requester::Requester;
 use crate::{errno, limits};
 
 /// Send requests that a queue pair on the network has room for at least.

@@ -20,7 +20,7 @@ use crate::clock;
 use crate::lock::{Lock, Padded};
 use crate::memory::attach::{Proof, note_refusal};
 use crate::memory::published::PublishedRegion;
-use crate::queues::pending::RingProgress;
+use crate::queues::requester::RingProgress;
 use crate::reason::Reason;
 
 use super::barrier::{is_asymmetric, light};

@@ -13,7 +13,7 @@ use crate::peers::process::ring::{
 };
 use crate::peers::process::side::{Scratch, Side, carries_data, read_there};
 use crate::queues::address::{Address, Gid};
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::qp_state::Transport;
 use crate::queues::wqe::{Op, Wqe};
 

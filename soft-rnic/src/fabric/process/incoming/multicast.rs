@@ -11,7 +11,7 @@ use crate::peers::process::directory::slot_of;
 use crate::peers::process::ring::{PayloadLocation, Request};
 use crate::peers::process::side::{Scratch, Side};
 use crate::queues::address::{Address, MULTICAST_QPN};
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 use super::super::gather::Gathered;
 use super::execution::{address, wqe};

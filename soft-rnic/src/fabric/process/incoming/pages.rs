@@ -11,7 +11,7 @@ use crate::engine::responder::Session;
 use crate::memory::paging::Pages;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 use crate::peers::process::ring::Request;
 use crate::peers::process::side::{FetchState, Scratch, Side};

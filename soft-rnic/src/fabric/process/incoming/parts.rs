@@ -11,7 +11,7 @@ use crate::engine::responder::{Message, Session};
 use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 use crate::peers::process::ring::Request;
 use crate::peers::process::side::{FetchState, List, PART, Placed, Side};

@@ -9,7 +9,7 @@ use crate::engine::responder::run::Run;
 use crate::memory::mr_table::Held;
 use crate::memory::span::{Hold, Span};
 use crate::objects::cq::CqWriter;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::qp_state::Transport;
 
 use crate::peers::process::directory::slot_of;

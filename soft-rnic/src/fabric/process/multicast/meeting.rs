@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, Qp};
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 
 use crate::peers::process::directory::INDEX_BITS;
 use crate::peers::process::marker::Probe;

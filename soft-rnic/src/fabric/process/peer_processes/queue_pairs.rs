@@ -8,7 +8,7 @@ use verbs_sys::*;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder, Sq};
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 use crate::queues::qp_state::{State, Transport};
 
 use crate::peers::process::directory::{Directory, QpEntry, slot_of};

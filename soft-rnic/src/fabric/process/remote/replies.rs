@@ -7,7 +7,7 @@ use crate::memory::on_demand::copy_word;
 use crate::memory::span::{Copying, Span, copy_spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::pending::{Outcome, Reply};
+use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::wqe;
 use crate::reason::Reason;
 

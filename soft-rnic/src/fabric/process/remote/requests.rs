@@ -9,7 +9,8 @@ use crate::peers::process::remote::Remote;
 use crate::peers::process::ring::{
     HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, WANTS_REPLY, What,
 };
-use crate::queues::pending::{Outcome, Reply, Requester};
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::requester::Requester;
 use crate::queues::wqe;
 use crate::queues::wqe::Op;
 use crate::reason::Reason;

@@ -23,8 +23,9 @@ use crate::peers::process::remote::Remote;
 use crate::peers::process::ring::{
     HALF, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
 };
-use crate::queues::pending::{Pending, Requester};
+use crate::queues::pending::Pending;
 use crate::queues::qp_state::{State, Transport};
+use crate::queues::requester::Requester;
 use crate::queues::wqe::{Wqe, plain};
 
 use super::super::out::Out;

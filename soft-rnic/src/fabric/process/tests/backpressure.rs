@@ -5,7 +5,7 @@ use super::*;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::process::ring::REQUESTS;
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 
 /// A made-up peer with this slot, which has been met, and a queue pair for datagrams to it.
 struct Datagrams {

@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::queues::pending::Wait;
+use crate::queues::outcome::Wait;
 use crate::testing::unfilled::Unfilled;
 
 /// A key of the peer's, of a page that is not filled.

@@ -5,7 +5,7 @@ use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 /// Only this process accesses it.
 const PRIVATE: i32 = 1;

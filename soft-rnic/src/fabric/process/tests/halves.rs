@@ -7,7 +7,7 @@ use crate::peers::process::ring::{
     Broken, HAS_IMM, JUDGE, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
     is_request_at, read_request, reply_at,
 };
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 /// The entry of two messages, of 16 bytes and 3.
 fn halves() -> Request {

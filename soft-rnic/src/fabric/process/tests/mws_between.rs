@@ -236,7 +236,7 @@ fn work_behind_an_invalidation_delays_no_other_invalidation() {
         for (_, qp, key) in &all {
             // What is posted waits, as behind a message, until the thread that serves continues.
             let token = qp.pd.context.device.arm(qp.num, None);
-            qp.sq.lock().requester.waits = Some((crate::queues::pending::Wait::Rnr, token));
+            qp.sq.lock().requester.waits = Some((crate::queues::outcome::Wait::Rnr, token));
             invalidate(qp, *key);
             blocking::post_writes(qp);
             let _serving = Serving::begin();

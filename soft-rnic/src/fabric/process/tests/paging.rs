@@ -9,7 +9,7 @@ use crate::memory::published::PublishedRegion;
 use crate::peers::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::DeferredFetch;
-use crate::queues::pending::{Reply, Wait};
+use crate::queues::outcome::{Reply, Wait};
 use crate::testing::unfilled::Unfilled;
 
 const PAGE: usize = 4_096;

@@ -4,7 +4,7 @@ use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::peers::process::side::PART;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 const LEN: usize = 3 * PART + 1_234;
 

@@ -7,7 +7,7 @@ use crate::objects::state::Qp;
 use crate::peers::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::FetchState;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::queues::qp_state::State;
 use crate::testing::unfilled::Unfilled;
 

@@ -16,7 +16,7 @@ use crate::peers::process::region::Window;
 use crate::peers::process::regions::Regions;
 use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
 use crate::peers::process::windows::WINDOWS_PER_PEER;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 
 /// A memory file as others may map it.
 pub(super) fn memory(bytes: u64) -> OwnedFd {

@@ -1,7 +1,7 @@
 //! Entries of the rings, and the words that they are there.
 
 use crate::queues::address::Gid;
-use crate::queues::pending::Reply;
+use crate::queues::outcome::Reply;
 use crate::reason::Reason;
 
 /// Bytes that go with the request itself.
