@@ -3,10 +3,10 @@
 pub(crate) mod admit;
 pub(crate) mod datagram;
 pub(crate) mod execution;
+pub(crate) mod flush;
 pub(crate) mod injection;
+pub(crate) mod link;
 pub(crate) mod local_ops;
 pub(crate) mod multicast;
-pub(crate) mod new_send;
-pub(crate) mod post;
 pub(crate) mod requester;
 pub(crate) mod responder;

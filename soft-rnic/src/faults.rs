@@ -11,7 +11,7 @@
 //! 1. `injector` finds out whether there is a plan, and numbers queue pairs;
 //! 2. `queue` draws for each request, before it leaves (`engine::injection`): the peer takes no part;
 //! 3. `tally` counts what they have met, for a line at the exit;
-//! 4. `schedule::timed_events` raises the events, each at its time after its device was opened,
+//! 4. `objects::timed_events` raises the events, each at its time after its device was opened,
 //!    in that context and those that are imported from it.
 //!
 //! A process whose requests are to meet faults takes other functions for its posts, which queue

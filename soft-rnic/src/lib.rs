@@ -105,38 +105,42 @@
 //!
 //! # How a request goes
 //!
-//! `engine::post` checks and admits it, and `engine::requester` runs what waits. Both try a
-//! request over the link (`fabric::link`) to its peer, which they take once for a list: it is
+//! `verbs::post` checks and admits it, and `engine::requester` runs what waits. Both try a
+//! request over the link (`engine::link`) to its peer, which they take once for a list: it is
 //! sent and waits for its reply, or has to wait before it is sent, or has ended. Over the
 //! loopback (`fabric::loopback`) every request ends at once, in the peer's
 //! `engine::responder`; another process's (`fabric::process`) executes what takes a receive
 //! request in that same responder, and replies. The responder begins a request (every check is
 //! there), places its data, and finishes it; `objects::cq` takes the completions. What cannot
-//! proceed stays at the head of its send queue (`objects::pending`), with all that is behind it;
+//! proceed stays at the head of its send queue (`queues::pending`), with all that is behind it;
 //! a deadline (`schedule::deadlines`) or a reply brings it back. What an error entails at other
-//! queue pairs is put off until no lock is held (`deferred_work`). Runs of plain messages take
-//! fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
+//! queue pairs is put off until no lock is held (`objects::deferred_work`). Runs of plain messages
+//! take fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
 //! with what it gains measured beside it.
 //!
 //! # Modules
 //!
 //! What several of them share lies in a module below them, so that there are no dependency
-//! cycles (`cargo xtask circles`):
+//! cycles of modules, nor of folders (`cargo xtask circles`). From the top:
 //!
 //! | modules | |
 //! |---|---|
-//! | `verbs` | the table of verbs, and those verbs that may let a device do something: polls, events, transitions |
-//! | `engine` | what is posted, and how it is executed: requester and responder |
-//! | `fabric` | where the peer is: in this process (`fabric::loopback`), another one (`fabric::process`), or on the network (`fabric::wire`) |
-//! | [`udp`] | sockets for many packets at a time |
+//! | `verbs` | the table of verbs, posts, and those verbs that may let a device do something: polls, events, transitions |
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
+//! | `fabric` | where the peer is: in this process (`fabric::loopback`), another one (`fabric::process`), or on the network (`fabric::wire`) |
+//! | `engine` | how requests are executed: requester and responder |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
-//! | `reason` | why requests fail: a number each, for `vendor_err` |
+//! | `peers` | what is known of peers, and shared with them |
+//! | `timing` | what the times of requests are, and what is drawn for them |
+//! | `queues` | work requests, and what they wait in |
+//! | `memory` | keys, what they permit to access, and the copies |
+//! | [`udp`] | sockets for many packets at a time |
 //! | [`faults`] | what strikes the requests of a process that is to meet faults |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
-//! | `cancellation` | threads of the program that are cancelled (`pthread_cancel`) |
 //! | [`check`] | what a program does wrong with its buffers, queues and objects, if that is asked for |
+//! | `reason` | why requests fail: a number each, for `vendor_err` |
+//! | `cancellation` | threads of the program that are cancelled (`pthread_cancel`) |
 //!
 //! # Unreliable transports
 //!
@@ -343,40 +347,46 @@ pub mod check;
 mod clock;
 mod copy;
 mod counters;
-mod deferred_work;
 mod engine;
 mod errno;
 mod event;
 mod fabric;
 pub mod faults;
+mod forked;
 mod limits;
 mod lock;
+mod memory;
 mod objects;
+mod peers;
 pub mod probe;
+mod queues;
 mod reason;
 
 mod schedule;
 #[cfg(test)]
 mod testing;
+mod timing;
 pub mod trace;
 pub mod udp;
 mod verbs;
 
 pub use cancellation::{Uncancelled, WAITS};
 pub use counters::{Counters, PacketCounters};
-pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
+pub use fabric::process::crosses_processes;
 pub use fabric::wire::{ListError, Roce, RoceError};
 pub use fabric::wire::{Unreached, peer_unreached, report_peer_unreached};
+pub use memory::attach::refused_memory;
 pub use objects::device::{counters, counters_of, is_on_the_network, packet_counters_of};
+pub use peers::process::peer_not_found::peer_not_found;
 pub use reason::vendor_err;
-pub use schedule::distance::card::{CallCosts, call_costs};
 pub use schedule::distance::{card, distant};
-pub use schedule::network::faults::NetworkFaults;
 pub use schedule::network::set_network_faults;
 pub use schedule::sim::Simulation;
-pub use schedule::sim::state::Faults;
 #[cfg(feature = "simulation")]
 pub use schedule::world::{WorldDevice, WorldKind, WorldMachine};
+pub use timing::card::{CallCosts, call_costs};
+pub use timing::network::NetworkFaults;
+pub use timing::simulation::Faults;
 #[cfg(feature = "simulation")]
 pub use udp::{NetworkNature, WorldNetwork};
 pub use verbs::asynchronous::try_get_async_event;

@@ -1,5 +1,7 @@
 //! Objects that unit tests set up.
 
+pub(crate) mod unfilled;
+
 use core::ptr::null_mut;
 use std::sync::Arc;
 

@@ -6,11 +6,14 @@ pub(crate) mod channel;
 mod context;
 mod cq;
 mod cq_ex;
+mod destroy_qp;
 mod domain;
 pub(crate) mod import;
 pub(crate) mod modify_qp;
 mod multicast;
+mod new_send;
 mod ops;
+pub(crate) mod post;
 pub(crate) mod qp_ex;
 
 use verbs_sys::{Table, Verbs};
@@ -46,7 +49,7 @@ static VERBS: Verbs = Verbs {
     create_qp: qp::create_qp,
     query_qp: modify_qp::query_qp,
     modify_qp: modify_qp::modify_qp,
-    destroy_qp: qp::destroy_qp,
+    destroy_qp: destroy_qp::destroy_qp,
     create_ah: ah::create_ah,
     destroy_ah: ah::destroy_ah,
     attach_mcast: multicast::attach_mcast,

@@ -56,7 +56,7 @@ const STEPS: &[GateStep] = &[
             "RUSTDOCFLAGS=-Dwarnings cargo doc --package conn-core --package roce-core --all-features --no-deps --quiet",
         ],
     ),
-    step("modules use each other one way", Always, 10, &["cargo xtask circles"]),
+    step("modules and folders use each other one way", Always, 10, &["cargo xtask circles"]),
     step("README: the main job", Always, 160, &["cargo run --release --quiet -- bench"]),
     step("README: the tests", Always, 530, &["cargo test --workspace"]),
     step("lane apart", Gate, 30, &["cargo xtask lane apart --gate"]),

@@ -46,7 +46,7 @@ enum Chore {
     /// allocations that cannot fail, bounds without a test, unit tests, the tests of the connections on soft0, doctests;
     /// and print the lines of code
     Check,
-    /// Fail if modules of a crate use each other in circles, and show them
+    /// Fail if modules or folders of a crate use each other in circles, and show them
     Circles,
     /// Run what every protocol promises on each device, and print the table
     Conformance {

@@ -72,7 +72,7 @@ fn long_copies_of_every_width_move_exactly_their_bytes() {
 fn nothing_is_copied_by_plain_accesses() {
     let sources = [
         include_str!("../copy.rs"),
-        include_str!("../objects/span.rs"),
+        include_str!("../memory/span.rs"),
         include_str!("../fabric/process/incoming/rx_fast_path.rs"),
     ];
     for plain in ["ptr::copy", "copy_from", "copy_to", "_unaligned(", "_volatile(", ".read()"] {

@@ -6,13 +6,13 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
-use crate::objects::mr_table::Held;
+use crate::memory::mr_table::Held;
+use crate::memory::span::Span;
 use crate::objects::mw::takes_mw;
-use crate::objects::pending::Requester;
-use crate::objects::qp_state::Transport;
-use crate::objects::span::Span;
 use crate::objects::state::Qp;
-use crate::objects::wqe::{Op, asks_for_checksums, len_of};
+use crate::queues::qp_state::Transport;
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Op, asks_for_checksums, len_of};
 
 /// The checked parts of a request: its operation, whether it has an immediate, and its
 /// scatter/gather list.

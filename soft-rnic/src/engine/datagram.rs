@@ -7,16 +7,17 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
-use crate::objects::address::Address;
-use crate::objects::pending::{Outcome, Reply, Requester, Wait};
-use crate::objects::qp_state::State;
-use crate::objects::span::{SpanBuf, Spans};
-use crate::objects::state::{Qp, Scratch, Sq};
-use crate::objects::wqe::{Op, Request};
+use crate::memory::span::{Scratch, SpanBuf, Spans};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::state::{Qp, Sq};
+use crate::queues::address::Address;
+use crate::queues::outcome::{Outcome, Reply, Wait};
+use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Op, Request};
 use crate::reason::Reason;
 
 impl Qp {

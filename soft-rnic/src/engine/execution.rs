@@ -1,11 +1,12 @@
 //! State that the requests of one list share while they are executed.
 
-use crate::deferred_work::DeferredWork;
+use crate::memory::span::Scratch;
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::{Outcome, Requester, Wait};
-use crate::objects::state::Scratch;
+use crate::objects::deferred_work::DeferredWork;
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::requester::Requester;
 use crate::reason::Reason;
-use crate::schedule::timer::rnr_timer_ns;
+use crate::timing::timer::rnr_timer_ns;
 
 /// State that the requests of one list share. (The [`Session`](crate::engine::responder::Session)
 /// with the peer is apart, so that it stays in registers: read back from the stack it waited for

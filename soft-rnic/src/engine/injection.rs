@@ -1,5 +1,5 @@
 //! Faults that strike a request before it leaves, as a plan ([`faults`](crate::faults)) has drawn
-//! them.
+//! them, and those that a simulation draws.
 //!
 //! ```text
 //!   oldest request ──> next_fault ──> none ──> it is sent, and never gets here again
@@ -7,23 +7,26 @@
 //!        └────────────── deadline, retries left ─────────────┘   Flush: Failed
 //! ```
 //!
-//! So all faults of a request strike before the peer takes any part in it, and use up its retries
-//! as those of a peer do.
+//! So all faults of a plan strike before the peer takes any part in the request, and use up its
+//! retries as those of a peer do.
 
 use std::sync::Arc;
 
 use verbs_sys::ibv_event_type;
 
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
-use crate::fabric::link::{Link, Step};
+use crate::engine::link::{Link, Step};
 use crate::faults::queue::{Exposure, Fault};
-use crate::objects::pending::{Outcome, Wait};
-use crate::objects::state::Qp;
-use crate::objects::wqe::{Request, Wqe};
+use crate::objects::state::{Device, Qp};
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::wqe::{Request, Wqe};
 use crate::reason::{Cause, Reason};
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::simulation::State;
+use crate::timing::timer::response_timeout_ns;
 use crate::trace::layout::wait;
 
+/// Longest delay that a simulation injects.
+const DELAY_NS: u64 = 100_000;
 /// Code of the timer in injected RNR NAKs: 10 µs.
 const RNR_CODE: u8 = 1;
 
@@ -90,8 +93,7 @@ impl Qp {
             }
             Fault::Retry => {
                 parts.requester.started = true;
-                let timeout = response_timeout_ns(parts.requester.timeout);
-                Outcome::Blocked(Wait::Response, timeout)
+                no_response(parts)
             }
             Fault::Flush | Fault::Loss => {
                 if self.enter_error(Cause::request(Reason::InjectedFlush)) {
@@ -121,4 +123,60 @@ impl Qp {
             _ => wait.reason(),
         }
     }
+}
+
+/// Executes a request of a reliable connection, with the faults that a simulated device injects.
+pub(crate) fn execute_faulty(
+    sim: &State,
+    device: &Device,
+    parts: &mut SqParts<'_>,
+    request: &Request<'_>,
+    execute: impl FnOnce(&mut SqParts<'_>) -> Outcome,
+) -> Outcome {
+    if let Some(outcome) = delay(device, parts) {
+        return outcome;
+    }
+    if let Some(outcome) = fault_before(sim, parts, request) {
+        parts.counters.faults += 1;
+        return outcome;
+    }
+    // A request that the responder has done already is only acknowledged again.
+    let outcome = match parts.requester.done || request.wqe.ahead {
+        true => Outcome::Done,
+        false => execute(parts),
+    };
+    if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
+        parts.counters.faults += 1;
+        parts.requester.done = true;
+        return no_response(parts);
+    }
+    outcome
+}
+
+/// The delay of a request on a simulated device, if one strikes now.
+pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome> {
+    let sim = device.sim()?;
+    sim.strikes(sim.faults.delay).then(|| {
+        parts.counters.faults += 1;
+        Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS)))
+    })
+}
+
+/// A fault that keeps a request from reaching the responder.
+fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
+    let done = parts.requester.done || request.wqe.ahead;
+    let refusable = request.wqe.takes_receive() && !done;
+    if refusable && sim.strikes(sim.faults.rnr) {
+        parts.requester.started = true;
+        return Some(rnr_nak(parts.requester, RNR_CODE));
+    }
+    if sim.strikes(sim.faults.lost_response / 2.0) {
+        parts.requester.started = true;
+        return Some(no_response(parts));
+    }
+    None
+}
+
+fn no_response(parts: &SqParts<'_>) -> Outcome {
+    Outcome::Blocked(Wait::Response, response_timeout_ns(parts.requester.timeout))
 }

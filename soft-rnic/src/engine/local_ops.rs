@@ -17,15 +17,16 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
-use crate::fabric::process::serving::Serving;
+use crate::memory::mws::Ending;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::mw_table::{Asker, Refused};
-use crate::objects::mws::Ending;
-use crate::objects::pending::{Outcome, Requester, Wait};
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Qp, Settling, Sq};
-use crate::objects::wqe::{Op, Wqe};
+use crate::peers::process::serving::Serving;
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::qp_state::Transport;
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 /// Nanoseconds to the second look at accesses of other processes, and how often that is doubled.

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::Execution;
 use crate::engine::responder::{Message, Session};
-use crate::objects::address::Gid;
+use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::{FanOut, Outcome, Reply, Requester};
-use crate::objects::span::SpanBuf;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::queues::address::Gid;
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::requester::{FanOut, Requester};
 
 /// The queue pairs that datagrams to one address reach.
 pub(crate) enum Receivers<'a> {

@@ -14,23 +14,24 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts, packets, rnr_nak};
-use crate::fabric::link::{Link, Step};
-use crate::fabric::{loopback, process};
+use crate::engine::injection::execute_faulty;
+use crate::engine::link::{Link, Step};
 use crate::limits;
+use crate::memory::lists::{resolve, resolve_any, resolve_one};
+use crate::memory::mr_table::LOCAL_WRITE;
+use crate::memory::on_demand::bring;
+use crate::memory::span::{STAGED, Span, SpanBuf, Spans};
 use crate::objects::cq::Completion;
-use crate::objects::memory::{resolve, resolve_any, resolve_one};
-use crate::objects::mr_table::LOCAL_WRITE;
-use crate::objects::on_demand::bring;
-use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::span::{STAGED, Span, SpanBuf, Spans};
-use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::{Request, Wqe};
+use crate::objects::deferred_work::WorkItem;
+use crate::objects::state::Qp;
+use crate::queues::outcome::{Outcome, Reply, Wait};
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Request, Wqe};
 use crate::reason::{Cause, Reason};
-use crate::schedule::sim::execute_faulty;
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::timer::response_timeout_ns;
 
 impl Qp {
     /// Judges a reply: returns the outcome of its request.
@@ -259,71 +260,6 @@ impl Qp {
         self.complete(execution, wqe, 0, Some(reason));
         self.enter_send_error(Cause::request(reason));
         execution.deferred.push(WorkItem::Flush(Arc::clone(self)));
-    }
-
-    /// Executes what is pending, oldest first, until something blocks or, with
-    /// `only_one`, one request has been tried. The send queue's lock is held.
-    pub(crate) fn run_pending(
-        self: &Arc<Qp>,
-        sq: &mut Sq,
-        deferred: &mut DeferredWork,
-        only_one: bool,
-    ) {
-        if let Some(distance) = self.pd.context.device.distance() {
-            return self.run_distant(sq, distance.now(), deferred);
-        }
-        self.run_arrived(sq, deferred, only_one);
-        self.trace_progress(sq);
-    }
-
-    /// [`run_pending`](Self::run_pending), whatever the time.
-    pub(crate) fn run_arrived(
-        self: &Arc<Qp>,
-        sq: &mut Sq,
-        deferred: &mut DeferredWork,
-        only_one: bool,
-    ) {
-        if !self.transport.is_reliable() && self.pd.context.device.network.is_faulty() {
-            return self.run_faulty(sq, deferred, only_one);
-        }
-        self.run_queue(sq, deferred, only_one);
-    }
-
-    /// [`run_pending`](Self::run_pending) on a network without faults.
-    pub(crate) fn run_queue(
-        self: &Arc<Qp>,
-        sq: &mut Sq,
-        deferred: &mut DeferredWork,
-        only_one: bool,
-    ) {
-        match self.transport {
-            Transport::Rc | Transport::Uc => self.run_connected(sq, deferred, only_one),
-            Transport::XrcSend | Transport::XrcRecv => self.run_xrc(sq, deferred, only_one),
-            Transport::Ud => self.run_datagrams(sq, deferred, only_one),
-        }
-    }
-
-    pub(crate) fn run_connected(
-        self: &Arc<Qp>,
-        sq: &mut Sq,
-        deferred: &mut DeferredWork,
-        only_one: bool,
-    ) {
-        match sq.remote.is_some() {
-            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
-            true => process::remote::run::<false>(self, sq, deferred, only_one),
-            false => loopback::run(self, sq, deferred, only_one),
-        }
-        self.check_drained(sq);
-    }
-
-    /// [`run_connected`](Self::run_connected) over XRC.
-    fn run_xrc(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
-        match sq.remote.is_some() {
-            true => process::remote::run::<true>(self, sq, deferred, only_one),
-            false => loopback::xrc::run(self, sq, deferred, only_one),
-        }
-        self.check_drained(sq);
     }
 
     /// [`run_pending`](Self::run_pending) over a link.

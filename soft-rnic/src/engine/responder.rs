@@ -26,13 +26,13 @@ mod xrc;
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
-use crate::objects::span::{Span, SpanBuf};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder};
-use crate::objects::wqe::Op;
+use crate::queues::outcome::Reply;
+use crate::queues::wqe::Op;
 
 pub(crate) use delivery::Message;
 use delivery::{Data, Delivery};

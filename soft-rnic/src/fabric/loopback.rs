@@ -6,14 +6,16 @@ pub(crate) mod xrc;
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
+use crate::engine::link::{Link, Step};
 use crate::engine::responder::{Message, Session};
-use crate::fabric::link::{Link, Step};
-use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::state::{Qp, Scratch, Sq};
-use crate::objects::wqe::Request;
+use crate::memory::span::Scratch;
+use crate::objects::deferred_work::DeferredWork;
+use crate::objects::state::{Qp, Sq};
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::qp_state::{State, Transport};
+use crate::queues::requester::Requester;
+use crate::queues::wqe::Request;
 
 /// The hold on a peer in this process, if there is one. Nothing that can be executed goes
 /// without the peer: its lock is taken first.

@@ -4,13 +4,14 @@
 //! (`mapped`): its queue pairs and regions (`directory`), and for each process that it
 //! knows, a ring of requests and one of replies (`ring`). So a word has one writer, no
 //! lock is shared, and a process that dies leaves nothing held or half done. They find
-//! each other by the numbers of their queue pairs (`rendezvous`).
+//! each other by the numbers of their queue pairs (`rendezvous`). What names no queue pair
+//! is in `peers::process`: all of these, `region`, `liveness`, `barrier` and `maps`.
 //!
 //! - **One-sided operations** are carried out by the requester (`one_sided`): it looks up
 //!   whether they are permitted, and copies to or from the target's memory, mapped
-//!   (`region`) or attached to (`memory`). The target does nothing; it may be stopped. The memory of
-//!   a process that has died stays mapped for a while: a request that finds it dead (`liveness`)
-//!   fails.
+//!   (`region`) or attached to (`memory::attach`). The target does nothing; it may be stopped. The
+//!   memory of a process that has died stays mapped for a while: a request that finds it dead
+//!   (`liveness`) fails.
 //! - **What takes a receive request**, and what the requester finds not to be permitted,
 //!   goes through the ring, and is executed by the target (`incoming`) as if it had been sent
 //!   by a queue pair of its own: by a thread there that polls, or else by its one progress
@@ -65,47 +66,22 @@
 //! 2.7 s at the other while each registration read the list of all mappings, and 0.4 s and
 //! 0.7 s since the kernel is asked for one (`maps`).
 
-pub(crate) mod backoff;
 pub(crate) mod backpressure;
-pub(crate) mod barrier;
 pub(crate) mod blocking;
-pub(crate) mod budget;
-pub(crate) mod connection;
 pub(crate) mod deferred_fetch;
-pub(crate) mod directory;
-pub(crate) mod forked;
 pub(crate) mod gather;
 pub(crate) mod incoming;
 #[cfg(feature = "simulation")]
 pub(crate) mod killed;
-pub(crate) mod liveness;
-pub(crate) mod mapped;
-pub(crate) mod maps;
-pub(crate) mod marker;
-pub(crate) mod memory;
 pub(crate) mod multicast;
-pub(crate) mod names;
 pub(crate) mod one_sided;
 pub(crate) mod out;
-pub(crate) mod outside;
-pub(crate) mod pair;
-pub(crate) mod peer_not_found;
 pub(crate) mod peer_processes;
 pub(crate) mod progress_thread;
-pub(crate) mod region;
 pub(crate) mod remote;
 pub(crate) mod remote_ud;
-pub(crate) mod rendezvous;
-pub(crate) mod ring;
-pub(crate) mod serving;
-pub(crate) mod shared_sockets;
-pub(crate) mod side;
-pub(crate) mod windows;
-pub(crate) mod workers;
 
 #[cfg(test)]
 mod tests;
 
-pub use memory::refused_memory;
-pub use peer_not_found::peer_not_found;
 pub use peer_processes::crosses_processes;

@@ -22,7 +22,6 @@
 //! program may write to its memory meanwhile, and a packet whose bytes are not those that were
 //! counted would be dropped by the peer, again and again.
 
-pub(crate) mod answers;
 pub(crate) mod arrivals;
 pub(crate) mod changes;
 mod checked;
@@ -37,13 +36,10 @@ pub(crate) mod network_changes;
 pub(crate) mod own_pages;
 pub(crate) mod packets;
 pub(crate) mod paging;
-pub(crate) mod port_state;
 pub(crate) mod progress;
 pub(crate) mod requester;
 pub(crate) mod requests;
 pub(crate) mod responder;
-pub(crate) mod state;
-pub(crate) mod symptoms;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use verbs_sys::ib_uverbs_advise_mr_advice as Advice;
 use verbs_sys::*;
 
 use crate::errno;
-use crate::objects::mr_table::{LOCAL_WRITE, MW, MrTable, ON_DEMAND};
-use crate::objects::on_demand::bring_at;
+use crate::memory::mr_table::{LOCAL_WRITE, MW, MrTable, ON_DEMAND};
+use crate::memory::on_demand::bring_at;
 use crate::objects::quiescence;
 use crate::objects::state::Pd;
 

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
-use crate::objects::address::{Address, ROUTE, is_route};
 use crate::objects::device::admit;
 use crate::objects::state::Pd;
+use crate::queues::address::{Address, ROUTE, is_route};
 use crate::{alloc, errno, limits};
 
 impl Address {

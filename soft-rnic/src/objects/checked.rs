@@ -12,17 +12,17 @@ use crate::check::completions::Completions;
 use crate::check::fingerprint::Fingerprint;
 use crate::check::queue::{Posted, Queue, Receives};
 use crate::check::report::{Kind, number, write};
-use crate::objects::memory::resolve;
+use crate::memory::lists::resolve;
+use crate::memory::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
+use crate::memory::null_memory::is_zeroes;
+use crate::memory::on_demand;
+use crate::memory::span::{Span, SpanBuf};
 use crate::objects::mr::Region;
-use crate::objects::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
-use crate::objects::null_memory::is_zeroes;
-use crate::objects::on_demand;
 use crate::objects::qp::Parts;
-use crate::objects::qp_state::Transport;
 use crate::objects::quiescence;
-use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
-use crate::objects::wqe::{Request, Wqe, len_of};
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Request, Wqe, len_of};
 
 /// Objects.
 impl Context {

@@ -34,6 +34,7 @@
 
 mod filling;
 mod moderation;
+pub(crate) mod producer;
 mod rings;
 
 use core::cell::UnsafeCell;
@@ -46,15 +47,14 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::errno;
 use crate::event::Acks;
 use crate::lock::{Guard, Lock, Padded};
+use crate::objects::cq::producer::{Armed, Producer};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::queue_memory::{Lender, Resource};
-use crate::objects::state::{
-    Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack,
-};
+use crate::objects::state::{AsyncEvent, Channel, Context, Cq, Element, Extended, Qp, Ring, Slack};
+use crate::queues::queue_memory::{Lender, Resource};
 use crate::reason::Reason;
 use crate::trace::completions::Completions;
 

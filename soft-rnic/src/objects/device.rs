@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::counters::{Counters, PacketCounters};
-use crate::fabric::process::directory::INDEX_BITS;
-use crate::fabric::wire::state::{Wire, ip_of};
-use crate::objects::address::Gid;
-use crate::objects::mr_table::MrTable;
-use crate::objects::qp_state::State;
+use crate::memory::mr_table::MrTable;
 use crate::objects::reach::{gid_of_device, gid_of_user};
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
-use crate::schedule::distance::card::Card;
-use crate::schedule::distance::times::Distance;
-use crate::schedule::network::faults::Network;
+use crate::peers::process::directory::INDEX_BITS;
+use crate::peers::wire::state::{Wire, ip_of};
+use crate::queues::address::Gid;
+use crate::queues::qp_state::State;
+use crate::timing::card::Card;
+use crate::timing::network::Network;
+use crate::timing::times::Distance;
 use crate::udp::interface_index;
 use crate::{errno, limits};
 
@@ -170,7 +170,7 @@ impl Device {
 
     /// State that a simulated device has in addition.
     #[inline]
-    pub(crate) fn sim(&self) -> Option<&crate::schedule::sim::state::State> {
+    pub(crate) fn sim(&self) -> Option<&crate::timing::simulation::State> {
         match &self.kind {
             Kind::Simulated(state) => Some(state),
             _ => None,
@@ -257,6 +257,12 @@ impl Device {
         ];
         left.retain(|(_, count)| *count > 0);
         left
+    }
+
+    /// [`card`](Self::card), which a synchronous device is not asked for.
+    #[inline]
+    pub(crate) fn charging_card(&self) -> Option<&Card> {
+        if self.is_synchronous() { None } else { self.card() }
     }
 
     /// Costs of its cards' operations.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
+use crate::memory::mr_table::{DEVICE_MEMORY, MW_BIND, ON_DEMAND};
 use crate::objects::device_memory::Dm;
 use crate::objects::mr::{Region, ZERO_BASED, permitted, register};
-use crate::objects::mr_table::{DEVICE_MEMORY, MW_BIND, ON_DEMAND};
 use crate::objects::state::{Context, Pd};
 use crate::{errno, limits};
 

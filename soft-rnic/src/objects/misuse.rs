@@ -12,12 +12,12 @@ use crate::check::checker::Checker;
 use crate::check::queue::Queue;
 use crate::check::report::{Kind, number};
 use crate::errno;
-use crate::objects::denial::{Denial, Registered, rights};
-use crate::objects::mr_table::{LOCAL_WRITE, MrTable};
-use crate::objects::pending::Requester;
-use crate::objects::qp_state::State;
+use crate::memory::denial::{Denial, Registered, rights};
+use crate::memory::mr_table::{LOCAL_WRITE, MrTable};
 use crate::objects::state::{Context, Cq, Pd, Qp, Srq};
-use crate::objects::wqe::{Op, Wqe, len_of};
+use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Op, Wqe, len_of};
 use crate::reason::Reason;
 
 /// Regions in a line; those beyond are counted.

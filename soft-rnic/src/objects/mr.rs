@@ -9,19 +9,19 @@ use verbs_sys::*;
 
 use crate::alloc;
 use crate::check::checker::Object;
-use crate::fabric::process::directory::PublishedRegion;
-use crate::fabric::process::maps;
+use crate::memory::mr_table::{
+    LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
+};
+use crate::memory::on_demand;
+use crate::memory::published::PublishedRegion;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
 use crate::objects::handles::{Change, Registration};
 use crate::objects::in_arc::InArc;
-use crate::objects::mr_table::{
-    LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
-};
-use crate::objects::on_demand;
-use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
+use crate::peers::process::maps;
+use crate::queues::queue_memory::{Lender, Resource};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::fabric::process::directory::GroupBit;
-use crate::objects::address::{Gid, is_multicast};
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Groups, Qp};
+use crate::peers::process::directory::GroupBit;
+use crate::queues::address::{Gid, is_multicast};
+use crate::queues::qp_state::{State, Transport};
 use crate::{errno, limits};
 
 impl Groups {

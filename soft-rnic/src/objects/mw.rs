@@ -10,12 +10,12 @@ use verbs_sys::*;
 
 use crate::alloc;
 use crate::check::checker::Object;
+use crate::memory::keys::TAG;
 use crate::objects::device::admit;
-use crate::objects::keys::TAG;
 use crate::objects::mw_table::{Bind, NewMw};
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Device, Pd};
-use crate::objects::wqe::{Op, Wqe};
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Op, Wqe};
 use crate::{errno, limits};
 
 /// A memory window.

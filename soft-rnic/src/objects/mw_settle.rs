@@ -10,11 +10,11 @@
 use rustix::io::Errno;
 
 use crate::errno;
-use crate::fabric::process::directory::slot_of;
-use crate::fabric::process::outside::{INSIDE, Insiders};
-use crate::objects::mws::Ending;
-use crate::objects::qp_state::Transport;
+use crate::memory::mws::Ending;
 use crate::objects::state::{Device, PeerProcesses};
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::outside::{INSIDE, Insiders};
+use crate::queues::qp_state::Transport;
 
 impl Device {
     /// Reports whether no access is under way any more under the key of an ending. `insiders` are

@@ -9,13 +9,13 @@ use core::sync::atomic::{Ordering, fence};
 use rustix::io::Errno;
 
 use crate::errno;
-use crate::objects::keys::TAG;
-use crate::objects::mr::ZERO_BASED;
-use crate::objects::mr_table::{
+use crate::memory::keys::TAG;
+use crate::memory::mr_table::{
     FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE, Slot,
 };
-use crate::objects::mws::{Binding, Ending};
+use crate::memory::mws::{Binding, Ending};
+use crate::objects::mr::ZERO_BASED;
 use crate::objects::state::PeerProcesses;
 
 const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;

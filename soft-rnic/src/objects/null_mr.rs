@@ -8,10 +8,10 @@ use crate::alloc;
 use crate::check::checker::Object;
 use crate::errno;
 use crate::limits::MAX_MESSAGE;
+use crate::memory::mr_table::{LOCAL_WRITE, NULL};
+use crate::memory::null_memory::NullMemory;
 use crate::objects::handles::Registration;
 use crate::objects::mr::{Mr, Region};
-use crate::objects::mr_table::{LOCAL_WRITE, NULL};
-use crate::objects::null_memory::NullMemory;
 use crate::objects::state::Pd;
 
 /// `ibv_alloc_null_mr`: only the local key is valid, for any address.

@@ -1,30 +1,22 @@
-//! Queue pairs: their states, how their queues are flushed, and how they end.
+//! Queue pairs: their states, and how they end.
 
 mod creation;
 
-use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::check::checker::Object;
-use crate::deferred_work::{DeferredWork, WorkItem};
-use crate::engine::execution::Execution;
 use crate::errno;
-use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::pending::{Pending, Requester, Wait};
-use crate::objects::qp_state::State;
 use crate::objects::state::{AsyncEvent, Element, Qp, Responder, Sq};
+use crate::queues::qp_state::State;
+use crate::queues::requester::Requester;
 use crate::reason::{Cause, Reason};
 
 pub(crate) use creation::{Extras, Parts, create, create_qp, enter};
-
-/// Nanoseconds to the next look at a send queue whose holder waits for another process's memory,
-/// or for which there was no thread to wait.
-pub(crate) const BLOCKED_RETRY_NS: u64 = 1_000_000;
 
 impl Qp {
     /// The object behind a caller's pointer.
@@ -137,141 +129,6 @@ impl Qp {
         }
     }
 
-    /// Completes all that waits in an erroneous queue pair with flush errors, in
-    /// order: the send queue's, then the receive queue's. Takes the locks.
-    pub(crate) fn flush(self: &Arc<Qp>, deferred: &mut DeferredWork) {
-        {
-            // A holder in a blocking section sees the state when it is back.
-            if let Some(mut sq) = self.sq_unless_blocked()
-                && self.state().flushes_sends()
-            {
-                sq.requester.waits = None;
-                self.flush_sends(&mut sq, deferred);
-            }
-        }
-        self.flush_receives(deferred);
-    }
-
-    /// The deadline `token` has come: the head of the send queue is tried again, if
-    /// that is what it waits for and it has retries left.
-    pub(crate) fn expired(self: &Arc<Qp>, token: u64, deferred: &mut DeferredWork) {
-        // Others have deadlines, too.
-        let Some(mut sq) = self.sq_unless_blocked() else {
-            return self.pd.context.device.arm_again(self.num, token, BLOCKED_RETRY_NS);
-        };
-        if self.wire_expired(&mut sq, token, deferred) {
-            return;
-        }
-        self.late_expired(&mut sq, token, deferred);
-        self.room_expired(&mut sq, token, deferred);
-        let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
-            return;
-        };
-        if let (Wait::Settling, Some(ending)) = (wait, sq.requester.ending) {
-            // It still waits meanwhile.
-            return deferred.push(WorkItem::Settle(Arc::clone(self), ending));
-        }
-        sq.requester.waits = None;
-        if wait == Wait::Response && !self.retry(&mut sq, deferred) {
-            return;
-        }
-        if self.pd.context.device.sim().is_none() {
-            self.run_pending(&mut sq, deferred, false);
-        }
-    }
-
-    /// Uses up one retry; without any the head fails.
-    fn retry(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) -> bool {
-        if let Some(left) = sq.requester.retries_left.checked_sub(1) {
-            sq.requester.retries_left = left;
-            sq.counters.retries += 1;
-            return true;
-        }
-        let Some(head) = sq.pending.front().map(|head| *head.wqe) else { return false };
-        let mut execution = Execution::new();
-        self.fail(&mut execution, &head, Reason::NoResponse);
-        sq.counters.requests += 1;
-        sq.pending.pop();
-        sq.requester.next_request();
-        deferred.append(execution.finish());
-        self.trace_progress(sq);
-        false
-    }
-
-    /// The send queue's part; its lock is held.
-    pub(crate) fn flush_sends(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) {
-        let mut execution = Execution::new();
-        if let Some(remote) = &mut sq.remote {
-            let _ = remote.reclaim(&sq.pending);
-            remote.give_up();
-        }
-        if self.state() == State::Err {
-            // An unreliable connection may go on after SQE.
-            sq.end_wire();
-        }
-        self.flush_pending(&mut sq.pending, &mut execution);
-        sq.requester.next_request();
-        sq.forget_ending();
-        deferred.append(execution.finish());
-        self.trace_progress(sq);
-    }
-
-    /// Completes what waits in the send queue, in order.
-    pub(crate) fn flush_pending<'a>(
-        self: &'a Arc<Qp>,
-        pending: &mut Pending,
-        execution: &mut Execution<'a>,
-    ) {
-        while let Some(request) = pending.front() {
-            self.complete(execution, request.wqe, 0, Some(self.flush_reason()));
-            pending.pop();
-        }
-    }
-
-    /// The receive queue's part. A shared queue is not flushed: an event says that
-    /// this queue pair takes nothing more from it.
-    pub(crate) fn flush_receives(self: &Arc<Qp>, deferred: &mut DeferredWork) {
-        let mut responder = self.responder.lock();
-        if self.state() != State::Err {
-            return;
-        }
-        // The message that was coming does not come any more.
-        if let Some(taken) = responder.wire.as_mut().and_then(|wire| wire.taken.take()) {
-            let mut writer = CqWriter::default();
-            writer.push(&self.recv_cq, &self.flushed_receive(taken.wr_id), None, deferred);
-        }
-        if self.srq.is_some() {
-            if !self.last_wqe_said.swap(true, Ordering::Relaxed) {
-                self.raise(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);
-            }
-            return;
-        }
-        // The poster's lock orders this with a post: either we see its requests,
-        // or it sees the state and flushes them itself.
-        let _poster = self.rq.poster.lock();
-        let mut writer = CqWriter::default();
-        while let Some(request) = self.rq.front(&mut responder.consumer) {
-            let completion = self.flushed_receive(request.wr_id());
-            self.check_flushed();
-            writer.push(&self.recv_cq, &completion, None, deferred);
-            self.rq.pop(&mut responder.consumer);
-        }
-    }
-
-    fn flushed_receive(&self, wr_id: u64) -> Completion {
-        Completion {
-            wr_id,
-            failure: Some(self.flush_reason()),
-            opcode: ibv_wc_opcode::IBV_WC_RECV,
-            byte_len: 0,
-            imm: 0,
-            flags: 0,
-            qp_num: self.num,
-            src_qp: 0,
-            solicited: false,
-        }
-    }
-
     /// Empties both queues and forgets the connection; completions that were not polled
     /// are removed, too. Both locks are held. The error, `EBUSY`, says that the peer's
     /// process is inside this one's memory, and does not leave.
@@ -308,7 +165,7 @@ impl Qp {
 
 impl Sq {
     /// It sends nothing over the network any more; what was counted stays.
-    fn end_wire(&mut self) {
+    pub(crate) fn end_wire(&mut self) {
         if let Some(wire) = self.wire.take() {
             wire.add_counts(&mut self.counters);
         }
@@ -324,51 +181,7 @@ impl Qp {
         }
         self.pd.users.leave();
     }
-}
 
-pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: NULL, or a queue pair that the caller gives back.
-    errno::code(unsafe { destroy(qp) })
-}
-
-/// # Safety
-/// That of the verb.
-unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
-    // SAFETY: `ibv_destroy_qp` asks for a live `qp`, which the caller gives back.
-    let object = unsafe { Qp::named(qp) }?.keep();
-    if object.is_attached() {
-        let (call, users) =
-            ("ibv_destroy_qp", || vec!["a multicast group (ibv_detach_mcast)".into()]);
-        object.context.check_in_use(errno::EBUSY, call, &format!("QP {:#x}", object.num), users);
-        return Err(errno::EBUSY);
-    }
-    crate::fabric::wire::progress::settle(object.real());
-    if object.target.is_some() {
-        object.close();
-    } else {
-        object.leave();
-    }
-    let is_this = |other: &Arc<Qp>| Arc::ptr_eq(other, &object);
-    let events = &object.context.events;
-    events.remove(|e| matches!(&e.element, Element::Qp(qp) if is_this(qp)));
-    object.async_acks.wait();
-    match &object.target {
-        // Its domain can be closed now.
-        Some(target) => _ = target.xrcd.users.fetch_sub(1, Ordering::Release),
-        None => {
-            // SAFETY: it was destroyed under both of its locks, after which none looks at receive
-            // requests; the caller uses it no more.
-            unsafe { object.rq.give_back() };
-            object.detach();
-        }
-    }
-    object.pd.context.gone(Object::QueuePair, object.num.into());
-    // SAFETY: takes back the reference of `create_qp`.
-    unsafe { Arc::decrement_strong_count(qp.cast::<Qp>()) };
-    Ok(())
-}
-
-impl Qp {
     /// No message reaches it any more.
     pub(crate) fn leave(self: &Arc<Qp>) {
         let device = &self.pd.context.device;

@@ -11,7 +11,7 @@
 //! | an answer to a READ that is sent later | that lock, or that of the send queue that sends it |
 //! | either of them, if the key is a memory window's | the lock of the receiving side, too |
 //! | a checker that looks at a buffer, `ibv_advise_mr` | what [`look`] returns |
-//! | another process that uses our memory | a word of its directory (`fabric::process::outside`) |
+//! | another process that uses our memory | a word of its directory (`peers::process::outside`) |
 //!
 //! Each end waits for those that can have found what ends:
 //!

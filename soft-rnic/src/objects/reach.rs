@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use rustix::process::geteuid;
 
-use super::address::Gid;
+use crate::queues::address::Gid;
 
 /// The GID of devices of the processes of this user, on this machine and in its network and PID namespaces.
 pub(crate) fn gid_of_user() -> Gid {

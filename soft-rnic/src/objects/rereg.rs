@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
-use crate::fabric::process::directory::PublishedRegion;
+use crate::memory::mr_table::NULL;
+use crate::memory::published::PublishedRegion;
 use crate::objects::mr::{Mr, Region, ZERO_BASED, validate};
-use crate::objects::mr_table::NULL;
 use crate::objects::state::Pd;
 use crate::objects::users::NewUser;
 

@@ -15,11 +15,11 @@ use crate::lock::Padded;
 use crate::objects::checked::check_receive;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::queue_memory::Resource;
-use crate::objects::recv_ring::{RecvRing, recv_len};
-use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, Taker, XrcSrq, Xrcd};
-use crate::schedule::distance::card::Turn;
-use crate::schedule::distance::charge::Charged;
+use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, XrcSrq, Xrcd};
+use crate::queues::queue_memory::Resource;
+use crate::queues::recv_ring::{RecvRing, Taker, recv_len};
+use crate::timing::card::Turn;
+use crate::timing::charge::Charged;
 use crate::{errno, limits};
 
 impl Srq {
@@ -354,7 +354,7 @@ unsafe fn post<const WATCHED: bool>(
         // SAFETY: `bad_wr` is not NULL.
         unsafe { errno::memory_of_post(wr, bad_wr) }?;
         // SAFETY: the caller's list.
-        let _charged = unsafe { Charged::of(&srq.pd.context.device, wr) };
+        let _charged = unsafe { Charged::of(srq.pd.context.device.charging_card(), wr) };
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
         let result = unsafe {

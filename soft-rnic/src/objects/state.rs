@@ -27,40 +27,43 @@ use crate::check::completions::Completions as CheckedCompletions;
 use crate::check::queue::{Queue as CheckedQueue, Receives};
 use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
-use crate::fabric::process::backoff::Backoff;
-use crate::fabric::process::multicast::state::Participation;
-use crate::fabric::process::names::Names;
-use crate::fabric::process::pair::Pair;
-use crate::fabric::process::peer_not_found::Looked;
-use crate::fabric::process::progress_thread::state::ProgressThread;
-use crate::fabric::process::region::Files;
-use crate::fabric::process::remote::state::Remote;
-use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
-use crate::fabric::process::side::Side;
-use crate::fabric::process::workers::Workers;
-use crate::fabric::wire::state::WireSq;
 use crate::faults::injector::Injector;
 use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
-use crate::objects::address::Gid;
-use crate::objects::batch::Batch;
+use crate::memory::mr_table::MrTable;
+use crate::memory::span::Scratch;
+use crate::objects::cq::producer::{Moderation, Producer};
 use crate::objects::handles::{Command, Handles};
-use crate::objects::mr_table::MrTable;
-use crate::objects::pending::{Pending, Requester};
-use crate::objects::qp_state::Transport;
-use crate::objects::queue_memory::{Allocators, QueueMemory};
-use crate::objects::recv_ring::RecvRing;
 use crate::objects::users::Users;
-use crate::schedule::distance::card::{Link, Turn};
-use crate::schedule::distance::times::Times;
-use crate::schedule::network::faults::Network;
-use crate::schedule::timer::Timer;
+use crate::peers::process::backoff::Backoff;
+use crate::peers::process::multicast::Participation;
+use crate::peers::process::names::Names;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::peer_not_found::Looked;
+use crate::peers::process::progress_thread::ProgressThread;
+use crate::peers::process::region::Files;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::rendezvous::{Here, Missing, Pairs, Rendezvous};
+use crate::peers::process::side::Side;
+use crate::peers::process::workers::Workers;
+use crate::peers::wire::state::WireSq;
+use crate::queues::address::Gid;
+use crate::queues::batch::Batch;
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::Transport;
+use crate::queues::queue_memory::{Allocators, QueueMemory};
+use crate::queues::recv_ring::{RecvRing, Taker};
+use crate::queues::requester::Requester;
+use crate::timing::card::{Link, Turn};
+use crate::timing::network::Network;
+use crate::timing::timer::Timer;
+use crate::timing::times::Times;
 use crate::trace::completions::Completions;
 use crate::trace::queue::Queue;
 use crate::trace::tracer::Tracer;
 
-pub(crate) use device::{Kind, Missing, Population};
-pub(crate) use guarded::{Armed, Moderation, Producer, Responder, Scratch, Settling, Taker};
+pub(crate) use device::{Kind, Population};
+pub(crate) use guarded::{Responder, Settling};
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]
@@ -187,7 +190,7 @@ pub(crate) struct PeerProcesses {
 pub(crate) struct ProgressEngine {
     pub(crate) sides: Vec<Side>,
     pub(crate) qps: Vec<Option<Arc<Qp>>>,
-    pub(crate) scratch: Option<Box<crate::fabric::process::side::Scratch>>,
+    pub(crate) scratch: Option<Box<crate::peers::process::side::Scratch>>,
     /// A process does not keep the rules: it has to be buried.
     pub(crate) broken: bool,
     /// There are deferred fetches that no thread runs yet.
@@ -394,7 +397,7 @@ pub(crate) struct Qp {
     /// Position up to which send-queue slots are free: set by polls.
     pub(crate) freed: Padded<AtomicU32>,
     /// The blocking section of the send queue's holder.
-    pub(crate) blocking: crate::fabric::process::serving::Blocking,
+    pub(crate) blocking: crate::peers::process::serving::Blocking,
     pub(crate) sq: Padded<Lock<Sq>>,
     pub(crate) responder: Padded<Lock<Responder>>,
     /// Batch of a queue pair with the newer send interface. A thread keeps the lock while it puts a

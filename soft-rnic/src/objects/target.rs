@@ -15,12 +15,12 @@ use verbs_sys::*;
 use crate::alloc;
 use crate::check::checker::Object;
 use crate::errno;
-use crate::fabric::process::directory::slot_of;
-use crate::objects::pending::Pending;
 use crate::objects::qp::{Extras, Parts, enter};
-use crate::objects::qp_state::Transport;
-use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{AsyncEvent, Context, Element, PeerProcesses, Qp, Target, Xrcd};
+use crate::peers::process::directory::slot_of;
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::Transport;
+use crate::queues::recv_ring::RecvRing;
 
 use ibv_qp_open_attr_mask as Mask;
 const NEEDED: u32 =

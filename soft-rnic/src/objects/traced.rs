@@ -7,12 +7,12 @@ use host::sync::Mutex;
 
 use roce_core::requester::RetryCounts;
 
-use crate::fabric::wire::state::WireSq;
 use crate::faults::queue::QueueFaults;
-use crate::objects::pending::Wait;
 use crate::objects::qp::Parts;
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Cq, Qp, Sq};
+use crate::peers::wire::state::WireSq;
+use crate::queues::outcome::Wait;
+use crate::queues::qp_state::{State, Transport};
 use crate::reason::Cause;
 use crate::trace::queue::{Queue, Shape};
 

@@ -5,9 +5,13 @@ use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::deferred_work::DeferredWork;
-use crate::objects::state::Device;
-use crate::schedule::timer::Timer;
+use crate::engine::execution::Execution;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::state::{Device, Qp, Sq};
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving};
+use crate::queues::outcome::Wait;
+use crate::reason::Reason;
+use crate::timing::timer::Timer;
 
 impl Device {
     /// Arms a deadline `delay` nanoseconds from now, none for `None`; the token
@@ -50,8 +54,8 @@ impl Device {
         if qpn == crate::schedule::distance::ALL {
             return crate::schedule::distance::timed(self);
         }
-        if qpn == crate::schedule::timed_events::EVENTS {
-            return crate::schedule::timed_events::raise(self, token);
+        if qpn == crate::objects::timed_events::EVENTS {
+            return crate::objects::timed_events::raise(self, token);
         }
         crate::fabric::wire::progress::catch_up(self);
         let Some(qp) = self.qps.get(qpn) else { return };
@@ -61,9 +65,57 @@ impl Device {
     }
 }
 
+impl Qp {
+    /// The deadline `token` has come: the head of the send queue is tried again, if
+    /// that is what it waits for and it has retries left.
+    pub(crate) fn expired(self: &Arc<Qp>, token: u64, deferred: &mut DeferredWork) {
+        // Others have deadlines, too.
+        let Some(mut sq) = self.sq_unless_blocked() else {
+            return self.pd.context.device.arm_again(self.num, token, BLOCKED_RETRY_NS);
+        };
+        if self.wire_expired(&mut sq, token, deferred) {
+            return;
+        }
+        self.late_expired(&mut sq, token, deferred);
+        self.room_expired(&mut sq, token, deferred);
+        let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
+            return;
+        };
+        if let (Wait::Settling, Some(ending)) = (wait, sq.requester.ending) {
+            // It still waits meanwhile.
+            return deferred.push(WorkItem::Settle(Arc::clone(self), ending));
+        }
+        sq.requester.waits = None;
+        if wait == Wait::Response && !self.retry(&mut sq, deferred) {
+            return;
+        }
+        if self.pd.context.device.sim().is_none() {
+            self.run_pending(&mut sq, deferred, false);
+        }
+    }
+
+    /// Uses up one retry; without any the head fails.
+    fn retry(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) -> bool {
+        if let Some(left) = sq.requester.retries_left.checked_sub(1) {
+            sq.requester.retries_left = left;
+            sq.counters.retries += 1;
+            return true;
+        }
+        let Some(head) = sq.pending.front().map(|head| *head.wqe) else { return false };
+        let mut execution = Execution::new();
+        self.fail(&mut execution, &head, Reason::NoResponse);
+        sq.counters.requests += 1;
+        sq.pending.pop();
+        sq.requester.next_request();
+        deferred.append(execution.finish());
+        self.trace_progress(sq);
+        false
+    }
+}
+
 /// The timer's thread. It ends with the device, which it does not keep while it waits.
 fn run(device: &Weak<Device>, timer: &Timer, epoch: Instant) {
-    let _serving = crate::fabric::process::serving::Serving::begin();
+    let _serving = Serving::begin();
     let mut deadlines = timer.deadlines.lock();
     // Relaxed: it is set under the lock.
     while !timer.is_over.load(Ordering::Relaxed) {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What was posted stays in its queue until it is answered, and is marked
-//! ([`Wqe::ahead`](crate::objects::wqe::Wqe)) once it has arrived, so that requests follow each other
+//! ([`Wqe::ahead`](crate::queues::wqe::Wqe)) once it has arrived, so that requests follow each other
 //! without waiting for answers: but behind a fence, and where as many READs and atomics are
 //! under way as the queue pair may have. What a READ brings lies in memory from the time of
 //! its arrival on, which the application cannot know before its completion.
@@ -17,24 +17,20 @@
 //! that is due arrive, or complete, in the order of these times. Where no thread polls, a
 //! deadline of the timer does the same, somewhat later.
 
-pub(crate) mod card;
-pub(crate) mod charge;
-pub(crate) mod times;
-
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::Session;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
-use crate::objects::pending::Outcome;
-use crate::objects::qp_state::State;
 use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
-use crate::objects::wqe::Request;
-use crate::schedule::distance::card::{Card, Link, Load, transit};
-use crate::schedule::distance::times::{Distance, Limits, Transit};
+use crate::queues::outcome::Outcome;
+use crate::queues::qp_state::State;
+use crate::queues::wqe::Request;
+use crate::timing::card::{Card, Link, Load, transit};
+use crate::timing::times::{Distance, Limits, Transit};
 
 /// Delay of the timer behind the next arrival: a poll is earlier, and a timer without delay would
 /// occupy a processor that other threads use.

@@ -10,23 +10,23 @@
 //! loses it. Messages are late, lost or repeated as a whole, however many packets
 //! they have.
 
-pub(crate) mod faults;
-
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
+use crate::engine::injection::delay;
 use crate::engine::responder::{Message, Session};
-use crate::objects::address::Address;
-use crate::objects::on_demand;
-use crate::objects::pending::{Outcome, Reply};
-use crate::objects::span::{Span, to_vec};
+use crate::memory::on_demand;
+use crate::memory::span::{Span, to_vec};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::Request;
+use crate::queues::address::Address;
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::transit::Late;
+use crate::queues::wqe::Request;
 use crate::reason::Reason;
-use crate::schedule::network::faults::{Fate, Late, NetworkFaults};
+use crate::timing::network::{Fate, NetworkFaults};
 
 /// A late message arrives after this time, if nothing overtakes it: 1 ms.
 const LATE_NS: u64 = 1_000_000;
@@ -61,7 +61,7 @@ impl Qp {
         mut execute: impl FnMut(&mut SqParts<'_>, bool) -> Outcome,
     ) -> Outcome {
         let device = &self.pd.context.device;
-        if let Some(outcome) = crate::schedule::sim::delay(device, parts) {
+        if let Some(outcome) = delay(device, parts) {
             return outcome;
         }
         if !device.network.is_faulty() {

@@ -10,37 +10,31 @@
 //! runs as many as it takes, so that the polling loops of a program make progress
 //! without further calls, in one thread, and the same way for the same seed.
 
-pub(crate) mod state;
-
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::counters::Counters;
-use crate::deferred_work::DeferredWork;
-use crate::engine::execution::{Execution, SqParts, rnr_nak};
+use crate::engine::execution::Execution;
 use crate::engine::responder::Session;
 use crate::errno;
 use crate::event::EventQueue;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
-use crate::objects::pending::{Outcome, Pending, Wait};
-use crate::objects::qp_state::State as QpState;
 use crate::objects::state::{Device, Kind, Qp, Sq};
-use crate::objects::wqe::{Op, Request};
+use crate::queues::outcome::Outcome;
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::State as QpState;
+use crate::queues::wqe::Op;
 use crate::reason::Cause;
-use crate::schedule::sim::state::{Faults, State};
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::simulation::{Faults, State};
 
 /// Time that a thread which drives a device sleeps where nothing can happen: at least, and at most.
 #[cfg(feature = "simulation")]
 const SHORTEST_IDLE_NS: u64 = 5_000;
 #[cfg(feature = "simulation")]
 const LONGEST_IDLE_NS: u64 = 1_000_000;
-/// Longest injected delay.
-const DELAY_NS: u64 = 100_000;
-/// Code of the timer in injected RNR NAKs: 10 µs.
-const RNR_CODE: u8 = 1;
 
 /// A simulated device, listed by [`table`](crate::table) while this value lives.
 /// Contexts that are open stay usable after it is dropped.
@@ -256,60 +250,4 @@ fn overtaker(pending: &Pending, reads: u32) -> Option<u32> {
         }
     }
     None
-}
-
-/// Executes a request of a reliable connection, with the faults that a simulated device injects.
-pub(crate) fn execute_faulty(
-    sim: &State,
-    device: &Device,
-    parts: &mut SqParts<'_>,
-    request: &Request<'_>,
-    execute: impl FnOnce(&mut SqParts<'_>) -> Outcome,
-) -> Outcome {
-    if let Some(outcome) = delay(device, parts) {
-        return outcome;
-    }
-    if let Some(outcome) = fault_before(sim, parts, request) {
-        parts.counters.faults += 1;
-        return outcome;
-    }
-    // A request that the responder has done already is only acknowledged again.
-    let outcome = match parts.requester.done || request.wqe.ahead {
-        true => Outcome::Done,
-        false => execute(parts),
-    };
-    if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
-        parts.counters.faults += 1;
-        parts.requester.done = true;
-        return no_response(parts);
-    }
-    outcome
-}
-
-/// The delay of a request on a simulated device, if one strikes now.
-pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome> {
-    let sim = device.sim()?;
-    sim.strikes(sim.faults.delay).then(|| {
-        parts.counters.faults += 1;
-        Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS)))
-    })
-}
-
-/// A fault that keeps a request from reaching the responder.
-fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
-    let done = parts.requester.done || request.wqe.ahead;
-    let refusable = request.wqe.takes_receive() && !done;
-    if refusable && sim.strikes(sim.faults.rnr) {
-        parts.requester.started = true;
-        return Some(rnr_nak(parts.requester, RNR_CODE));
-    }
-    if sim.strikes(sim.faults.lost_response / 2.0) {
-        parts.requester.started = true;
-        return Some(no_response(parts));
-    }
-    None
-}
-
-fn no_response(parts: &SqParts<'_>) -> Outcome {
-    Outcome::Blocked(Wait::Response, response_timeout_ns(parts.requester.timeout))
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use host::random::entropy;
 
 use crate::counters::Counters;
-use crate::fabric::process::names::Names;
 use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind, PeerProcesses};
-use crate::schedule::distance::card::Card;
-use crate::schedule::distance::times::Distance;
-use crate::schedule::network::faults::NetworkFaults;
+use crate::peers::process::names::Names;
+use crate::timing::card::Card;
+use crate::timing::network::NetworkFaults;
+use crate::timing::times::Distance;
 use crate::udp::{Port, WorldNetwork};
 
 /// Kind of a world's device, by the time at which it does what is posted.

@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 
 use crate::clock;
-use crate::fabric::process::forked;
+use crate::forked;
 
 use super::layout::{
     HEADER, Kind, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, VERSION, checksum, head,

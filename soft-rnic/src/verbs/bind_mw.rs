@@ -5,11 +5,11 @@ use core::ffi::c_int;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::engine::post;
 use crate::errno;
 use crate::objects::mr::ZERO_BASED;
 use crate::objects::mw::Mw;
 use crate::objects::state::Pd;
+use crate::verbs::post;
 
 type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
 

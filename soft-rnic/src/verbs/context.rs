@@ -10,18 +10,18 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::engine::post;
 use crate::event::EventQueue;
-use crate::fabric::wire::port_state::PortState;
 use crate::faults::injector::injector;
+use crate::memory::on_demand;
 use crate::objects::device::of_this_process;
 use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Device};
-use crate::objects::{on_demand, srq};
-use crate::schedule::distance::card::Link;
-use crate::schedule::timed_events;
+use crate::objects::{srq, timed_events};
+use crate::peers::wire::port_state::PortState;
+use crate::timing::card::Link;
 use crate::trace::layout::Kind;
+use crate::verbs::post;
 use crate::{errno, limits};
 
 use super::{cq, cq_ex, ops};

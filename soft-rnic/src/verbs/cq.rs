@@ -8,12 +8,13 @@ use host::plant::{Plant, is_planted};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::objects::cq::producer::Armed;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Armed, Channel, Context, Cq, Device, Element, Extended, Ring};
+use crate::objects::state::{Channel, Context, Cq, Device, Element, Extended, Ring};
 use crate::objects::users::NewUser;
-use crate::schedule::distance::card::SMALL;
-use crate::schedule::distance::charge::charge;
+use crate::timing::card::SMALL;
+use crate::timing::charge::charge;
 use crate::{errno, limits};
 
 pub(crate) unsafe extern "C" fn create_cq(

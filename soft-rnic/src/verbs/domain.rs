@@ -8,7 +8,7 @@
 //!
 //! It may have allocators of the program's: they are called for the receive queue of each queue
 //! pair, for each shared receive queue, and for each completion queue that is created with the
-//! domain, also when that is resized (`objects::queue_memory`).
+//! domain, also when that is resized (`queues::queue_memory`).
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +22,8 @@ use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr;
-use crate::objects::queue_memory::Allocators;
 use crate::objects::state::{Context, Parent, Pd, Td};
+use crate::queues::queue_memory::Allocators;
 use crate::{errno, limits};
 
 const ALLOCATORS: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0;

@@ -22,12 +22,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::fabric::wire::device::WireMemory;
 use crate::fabric::wire::progress;
-use crate::objects::address::{Gid, ROUTE, is_route_to_port};
-use crate::objects::qp_state::{State, Transport};
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Responder, Sq};
+use crate::queues::address::{Gid, ROUTE, is_route_to_port};
+use crate::queues::qp_state::{State, Transport};
 use crate::{errno, limits};
 
 const STATE: u32 = ibv_qp_attr_mask::IBV_QP_STATE.0;

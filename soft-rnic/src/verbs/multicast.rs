@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
-use crate::objects::address::Gid;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Qp;
+use crate::queues::address::Gid;
 
 /// Checks and returns the arguments of both verbs.
 ///

@@ -3,12 +3,12 @@
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::engine::new_send;
 use crate::errno;
 use crate::objects::qp::Extras;
-use crate::objects::qp_state::Transport;
 use crate::objects::state::{Context, Pd, Qp, Xrcd};
 use crate::objects::{qp, target};
+use crate::queues::qp_state::Transport;
+use crate::verbs::new_send;
 
 const XRCD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
 const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;

@@ -6,6 +6,19 @@ use std::collections::BTreeMap;
 /// used.
 pub(super) type Edges = BTreeMap<(usize, usize), String>;
 
+/// Uses of groups of nodes by each other. Nodes that are in no group do not count.
+pub(super) fn grouped(edges: &Edges, group: impl Fn(usize) -> Option<usize>) -> Edges {
+    let mut grouped = Edges::new();
+    for (&(from, to), path) in edges {
+        if let (Some(from), Some(to)) = (group(from), group(to))
+            && from != to
+        {
+            grouped.entry((from, to)).or_insert_with(|| path.clone());
+        }
+    }
+    grouped
+}
+
 /// The circles of a graph of `nodes` nodes, each in ascending order.
 pub(super) fn circles(nodes: usize, edges: &Edges) -> Vec<Vec<usize>> {
     let reached: Vec<Vec<bool>> = (0..nodes).map(|from| reachable(nodes, edges, from)).collect();

@@ -58,6 +58,15 @@ impl Krate {
         if module == ROOT { "crate".to_owned() } else { self.0[module].name.join("::") }
     }
 
+    /// The module of the crate's root that a module is in, or is; none of the root's own.
+    pub(super) fn folder(&self, module: usize) -> Option<usize> {
+        match self.0[module].parent {
+            _ if module == ROOT => None,
+            ROOT => Some(module),
+            parent => self.folder(parent),
+        }
+    }
+
     /// `folder` is where the files of the module's children are.
     fn read_file(&mut self, module: usize, file: &Path, folder: &Path) -> Result<()> {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;

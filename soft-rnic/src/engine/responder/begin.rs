@@ -8,14 +8,14 @@ use crate::engine::responder::delivery::{
     Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
 };
 use crate::limits;
-use crate::objects::memory::{resolve, resolve_one};
-use crate::objects::mr_table::LOCAL_WRITE;
-use crate::objects::on_demand::Piece;
-use crate::objects::qp_state::Transport;
-use crate::objects::recv_ring::RecvRequest;
-use crate::objects::span::Span;
+use crate::memory::lists::{resolve, resolve_one};
+use crate::memory::mr_table::LOCAL_WRITE;
+use crate::memory::on_demand::Piece;
+use crate::memory::span::Span;
 use crate::objects::state::{Qp, Responder, Srq};
-use crate::objects::wqe::Op;
+use crate::queues::qp_state::Transport;
+use crate::queues::recv_ring::RecvRequest;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);

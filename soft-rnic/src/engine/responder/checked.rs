@@ -5,11 +5,11 @@ use crate::check::queue::Posted;
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
-use crate::objects::denial::Denial;
+use crate::memory::denial::Denial;
 use crate::objects::misuse::Asked;
-use crate::objects::recv_ring::RecvRequest;
 use crate::objects::state::Srq;
-use crate::objects::wqe::Op;
+use crate::queues::recv_ring::RecvRequest;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 impl Delivery<'_, '_> {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::engine::responder::delivery::Message;
-use crate::objects::address::{Address, Gid};
+use crate::queues::address::{Address, Gid};
 
 /// Bytes in front of the payload of every received datagram.
 pub(crate) const GRH_LEN: u32 = 40;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
-use crate::objects::address::Address;
+use crate::memory::paging::Pages;
+use crate::memory::span::{Span, Spans};
 use crate::objects::cq::CqWriter;
-use crate::objects::paging::Pages;
-use crate::objects::span::{Span, Spans};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder};
-use crate::objects::wqe::Wqe;
+use crate::queues::address::Address;
+use crate::queues::wqe::Wqe;
 use crate::reason::Reason;
 
 /// A request on its way.

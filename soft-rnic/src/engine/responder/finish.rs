@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::deferred_work::WorkItem;
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::Completion;
-use crate::objects::pending::Reply;
-use crate::objects::wqe::Op;
+use crate::objects::deferred_work::WorkItem;
+use crate::queues::outcome::Reply;
+use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 
 impl Delivery<'_, '_> {

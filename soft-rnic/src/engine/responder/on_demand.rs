@@ -12,15 +12,16 @@ use crate::engine::responder::delivery::{
     BUFFERS_GONE, Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
 };
 use crate::engine::responder::place::exchange;
-use crate::objects::memory::resolve_any;
-use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
-use crate::objects::on_demand::{self, Gone, Piece, bring, copy, copy_word};
-use crate::objects::paging::{Presence, presence};
-use crate::objects::pending::Reply;
-use crate::objects::recv_ring::RecvRequest;
-use crate::objects::span::Span;
+use crate::memory::lists::resolve_any;
+use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::memory::on_demand;
+use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
+use crate::memory::paging::{Presence, presence};
+use crate::memory::span::Span;
 use crate::objects::state::Srq;
-use crate::objects::wqe::{Op, Wqe};
+use crate::queues::outcome::Reply;
+use crate::queues::recv_ring::RecvRequest;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 /// [`access`](super::place::access) where memory may have gone: that which the request names, or

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{Begun, Delivery};
 use crate::limits::LONG;
-use crate::objects::span::{Copying, Span, copy_pieces, copy_spans, copy_with_header};
-use crate::objects::wqe::{Op, Wqe};
+use crate::memory::span::{Copying, Span, copy_pieces, copy_spans, copy_with_header};
+use crate::queues::wqe::{Op, Wqe};
 
 /// Carries an operation on memory out: `there` is what the request names, `local` the
 /// requester's.

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use crate::lock::Guard;
+use crate::memory::mr_table::{Held, LOCAL_WRITE};
+use crate::memory::span::Span;
 use crate::objects::cq::{CqWriter, Filling};
-use crate::objects::mr_table::{Held, LOCAL_WRITE};
-use crate::objects::recv_ring::{Consumer, RecvRing};
-use crate::objects::span::Span;
-use crate::objects::state::{Qp, Taker};
+use crate::objects::state::Qp;
+use crate::queues::recv_ring::{Consumer, RecvRing, Taker};
 
 /// Most messages that are taken under the lock of a shared receive queue at a time.
 const AT_ONCE: u32 = 64;

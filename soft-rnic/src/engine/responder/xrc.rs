@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
 use crate::objects::state::{Srq, XrcSrq};
-use crate::objects::wqe::Op;
+use crate::queues::outcome::Reply;
+use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 
 impl<'d> Delivery<'d, '_> {

@@ -22,11 +22,11 @@ use crate::counters::Counters;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::Session;
 use crate::engine::responder::run::Run;
-use crate::objects::mr_table::Held;
-use crate::objects::pending::Requester;
-use crate::objects::span::{Copying, copy_piece};
+use crate::memory::mr_table::Held;
+use crate::memory::span::{Copying, copy_piece};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{Wqe, plain};
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Wqe, plain};
 
 /// Executes the plain messages at the front of a list, and returns the first
 /// request that was not executed. The queue pair may send, and nothing waits

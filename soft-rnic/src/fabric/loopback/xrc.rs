@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
+use crate::engine::link::{Link, Step};
 use crate::engine::responder::Session;
-use crate::fabric::link::{Link, Step};
-use crate::objects::pending::Outcome;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::Request;
+use crate::queues::outcome::Outcome;
+use crate::queues::wqe::Request;
 
 /// The hold on a peer in this process, if there is one, for requests over XRC.
 struct XrcSession<'a>(Option<Session<'a>>);

@@ -14,11 +14,12 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
-use crate::objects::pending::{Mark, Outcome, Requester, RingProgress, Wait};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::requester::{Mark, Requester, RingProgress};
 
-use super::pair::Pair;
+use crate::peers::process::pair::Pair;
 
 /// Time in nanoseconds after which messages to a process are dropped if it reads nothing, or does
 /// not drain its ring. (Tests expire it themselves.)

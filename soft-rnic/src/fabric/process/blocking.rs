@@ -11,15 +11,14 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::lock::Guard;
-use crate::objects::pending::Wait;
-use crate::objects::qp::BLOCKED_RETRY_NS;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
+use crate::queues::outcome::Wait;
 
 use super::out::Out;
-use super::serving::{Blocking, Serving, serves};
 
 /// While it lives, the holder of the send queue is in a blocking section.
 pub(super) struct BlockingSection<'q>(&'q Qp);

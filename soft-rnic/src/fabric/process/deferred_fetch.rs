@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use verbs_sys::ibv_sge;
 
-use crate::objects::paging::Needed;
-use crate::objects::span::Span;
+use crate::memory::attach::{Way, attach};
+use crate::memory::paging::Needed;
+use crate::memory::span::Span;
 use crate::objects::state::ProgressEngine;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::ring::Request;
+use crate::peers::process::side::{DeferredFetch, FetchState, Side, read_there};
 
 use super::gather::make_room;
-use super::memory::{Way, attach};
-use super::pair::Pair;
-use super::ring::Request;
-use super::side::{DeferredFetch, FetchState, Side, read_there};
 
 use rustix::io::Errno;
 

@@ -4,10 +4,10 @@
 use verbs_sys::ibv_sge;
 
 use crate::limits;
-use crate::objects::span::{Span, SpanBuf, Spans};
+use crate::memory::span::{Span, SpanBuf, Spans};
 
-use super::ring::{BODY, PayloadLocation, Request};
-use super::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
+use crate::peers::process::ring::{BODY, PayloadLocation, Request};
+use crate::peers::process::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
 
 /// Sources that are kept from one message to the next, so that messages out of the same regions
 /// have them looked up once.

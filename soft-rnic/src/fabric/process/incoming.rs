@@ -15,23 +15,23 @@ mod rx_fast_path;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::Session;
 use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::State;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
+use crate::queues::outcome::Reply;
+use crate::queues::qp_state::State;
 
-use super::barrier::{heavy, light};
-use super::directory::slot_of;
-use super::pair::Pair;
-use super::ring::{
+use crate::peers::process::barrier::{heavy, light};
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::ring::{
     Broken, REPLIES, REQUESTS, Replies, ReplyEntry, Request, WANTS_REPLY, What, is_reply_at,
     is_request_at, read_request, reply_at,
 };
-use super::serving::Serving;
-use super::side::{FetchState, Scratch, Side, carries_data};
+use crate::peers::process::serving::Serving;
+use crate::peers::process::side::{FetchState, Scratch, Side, carries_data};
 
 use rx_fast_path::is_short;
 

@@ -8,7 +8,7 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use crate::objects::state::{Device, PeerProcesses};
 
-use super::rendezvous::Rendezvous;
+use crate::peers::process::rendezvous::Rendezvous;
 
 impl PeerProcesses {
     /// Reports whether the process was killed.

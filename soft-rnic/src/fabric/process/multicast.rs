@@ -1,30 +1,32 @@
 //! Multicast groups across the processes of a user.
 //!
 //! A process *takes part* from the first time on that a queue pair of its is attached to a group,
-//! or sends to one. It shows its [marker](super::marker); then it looks for the markers of all
-//! other slots, and meets those processes. Of two that take part, the later one has seen the marker
-//! of the other: so both are a pair, and a sender finds all members among its pairs, without
-//! asking.
+//! or sends to one. It shows its [marker]; then it looks for the markers of all other slots, and
+//! meets those processes. Of two that take part, the later one has seen the marker of the other: so
+//! both are a pair, and a sender finds all members among its pairs, without asking.
 //!
-//! Each process publishes a filter of its groups ([`Directory`](super::directory::Directory)), as
-//! an Ethernet card has one of the addresses that it listens to. A message goes once into the ring
-//! to each process whose filter has its group, and is copied to the members there.
+//! Each process publishes a filter of its groups ([`Directory`]), as an Ethernet card has one of the
+//! addresses that it listens to. A message goes once into the ring to each process whose filter has
+//! its group, and is copied to the members there.
+//!
+//! [marker]: crate::peers::process::marker
+//! [`Directory`]: crate::peers::process::directory::Directory
 
 pub(crate) mod meeting;
-pub(crate) mod state;
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::engine::responder::Message;
-use crate::objects::address::Address;
-use crate::objects::pending::{FanOut, Outcome, Requester};
 use crate::objects::state::{PeerProcesses, Qp};
+use crate::peers::process::directory::GroupBit;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::ring::What;
+use crate::queues::address::Address;
+use crate::queues::outcome::Outcome;
+use crate::queues::requester::{FanOut, Requester};
 
-use super::directory::GroupBit;
 use super::out::Out;
-use super::pair::Pair;
-use super::ring::What;
 
 impl PeerProcesses {
     /// The first process from a slot on that may have members of a group.

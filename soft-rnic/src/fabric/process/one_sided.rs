@@ -5,8 +5,6 @@
 //! A request that is not permitted is left to the target, so that only one place determines
 //! statuses and events.
 
-pub(crate) mod regions;
-
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -16,22 +14,24 @@ use crate::engine::execution::Execution;
 use crate::engine::responder::begin::permits;
 use crate::engine::responder::{on_demand, place};
 use crate::limits::LONG;
-use crate::objects::mr_table::ON_DEMAND;
-use crate::objects::on_demand::bring;
-use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::span::Spans;
+use crate::memory::attach::{Way, attach};
+use crate::memory::mr_table::ON_DEMAND;
+use crate::memory::on_demand::bring;
+use crate::memory::published::PublishedRegion;
+use crate::memory::span::Spans;
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Op, Wqe};
+use crate::peers::process::pair::Pair;
+use crate::peers::process::region::Window;
+use crate::peers::process::regions::Region;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::serving::serves;
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::requester::Requester;
+use crate::queues::wqe;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
-use super::directory::PublishedRegion;
-use super::memory::{Way, attach};
-use super::one_sided::regions::Region;
 use super::out::Out;
-use super::pair::Pair;
-use super::region::Window;
-use super::remote::state::Remote;
-use super::serving::serves;
 
 /// The result of an attempt to carry out an operation on memory.
 pub(super) enum Access {

@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use verbs_sys::ibv_sge;
 
 use crate::lock::Guard;
-use crate::objects::null_memory::is_zeroes;
-use crate::objects::on_demand::to_vec;
-use crate::objects::span::{Copying, Span, Spans, copy_spans};
+use crate::memory::null_memory::is_zeroes;
+use crate::memory::on_demand::to_vec;
+use crate::memory::span::{Copying, Span, Spans, copy_spans};
 
-use super::pair::Pair;
-use super::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
+use crate::peers::process::pair::Pair;
+use crate::peers::process::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
 
 /// Longer messages are copied by the receiver, from where they are, if it can map that.
 pub(super) const COPIED: u64 = 4 << 10;

@@ -9,18 +9,20 @@ use std::sync::Arc;
 use host::sync::MutexGuard;
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
 use crate::errno;
-use crate::objects::mr_table::ON_DEMAND;
-use crate::objects::state::{Device, Missing, PeerProcesses};
+use crate::memory::mr_table::ON_DEMAND;
+use crate::memory::published::PublishedRegion;
+use crate::objects::deferred_work::DeferredWork;
+use crate::objects::state::{Device, PeerProcesses};
+use crate::peers::process::rendezvous::Missing;
 
-use super::directory::{GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
+use crate::peers::process::directory::{GroupBit, INDEX_BITS, QpEntry, slot_of};
 #[cfg(feature = "simulation")]
-use super::names::Names;
-use super::outside::{Insiders, look, wait_for};
-use super::pair::Pair;
-use super::peer_not_found;
-use super::rendezvous::{Here, Pairs, Rendezvous, most_unasked};
+use crate::peers::process::names::Names;
+use crate::peers::process::outside::{Insiders, look, wait_for};
+use crate::peers::process::pair::Pair;
+use crate::peers::process::peer_not_found;
+use crate::peers::process::rendezvous::{Here, Pairs, Rendezvous, most_unasked};
 
 /// Pairs of one process that are kept after it was declared dead, as it may be inside our memory.
 /// For a process that meets us again and again and never goes, only the last ones are kept, with

@@ -15,8 +15,6 @@
 //! then, which is no more than `EAGAIN` promises. A descriptor that blocks is readable for
 //! events only.
 
-pub(crate) mod state;
-
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -26,13 +24,13 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::objects::state::{Device, PeerProcesses};
+use crate::peers::process::barrier::{has_failed, heavy};
+use crate::peers::process::pair::{Pair, answer, ring};
+use crate::peers::process::progress_thread::ProgressThread;
+use crate::peers::process::rendezvous::Here;
+use crate::peers::process::serving::Serving;
 
-use super::barrier::{has_failed, heavy};
-use super::pair::{Pair, answer, ring};
 use super::peer_processes::has_pairs;
-use super::progress_thread::state::ProgressThread;
-use super::rendezvous::Here;
-use super::serving::Serving;
 
 /// Between two looks at whether the program still polls.
 const LOOK: Duration = Duration::from_millis(4);

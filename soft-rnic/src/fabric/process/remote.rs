@@ -16,7 +16,6 @@
 
 mod replies;
 mod requests;
-pub(crate) mod state;
 pub(crate) mod tx_fast_path;
 
 use core::sync::atomic::Ordering;
@@ -24,24 +23,27 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
-use crate::fabric::link::{Link, Step};
-use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
-use crate::objects::qp_state::Transport;
-use crate::objects::span::Span;
+use crate::engine::link::{Link, Step};
+use crate::memory::span::Span;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe;
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::outside::wait_for;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::regions::Regions;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::ring::{DATA, Request};
+use crate::queues::outcome::{Outcome, Reply, Wait};
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::Transport;
+use crate::queues::requester::Requester;
+use crate::queues::wqe;
 use crate::reason::Reason;
-use crate::schedule::timer::response_timeout_ns;
+use crate::timing::timer::response_timeout_ns;
 
-use super::directory::slot_of;
 use super::one_sided::Access;
-use super::one_sided::regions::Regions;
 use super::out::{COPIED, Out};
-use super::pair::Pair;
-use super::remote::state::Remote;
-use super::ring::{DATA, Request};
 use requests::flags_of;
 
 /// Longest time, in nanoseconds, after which a request to a peer's process that has died fails: one
@@ -98,7 +100,7 @@ impl Remote {
             request.is_some_and(|request| request.wqe.takes_receive() && request.len() > COPIED)
         };
         let reads = || core::iter::once(&*pair.incoming.reads);
-        !(0..self.sent).any(is_read_there) || super::outside::wait_for(pair, reads()).is_ok()
+        !(0..self.sent).any(is_read_there) || wait_for(pair, reads()).is_ok()
     }
 }
 
@@ -390,8 +392,8 @@ impl Sq {
         // It may have been met since, or declared dead.
         let to = self.requester.dest_qpn;
         let pairs = remote.pair.into_iter().chain(peers.all_in(remote.slot));
-        pairs.into_iter().try_for_each(|pair| {
-            super::outside::wait_for(&pair, core::iter::once(pair.theirs.qp(to).inside()))
-        })
+        pairs
+            .into_iter()
+            .try_for_each(|pair| wait_for(&pair, core::iter::once(pair.theirs.qp(to).inside())))
     }
 }

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::WorkItem;
 use crate::engine::execution::Execution;
-use crate::objects::address::Address;
-use crate::objects::pending::{Outcome, Requester, Wait};
-use crate::objects::span::Span;
+use crate::memory::span::Span;
+use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Wqe};
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
+use crate::queues::address::Address;
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::requester::Requester;
+use crate::queues::wqe;
+use crate::queues::wqe::Wqe;
 
-use super::directory::slot_of;
 use super::out::Out;
-use super::pair::Pair;
-use super::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
 
 impl Qp {
     /// Reports whether an address leads to another process.

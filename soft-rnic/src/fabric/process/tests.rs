@@ -8,24 +8,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::deferred_work::DeferredWork;
 use crate::errno;
-use crate::fabric::process::directory::{Directory, INDEX_BITS, PublishedRegion, slot_of};
-use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
-use crate::objects::pending::{Outcome, Wait};
-use crate::objects::qp_state::State;
+use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};
+use crate::peers::process::directory::{Directory, INDEX_BITS, SLOTS, slot_of};
+use crate::peers::process::mapped::Mapped;
+use crate::peers::process::pair::{self, Pair, Parts};
+use crate::peers::process::ring::{PayloadLocation, Rings, WANTS_REPLY};
+use crate::queues::outcome::{Outcome, Wait};
+use crate::queues::qp_state::State;
 use crate::reason::Reason;
 use host::random::Random;
 use host::sync::SetOnDrop;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use verbs_sys::*;
-
-use mapped::Mapped;
-use pair::Parts;
-use ring::Rings;
 
 mod backpressure;
 mod blocking;
@@ -44,7 +43,6 @@ mod parts;
 mod peer_not_found;
 mod reading;
 mod room;
-pub(super) mod unfilled;
 mod windows;
 
 /// Peers that are made up have numbers below this.
@@ -66,7 +64,7 @@ fn slot(n: u32) -> u32 {
     assert!(n < MADE_UP, "the slot may be that of a device");
     let device = crate::objects::device::default_device();
     let own = slot_of(device.peers.as_ref().unwrap().base());
-    (own + 1 + n) % directory::SLOTS
+    (own + 1 + n) % SLOTS
 }
 
 /// The queue pair that a made-up peer has.
@@ -149,7 +147,7 @@ impl Wild {
             socket,
             accepted,
             doorbell,
-            proof: memory::Proof::for_tests(),
+            proof: crate::memory::attach::Proof::for_tests(),
         }));
         let mut progress = ProgressEngine::default();
         progress.add(Arc::clone(&pair));
@@ -216,8 +214,7 @@ impl Wild {
         let mut kinds = u32::from_le_bytes(kinds);
         let mut message = pair(random.next_u64() as u32, pick(random, &lens) as u32);
         if random.below(4) == 0 {
-            kinds =
-                u32::from_le_bytes([0, ring::WANTS_REPLY, ring::PayloadLocation::Halves as u8, 0]);
+            kinds = u32::from_le_bytes([0, WANTS_REPLY, PayloadLocation::Halves as u8, 0]);
             let len = |random: &mut Random| 1 + random.below(16 + more) as u32;
             message = pair(len(random), len(random));
         }
@@ -250,14 +247,14 @@ impl Wild {
             iova: pick(random, &edges),
             length: pick(random, &edges),
             addr: pick(random, &edges),
-            file: (random.below(2) == 0).then(|| directory::InFile {
+            file: (random.below(2) == 0).then(|| InFile {
                 fd: random.below(20) as u32,
                 inode: random.below(9),
                 offset: pick(random, &edges),
                 split: pick(random, &edges),
                 second: pick(random, &edges),
             }),
-            mw: (random.below(2) == 0).then(|| directory::PublishedMw {
+            mw: (random.below(2) == 0).then(|| PublishedMw {
                 pd: random.below(2) as u32,
                 qpn: pick(random, &[0, to[0].into()]) as u32,
                 region: pick(random, &edges) as u32,

@@ -8,15 +8,15 @@ use roce_core::codec::{self, Packet};
 use roce_core::icrc::Flow;
 use roce_core::opcode::Opcode;
 
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
+use crate::peers::wire::answers::Answers;
+use crate::peers::wire::state::{Path, Wire};
 use crate::udp::{Datagram, Merged};
 
-use super::answers::Answers;
 use super::congestion::has_met_congestion;
 use super::packets::is_of_partition;
 use super::responder::{Answering, Held, Owed};
-use super::state::{Path, Wire};
 
 /// The state that the packets of one look share; the receive lock is held.
 pub(super) struct Arrivals<'l> {

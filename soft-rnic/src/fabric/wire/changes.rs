@@ -7,8 +7,8 @@ use roce_core::requester::Changeable;
 
 use super::device::WireMemory;
 use super::requester::timeout;
-use super::state::{Machine, WireSq};
 use crate::objects::state::{Qp, Responder, Sq};
+use crate::peers::wire::state::{Machine, WireSq};
 
 impl Qp {
     /// Attributes have changed; those of the path, and how many READs and atomics are remembered, if

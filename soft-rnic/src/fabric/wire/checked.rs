@@ -7,7 +7,7 @@ use crate::check::packets::Packets;
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::objects::state::Qp;
-use crate::objects::wqe::Wqe;
+use crate::queues::wqe::Wqe;
 
 use super::target::Here;
 

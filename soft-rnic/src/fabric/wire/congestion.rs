@@ -6,9 +6,9 @@ use roce_core::opcode::Opcode;
 use roce_core::requester::Received;
 
 use super::packets::add;
-use super::state::{Counts, PacketFaults, Path, Wire, WireRq, WireSq};
 use crate::clock;
 use crate::objects::state::{Qp, Responder};
+use crate::peers::wire::state::{Counts, PacketFaults, Path, Wire, WireRq, WireSq};
 use crate::udp::Marks;
 
 /// Reports whether a packet has met congestion: a switch says so in the IP header, or, if it is of

@@ -17,11 +17,11 @@ use roce_core::responder::{
 };
 
 use super::responder::Buffers;
-use super::state::{Departed, KeptRead, Machine, Wire, WireRq};
 use crate::clock;
 use crate::copy::summed_bytes;
-use crate::deferred_work::DeferredWork;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
+use crate::peers::wire::state::{Departed, KeptRead, Machine, Wire, WireRq};
 use crate::udp::Datagram;
 
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.

@@ -22,9 +22,14 @@ use crate::check::checker;
 use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
-use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Kind, PeerProcesses, Qp, Responder, Sq};
-use crate::schedule::network::faults::NetworkFaults;
+use crate::peers::wire::port_state::{PortState, mtu_code_of};
+use crate::peers::wire::state::{
+    Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of,
+};
+use crate::peers::wire::symptoms::Symptoms;
+use crate::queues::qp_state::{State, Transport};
+use crate::timing::network::NetworkFaults;
 use crate::udp::{
     Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
     local_addresses,
@@ -33,9 +38,6 @@ use host::random::Random;
 
 use super::members::join;
 use super::network_changes;
-use super::port_state::{PortState, mtu_code_of};
-use super::state::{Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of};
-use super::symptoms::Symptoms;
 
 /// The port of RoCE v2.
 pub(crate) const UDP_PORT: u16 = 4_791;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::objects::state::{Device, Qp};
 
-use super::state::{Reliable, Wire};
+use crate::peers::wire::state::{Reliable, Wire};
 
 /// A peer that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

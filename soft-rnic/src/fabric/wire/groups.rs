@@ -20,16 +20,16 @@ use roce_core::icrc::Flow;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
-use crate::objects::address::{Gid, MULTICAST_QPN};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
+use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
+use crate::queues::address::{Gid, MULTICAST_QPN};
 use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
 
 use super::device::UDP_PORT;
 use super::packets::{add, is_of_partition};
 use super::responder::Answering;
-use super::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
 
 /// Batches that one look takes, each of the group that has waited longest.
 pub(super) const READY: usize = 8;

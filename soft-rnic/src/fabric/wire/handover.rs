@@ -21,8 +21,8 @@ use roce_core::codec;
 use roce_core::lengths::MAX_PACKET;
 
 use super::members::PLACES;
-use super::state::Wire;
-use crate::fabric::process::directory::{INDEX_BITS, slot_of};
+use crate::peers::process::directory::{INDEX_BITS, slot_of};
+use crate::peers::wire::state::Wire;
 use crate::udp::{Datagram, Marks};
 
 /// The opcode, which no packet of RoCE has: manufacturers have those from 0xc0 on.

@@ -2,7 +2,7 @@
 //!
 //! 1. It waits for its turn: one process joins at a time.
 //! 2. It claims a place, which is a slot of the address's processes
-//!    (`fabric::process::rendezvous`).
+//!    (`peers::process::rendezvous`).
 //! 3. It asks a running member for the sockets. Where there is none it binds them.
 //! 4. It receives from the socket of its place, and serves others from now on.
 //!
@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::fabric::process::directory::INDEX_BITS;
-use crate::fabric::process::names::Names;
 use crate::fabric::process::peer_processes::random;
-use crate::fabric::process::rendezvous::Here;
-use crate::fabric::process::shared_sockets::{SHARED, Silent, Turn, TurnError, ask};
 use crate::objects::state::PeerProcesses;
+use crate::peers::process::directory::INDEX_BITS;
+use crate::peers::process::names::Names;
+use crate::peers::process::rendezvous::Here;
+use crate::peers::process::shared_sockets::{SHARED, Silent, Turn, TurnError, ask};
 use crate::udp::{Port, PortError};
 
 /// Places of an address, as a power of two.

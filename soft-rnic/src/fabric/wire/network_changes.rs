@@ -18,10 +18,10 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::objects::state::Device;
-use crate::schedule::timed_events::raise_for_all;
+use crate::objects::timed_events::raise_for_all;
 use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
-use super::state::{Wire, ip_of};
+use crate::peers::wire::state::{Wire, ip_of};
 
 /// Time in which the thread takes no messages after it has taken some: changes arrive in groups,
 /// and a look takes the longer the more interfaces there are.

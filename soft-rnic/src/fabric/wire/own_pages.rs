@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::behind;
-use super::state::{OwnPages, Wire};
-use crate::deferred_work::DeferredWork;
-use crate::objects::on_demand::bring;
-use crate::objects::paging::Presence;
-use crate::objects::pending::Requester;
-use crate::objects::span::{Span, SpanBuf, Spans};
+use crate::memory::on_demand::bring;
+use crate::memory::paging::Presence;
+use crate::memory::span::{Span, SpanBuf, Spans};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::objects::wqe::Request;
+use crate::peers::wire::state::{OwnPages, Wire};
+use crate::queues::requester::Requester;
+use crate::queues::wqe::Request;
 use crate::reason::Reason;
 
 /// Time in nanoseconds after which a request is looked at again for which no thread was free.

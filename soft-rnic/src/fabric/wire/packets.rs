@@ -10,11 +10,11 @@ use roce_core::icrc::{Checked, Flow, Icrc};
 use roce_core::lengths::{BTH, ICRC, MAX_HEADERS, MAX_PACKET};
 
 use super::handover::is_handed_over;
-use super::state::{Path, Wire};
 use crate::clock;
-use crate::fabric::process::directory::slot_of;
 use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
+use crate::peers::process::directory::slot_of;
+use crate::peers::wire::state::{Path, Wire};
 use crate::udp::{Captured, Datagram, Outbox, Port};
 
 /// Packets that a connection has in flight at least, before it sends more, where its last run is

@@ -10,19 +10,19 @@
 //! bytes with each call, as long as the queue pair receives. All peers together occupy 32 threads
 //! (`WORKERS`), on which nothing else relies.
 //!
-//! [`BROUGHT_AT_ONCE`]: crate::objects::paging::BROUGHT_AT_ONCE
+//! [`BROUGHT_AT_ONCE`]: crate::memory::paging::BROUGHT_AT_ONCE
 
 use host::sync::OnceLock;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 
-use crate::fabric::process::workers::Workers;
-use crate::objects::paging::{Asked, Needed, Presence};
-use crate::objects::residency::are_present;
-use crate::objects::span::Span;
+use crate::memory::paging::{Asked, Needed, Presence};
+use crate::memory::residency::are_present;
+use crate::memory::span::Span;
 use crate::objects::state::Device;
+use crate::peers::process::workers::Workers;
 
-use super::state::Path;
+use crate::peers::wire::state::Path;
 
 /// Bytes whose pages are looked at when a request names them: the kernel walks a thousand pages in
 /// some tens of microseconds. Those of a longer request are brought whenever it arrives, and looked

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use crate::cancellation::Uncancelled;
 use crate::clock;
-use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
+use crate::peers::wire::answers::{Allowance, Answers, Said};
+use crate::peers::wire::state::{Late, PacketFaults, Rx, Wire};
 use crate::udp::{Datagram, Merged};
 
-use super::answers::{Allowance, Answers, Said};
 use super::arrivals::Arrivals;
 use super::groups::take_from_groups;
 use super::handover::handed_over;
 use super::packets::add;
 use super::responder::Answering;
-use super::state::{Late, PacketFaults, Rx, Wire};
 
 /// Batches that one look takes before others have their turn.
 pub(super) const ROUNDS: u32 = 4;

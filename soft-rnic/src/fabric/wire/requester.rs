@@ -16,15 +16,17 @@ use roce_core::uc;
 
 use crate::check::packets::Packets;
 use crate::clock;
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
-use crate::fabric::link::{Link, Step};
-use crate::objects::on_demand;
-use crate::objects::pending::{Outcome, Pending};
-use crate::objects::qp_state::Transport;
-use crate::objects::span::{Copying, Span, Spans, copy_pieces};
+use crate::engine::link::{Link, Step};
+use crate::memory::on_demand;
+use crate::memory::span::{Copying, Span, Spans, copy_pieces};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe;
+use crate::peers::wire::state::{OwnPages, Path, Reliable, Wire, WireSq};
+use crate::queues::outcome::Outcome;
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe;
 use crate::reason::Reason;
 use crate::udp::Outbox;
 
@@ -32,7 +34,6 @@ use super::own_pages::{LOOK_AGAIN_NS, Unsent};
 use super::packets::HOLDS_FROM;
 use super::requests::{behind, copy_payload, request_of, span_of};
 use super::responder::Answering;
-use super::state::{OwnPages, Path, Reliable, Wire, WireSq};
 use super::unreliable::UnreliableLink;
 
 /// Bytes that the kernel adds to a packet that it keeps, at most.

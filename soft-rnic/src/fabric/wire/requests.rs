@@ -3,9 +3,10 @@
 use roce_core::request::{Operation, Outgoing, Request};
 
 use crate::copy::sum;
-use crate::objects::on_demand;
-use crate::objects::span::{Span, Spans, copy_summed};
-use crate::objects::wqe::{self, Op};
+use crate::memory::on_demand;
+use crate::memory::span::{Span, Spans, copy_summed};
+use crate::queues::wqe;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 /// A request, as the protocol has it, if it has such ones.

@@ -13,20 +13,20 @@ use verbs_sys::*;
 
 use crate::clock;
 use crate::copy::summed_bytes;
-use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::responder::datagram::Route;
 use crate::lock::Guard;
-use crate::objects::address::Gid;
+use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::span::SpanBuf;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{self, Qp};
+use crate::peers::wire::answers::{Allowance, Said};
+use crate::peers::wire::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
+use crate::queues::address::Gid;
+use crate::queues::qp_state::{State, Transport};
 use crate::reason::{Cause, Reason};
 use crate::udp::Datagram;
 
-use super::answers::{Allowance, Said};
 use super::paging::{Paging, peer_of};
-use super::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use super::target::Here;
 
 /// The answer that is still owed to the peer of a request.

@@ -8,26 +8,27 @@ use roce_core::responder::{
 };
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::begin::{permits, why_not_permitted};
 use crate::engine::responder::datagram::{GRH_LEN, Grh};
 use crate::engine::responder::place;
 use crate::limits;
+use crate::memory::lists::{resolve, resolve_any};
+use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::memory::on_demand;
+use crate::memory::on_demand::{Piece, bring};
+use crate::memory::paging::Presence;
+use crate::memory::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::cq::{Completion, CqWriter};
-use crate::objects::memory::{resolve, resolve_any};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::misuse::Asked;
-use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
-use crate::objects::on_demand::{self, Piece, bring};
-use crate::objects::paging::Presence;
-use crate::objects::recv_ring::{Consumer, RecvRequest};
-use crate::objects::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{Op, Wqe};
+use crate::peers::wire::state::{KeptReads, Taken};
+use crate::queues::recv_ring::{Consumer, RecvRequest};
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::{behind, span_of};
-use super::state::{KeptReads, Taken};
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
 pub(super) struct Here<'h, 'a> {

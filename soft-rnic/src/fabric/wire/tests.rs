@@ -23,20 +23,20 @@ use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
 use verbs_sys::*;
 
-use super::answers::{Answers, Said};
 use super::arrivals::Arrivals;
 use super::device::{Roce, UDP_PORT};
 use super::progress::drain;
 use super::responder::Answering;
-use super::state::{Rx, gid_of};
-use crate::deferred_work::DeferredWork;
-use crate::engine::post::{post_recv, post_send};
 use crate::lock::Guard;
-use crate::objects::address::MULTICAST_QPN;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
+use crate::peers::wire::answers::{Answers, Said};
+use crate::peers::wire::state::{Rx, gid_of};
+use crate::queues::address::MULTICAST_QPN;
 use crate::testing::queue_pair_on;
 use crate::udp::{Datagram, Marks};
+use crate::verbs::post::{post_recv, post_send};
 
 const PEER_QPN: u32 = 0x77;
 

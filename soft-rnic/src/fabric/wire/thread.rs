@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
-use super::state::{Counts, Wire};
 use crate::clock;
 use crate::objects::state::Device;
+use crate::peers::wire::state::{Counts, Wire};
 
 /// Longest time that it waits for packets before it looks around.
 const WAIT: Duration = Duration::from_secs(1);

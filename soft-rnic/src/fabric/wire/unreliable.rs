@@ -9,18 +9,20 @@ use roce_core::request::WqeIndex;
 use roce_core::{uc, ud};
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::fabric::link::{Link, Step};
-use crate::objects::address::Address;
+use crate::engine::link::{Link, Step};
+use crate::memory::span::{Span, copy_summed};
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::span::{Span, copy_summed};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Request};
+use crate::peers::wire::state::{Path, Wire, ip_of};
+use crate::queues::address::Address;
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::requester::Requester;
+use crate::queues::wqe;
+use crate::queues::wqe::Request;
 use crate::reason::Reason;
 use crate::udp::{Marks, Outbox};
 
 use super::requests::{copy_payload, request_of};
-use super::state::{Path, Wire, ip_of};
 
 /// Packets of a request that go until others have their turn to send, of which there may be a
 /// quarter of a million.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::objects::cq::CqWriter;
-use crate::objects::state::{Cq, Producer, Ring};
+use crate::objects::cq::producer::Producer;
+use crate::objects::state::{Cq, Ring};
 
 /// The slots that are free in one queue, as far as its producers know.
 pub(crate) struct Filling<'w> {

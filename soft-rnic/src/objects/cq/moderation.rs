@@ -15,7 +15,8 @@ use rustix::io::Errno;
 
 use crate::errno;
 use crate::limits;
-use crate::objects::state::{Armed, Cq, Moderation, Producer, TimedEvent};
+use crate::objects::cq::producer::{Armed, Moderation, Producer};
+use crate::objects::state::{Cq, TimedEvent};
 
 impl Moderation {
     /// Reports whether each event fires at once.

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use crate::alloc::OutOfMemory;
 use crate::errno;
-use crate::objects::queue_memory::{Lender, QueueMemory};
 use crate::objects::state::{Cq, Extended, Ring, Slot};
+use crate::queues::queue_memory::{Lender, QueueMemory};
 
 /// Rings of a queue: that which it was created with, and that which the last resize has made.
 const RINGS: usize = 2;

@@ -10,13 +10,15 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::event::Acks;
 use crate::lock::{Lock, Padded};
-use crate::objects::batch::Batch;
+use crate::memory::span::Scratch;
 use crate::objects::in_arc::InArc;
-use crate::objects::pending::{Pending, Requester};
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::queue_memory::Resource;
-use crate::objects::recv_ring::RecvRing;
-use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Scratch, Slack, Sq, Srq, Target};
+use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Slack, Sq, Srq, Target};
+use crate::queues::batch::Batch;
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::{State, Transport};
+use crate::queues::queue_memory::Resource;
+use crate::queues::recv_ring::RecvRing;
+use crate::queues::requester::Requester;
 use crate::{errno, limits};
 
 /// Send requests that a queue pair on the network has room for at least.
@@ -220,7 +222,7 @@ impl Qp {
             owes_response: AtomicBool::new(false),
             async_acks: Acks::default(),
             freed: Padded::default(),
-            blocking: crate::fabric::process::serving::Blocking::default(),
+            blocking: crate::peers::process::serving::Blocking::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
             batch: extras.ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),

@@ -3,10 +3,8 @@
 use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
-use crate::fabric::wire::state::Wire;
-use crate::schedule::distance::times::Distance;
+use crate::peers::wire::state::Wire;
+use crate::timing::times::Distance;
 
 /// Time at which a device does what is posted.
 #[derive(Debug)]
@@ -14,7 +12,7 @@ pub(crate) enum Kind {
     /// Inside the post.
     Synchronous,
     /// In steps, in an order drawn from a seed.
-    Simulated(crate::schedule::sim::state::State),
+    Simulated(crate::timing::simulation::State),
     /// At the time when a round trip would be over.
     Distant(Distance),
     /// As packets come: the peers are reached over UDP.
@@ -33,11 +31,4 @@ pub(crate) struct Population {
     pub(crate) dm_bytes: Arc<AtomicUsize>,
     pub(crate) mws: AtomicUsize,
     pub(crate) mrs: AtomicUsize,
-}
-
-/// A facility that this system does not have.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Missing {
-    pub(crate) what: &'static str,
-    pub(crate) errno: Errno,
 }

@@ -1,18 +1,9 @@
-use super::*;
 use crate::circles::graph::circles;
+use crate::circles::tests::{krate, names};
 
 fn read(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let folder = std::env::temp_dir().join(format!("circles-{}", std::process::id()));
-    let folder = folder.join(format!("{:?}", std::thread::current().id()));
-    for (name, text) in files {
-        let file = folder.join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text).unwrap();
-    }
-    let krate = Krate::read(&folder.join("lib.rs")).unwrap();
-    let found = circles(krate.len(), &krate.edges());
-    std::fs::remove_dir_all(&folder).unwrap();
-    found.iter().map(|circle| circle.iter().map(|m| krate.name(*m)).collect()).collect()
+    let krate = krate(files);
+    names(&krate, &circles(krate.len(), &krate.edges()))
 }
 
 #[test]

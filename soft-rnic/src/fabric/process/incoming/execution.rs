@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
 use crate::limits;
-use crate::objects::address::{Address, Gid};
+use crate::memory::paging::Pages;
+use crate::memory::span::Span;
 use crate::objects::cq::CqWriter;
-use crate::objects::paging::Pages;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::Transport;
-use crate::objects::span::Span;
-use crate::objects::wqe::{Op, Wqe};
-
-use super::super::gather::Gathered;
-use super::super::ring::{
+use crate::objects::deferred_work::DeferredWork;
+use crate::peers::process::ring::{
     HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, What, XRC,
 };
-use super::super::side::{Scratch, Side, carries_data, read_there};
+use crate::peers::process::side::{Scratch, Side, carries_data, read_there};
+use crate::queues::address::{Address, Gid};
+use crate::queues::outcome::Reply;
+use crate::queues::qp_state::Transport;
+use crate::queues::wqe::{Op, Wqe};
+
+use super::super::gather::Gathered;
 use super::parts::Coming;
 
 impl Side {

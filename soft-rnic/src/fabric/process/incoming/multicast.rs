@@ -2,18 +2,18 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::multicast::deliver_to_all;
 use crate::engine::responder::Message;
-use crate::objects::address::{Address, MULTICAST_QPN};
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Device;
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::ring::{PayloadLocation, Request};
+use crate::peers::process::side::{Scratch, Side};
+use crate::queues::address::{Address, MULTICAST_QPN};
+use crate::queues::outcome::Reply;
 
-use super::super::directory::slot_of;
 use super::super::gather::Gathered;
-use super::super::ring::{PayloadLocation, Request};
-use super::super::side::{Scratch, Side};
 use super::execution::{address, wqe};
 
 impl Side {

@@ -7,14 +7,14 @@
 //!
 //! Requests that a dead process has left are executed by a thread that waits: its ring goes.
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::Session;
+use crate::memory::paging::Pages;
 use crate::objects::cq::CqWriter;
-use crate::objects::paging::Pages;
-use crate::objects::pending::Reply;
+use crate::objects::deferred_work::DeferredWork;
+use crate::queues::outcome::Reply;
 
-use super::super::ring::Request;
-use super::super::side::{FetchState, Scratch, Side};
+use crate::peers::process::ring::Request;
+use crate::peers::process::side::{FetchState, Scratch, Side};
 
 impl Side {
     /// Executes a request; what to reply, unless its data have to be fetched first, or pages of this

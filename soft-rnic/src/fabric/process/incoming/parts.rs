@@ -7,14 +7,14 @@
 //! request another sender may fill or take meanwhile (of unreliable connections, and of shared
 //! receive queues), those for on-demand buffers, and those for a process that is checked.
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
+use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
-use crate::objects::span::{Span, SpanBuf};
+use crate::objects::deferred_work::DeferredWork;
+use crate::queues::outcome::Reply;
 
-use super::super::ring::Request;
-use super::super::side::{FetchState, List, PART, Placed, Side};
+use crate::peers::process::ring::Request;
+use crate::peers::process::side::{FetchState, List, PART, Placed, Side};
 
 /// The state of a message that arrives in parts.
 pub(super) enum Coming {

@@ -4,14 +4,14 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::cancellation::Uncancelled;
-use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine};
+use crate::peers::process::barrier::{has_failed, heavy, is_asymmetric, light};
+use crate::peers::process::serving::{Serving, serves};
+use crate::peers::process::side::DeferredFetch;
 
-use super::super::barrier::{has_failed, heavy, is_asymmetric, light};
 use super::super::incoming::Until;
-use super::super::serving::{Serving, serves};
-use super::super::side::DeferredFetch;
 
 #[cfg(test)]
 thread_local! {

@@ -6,17 +6,17 @@
 use crate::copy;
 use crate::engine::responder::Session;
 use crate::engine::responder::run::Run;
+use crate::memory::mr_table::Held;
+use crate::memory::span::{Hold, Span};
 use crate::objects::cq::CqWriter;
-use crate::objects::mr_table::Held;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::Transport;
-use crate::objects::span::{Hold, Span};
+use crate::queues::outcome::Reply;
+use crate::queues::qp_state::Transport;
 
-use super::super::directory::slot_of;
-use super::super::ring::{
+use crate::peers::process::directory::slot_of;
+use crate::peers::process::ring::{
     BODY, Broken, PayloadLocation, ReplyEntry, Request, SOLICITED, WANTS_REPLY, What,
 };
-use super::super::side::Side;
+use crate::peers::process::side::Side;
 
 impl Side {
     /// The fast path of [`execute`](Self::execute), for short plain messages of one queue

@@ -12,15 +12,14 @@ use std::time::Duration;
 use host::sync::Mutex;
 use rustix::io::Errno;
 
-use crate::deferred_work::DeferredWork;
-use crate::objects::pending::Wait;
-use crate::objects::qp::BLOCKED_RETRY_NS;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, Qp};
+use crate::queues::outcome::Wait;
 
-use super::super::directory::INDEX_BITS;
-use super::super::marker::Probe;
-use super::super::serving::{Serving, serves};
-use super::state::Next;
+use crate::peers::process::directory::INDEX_BITS;
+use crate::peers::process::marker::Probe;
+use crate::peers::process::multicast::Next;
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving, serves};
 
 /// Longest time that a process that begins to take part waits for the answers of all others
 /// together. One that answers later is met then.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
-use crate::objects::pending::Wait;
-use crate::objects::qp_state::{State, Transport};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder, Sq};
+use crate::queues::outcome::Wait;
+use crate::queues::qp_state::{State, Transport};
 
-use super::super::directory::{Directory, QpEntry, slot_of};
-use super::super::peer_not_found;
-use super::super::remote::state::Remote;
+use crate::peers::process::directory::{Directory, QpEntry, slot_of};
+use crate::peers::process::peer_not_found;
+use crate::peers::process::remote::Remote;
 
 impl Qp {
     /// Publishes a new queue pair.
@@ -134,7 +134,7 @@ impl Directory {
         let same = entry.transport.load(Ordering::Relaxed) == transport;
         let ours = entry.dest_qpn.load(Ordering::Relaxed) == from;
         // An unreliable connection accepts any sender.
-        let takes = ours || transport == crate::objects::qp_state::Transport::Uc as u32;
+        let takes = ours || transport == crate::queues::qp_state::Transport::Uc as u32;
         (open && same && takes).then_some(entry)
     }
 }

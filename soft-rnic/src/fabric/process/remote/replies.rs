@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
-use crate::objects::on_demand::copy_word;
-use crate::objects::pending::{Outcome, Reply};
-use crate::objects::span::{Copying, Span, copy_spans};
+use crate::memory::on_demand::copy_word;
+use crate::memory::span::{Copying, Span, copy_spans};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe;
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::wqe;
 use crate::reason::Reason;
 
-use super::super::pair::Pair;
-use super::super::remote::state::Remote;
-use super::super::ring::ReplyEntry;
+use crate::peers::process::pair::Pair;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::ring::ReplyEntry;
 
 impl Qp {
     /// A reply has come. False if the queue pair cannot take it now.

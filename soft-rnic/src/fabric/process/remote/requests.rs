@@ -2,18 +2,20 @@
 
 use verbs_sys::*;
 
-use crate::fabric::link::Step;
-use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::span::{Span, Spans};
+use crate::engine::link::Step;
+use crate::memory::span::{Span, Spans};
 use crate::objects::state::Qp;
-use crate::objects::wqe::{self, Op};
+use crate::peers::process::remote::Remote;
+use crate::peers::process::ring::{
+    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, WANTS_REPLY, What,
+};
+use crate::queues::outcome::{Outcome, Reply};
+use crate::queues::requester::Requester;
+use crate::queues::wqe;
+use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
 use super::super::out::{COPIED, COPIED_UNMAPPED, Out};
-use super::super::remote::state::Remote;
-use super::super::ring::{
-    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, WANTS_REPLY, What,
-};
 
 impl Qp {
     pub(super) fn send<const XRC: bool>(

@@ -15,17 +15,20 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::objects::mr_table::Held;
-use crate::objects::pending::{Pending, Requester};
-use crate::objects::qp_state::{State, Transport};
-use crate::objects::span::{Copying, Hold, Span, copy_piece};
+use crate::memory::mr_table::Held;
+use crate::memory::span::{Copying, Hold, Span, copy_piece};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::{Wqe, plain};
+use crate::peers::process::pair::Pair;
+use crate::peers::process::remote::Remote;
+use crate::peers::process::ring::{
+    HALF, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
+};
+use crate::queues::pending::Pending;
+use crate::queues::qp_state::{State, Transport};
+use crate::queues::requester::Requester;
+use crate::queues::wqe::{Wqe, plain};
 
 use super::super::out::Out;
-use super::super::pair::Pair;
-use super::super::remote::state::Remote;
-use super::super::ring::{HALF, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What};
 
 /// Sends the short plain messages at the front of a list, and returns the first request that
 /// was not sent. The send queue's lock is held.

@@ -2,10 +2,10 @@
 //! dropped while one reads nothing.
 
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::ring::REQUESTS;
-use crate::objects::pending::Wait;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::peers::process::ring::REQUESTS;
+use crate::queues::outcome::Wait;
 
 /// A made-up peer with this slot, which has been met, and a queue pair for datagrams to it.
 struct Datagrams {

@@ -2,12 +2,12 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
-use super::unfilled::Unfilled;
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::directory::PublishedRegion;
-use crate::objects::pending::Wait;
+use crate::memory::published::PublishedRegion;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::queues::outcome::Wait;
+use crate::testing::unfilled::Unfilled;
 
 /// A key of the peer's, of a page that is not filled.
 const KEY: u32 = 1;

@@ -4,9 +4,9 @@
 use std::os::fd::IntoRawFd;
 
 use super::*;
-use crate::deferred_work::DeferredWork;
 use crate::fabric::process::out::{COPIED, COPIED_UNMAPPED};
-use crate::fabric::process::ring::{PayloadLocation, Request, read_request};
+use crate::objects::deferred_work::DeferredWork;
+use crate::peers::process::ring::{PayloadLocation, Request, read_request};
 
 /// Slot of the made-up peer.
 const COPIES: u32 = 67;

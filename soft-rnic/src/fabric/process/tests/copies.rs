@@ -1,11 +1,11 @@
 //! Memory that another process can access is not copied by plain loads and stores.
 
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
-use crate::objects::pending::Reply;
-use crate::objects::span::plain;
+use crate::memory::span::plain;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::queues::outcome::Reply;
 
 /// Only this process accesses it.
 const PRIVATE: i32 = 1;

@@ -1,13 +1,13 @@
 //! Two messages of a few bytes in one entry of the ring.
 
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::ring::{
+use crate::objects::deferred_work::DeferredWork;
+use crate::objects::state::Qp;
+use crate::peers::process::ring::{
     Broken, HAS_IMM, JUDGE, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
     is_request_at, read_request, reply_at,
 };
-use crate::objects::pending::Reply;
-use crate::objects::state::Qp;
+use crate::queues::outcome::Reply;
 
 /// The entry of two messages, of 16 bytes and 3.
 fn halves() -> Request {

@@ -3,7 +3,7 @@
 use super::blocking::{attached, post_writes};
 use super::windows::{memory, whole};
 use super::*;
-use crate::fabric::process::liveness::OWNER_DIED;
+use crate::peers::process::liveness::OWNER_DIED;
 
 /// A peer that is this process, with a file that is mapped here, and a queue pair to it.
 fn mapped(n: u32) -> (Wild, Arc<Qp>, OwnedFd) {

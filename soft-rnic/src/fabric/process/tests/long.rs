@@ -1,8 +1,8 @@
 //! The point up to which a poll takes what a process has sent.
 
 use super::*;
-use crate::fabric::process::ring::{PayloadLocation, What};
 use crate::limits::LONG;
+use crate::peers::process::ring::{PayloadLocation, What};
 
 /// Slot of the made-up peer.
 const LONGS: u32 = 71;

@@ -4,7 +4,7 @@ use super::*;
 use crate::fabric::process::incoming::MAKES_WAY;
 use crate::fabric::process::incoming::progress::MADE_WAY;
 use crate::fabric::process::progress_thread;
-use crate::fabric::process::side::FetchState;
+use crate::peers::process::side::FetchState;
 
 /// A device of its own, which takes what the peer sends.
 fn device_of(peer: &Wild) -> Arc<Device> {

@@ -1,9 +1,9 @@
 //! Messages to multicast groups, between this process and peers that are made up.
 
 use super::*;
-use crate::fabric::process::directory::GroupBit;
-use crate::fabric::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
-use crate::objects::address::{Gid, MULTICAST_QPN};
+use crate::peers::process::directory::GroupBit;
+use crate::peers::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
+use crate::queues::address::{Gid, MULTICAST_QPN};
 
 /// First slot of the made-up peers.
 const MULTICAST: u32 = 100;

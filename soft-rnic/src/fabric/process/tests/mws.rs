@@ -3,11 +3,11 @@
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::memory::mr_table::{LOCAL_WRITE, MW_BIND, MrTable, REMOTE_WRITE};
+use crate::memory::mws::Ending;
+use crate::memory::span::SpanBuf;
 use crate::objects::mr::Region;
-use crate::objects::mr_table::{LOCAL_WRITE, MW_BIND, MrTable, REMOTE_WRITE};
 use crate::objects::mw_table::{Asker, Bind};
-use crate::objects::mws::Ending;
-use crate::objects::span::SpanBuf;
 use crate::objects::state::Device;
 
 /// A queue pair in RTS, with a window bound to it; and two others, which do nothing: the first one
@@ -356,7 +356,7 @@ fn a_look_up_finds_no_half_of_a_binding() {
 fn a_look_up_in_the_directory_finds_no_half_of_a_registration() {
     let directory: Mapped<Directory> = Mapped::create("test").unwrap();
     let of = |n: u64| {
-        let mw = Some(directory::PublishedMw { pd: 1, qpn: n as u32, region: n as u32 });
+        let mw = Some(PublishedMw { pd: 1, qpn: n as u32, region: n as u32 });
         PublishedRegion { iova: n, length: n, addr: n, mw, ..PublishedRegion::default() }
     };
     let (is_over, both) = (AtomicBool::new(false), [of(1), of(2)]);

@@ -2,11 +2,11 @@
 //! those that can use the window are waited for, for as long as they like, and by no thread.
 
 use super::mws::{Bound, meet};
-use super::unfilled::Unfilled;
 use super::*;
-use crate::fabric::process::outside::{INSIDE, MAX_INSIDERS};
-use crate::fabric::process::serving::Serving;
-use crate::objects::mr_table::{LOCAL_WRITE, MW_BIND};
+use crate::memory::mr_table::{LOCAL_WRITE, MW_BIND};
+use crate::peers::process::outside::{INSIDE, MAX_INSIDERS};
+use crate::peers::process::serving::Serving;
+use crate::testing::unfilled::Unfilled;
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
@@ -236,7 +236,7 @@ fn work_behind_an_invalidation_delays_no_other_invalidation() {
         for (_, qp, key) in &all {
             // What is posted waits, as behind a message, until the thread that serves continues.
             let token = qp.pd.context.device.arm(qp.num, None);
-            qp.sq.lock().requester.waits = Some((crate::objects::pending::Wait::Rnr, token));
+            qp.sq.lock().requester.waits = Some((crate::queues::outcome::Wait::Rnr, token));
             invalidate(qp, *key);
             blocking::post_writes(qp);
             let _serving = Serving::begin();

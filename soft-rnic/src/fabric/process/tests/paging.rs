@@ -3,14 +3,14 @@
 use std::sync::mpsc::channel;
 
 use super::reading::{forget_receives, verdict};
-use super::unfilled::Unfilled;
 use super::*;
-use crate::fabric::process::directory::PublishedRegion;
-use crate::fabric::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
-use crate::fabric::process::serving::Serving;
-use crate::fabric::process::side::DeferredFetch;
-use crate::objects::mr_table::ON_DEMAND;
-use crate::objects::pending::{Reply, Wait};
+use crate::memory::mr_table::ON_DEMAND;
+use crate::memory::published::PublishedRegion;
+use crate::peers::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::serving::Serving;
+use crate::peers::process::side::DeferredFetch;
+use crate::queues::outcome::{Reply, Wait};
+use crate::testing::unfilled::Unfilled;
 
 const PAGE: usize = 4_096;
 const REMOTE: u32 = 0xe;

@@ -2,9 +2,9 @@
 
 use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
-use crate::fabric::process::directory::PublishedRegion;
-use crate::fabric::process::side::PART;
-use crate::objects::pending::Reply;
+use crate::memory::published::PublishedRegion;
+use crate::peers::process::side::PART;
+use crate::queues::outcome::Reply;
 
 const LEN: usize = 3 * PART + 1_234;
 

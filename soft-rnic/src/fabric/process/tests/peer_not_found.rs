@@ -19,6 +19,6 @@ fn a_process_of_another_user_is_not_met_and_named_until_one_is() {
     };
     // Another test of this process may meet one meanwhile, and have it forgotten.
     assert!((120..130).map(slot).any(is_named_at), "{:?}", crate::peer_not_found());
-    crate::fabric::process::peer_not_found::forget();
+    crate::peers::process::peer_not_found::forget();
     assert!(!is_named());
 }

@@ -1,14 +1,15 @@
 //! Long messages, which the receiver reads where they lie.
 
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::directory::PublishedRegion;
-use crate::fabric::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
-use crate::fabric::process::serving::Serving;
-use crate::fabric::process::side::FetchState;
-use crate::objects::pending::Reply;
-use crate::objects::qp_state::State;
+use crate::memory::published::PublishedRegion;
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
+use crate::peers::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::serving::Serving;
+use crate::peers::process::side::FetchState;
+use crate::queues::outcome::Reply;
+use crate::queues::qp_state::State;
+use crate::testing::unfilled::Unfilled;
 
 /// Posts a message that is not copied before it is received; its region.
 fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
@@ -163,7 +164,7 @@ fn a_write_with_immediate_to_an_unknown_key_is_not_fetched() {
 /// It may be a page that its process does not fill until it likes.
 #[test]
 fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
-    let Some(page) = unfilled::Unfilled::new() else { return };
+    let Some(page) = Unfilled::new() else { return };
     let addr = page.addr();
     let (done, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -261,7 +262,7 @@ fn processes_with_constant_fetches_take_turns() {
 /// Each time it has a message fetched out of a page that it never fills.
 #[test]
 fn a_process_met_repeatedly_keeps_few_threads_waiting() {
-    let Some(page) = unfilled::Unfilled::new() else { return };
+    let Some(page) = Unfilled::new() else { return };
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();
     for _ in 0..40 {

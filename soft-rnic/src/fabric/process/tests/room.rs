@@ -1,8 +1,8 @@
 //! Rings that are full: a process that waits for room is woken.
 
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::ring::{REQUESTS, WANTS_REPLY, What, reply_at};
+use crate::objects::deferred_work::DeferredWork;
+use crate::peers::process::ring::{REQUESTS, WANTS_REPLY, What, reply_at};
 
 /// Slot of the made-up peer.
 const ROOM: u32 = 20;

@@ -9,14 +9,14 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd
 
 use super::reading::{ask, run, verdict};
 use super::*;
-use crate::deferred_work::DeferredWork;
-use crate::fabric::process::directory::{InFile, PublishedRegion};
 use crate::fabric::process::gather::{KEPT_SOURCES, SPARE};
-use crate::fabric::process::one_sided::regions::Regions;
-use crate::fabric::process::region::Window;
-use crate::fabric::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
-use crate::fabric::process::windows::WINDOWS_PER_PEER;
-use crate::objects::pending::Reply;
+use crate::memory::published::{InFile, PublishedRegion};
+use crate::objects::deferred_work::DeferredWork;
+use crate::peers::process::region::Window;
+use crate::peers::process::regions::Regions;
+use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
+use crate::peers::process::windows::WINDOWS_PER_PEER;
+use crate::queues::outcome::Reply;
 
 /// A memory file as others may map it.
 pub(super) fn memory(bytes: u64) -> OwnedFd {

@@ -1,9 +1,9 @@
 use super::super::device::Roce;
 use super::super::packets::renumber;
-use super::super::state::PacketFaults;
 use super::*;
 use crate::objects::device::DEVICES;
-use crate::schedule::network::faults::NetworkFaults;
+use crate::peers::wire::state::PacketFaults;
+use crate::timing::network::NetworkFaults;
 use host::random::Random;
 
 #[test]

@@ -4,9 +4,9 @@ use core::cell::Cell;
 
 use super::super::departed::{KEPT, LONGEST_NS};
 use super::super::progress::{DRAIN, DRAIN_NS, Look, ROUNDS, look_on, progress};
-use super::super::state::KeptReads;
 use super::*;
 use crate::clock;
+use crate::peers::wire::state::KeptReads;
 use crate::udp::BATCH;
 
 /// However many have arrived.

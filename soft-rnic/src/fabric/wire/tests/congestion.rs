@@ -3,9 +3,9 @@
 use roce_core::congestion::{CE, ECT_0, cnp};
 use roce_core::headers::DEFAULT_PKEY;
 
-use super::super::state::WireSq;
 use super::*;
 use crate::counters::PacketCounters;
+use crate::peers::wire::state::WireSq;
 use crate::udp::{Inbox, Port};
 
 /// DSCP 46, and these ECN bits.

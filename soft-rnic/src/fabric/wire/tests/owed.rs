@@ -7,7 +7,8 @@ use super::*;
 
 /// Bytes of each READ: more than any look sends.
 const READ: usize = 1 << 20;
-/// Packets that a look sends, at an MTU of 1,024 bytes: see [`Allowance`](super::super::answers::Allowance).
+/// Packets that a look sends, at an MTU of 1,024 bytes: see
+/// [`Allowance`](crate::peers::wire::answers::Allowance).
 const LOOK: u64 = 64 * (4_096 + 512) / (1_024 + 512);
 
 /// Connections of one peer, and one of another, on a device without a thread; each is owed a READ.

@@ -9,9 +9,9 @@ use std::sync::mpsc;
 
 use roce_core::lengths::MAX_PACKET;
 
-use super::super::state::Wire;
 use super::*;
 use crate::objects::cq::CqWriter;
+use crate::peers::wire::state::Wire;
 use crate::testing::queue_pair_of;
 use crate::udp::{Outbox, Port};
 

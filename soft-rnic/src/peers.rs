@@ -1,0 +1,6 @@
+//! What is known of peers, and shared with them: memory files and rings of other processes
+//! ([`process`]), and the state of a device on the network ([`wire`]). The links to them are in
+//! `fabric`, above the objects, which have their part of this state.
+
+pub(crate) mod process;
+pub(crate) mod wire;

@@ -1,0 +1,66 @@
+//! Markers: how a process says that it takes part in multicast groups, to processes that it has
+//! not met.
+//!
+//! A marker is a socket with a name of its own. It is bound together with the listener of its
+//! process's slot, and a slot is claimed with both names only: so no other process, of whichever
+//! user, can have the name in its place. It refuses connections until its process takes part, and
+//! listens from then on. Nothing is accepted there: that a connection is not refused says all.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
+
+use super::names::Names;
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// The marker of a slot.
+#[derive(Debug)]
+pub(crate) struct Marker(OwnedFd);
+
+impl Marker {
+    /// Takes the name; `EADDRINUSE` if another process has it.
+    pub(super) fn bind(names: &Names, slot: u32) -> Result<Marker, Errno> {
+        let socket = new_socket()?;
+        bind(&socket, &names.marker(slot)?)?;
+        Ok(Marker(socket))
+    }
+
+    /// From now on others see that this process takes part.
+    pub(crate) fn show(&self) -> Result<(), Errno> {
+        listen(&self.0, 0)
+    }
+}
+
+/// Looks for the markers of others.
+#[derive(Debug)]
+pub(crate) struct Probe(OwnedFd);
+
+impl Probe {
+    pub(crate) fn new() -> Result<Probe, Errno> {
+        Ok(Probe(new_socket()?))
+    }
+
+    /// Reports whether the process in a slot takes part, if there is one. Any user can have the
+    /// marker of a slot that no process has: the process that has the slot is asked when it is met.
+    pub(crate) fn sees(&mut self, names: &Names, slot: u32) -> Result<bool, Errno> {
+        match connect(&self.0, &names.marker(slot)?) {
+            Ok(()) => {
+                self.0 = new_socket()?;
+                Ok(true)
+            }
+            // Connections that are never accepted fill the queue.
+            Err(Errno::AGAIN) => Ok(true),
+            // No process has the name, or none that this one may talk to.
+            Err(Errno::CONNREFUSED | Errno::ACCESS | Errno::PERM) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Running what is pending in a send queue, when it is due, over the fabric that its peer is on.
+
+use std::sync::Arc;
+
+use crate::fabric::{loopback, process};
+use crate::objects::deferred_work::DeferredWork;
+use crate::objects::state::{Qp, Sq};
+use crate::queues::qp_state::Transport;
+
+impl Qp {
+    /// Executes what is pending, oldest first, until something blocks or, with
+    /// `only_one`, one request has been tried. The send queue's lock is held.
+    pub(crate) fn run_pending(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        if let Some(distance) = self.pd.context.device.distance() {
+            return self.run_distant(sq, distance.now(), deferred);
+        }
+        self.run_arrived(sq, deferred, only_one);
+        self.trace_progress(sq);
+    }
+
+    /// [`run_pending`](Self::run_pending), whatever the time.
+    pub(crate) fn run_arrived(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        if !self.transport.is_reliable() && self.pd.context.device.network.is_faulty() {
+            return self.run_faulty(sq, deferred, only_one);
+        }
+        self.run_queue(sq, deferred, only_one);
+    }
+
+    /// [`run_pending`](Self::run_pending) on a network without faults.
+    pub(crate) fn run_queue(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        match self.transport {
+            Transport::Rc | Transport::Uc => self.run_connected(sq, deferred, only_one),
+            Transport::XrcSend | Transport::XrcRecv => self.run_xrc(sq, deferred, only_one),
+            Transport::Ud => self.run_datagrams(sq, deferred, only_one),
+        }
+    }
+
+    fn run_connected(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+        match sq.remote.is_some() {
+            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
+            true => process::remote::run::<false>(self, sq, deferred, only_one),
+            false => loopback::run(self, sq, deferred, only_one),
+        }
+        self.check_drained(sq);
+    }
+
+    /// [`run_connected`](Self::run_connected) over XRC.
+    fn run_xrc(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+        match sq.remote.is_some() {
+            true => process::remote::run::<true>(self, sq, deferred, only_one),
+            false => loopback::xrc::run(self, sq, deferred, only_one),
+        }
+        self.check_drained(sq);
+    }
+}
