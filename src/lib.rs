@@ -113,6 +113,7 @@ pub mod shared_write;
 pub mod simulation;
 pub mod ticket;
 pub mod wait;
+mod waiting;
 mod wakeup;
 mod wire;
 pub mod zero_copy;

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
 
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::common::Common;
 use crate::copies::{BULK, Copies, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::index::QpIndex;
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
 use crate::posting::Posting;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, Silence, Step, WaitStrategy, poll_after};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy};
+use crate::waiting::Waiting;
 use crate::wire::ConnectedQp;
 
 /// A receiver's side of one queue pair.
@@ -99,9 +100,7 @@ impl<L: Link> Place<L> {
 #[derive(Debug)]
 pub(crate) struct Receiving<L: Link> {
     pub(crate) shared: L::Shared,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     batch: CompletionBatch,
     places: Vec<Option<Place<L>>>,
     index: QpIndex,
@@ -121,10 +120,7 @@ pub(crate) struct Receiving<L: Link> {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    watch: Watch,
     losses: Losses,
-    silence: Silence,
-    common: Common,
     ended: Option<CloseReason>,
     messages: u64,
     bytes: u64,
@@ -144,9 +140,7 @@ impl<L: Link> Receiving<L> {
     ) -> Receiving<L> {
         Receiving {
             shared,
-            cq,
-            channel,
-            arming: Arming::default(),
+            waiting: Waiting::new(cq, channel, common),
             batch: CompletionBatch::new(Self::POLL_BATCH),
             places: Vec::new(),
             index: QpIndex::default(),
@@ -161,10 +155,7 @@ impl<L: Link> Receiving<L> {
             out: VecDeque::new(),
             polls: 0,
             served: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
-            silence: Silence::default(),
-            common,
             ended: None,
             messages: 0,
             bytes: 0,
@@ -172,7 +163,7 @@ impl<L: Link> Receiving<L> {
     }
 
     pub(crate) fn cq(&self) -> &CompletionQueue {
-        &self.cq
+        &self.waiting.cq
     }
 
     pub(crate) fn peers(&self) -> usize {
@@ -264,14 +255,14 @@ impl<L: Link> Receiving<L> {
 
     /// Has [`stop`](Self::stop) wait for nothing.
     pub(crate) fn abandon(&mut self) {
-        self.common.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     pub(crate) fn stop(&mut self) {
         // A peer that has said goodbye needs none from us. The loop takes no more completions
         // than the queue holds: a sender may keep sending for ever.
-        let mut left = self.cq.capacity() as usize;
+        let mut left = self.waiting.cq.capacity() as usize;
         while left > 0 {
             match self.poll_completions() {
                 Ok(0) => break,
@@ -279,7 +270,8 @@ impl<L: Link> Receiving<L> {
                 Err(_) => return,
             }
         }
-        let deadline = Deadline::after(self.common.linger);
+        let linger = self.waiting.common.linger;
+        let deadline = Deadline::after(linger);
         let mut unseen = VecDeque::new();
         for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             // One that has said goodbye is told nothing. What is taken may make room for more:
@@ -294,7 +286,7 @@ impl<L: Link> Receiving<L> {
             }
         }
         // What stops the senders is on its way; completions say when it is there.
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.common.linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
         let is_heard = |place: &Place<L>, shared: &L::Shared| {
             !place.is_open()
                 || place.link.has_heard_goodbye(shared)
@@ -349,7 +341,7 @@ impl<L: Link> Receiving<L> {
 
     /// Takes what the next link has, or says why there is nothing.
     fn go_on(&mut self) -> Result<(), RecvError> {
-        let look = self.watch.look(self.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::Round {
             self.ask_silent_peers();
         }
@@ -481,7 +473,8 @@ impl<L: Link> Receiving<L> {
 
     /// Takes completions; returns how many there were.
     fn poll_completions(&mut self) -> Result<usize, RecvError> {
-        let polled = self.cq.poll(&mut self.batch).map_err(|e| self.fail(&e))?;
+        let polled = self.waiting.cq.poll(&mut self.batch).map_err(CloseReason::device);
+        let polled = polled.map_err(|reason| self.fail(reason))?;
         while let Some(completion) = self.batch.pop() {
             let Some(at) = self.index.find(completion.qp_num()) else { continue };
             let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) else {
@@ -506,8 +499,8 @@ impl<L: Link> Receiving<L> {
     }
 
     #[cold]
-    fn fail(&mut self, error: &dyn std::error::Error) -> RecvError {
-        self.ended.get_or_insert(CloseReason::Device(error.to_string())).clone().into()
+    fn fail(&mut self, reason: CloseReason) -> RecvError {
+        self.ended.get_or_insert(reason).clone().into()
     }
 
     /// Reports what found no room in a send queue, and in each round probes the peers
@@ -517,7 +510,7 @@ impl<L: Link> Receiving<L> {
         for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             place.link.settle(&mut self.shared);
         }
-        if self.watch.begins_round(self.common.keepalive) {
+        if self.waiting.begins_round() {
             self.ask_silent_peers();
         }
     }
@@ -531,7 +524,7 @@ impl<L: Link> Receiving<L> {
             asks |= is_silent;
             is_silent
         });
-        self.watch.asks(asks);
+        self.waiting.watch.asks(asks);
     }
 
     /// Probes peers; the ones that turn out to have failed are reported.
@@ -548,22 +541,18 @@ impl<L: Link> Receiving<L> {
 
     /// Returns the event to wait for.
     pub(crate) fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let channel = self.channel.clone();
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(&e))?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.look_after();
         self.settle_lenders();
-        let Some(channel) = channel.filter(|_| self.all_news_has_events()) else {
-            let poll = Arm::Poll(poll_after(self.common.wait));
-            return Ok(if self.has_news() { Arm::Ready } else { poll });
-        };
-        let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
-        self.arming.note(armed);
+        if self.waiting.channel.is_none() || !self.all_news_has_events() {
+            return Ok(if self.has_news() { Arm::Ready } else { self.waiting.no_event() });
+        }
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         if self.has_news() || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let descriptor =
-            self.arming.descriptor(&channel, None, self.watch.left(self.common.keepalive));
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        let left = self.waiting.left();
+        Ok(self.waiting.event(None, left)?)
     }
 
     /// True if every source of news raises an event: a trailer and a returned buffer raise none.
@@ -582,8 +571,7 @@ impl<L: Link> Receiving<L> {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             match self.try_recv() {
                 Err(RecvError::Empty) => {}
@@ -601,7 +589,7 @@ impl<L: Link> Receiving<L> {
                     self.probe(|_| true);
                 }
                 Step::TimedOut => {
-                    self.silence = idle.silence();
+                    self.waiting.time_out(&idle);
                     return Err(RecvError::TimedOut);
                 }
             }
@@ -614,16 +602,18 @@ impl<L: Link> Receiving<L> {
     fn sleep(&mut self, time: Duration) -> Result<Option<L::Taken>, RecvError> {
         self.look_after();
         self.settle_lenders();
-        let time = time.min(self.watch.left(self.common.keepalive));
-        let Some(channel) = self.channel.clone() else { return Ok(None) };
-        let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
+        let time = time.min(self.waiting.left());
+        if self.waiting.channel.is_none() {
+            return Ok(None);
+        }
+        let armed = self.waiting.arm().map_err(|reason| self.fail(reason))?;
         self.poll_completions()?;
         match self.try_recv() {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
         }
         let time = if self.all_news_has_events() { time } else { time.min(POLL_SLEEP) };
-        channel.wait(&armed, Some(time)).map_err(|e| self.fail(&e))?;
+        self.waiting.wait(&armed, None, time).map_err(|reason| self.fail(reason))?;
         self.poll_completions()?;
         Ok(None)
     }

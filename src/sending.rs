@@ -9,25 +9,23 @@ use host::plant::{Plant, is_planted};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SendOp};
 
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::common::Common;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven;
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::keepalive::{Look, SILENT};
 use crate::posting::{Posting, Staged};
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
+use crate::wait::{Deadline, Idle, Step};
+use crate::waiting::Waiting;
 use crate::wire::ConnectedQp;
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) posting: Posting,
-    pub(crate) common: Common,
+    waiting: Waiting,
     number: u32,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
     batch: CompletionBatch,
     /// Requests that will complete visibly, and how many messages are acknowledged then.
     marks: VecDeque<(WrId, u64)>,
@@ -39,8 +37,6 @@ pub(crate) struct Sending {
     /// Messages that are posted together.
     group: u64,
     gathers: bool,
-    silence: Silence,
-    watch: Watch,
 }
 
 impl Sending {
@@ -56,11 +52,8 @@ impl Sending {
     ) -> Sending {
         Sending {
             posting,
-            common,
+            waiting: Waiting::new(cq, channel, common),
             number: sender_number(),
-            cq,
-            channel,
-            arming: Arming::default(),
             batch: CompletionBatch::new(Self::POLL_BATCH),
             marks: VecDeque::new(),
             acked: 0,
@@ -68,8 +61,6 @@ impl Sending {
             posted: 0,
             group: group.into(),
             gathers: false,
-            silence: Silence::default(),
-            watch: Watch::default(),
         }
     }
 
@@ -156,7 +147,7 @@ impl Sending {
 
     /// Probes a receiver of which nothing is heard, as long as the program sends nothing either.
     fn ask_if_silent(&mut self) -> Result<(), SendError> {
-        if self.watch.is_silent(self.messages) && !self.posting.awaits_completion() {
+        if self.waiting.watch.is_silent(self.messages) && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.posting.qp_num(), "{SILENT}");
             self.probe()?;
         }
@@ -187,7 +178,7 @@ impl Sending {
     /// Takes completions: how many there were, and the reason if one ends the half, which is
     /// still to be told.
     fn poll(&mut self) -> (usize, Option<CloseReason>) {
-        let polled = match self.cq.poll(&mut self.batch) {
+        let polled = match self.waiting.cq.poll(&mut self.batch) {
             Ok(polled) => polled,
             Err(e) => return (0, Some(CloseReason::Device(e.to_string()))),
         };
@@ -212,11 +203,6 @@ impl Sending {
         self.acked = self.acked.max(taken.min(self.messages));
         let reason = CloseReason::by_peer(self.messages - self.acked);
         self.posting.fail(reason).into()
-    }
-
-    fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
-        idle.resume(&mut self.silence)
     }
 }
 
@@ -263,8 +249,7 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
     /// In calls that do not wait: learns of a peer that has gone.
     #[inline]
     fn look_after_peer(&mut self) -> Result<(), SendError> {
-        let keepalive = self.sending().common.keepalive;
-        match self.sending_mut().watch.look(keepalive) {
+        match self.sending_mut().waiting.look() {
             Look::No => Ok(()),
             look => self.look_after_peer_now(look),
         }
@@ -299,10 +284,7 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
     /// completion announces.
     fn arm_half(&mut self, longest: usize) -> Result<Arm<'_>, SendError> {
         self.sending().posting.check()?;
-        let channel = self.sending().channel.clone();
-        let (wait, keepalive) = (self.sending().common.wait, self.sending().common.keepalive);
-        let disarmed = self.sending_mut().arming.disarm(channel.as_ref());
-        disarmed.map_err(|e| self.fail_device(&e))?;
+        self.sending_mut().waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.sending_mut().flush()?;
         let last = self.sending().ticket();
         let by_word = match self.look_for_room(longest) {
@@ -310,27 +292,26 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
             Err(SendError::Full(_)) => true,
             Err(ended) => return Err(ended),
         };
-        let channel = channel.filter(|_| !by_word);
-        if channel.is_some() {
+        let is_announced = !by_word && self.sending().waiting.channel.is_some();
+        if is_announced {
             self.sending_mut().nudge(last)?;
-            let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
-            self.sending_mut().arming.note(armed);
+            self.sending_mut().waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         }
         let events = self.progress()?;
-        if self.sending_mut().arming.is_silent(events, keepalive) {
+        if self.sending_mut().waiting.is_silent(events) {
             self.sending_mut().probe()?;
         }
         if events > 0 {
             return Ok(Arm::Ready);
         }
-        let Some(channel) = channel else { return Ok(Arm::Poll(poll_after(wait))) };
-        let descriptor = self.sending_mut().arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        let waiting = &mut self.sending_mut().waiting;
+        let keepalive = waiting.common.keepalive;
+        if is_announced { Ok(waiting.event(None, keepalive)?) } else { Ok(waiting.no_event()) }
     }
 
     #[cold]
-    fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.sending_mut().posting.fail(CloseReason::Device(error.to_string())).into()
+    fn fail(&mut self, reason: CloseReason) -> SendError {
+        self.sending_mut().posting.fail(reason).into()
     }
 
     /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
@@ -350,7 +331,7 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
                 self.sending_mut().probe()
             }
             Step::TimedOut => {
-                self.sending_mut().silence = idle.silence();
+                self.sending_mut().waiting.time_out(idle);
                 Err(SendError::TimedOut { unflushed: self.sending().unflushed() })
             }
         }
@@ -359,14 +340,13 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
     /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
     /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
     fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
+        let armed = self.sending().waiting.arm().map_err(|reason| self.fail(reason))?;
         // Each completion counts: it may be what the caller waits for, and rings only once.
         if self.progress_of_all()? > 0 {
             return Ok(());
         }
-        let Some(channel) = &self.sending().channel else { return Ok(()) };
-        let slept = channel.wait(&armed, Some(time)).map(drop);
-        slept.map_err(|e| self.fail_device(&e))
+        let slept = self.sending().waiting.wait(&armed, None, time);
+        slept.map_err(|reason| self.fail(reason))
     }
 
     /// Dropping it says goodbye, for a while.
@@ -374,7 +354,7 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
         if self.sending().posting.ended().is_some() {
             return;
         }
-        let deadline = Deadline::after(self.sending().common.linger);
+        let deadline = Deadline::after(self.sending().waiting.common.linger);
         if let Err(e) = driven::Sender::goodbye(self, deadline) {
             let qp = self.sending().posting.qp_num();
             tracing::warn!(qp, error = %e, "sender dropped before all was delivered");
@@ -384,7 +364,7 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
 
 impl<S: Driving> driven::Sender for S {
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.sending_mut().idle(deadline);
+        let mut idle = self.sending_mut().waiting.idle(deadline);
         loop {
             match self.look_for_room(bytes) {
                 Err(SendError::Full(Full::Requests)) => {
@@ -407,7 +387,7 @@ impl<S: Driving> driven::Sender for S {
     }
 
     fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.sending_mut().idle(deadline);
+        let mut idle = self.sending_mut().waiting.idle(deadline);
         while !self.is_acked_now(ticket)? {
             match self.wait_a_little(&mut idle, For::Completion) {
                 // The end may acknowledge the message: the loop checks once more.
@@ -429,7 +409,7 @@ impl<S: Driving> driven::Sender for S {
             self.stage_goodbye()?;
         }
         self.sending_mut().flush()?;
-        let mut idle = self.sending_mut().idle(deadline);
+        let mut idle = self.sending_mut().waiting.idle(deadline);
         let goodbye = self.sending().marks.back().map(|(id, _)| *id);
         let is_complete = |me: &Self| goodbye.is_none_or(|id| me.sending().posting.is_complete(id));
         while !is_complete(self) {

@@ -13,18 +13,17 @@ use conn_core::buffered_read::wake::Waker;
 use conn_core::buffered_read::{Source, WordError, Words};
 use conn_core::ring::offer::HEAD_AT;
 use conn_core::ring::{Grant, ReserveError};
-use verbs_safe::{CompletionBatch, CompletionQueue, SharedRegion, SourceRing};
+use verbs_safe::{CompletionBatch, SharedRegion, SourceRing};
 
-use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within, send_when_free};
-use crate::keepalive::Watch;
 use crate::posting::Posting;
 use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Silence, poll_after};
+use crate::wait::Deadline;
+use crate::waiting::Waiting;
 
 pub use shared::SharedSender;
 
@@ -62,29 +61,24 @@ pub struct Sender {
     shared: Option<SharedRegion>,
     block: Arc<ControlBlock>,
     posting: Posting,
-    cq: CompletionQueue,
+    waiting: Waiting,
     batch: CompletionBatch,
-    config: Config,
-    arming: Arming,
-    silence: Silence,
-    watch: Watch,
     stats: SenderStats,
 }
 
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
     pub(super) posting: Posting,
-    pub(super) cq: CompletionQueue,
+    pub(super) waiting: Waiting,
     pub(super) ring: SourceRing,
     pub(super) block: ControlBlock,
     pub(super) source: Source,
-    pub(super) config: Config,
 }
 
 /// Making, inspecting.
 impl Sender {
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { posting, cq, ring, block, source, config } = parts;
+        let SenderParts { posting, waiting, ring, block, source } = parts;
         Sender {
             number: sender_number(),
             source,
@@ -93,12 +87,8 @@ impl Sender {
             shared: None,
             block: Arc::new(block),
             posting,
-            cq,
+            waiting,
             batch: CompletionBatch::new(4),
-            config,
-            arming: Arming::default(),
-            silence: Silence::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -158,10 +148,10 @@ impl SendHalf for Sender {
         self.hear_answers()?;
         self.posting.check()?;
         let has_news = self.look()?;
-        if self.arming.is_silent(has_news.into(), self.config.common.keepalive) {
+        if self.waiting.is_silent(has_news.into()) {
             self.probe()?;
         }
-        Ok(if has_news { Arm::Ready } else { Arm::Poll(poll_after(self.config.common.wait)) })
+        Ok(if has_news { Arm::Ready } else { self.waiting.no_event() })
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
@@ -270,7 +260,7 @@ impl Sender {
     fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
         let len = u32::try_from(message.len()).ok()?;
         let grant = self.source.reserve(len).ok()?;
-        if self.posting.ended().is_some() || self.watch.has_ticked() {
+        if self.posting.ended().is_some() || self.waiting.watch.has_ticked() {
             return None;
         }
         self.ring.copy_in(grant.payload().offset as usize, message).ok()?;
@@ -302,7 +292,9 @@ impl Sender {
     fn grant(&mut self, bytes: usize) -> Result<Grant, SendError> {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.source.reserve(len) {
-            Ok(grant) if self.posting.ended().is_none() && !self.watch.has_ticked() => Ok(grant),
+            Ok(grant) if self.posting.ended().is_none() && !self.waiting.watch.has_ticked() => {
+                Ok(grant)
+            }
             _ => self.grant_after_look(bytes, len),
         }
     }

@@ -26,6 +26,7 @@ use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
@@ -146,11 +147,11 @@ impl setup::NewSender for NewSender {
         let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
         Ok(Sender::new(SenderParts {
             posting: Posting::new(control, queue, tracker, AtEnd::Answers),
-            cq: self.cq,
+            // Nothing announces what the receiver writes.
+            waiting: Waiting::new(self.cq, None, self.config.common),
             ring: self.ring,
             block: self.block,
             source: Source::new(self.geometry),
-            config: self.config,
         }))
     }
 

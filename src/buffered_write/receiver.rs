@@ -8,17 +8,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use conn_core::ring::{HEADER_BYTES, record_bytes};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView};
+use verbs_safe::{CompletionBatch, CompletionQueue, SharedView};
 
+use super::Config;
 use super::link::Link;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::copies::{Copies, Message};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::RecvHalf;
 use crate::index::QpIndex;
-use crate::keepalive::Watch;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
+use crate::wait::Deadline;
+use crate::waiting::Waiting;
 use taking::{InRing, Open, copy, take_from, take_in_place};
 
 /// Counters of what a receiver has done so far.
@@ -45,13 +46,14 @@ pub struct ReceiverStats {
 /// The receiver updates and probes its peers in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     batch: CompletionBatch,
     links: Vec<Option<Link>>,
     /// From the numbers of queue pairs to places.
     index: QpIndex,
+    max_peers: u32,
+    /// Receives that a link has for immediates, at most.
+    window: u32,
     joined: u32,
     open_links: u32,
     chunks: Copies,
@@ -67,39 +69,21 @@ pub struct Receiver {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    watch: Watch,
     losses: Losses,
-    silence: Silence,
-    policy: Policy,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
 
-/// The part of the configuration that a receiver needs after it was made.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Policy {
-    pub(super) wait: WaitStrategy,
-    pub(super) keepalive: Duration,
-    pub(super) linger: Duration,
-    pub(super) poll_batch: u32,
-    pub(super) max_peers: u32,
-    pub(super) window: u32,
-}
-
 /// Making, inspecting.
 impl Receiver {
-    pub(super) fn new(
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
-        policy: Policy,
-    ) -> Receiver {
+    pub(super) fn new(waiting: Waiting, config: &Config, max_peers: u32) -> Receiver {
         Receiver {
-            cq,
-            channel,
-            arming: Arming::default(),
-            batch: CompletionBatch::new(policy.poll_batch as usize),
+            waiting,
+            batch: CompletionBatch::new(config.poll_batch as usize),
             links: Vec::new(),
             index: QpIndex::default(),
+            max_peers,
+            window: config.window(),
             joined: 0,
             open_links: 0,
             chunks: Copies::new(),
@@ -110,10 +94,7 @@ impl Receiver {
             cold: 0,
             polls: 0,
             served: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
-            silence: Silence::default(),
-            policy,
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -133,11 +114,11 @@ impl Receiver {
     }
 
     pub(super) fn cq(&self) -> &CompletionQueue {
-        &self.cq
+        &self.waiting.cq
     }
 
     pub(super) fn window(&self) -> u32 {
-        self.policy.window
+        self.window
     }
 }
 
@@ -147,14 +128,14 @@ impl Receiver {
     /// that has ended.
     pub(super) fn make_place(&mut self) -> Result<(), ConnectError> {
         let is_vacant = |link: &Option<Link>| link.is_none();
-        if self.links.len() < self.policy.max_peers as usize || self.links.iter().any(is_vacant) {
+        if self.links.len() < self.max_peers as usize || self.links.iter().any(is_vacant) {
             return Ok(());
         }
         let has_gone = |link: &Option<Link>| {
             link.as_ref().is_some_and(|link| !link.is_open() && !link.has_more() && link.is_told)
         };
         let place = self.links.iter().position(has_gone);
-        let place = place.ok_or(ConnectError::TooManyPeers(self.policy.max_peers))?;
+        let place = place.ok_or(ConnectError::TooManyPeers(self.max_peers))?;
         self.bury(place as u32);
         Ok(())
     }
@@ -212,23 +193,20 @@ impl RecvHalf for Receiver {
     type Message = Message;
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
+        self.waiting.disarm()?;
         self.look_after();
         self.polls |= Self::LOOK_NOW;
         // A tail that is written makes no event.
-        let Some(channel) = self.channel.clone().filter(|_| self.polled.is_empty()) else {
-            return Ok(Arm::Poll(poll_after(self.policy.wait)));
-        };
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
-        self.arming.note(armed);
+        if self.waiting.channel.is_none() || !self.polled.is_empty() {
+            return Ok(self.waiting.no_event());
+        }
+        self.waiting.arm_loop()?;
         let has_more = !self.ready.is_empty() || self.open.is_some();
         if has_more || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let within = self.watch.left(self.policy.keepalive);
-        let descriptor = self.arming.descriptor(&channel, None, within);
-        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+        let left = self.waiting.left();
+        Ok(self.waiting.event(None, left)?)
     }
 
     fn peers(&self) -> usize {

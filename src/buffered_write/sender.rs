@@ -13,19 +13,17 @@ use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
 use conn_core::wr::WrId;
-use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, RegionId, RemoteSpan, SharedRegion,
-};
+use verbs_safe::{CompletionBatch, RegionId, RemoteSpan, SharedRegion};
 
 use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
-use crate::keepalive::Watch;
 use crate::posting::Posting;
 use crate::ring::memory::{ControlBlock, remote};
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Silence, poll_after};
+use crate::wait::Deadline;
+use crate::waiting::Waiting;
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,9 +57,7 @@ pub struct SenderStats {
 pub struct Sender {
     number: u32,
     posting: Posting,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     batch: CompletionBatch,
     core: WriteSender,
     /// Records that were not pushed, skipped ones with them.
@@ -90,8 +86,6 @@ pub struct Sender {
     config: Config,
     /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
     gathers: bool,
-    silence: Silence,
-    watch: Watch,
     stats: SenderStats,
 }
 
@@ -105,8 +99,7 @@ struct Reach {
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
     pub(super) posting: Posting,
-    pub(super) cq: CompletionQueue,
-    pub(super) channel: Option<CompletionChannel>,
+    pub(super) waiting: Waiting,
     pub(super) core: WriteSender,
     pub(super) staging: SharedRegion,
     pub(super) staging_id: RegionId,
@@ -123,7 +116,7 @@ impl Sender {
     const POLL_BATCH: usize = 16;
 
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { posting, cq, channel, core, config, .. } = parts;
+        let SenderParts { posting, waiting, core, config, .. } = parts;
         const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
         let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
         let posts_short = !core.has_window()
@@ -133,9 +126,7 @@ impl Sender {
             number: sender_number(),
             marks: VecDeque::with_capacity(posting.queue().depth() as usize),
             posting,
-            cq,
-            channel,
-            arming: Arming::default(),
+            waiting,
             batch: CompletionBatch::new(Self::POLL_BATCH),
             posts_short,
             by_immediate: core.has_window(),
@@ -152,8 +143,6 @@ impl Sender {
             pushed_messages: 0,
             config,
             gathers: false,
-            silence: Silence::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -222,31 +211,29 @@ impl SendHalf for Sender {
     /// No event tells of room: completions tell of acknowledgements.
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.posting.check()?;
-        self.arming.disarm(self.channel.as_ref()).map_err(|e| self.fail_device(&e))?;
+        self.waiting.disarm().map_err(|reason| self.posting.fail(reason))?;
         self.push(true)?;
-        let keepalive = self.config.common.keepalive;
         let longest = self.core.geometry().max_payload();
         let has_room = self.core.reserve(longest).is_ok() && self.core.gathered() == 0;
         let awaits_ack = has_room && !self.was_acked(self.ticket());
-        let channel = self.channel.clone().filter(|_| awaits_ack);
-        if channel.is_some() {
+        let is_announced = awaits_ack && self.waiting.channel.is_some();
+        if is_announced {
             self.nudge(self.ticket())?;
-            let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
-            self.arming.note(armed);
+            self.waiting.arm_loop().map_err(|reason| self.posting.fail(reason))?;
         }
         let events = self.progress()?;
-        if self.arming.is_silent(events, keepalive) {
+        if self.waiting.is_silent(events) {
             self.probe()?;
         }
         if events > 0 {
             return Ok(Arm::Ready);
         }
         self.posting.check()?;
-        let Some(channel) = channel else {
-            return Ok(Arm::Poll(poll_after(self.config.common.wait)));
-        };
-        let descriptor = self.arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        let keepalive = self.waiting.common.keepalive;
+        match is_announced {
+            true => Ok(self.waiting.event(None, keepalive)?),
+            false => Ok(self.waiting.no_event()),
+        }
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
@@ -281,7 +268,7 @@ impl Sender {
             Ok(grant)
                 if self.posting.ended().is_none()
                     && self.has_push_room()
-                    && !self.watch.has_ticked() =>
+                    && !self.waiting.watch.has_ticked() =>
             {
                 Ok(grant)
             }
@@ -293,7 +280,7 @@ impl Sender {
     /// has come.
     #[cold]
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
-        if self.watch.has_ticked() {
+        if self.waiting.watch.has_ticked() {
             self.look_after_peer()?;
             self.posting.check()?;
             if let Ok(grant) = self.core.reserve(len)

@@ -12,7 +12,7 @@ use verbs_safe::{
 
 use super::config::Tail;
 use super::link::{Link, LinkParts, UPDATE_BYTES};
-use super::receiver::{Policy, Receiver};
+use super::receiver::Receiver;
 use super::sender::{Sender, SenderParts};
 use super::{BufferedWrite, Config};
 use crate::device::Device;
@@ -25,6 +25,7 @@ use crate::protocol::{NoPool, Protocol, Served};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
 
 /// Send-queue slots of a sender that data cannot take: probes.
@@ -64,15 +65,7 @@ impl Protocol for BufferedWrite {
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
         let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-        let policy = Policy {
-            wait: config.common.wait,
-            keepalive: config.common.keepalive,
-            linger: config.common.linger,
-            poll_batch: config.poll_batch,
-            max_peers,
-            window: config.window(),
-        };
-        Ok(Receiver::new(cq, channel, policy))
+        Ok(Receiver::new(Waiting::new(cq, channel, config.common), config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
@@ -189,8 +182,7 @@ impl setup::NewSender for NewSender {
         let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
         Ok(Sender::new(SenderParts {
             posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
-            cq: self.cq,
-            channel: self.channel,
+            waiting: Waiting::new(self.cq, self.channel, config.common),
             core: WriteSender::new(ring.geometry, window),
             staging,
             staging_id,

@@ -135,7 +135,7 @@ impl SendHalf for Sender<Buffer> {
 
 impl driven::Sender for Sender<Buffer> {
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             match self.try_reserve(bytes).map(drop) {
                 Err(SendError::Full(_)) => self.wait_a_little(&mut idle)?,
@@ -318,7 +318,7 @@ impl driven::Receiver for Receiver {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             match self.try_recv() {
                 Err(RecvError::Empty) => {
@@ -337,7 +337,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn abandon(&mut self) {
-        self.config.common.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 }
 

@@ -7,22 +7,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conn_core::direct_read::Refusal;
-use verbs_safe::{
-    Armed, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion,
-    ProtectionDomain, RecvPoster,
-};
+use verbs_safe::{Armed, Completion, CompletionBatch, FileRegion, ProtectionDomain, RecvPoster};
 
 use super::landing::Landing;
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
 use super::message::FileReading;
 use super::room::Room;
 use super::{Config, NotReadReason, ReadError};
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row};
+use crate::wait::{Deadline, Idle, SILENT_DEVICE, SleepBackoff, Step, polls_in_a_row};
+use crate::waiting::Waiting;
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,9 +54,7 @@ static RECEIVERS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) serial: u32,
-    pub(super) cq: CompletionQueue,
-    pub(super) channel: Option<CompletionChannel>,
-    pub(super) arming: Arming,
+    pub(super) waiting: Waiting,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     pub(super) links: Vec<Link>,
@@ -78,11 +74,9 @@ pub struct Receiver {
     tickets: u64,
     pub(super) config: Config,
     ended: Option<CloseReason>,
-    silence: Silence,
     stats: ReceiverStats,
     /// Work requests of links that are gone.
     past_requests: u64,
-    watch: Watch,
     losses: Losses,
     /// Requests that have arrived, and that had when the program looked for one.
     arrivals: u64,
@@ -91,8 +85,7 @@ pub struct Receiver {
 
 /// Parts of a receiver, which the set-up hands over.
 pub(crate) struct ReceiverParts {
-    pub(crate) cq: CompletionQueue,
-    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) waiting: Waiting,
     pub(crate) shared: Option<RecvPoster<()>>,
     pub(crate) share: u32,
     pub(crate) max_peers: u32,
@@ -105,14 +98,12 @@ impl Receiver {
     const POLL_BATCH: usize = 32;
 
     pub(crate) fn new(parts: ReceiverParts) -> Receiver {
-        let ReceiverParts { cq, channel, shared, share, max_peers, config, pd } = parts;
+        let ReceiverParts { waiting, shared, share, max_peers, config, pd } = parts;
         let most = config.window as usize * max_peers as usize;
         Receiver {
             // Relaxed: a number, and nothing that it would publish.
             serial: RECEIVERS.fetch_add(1, Ordering::Relaxed),
-            cq,
-            channel,
-            arming: Arming::default(),
+            waiting,
             batch: None,
             links: Vec::new(),
             max_peers,
@@ -125,10 +116,8 @@ impl Receiver {
             tickets: 0,
             config,
             ended: None,
-            silence: Silence::default(),
             stats: ReceiverStats::default(),
             past_requests: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
             arrivals: 0,
             seen: 0,
@@ -175,7 +164,7 @@ impl Receiver {
 
     /// Takes what has completed until now.
     fn take_all(&mut self) -> Result<(), RecvError> {
-        let mut left = self.cq.capacity() as usize;
+        let mut left = self.waiting.cq.capacity() as usize;
         while left > 0
             && let polled @ 1.. = self.progress()?
         {
@@ -187,7 +176,7 @@ impl Receiver {
     /// All that had completed was taken a moment ago.
     fn let_go(&mut self) {
         let (links, past, linger) =
-            (&mut self.links, &mut self.past_requests, self.config.common.linger);
+            (&mut self.links, &mut self.past_requests, self.waiting.common.linger);
         let unaccounted = &mut self.stats.unaccounted_buffers;
         links.retain_mut(|link| {
             // A sender that has said goodbye has all its acknowledgements.
@@ -350,7 +339,7 @@ impl Receiver {
         if receiver != self.serial {
             return Err(ReadError::UnknownReading);
         }
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             if let Some(at) = self.landed.iter().position(|l| l.ticket == ticket) {
                 return self.landed.remove(at).ok_or(ReadError::UnknownReading);
@@ -382,12 +371,12 @@ impl Receiver {
             return Err(ended.clone().into());
         }
         let mut batch = self.batch.take().unwrap_or_else(|| CompletionBatch::new(Self::POLL_BATCH));
-        let mut polled = self.cq.poll(&mut batch);
+        let mut polled = self.waiting.cq.poll(&mut batch);
         for _ in 1..polls {
             if !matches!(polled, Ok(0)) {
                 break;
             }
-            polled = self.cq.poll(&mut batch);
+            polled = self.waiting.cq.poll(&mut batch);
         }
         for completion in batch.drain() {
             self.completed(completion);
@@ -412,7 +401,7 @@ impl Receiver {
     /// In calls that never wait, and while others are busy: probes silent peers in each round, and
     /// says that failures are to be looked for.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
-        let look = self.watch.look(self.config.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::Round {
             self.begin_round();
         }
@@ -426,22 +415,20 @@ impl Receiver {
         wants_buffers: bool,
         has_landed: impl Fn(&Receiver) -> bool,
     ) -> Result<Arm<'_>, RecvError> {
-        let Some(channel) = self.channel.clone() else {
+        if self.waiting.channel.is_none() {
             self.probe_silent_peers();
-            return Ok(Arm::Poll(Duration::ZERO));
-        };
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+            return Ok(self.waiting.no_event());
+        }
         // The descriptor is the same from the first call on.
         if wants_buffers {
             self.landing.home().map_err(RecvError::Ended)?;
         }
         self.landing.retract();
-        self.arming.disarm(Some(&channel)).map_err(|e| self.fail(device(&e)))?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.landing.is_wanted = wants_buffers;
         let goes_on = self.landing.announce() && self.oldest().is_some();
         self.landing.is_wanted = false;
-        let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
-        self.arming.note(armed);
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
         let is_untold = |link: &Link| {
             let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
@@ -452,10 +439,8 @@ impl Receiver {
             return Ok(Arm::Ready);
         }
         self.probe_silent_peers();
-        let within = self.watch.left(self.config.common.keepalive);
-        let wakeup = self.landing.wakeup();
-        let descriptor = self.arming.descriptor(&channel, wakeup, within);
-        Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
+        let left = self.waiting.left();
+        Ok(self.waiting.event(self.landing.wakeup(), left)?)
     }
 
     /// Reports whether a request has arrived since the program looked for one.
@@ -465,7 +450,7 @@ impl Receiver {
 
     /// Probes the peers that have been silent since the round before.
     pub(super) fn probe_silent_peers(&mut self) {
-        if self.watch.begins_round(self.config.common.keepalive) {
+        if self.waiting.begins_round() {
             self.begin_round();
         }
     }
@@ -478,7 +463,7 @@ impl Receiver {
                 asks = true;
             }
         }
-        self.watch.asks(asks);
+        self.waiting.watch.asks(asks);
     }
 
     pub(super) fn fail(&mut self, reason: CloseReason) -> RecvError {
@@ -604,11 +589,6 @@ impl Receiver {
         are_all.then(|| self.losses.end(self.peers_so_far))
     }
 
-    pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        idle.resume(&mut self.silence)
-    }
-
     /// A look has found so many events, which do not end the wait.
     pub(super) fn wait_a_little(
         &mut self,
@@ -624,7 +604,7 @@ impl Receiver {
                 Ok(())
             }
             Step::TimedOut => {
-                self.silence = idle.silence();
+                self.waiting.time_out(idle);
                 Err(RecvError::TimedOut)
             }
         }
@@ -634,11 +614,8 @@ impl Receiver {
     /// look and the sleep rings the channel.
     fn sleep(&mut self, time: Duration) -> Result<(), RecvError> {
         self.probe_silent_peers();
-        let time = time.min(self.watch.left(self.config.common.keepalive));
-        let armed = match self.cq.arm(false) {
-            Ok(armed) => armed,
-            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),
-        };
+        let time = time.min(self.waiting.left());
+        let armed = self.waiting.arm().map_err(|reason| self.fail(reason))?;
         // A message that another thread frees gives a buffer for the next one.
         let goes_on = self.landing.announce() && !self.arrived.is_empty();
         let slept = match self.progress() {
@@ -650,18 +627,15 @@ impl Receiver {
     }
 
     fn sleep_armed(&mut self, armed: &Armed, time: Duration) -> Result<(), RecvError> {
-        let Some(channel) = &self.channel else { return Ok(()) };
-        let slept = channel.wait_with(&[armed], self.landing.wakeup().as_slice(), Some(time));
-        match slept {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.fail(CloseReason::Device(e.to_string()))),
-        }
+        let slept = self.waiting.wait(armed, self.landing.wakeup(), time);
+        slept.map_err(|reason| self.fail(reason))
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let mut idle = self.idle(Deadline::after(self.config.common.linger));
+        let deadline = Deadline::after(self.waiting.common.linger);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
             if self.links.iter().all(Link::is_quiet) {

@@ -9,18 +9,15 @@ use std::time::Duration;
 
 use conn_core::direct_read::{Offers, Place, ReadRequest, Refusal, SignalAt};
 use conn_core::wr::WrClass;
-use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, ProtectionDomain, RecvQueue, SendOp,
-    SharedRegion,
-};
+use verbs_safe::{CompletionBatch, ProtectionDomain, RecvQueue, SendOp, SharedRegion};
 
 use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError, internal_error};
-use crate::keepalive::Watch;
 use crate::posting::Posting;
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Silence};
+use crate::wait::Deadline;
+use crate::waiting::Waiting;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
@@ -69,9 +66,7 @@ pub struct Sender<B: Offer = Buffer> {
     pub(super) posting: Posting,
     /// Empty buffers for the receiver's notices.
     notices: RecvQueue<()>,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     offers: Offers,
@@ -108,8 +103,6 @@ pub struct Sender<B: Offer = Buffer> {
     pub(super) pooled: u32,
     pub(super) pd: ProtectionDomain,
     pub(super) message_limit: usize,
-    silence: Silence,
-    watch: Watch,
     stats: SenderStats,
 }
 
@@ -117,8 +110,7 @@ pub struct Sender<B: Offer = Buffer> {
 pub(crate) struct SenderParts {
     pub(crate) posting: Posting,
     pub(crate) notices: RecvQueue<()>,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) waiting: Waiting,
     pub(crate) offers: Offers,
     pub(crate) memory: SharedRegion,
     pub(crate) counts: Option<Place>,
@@ -141,9 +133,7 @@ impl<B: Offer> Sender<B> {
             serial: sender_number(),
             posting: parts.posting,
             notices: parts.notices,
-            cq: parts.cq,
-            channel: parts.channel,
-            arming: Arming::default(),
+            waiting: parts.waiting,
             batch: None,
             offers: parts.offers,
             on_offer: VecDeque::new(),
@@ -165,8 +155,6 @@ impl<B: Offer> Sender<B> {
             pooled: 0,
             pd: parts.pd,
             message_limit: parts.message_limit,
-            silence: Silence::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -394,7 +382,7 @@ impl<B: Offer> Drop for Sender<B> {
         if self.posting.ended().is_some() {
             return;
         }
-        if let Err(e) = self.end_until(Deadline::after(self.config.common.linger)) {
+        if let Err(e) = self.end_until(Deadline::after(self.waiting.common.linger)) {
             let qp = self.qp_num();
             tracing::warn!(qp, error = %e, "sender dropped before all and its goodbye were acknowledged");
         }

@@ -26,6 +26,7 @@ use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Port, Wire, completion_queue, entries, tracker};
 
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
@@ -90,7 +91,7 @@ impl Protocol for DirectRead {
             send_slot_bytes: CHECKED_BYTES as usize,
             max_inline: CHECKED_BYTES as u32,
             recv,
-            ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
+            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
         };
         let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
         pair.post_receives(device, receiver.share)?;
@@ -202,8 +203,7 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
             // In ERR, so that the peer's device cannot read the buffers that are given back.
             posting: Posting::new(control, queue, tracker, AtEnd::Err),
             notices,
-            cq: self.cq,
-            channel: self.channel,
+            waiting: Waiting::new(self.cq, self.channel, config.common),
             offers: Offers::new(window).map_err(unfit)?,
             memory: self.memory,
             counts: terms.counts,
@@ -249,7 +249,8 @@ pub(super) fn receiver(
     });
     let shared = shared.transpose()?;
     let (config, pd) = (*config, device.pd().clone());
-    Ok(Receiver::new(ReceiverParts { cq, channel, shared, share, max_peers, config, pd }))
+    let waiting = Waiting::new(cq, channel, config.common);
+    Ok(Receiver::new(ReceiverParts { waiting, shared, share, max_peers, config, pd }))
 }
 
 /// A link whose queue pair waits for its peer.

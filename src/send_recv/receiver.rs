@@ -7,22 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::plant::{Plant, is_planted};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvRun};
+use verbs_safe::{CompletionBatch, RecvRun};
 
+use super::Config;
 use super::link::{Arrival, Link, Owed, Work};
 use super::links::Links;
 use super::message::{Message, OpenPack};
 use super::returns::Returns;
 use super::shared::SlotReturn;
 use super::shared::{LoanClock, RECALL_AFTER};
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
 use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, Silence, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
+    Deadline, Idle, POLL_SLEEP, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
 };
+use crate::waiting::Waiting;
 use crate::wire::ConnectedQp;
 
 /// Counters of what a receiver has done so far.
@@ -63,9 +65,7 @@ pub struct ReceiverStats {
 /// receiver may have any number of senders in its life, one after the other.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) cq: CompletionQueue,
-    arming: Arming,
-    channel: Option<CompletionChannel>,
+    pub(super) waiting: Waiting,
     batch: CompletionBatch,
     /// Messages that were taken from the batch, of one peer. They come before what is
     /// left in it.
@@ -88,42 +88,29 @@ pub struct Receiver {
     trouble: Option<RecvError>,
     /// All senders have closed, which a sender that joined has found out before the program.
     has_untold_close: bool,
-    policy: Policy,
-    silence: Silence,
+    max_peers: u32,
     polls: u32,
-    watch: Watch,
     losses: Losses,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
 
-/// The part of the configuration that a receiver needs after it was made.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Policy {
-    pub(crate) wait: WaitStrategy,
-    pub(crate) keepalive: Duration,
-    pub(crate) linger: Duration,
-    pub(crate) poll_batch: u32,
-    pub(crate) max_peers: u32,
-}
-
 /// Making, inspecting.
 impl Receiver {
     pub(crate) fn new(
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
+        waiting: Waiting,
         returns: Arc<Returns>,
-        policy: Policy,
+        config: &Config,
+        max_peers: u32,
     ) -> Receiver {
+        let batch = config.poll_batch as usize;
         Receiver {
-            cq,
-            channel,
-            arming: Arming::default(),
-            batch: CompletionBatch::new(policy.poll_batch as usize),
-            run: RecvRun::new(policy.poll_batch as usize),
+            batch: CompletionBatch::new(batch),
+            run: RecvRun::new(batch),
             run_of: (Peer(u32::MAX), u32::MAX),
-            links: Links::new(policy.max_peers, policy.linger),
-            dirty: Vec::with_capacity(policy.max_peers as usize),
+            links: Links::new(max_peers, waiting.common.linger),
+            waiting,
+            dirty: Vec::with_capacity(max_peers as usize),
             resting: Vec::new(),
             returns,
             freed: vec![0; 64].into_boxed_slice(),
@@ -132,10 +119,8 @@ impl Receiver {
             found: None,
             trouble: None,
             has_untold_close: false,
-            policy,
-            silence: Silence::default(),
+            max_peers,
             polls: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
             stats: ReceiverStats::default(),
             ended: None,
@@ -170,8 +155,7 @@ impl driven::Receiver for Receiver {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             match self.try_recv() {
                 Err(RecvError::Empty) => {}
@@ -181,7 +165,7 @@ impl driven::Receiver for Receiver {
                 Step::Again => self.watch(),
                 Step::Sleep(time) => {
                     self.look_after();
-                    let time = time.min(self.watch.left(self.policy.keepalive));
+                    let time = time.min(self.waiting.left());
                     if let Some(message) = self.sleep(time)? {
                         return Ok(message);
                     }
@@ -191,7 +175,7 @@ impl driven::Receiver for Receiver {
                     self.links.iter_mut().for_each(Link::probe);
                 }
                 Step::TimedOut => {
-                    self.silence = idle.silence();
+                    self.waiting.time_out(&idle);
                     return Err(RecvError::TimedOut);
                 }
             }
@@ -203,7 +187,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn abandon(&mut self) {
-        self.policy.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 }
 
@@ -213,7 +197,7 @@ impl Receiver {
         self.close_books();
         // A sender that has said goodbye needs none from us. The loop takes no more
         // completions than the queue holds: without credits a sender may send for ever.
-        let mut left = self.cq.capacity() as usize;
+        let mut left = self.waiting.cq.capacity() as usize;
         while left > 0
             && let Some(polled @ 1..) = self.absorb()
         {
@@ -221,8 +205,8 @@ impl Receiver {
         }
         self.links.iter_mut().for_each(Link::stop);
         // The goodbyes are on their way; their completions say when they are there.
-        let deadline = Deadline::after(self.policy.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
+        let linger = self.waiting.common.linger;
+        let mut idle = Idle::new(WaitStrategy::Spin, Deadline::after(linger), linger);
         while self.links.iter().any(Link::is_saying_goodbye) {
             if self.absorb().is_none() || idle.step() == Step::TimedOut {
                 break;
@@ -239,12 +223,12 @@ impl Receiver {
                 Some(_) => continue,
                 None => return,
             }
-            if !self.links.has_stale() || self.policy.linger.is_zero() {
+            if !self.links.has_stale() || linger.is_zero() {
                 return;
             }
             // Each has its time, at most `linger`.
             if self.links.waits_for_device() {
-                backoff.sleep(self.policy.linger);
+                backoff.sleep(linger);
             }
         }
     }
@@ -283,19 +267,19 @@ impl RecvHalf for Receiver {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         self.returns.wakeup().retract();
-        self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
+        self.waiting.disarm()?;
         self.look_after();
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        if self.waiting.channel.is_none() {
+            return Ok(self.waiting.no_event());
+        }
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
             self.links.iter_mut().for_each(Link::hurry);
         }
         self.collect_freed();
         self.settle(true)?;
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
-        self.arming.note(armed);
+        self.waiting.arm_loop()?;
         let has_more = !self.run.is_empty() || !self.batch.is_empty() || self.open_pack.is_some();
         if has_more || self.found.is_some() || self.trouble.is_some() || self.poll()? > 0 {
             return Ok(Arm::Ready);
@@ -312,10 +296,8 @@ impl RecvHalf for Receiver {
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
-        let within = within.min(self.watch.left(self.policy.keepalive));
-        let wakeup = self.returns.wakeup().as_fd();
-        let descriptor = self.arming.descriptor(&channel, Some(wakeup), within);
-        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+        let within = within.min(self.waiting.left());
+        Ok(self.waiting.event(Some(self.returns.wakeup().as_fd()), within)?)
     }
 
     #[inline]
@@ -442,7 +424,7 @@ impl Receiver {
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        let is_round = self.watch.look(self.policy.keepalive) == Look::Round;
+        let is_round = self.waiting.look() == Look::Round;
         if is_round {
             self.ask_silent_peers();
         }
@@ -471,7 +453,7 @@ impl Receiver {
     #[cold]
     fn look_after(&mut self) {
         self.tick_pools();
-        if self.watch.begins_round(self.policy.keepalive) {
+        if self.waiting.begins_round() {
             self.ask_silent_peers();
         }
     }
@@ -503,10 +485,8 @@ impl Receiver {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
-        let polled = self
-            .cq
-            .poll(&mut self.batch)
-            .map_err(|e| self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())?;
+        let polled = self.waiting.cq.poll(&mut self.batch).map_err(CloseReason::device);
+        let polled = polled.map_err(|reason| self.ended.get_or_insert(reason).clone())?;
         if polled > 0 {
             // An event loop is awake: what it frees makes no system call.
             self.returns.wakeup().retract();
@@ -584,10 +564,10 @@ impl Receiver {
     #[inline]
     fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
         // The place of a link that has gone may be there once more.
-        if idle || self.resting.len() > 2 * self.policy.max_peers as usize {
+        if idle || self.resting.len() > 2 * self.max_peers as usize {
             self.wake_resting();
         }
-        let all = |polls| polls > self.cq.capacity() / self.policy.poll_batch + 1;
+        let all = |polls| polls > self.waiting.cq.capacity() / self.batch.capacity() as u32 + 1;
         let (links, resting, losses) = (&mut self.links, &mut self.resting, &mut self.losses);
         let mut trouble = None;
         self.dirty.retain(|&place| {
@@ -615,26 +595,22 @@ impl Receiver {
 
     /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
     fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(None) };
+        if self.waiting.channel.is_none() {
+            return Ok(None);
+        }
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
             self.links.iter_mut().for_each(Link::hurry);
         }
-        let found = self.arm_and_sleep(&channel, time);
+        let found = self.arm_and_sleep(time);
         self.returns.wakeup().retract();
         found
     }
 
     /// Arms the queue, looks once more at everything that would wake us, and sleeps:
     /// what comes after the look does wake us.
-    fn arm_and_sleep(
-        &mut self,
-        channel: &CompletionChannel,
-        time: Duration,
-    ) -> Result<Option<Message>, RecvError> {
-        let device =
-            |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
+    fn arm_and_sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
+        let armed = self.waiting.arm()?;
         match self.try_recv() {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
@@ -647,8 +623,7 @@ impl Receiver {
             true => time.min(RECALL_AFTER),
             false => time,
         };
-        let wakeup = self.returns.wakeup().as_fd();
-        channel.wait_with(&[&armed], &[wakeup], Some(time)).map_err(|e| device(&e))?;
+        self.waiting.wait(&armed, Some(self.returns.wakeup().as_fd()), time)?;
         Ok(None)
     }
 
@@ -674,7 +649,7 @@ impl Receiver {
     /// nothing when the queue is dead.
     fn absorb(&mut self) -> Option<usize> {
         if self.batch.is_empty() {
-            self.cq.poll(&mut self.batch).ok()?;
+            self.waiting.cq.poll(&mut self.batch).ok()?;
         }
         let polled = self.batch.len();
         while let Some(completion) = self.batch.pop() {

@@ -7,24 +7,21 @@ mod staged;
 mod stopped;
 mod wait;
 
-use std::time::Duration;
-
 use conn_core::credit::CreditWindow;
 use conn_core::loan::Borrower;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp};
+use verbs_safe::{CompletionBatch, InRun, RecvQueue, SendOp};
 
 use self::loan_waits::LoanWaits;
 use self::staged::{Controls, Packs};
 use super::Config;
-use crate::arm::{Arm, Arming};
-use crate::error::{CloseReason, Full, SendError};
+use crate::arm::Arm;
+use crate::error::{Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
-use crate::keepalive::Watch;
 use crate::posting::Posting;
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::Silence;
+use crate::waiting::Waiting;
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,16 +53,14 @@ pub struct SenderStats {
 /// result. A sender that has ended with an error says no goodbye, because a goodbye
 /// means that everything was delivered: it no longer answers, and the peer's receiver,
 /// which probes it once in a [`keepalive`](crate::Common::keepalive) interval, reports
-/// [`CloseReason::PeerLost`].
+/// [`CloseReason::PeerLost`](crate::error::CloseReason::PeerLost).
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
     posting: Posting,
     /// Zero-length buffers for the peer's credits.
     credits: RecvQueue<()>,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     batch: CompletionBatch,
     window: CreditWindow,
     /// Account of the loans; `None` where credits are no loans.
@@ -86,9 +81,7 @@ pub struct Sender {
     gathers: bool,
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
-    silence: Silence,
     loan_waits: LoanWaits,
-    watch: Watch,
     stats: SenderStats,
 }
 
@@ -96,8 +89,7 @@ pub struct Sender {
 pub(crate) struct SenderParts {
     pub(crate) posting: Posting,
     pub(crate) credits: RecvQueue<()>,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) waiting: Waiting,
     pub(crate) window: CreditWindow,
     pub(crate) borrower: Option<Borrower>,
     pub(crate) config: Config,
@@ -111,15 +103,13 @@ impl Sender {
     pub(crate) const POLL_BATCH: usize = 16;
 
     pub(crate) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { posting, credits, cq, channel, window, borrower, config, limit } = parts;
+        let SenderParts { posting, credits, waiting, window, borrower, config, limit } = parts;
         let pack = Packer::new(config.pack_bytes.min(limit as u32));
         Sender {
             number: sender_number(),
             posting,
             credits,
-            cq,
-            channel,
-            arming: Arming::default(),
+            waiting,
             batch: CompletionBatch::new(Self::POLL_BATCH),
             window,
             borrower,
@@ -132,9 +122,7 @@ impl Sender {
             config,
             gathers: false,
             limit,
-            silence: Silence::default(),
             loan_waits: LoanWaits::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -196,28 +184,25 @@ impl SendHalf for Sender {
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.posting.check()?;
-        let channel = self.channel.clone();
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail_device(&e))?;
+        self.waiting.disarm().map_err(|reason| self.posting.fail(reason))?;
         self.push()?;
         let last = WrId(self.posting.next_id().0 - 1);
         if !self.was_acked(self.ticket(last)) {
             self.nudge(self.ticket(last))?;
         }
-        if channel.is_some() {
-            let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
-            self.arming.note(armed);
+        if self.waiting.channel.is_some() {
+            self.waiting.arm_loop().map_err(|reason| self.posting.fail(reason))?;
         }
-        let (events, keepalive) = (self.progress()?, self.config.common.keepalive);
-        if self.arming.is_silent(events, keepalive) {
+        let events = self.progress()?;
+        if self.waiting.is_silent(events) {
             self.probe()?;
         }
         if events > 0 {
             return Ok(Arm::Ready);
         }
         self.posting.check()?;
-        let Some(channel) = channel else { return Ok(Arm::Poll(Duration::ZERO)) };
-        let descriptor = self.arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        let keepalive = self.waiting.common.keepalive;
+        Ok(self.waiting.event(None, keepalive)?)
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
@@ -292,7 +277,7 @@ impl Sender {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Ticket, SendError> {
-        if self.watch.has_ticked() {
+        if self.waiting.watch.has_ticked() {
             self.look_after_peer()?;
         }
         match self.posting.queue_mut().stage_next(bytes, fill) {

@@ -13,7 +13,7 @@ use conn_core::ring::{Header, ReserveError, record_bytes};
 use verbs_safe::SharedRegion;
 
 use super::{Sender, Ticket};
-use crate::buffered_read::Config;
+use crate::common::Common;
 use crate::error::{Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::ring::memory::ControlBlock;
@@ -48,7 +48,7 @@ pub struct SharedSender {
     ring: SharedRegion,
     block: Arc<ControlBlock>,
     number: u32,
-    config: Config,
+    common: Common,
     /// True once the sender below has ended.
     is_over: AtomicBool,
     /// The receiver's last request to be woken that was answered.
@@ -82,7 +82,7 @@ impl Sender {
             ring,
             block: self.block.clone(),
             number: self.number,
-            config: self.config,
+            common: self.waiting.common,
             is_over: AtomicBool::new(self.posting.ended().is_some()),
             answered: AtomicU64::new(self.waker.answered()),
             tick: AtomicU64::new(0),
@@ -282,7 +282,7 @@ impl SharedSender {
         deadline: Deadline,
         mut done: impl FnMut() -> Result<Option<T>, SendError>,
     ) -> Result<T, SendError> {
-        let mut idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
+        let mut idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
         let mut backoff = SleepBackoff::new();
         loop {
             if let Some(done) = done()? {

@@ -6,7 +6,7 @@ use crate::error::{CloseReason, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
 use crate::keepalive::{Look, SILENT};
-use crate::wait::{Deadline, Idle, SleepBackoff, Step};
+use crate::wait::{Deadline, SleepBackoff, Step};
 use crate::wire::ConnectedQp;
 
 impl driven::Sender for Sender {
@@ -81,8 +81,7 @@ impl Sender {
             return Ok(());
         }
         self.wake_receiver_for_certain();
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        let (mut idle, mut backoff) = (idle.resume(&mut self.silence), SleepBackoff::new());
+        let (mut idle, mut backoff) = (self.waiting.idle(deadline), SleepBackoff::new());
         let mut heard = self.heard();
         while !is_done(self)? {
             // A wake-up that could not be sent has ended it.
@@ -102,7 +101,7 @@ impl Sender {
                     self.probe()?;
                 }
                 Step::TimedOut => {
-                    self.silence = idle.silence();
+                    self.waiting.time_out(&idle);
                     return Err(SendError::TimedOut { unflushed: 0 });
                 }
             }
@@ -120,14 +119,14 @@ impl Sender {
     /// which nothing has come since the round before.
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
-        let look = self.watch.look(self.config.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::No || self.posting.ended().is_some() {
             return Ok(());
         }
         self.hear_answers()?;
         self.look()?;
         let (head, landed, _) = self.heard();
-        if look == Look::Round && self.watch.is_silent(head.wrapping_add(landed)) {
+        if look == Look::Round && self.waiting.watch.is_silent(head.wrapping_add(landed)) {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
         }
@@ -155,7 +154,7 @@ impl Sender {
         if self.on_their_way() == 0 {
             return Ok(());
         }
-        let polled = self.cq.poll(&mut self.batch);
+        let polled = self.waiting.cq.poll(&mut self.batch);
         polled.map_err(|e| self.posting.fail(CloseReason::Device(e.to_string())))?;
         let mut lost = None;
         for completion in self.batch.drain() {
@@ -178,7 +177,7 @@ impl Drop for Sender {
         if self.posting.ended().is_some() {
             return;
         }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
+        if let Err(e) = self.goodbye(Deadline::after(self.waiting.common.linger)) {
             tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was read");
         }
     }

@@ -23,7 +23,7 @@ impl Receiver {
 
     pub(super) fn poll(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        let look = self.watch.look(self.policy.keepalive);
+        let look = self.waiting.look();
         if look == Look::Round {
             self.ask(Link::probe_if_silent);
         }
@@ -44,7 +44,7 @@ impl Receiver {
 
     /// Takes completions; returns how many there were.
     pub(super) fn poll_completions(&mut self) -> Result<usize, RecvError> {
-        let polled = self.cq.poll(&mut self.batch);
+        let polled = self.waiting.cq.poll(&mut self.batch);
         let polled = polled.map_err(|e| {
             RecvError::from(self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())
         })?;
@@ -129,7 +129,7 @@ impl Receiver {
         for link in self.links.iter_mut().flatten() {
             link.settle();
         }
-        if self.watch.begins_round(self.policy.keepalive) {
+        if self.waiting.begins_round() {
             self.ask(Link::probe_if_silent);
         }
     }
@@ -146,7 +146,7 @@ impl Receiver {
                 self.make_ready(place);
             }
         }
-        self.watch.asks(asks);
+        self.waiting.watch.asks(asks);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Receiver;
 use crate::buffered_write::Message;
 use crate::buffered_write::link::Link;
-use crate::error::{CloseReason, RecvError};
+use crate::error::RecvError;
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
@@ -26,8 +26,7 @@ impl Receiver {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             // On a shared processor, each look more is one that cannot find anything.
             let tries = if shares_processor() { 1 } else { Self::TRIES_PER_STEP };
@@ -41,7 +40,7 @@ impl Receiver {
                 Step::Again => {}
                 Step::Sleep(time) => {
                     self.look_after();
-                    let time = time.min(self.watch.left(self.policy.keepalive));
+                    let time = time.min(self.waiting.left());
                     if let Some(done) = self.sleep(time, &mut try_recv)? {
                         return Ok(done);
                     }
@@ -54,7 +53,7 @@ impl Receiver {
                     });
                 }
                 Step::TimedOut => {
-                    self.silence = idle.silence();
+                    self.waiting.time_out(&idle);
                     return Err(RecvError::TimedOut);
                 }
             }
@@ -68,10 +67,10 @@ impl Receiver {
         time: Duration,
         mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
     ) -> Result<Option<T>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(None) };
-        let device =
-            |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
+        if self.waiting.channel.is_none() {
+            return Ok(None);
+        }
+        let armed = self.waiting.arm()?;
         self.polls |= Self::LOOK_NOW;
         self.poll_all_tails();
         match try_recv(self) {
@@ -79,7 +78,7 @@ impl Receiver {
             done => return done.map(Some),
         }
         let time = if self.polled.is_empty() { time } else { time.min(POLL_SLEEP) };
-        channel.wait(&armed, Some(time)).map_err(|e| device(&e))?;
+        self.waiting.wait(&armed, None, time)?;
         self.polls |= Self::LOOK_NOW;
         Ok(None)
     }
@@ -97,7 +96,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn abandon(&mut self) {
-        self.policy.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 }
 
@@ -107,7 +106,7 @@ impl Receiver {
         self.open = None;
         // A peer that has said goodbye needs none from us. The loop takes no more completions
         // than the queue holds: a sender may keep sending for ever.
-        let mut left = self.cq.capacity() as usize;
+        let mut left = self.waiting.cq.capacity() as usize;
         while left > 0 {
             match self.poll_completions() {
                 Ok(0) => break,
@@ -117,8 +116,8 @@ impl Receiver {
         }
         self.links.iter_mut().flatten().for_each(Link::stop);
         // The goodbyes are on their way; their completions say when they are there.
-        let deadline = Deadline::after(self.policy.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
+        let linger = self.waiting.common.linger;
+        let mut idle = Idle::new(WaitStrategy::Spin, Deadline::after(linger), linger);
         while !self.links.iter_mut().flatten().all(Link::is_heard) {
             if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
                 return;

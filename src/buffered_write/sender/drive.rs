@@ -226,7 +226,7 @@ impl Sender {
     }
 
     fn poll(&mut self) -> Result<usize, SendError> {
-        let polled = match self.cq.poll(&mut self.batch) {
+        let polled = match self.waiting.cq.poll(&mut self.batch) {
             Ok(polled) => polled,
             Err(e) => return Err(self.fail_device(&e)),
         };

@@ -27,7 +27,7 @@ impl driven::Sender for Sender {
         if self.was_acked(ticket) {
             return Ok(());
         }
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         while !self.is_acked(ticket)? {
             let what = if self.core.pushed() < ticket.number { For::Word } else { For::Completion };
             match self.wait_a_little(&mut idle, what) {
@@ -45,7 +45,7 @@ impl driven::Sender for Sender {
     }
 
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let (mut idle, mut stalled) = (self.idle(deadline), false);
+        let (mut idle, mut stalled) = (self.waiting.idle(deadline), false);
         loop {
             match self.grant(bytes) {
                 Err(SendError::Full(full)) => stalled |= full == Full::Ring,
@@ -79,7 +79,7 @@ impl driven::Sender for Sender {
         self.drain(deadline)?;
         self.posting.check()?;
         self.core.close();
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         while !self.core.has_said_goodbye() {
             self.push(true)?;
             if !self.core.has_said_goodbye() {
@@ -100,11 +100,6 @@ impl driven::Sender for Sender {
 
 /// Waiting.
 impl Sender {
-    fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        idle.resume(&mut self.silence)
-    }
-
     /// Reports whether this sender has given the ticket out.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         ticket.sender == self.number && ticket.number <= self.core.tail()
@@ -113,7 +108,7 @@ impl Sender {
     /// Waits until all that was accepted was pushed.
     #[cold]
     pub(super) fn pushed_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             self.push(false)?;
             if self.core.gathered() == 0 {
@@ -142,14 +137,14 @@ impl Sender {
     /// nothing is heard, as long as the program sends nothing either.
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
-        let look = self.watch.look(self.config.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::No {
             return Ok(());
         }
         self.posting.check()?;
         self.progress()?;
         self.posting.check()?;
-        let is_silent = look == Look::Round && self.watch.is_silent(self.stats.messages);
+        let is_silent = look == Look::Round && self.waiting.watch.is_silent(self.stats.messages);
         if is_silent && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
@@ -169,7 +164,7 @@ impl Sender {
                 self.probe()
             }
             Step::TimedOut => {
-                self.silence = idle.silence();
+                self.waiting.time_out(idle);
                 Err(SendError::TimedOut { unflushed: self.unflushed() })
             }
         }
@@ -178,18 +173,12 @@ impl Sender {
     /// Arms the queue, looks once more, and sleeps. A completion that comes between the look
     /// and the sleep rings the channel; a word rings nothing, so that waiting for one polls.
     fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        let armed = match self.cq.arm(false) {
-            Ok(armed) => armed,
-            Err(e) => return Err(self.fail_device(&e)),
-        };
+        let armed = self.waiting.arm().map_err(|reason| self.posting.fail(reason))?;
         if self.progress()? > 0 {
             return Ok(());
         }
-        let Some(channel) = &self.channel else { return Ok(()) };
-        match channel.wait(&armed, Some(time)) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.fail_device(&e)),
-        }
+        let slept = self.waiting.wait(&armed, None, time);
+        Ok(slept.map_err(|reason| self.posting.fail(reason))?)
     }
 }
 
@@ -198,7 +187,7 @@ impl Drop for Sender {
         if self.posting.ended().is_some() {
             return;
         }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
+        if let Err(e) = self.goodbye(Deadline::after(self.waiting.common.linger)) {
             tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was delivered");
         }
     }

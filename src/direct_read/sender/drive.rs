@@ -56,7 +56,7 @@ impl<B: Offer> Sender<B> {
 
     fn poll(&mut self) -> Result<usize, SendError> {
         let mut batch = self.batch.take().unwrap_or_else(|| CompletionBatch::new(Self::POLL_BATCH));
-        let polled = self.cq.poll(&mut batch);
+        let polled = self.waiting.cq.poll(&mut batch);
         for completion in batch.drain() {
             self.completed(completion);
         }

@@ -11,7 +11,7 @@ use super::{Sender, Ticket};
 use crate::arm::Arm;
 use crate::error::{CloseReason, SendError};
 use crate::keepalive::{Look, SILENT};
-use crate::wait::{Deadline, Idle, Step, poll_after};
+use crate::wait::{Deadline, Idle, Step};
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
 
 impl<B: Offer> driven::Sender for Sender<B> {
@@ -24,7 +24,7 @@ impl<B: Offer> driven::Sender for Sender<B> {
         app: &[u8],
         deadline: Deadline,
     ) -> Result<Ticket, NotSent<B>> {
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             let error = match self.post_offer(&buffer, range.clone(), app) {
                 Ok(number) => return Ok(self.offered(buffer, number, false)),
@@ -61,11 +61,6 @@ impl<B: Offer> driven::Sender for Sender<B> {
 
 /// Waiting.
 impl<B: Offer> Sender<B> {
-    pub(in crate::direct_read) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        idle.resume(&mut self.silence)
-    }
-
     pub(super) fn check_known(&self, ticket: Ticket) -> Result<(), SendError> {
         let known = ticket.sender == self.serial && ticket.number <= self.offers.sent();
         if known { Ok(()) } else { Err(SendError::UnknownTicket) }
@@ -78,7 +73,7 @@ impl<B: Offer> Sender<B> {
         deadline: Deadline,
     ) -> Result<(), SendError> {
         self.check_known(ticket)?;
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         while ticket.number > self.offers.acked() {
             self.posting.check()?;
             self.wait_a_little(&mut idle)?;
@@ -90,7 +85,7 @@ impl<B: Offer> Sender<B> {
         &mut self,
         deadline: Deadline,
     ) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         while self.offers.awaited().is_some() {
             self.posting.check()?;
             self.wait_a_little(&mut idle)?;
@@ -116,7 +111,7 @@ impl<B: Offer> Sender<B> {
                 Ok(())
             }
             Step::TimedOut => {
-                self.silence = idle.silence();
+                self.waiting.time_out(idle);
                 Err(SendError::TimedOut { unflushed: 0 })
             }
         }
@@ -126,10 +121,7 @@ impl<B: Offer> Sender<B> {
     /// completion here, the receiver is asked for a notice behind the next one.
     fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
         self.request_wakeup()?;
-        let armed = match self.cq.arm(false) {
-            Ok(armed) => armed,
-            Err(e) => return Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
-        };
+        let armed = self.waiting.arm().map_err(|reason| self.posting.fail(reason))?;
         // A pull in flight completes; none is begun that would only say "not yet".
         if self.progress(false)? > 0 {
             return Ok(());
@@ -139,39 +131,33 @@ impl<B: Offer> Sender<B> {
         if !self.will_be_woken() {
             return Ok(());
         }
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(&armed, Some(time)) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
-        }
+        let slept = self.waiting.wait(&armed, None, time);
+        Ok(slept.map_err(|reason| self.posting.fail(reason))?)
     }
 
     /// As [`sleep`](Self::sleep), for an event loop of the program's.
     pub(in crate::direct_read) fn arm_channel(&mut self) -> Result<Arm<'_>, SendError> {
         self.posting.check()?;
-        let channel = self.channel.clone();
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.posting.fail(device(&e)))?;
+        self.waiting.disarm().map_err(|reason| self.posting.fail(reason))?;
         self.posting.post()?;
-        if channel.is_some() {
+        if self.waiting.channel.is_some() {
             self.request_wakeup()?;
             self.posting.post()?;
-            let armed = self.cq.arm(false).map_err(|e| self.posting.fail(device(&e)))?;
-            self.arming.note(armed);
+            self.waiting.arm_loop().map_err(|reason| self.posting.fail(reason))?;
         }
-        let (events, keepalive) = (self.progress(false)?, self.config.common.keepalive);
-        if self.arming.is_silent(events, keepalive) {
+        let events = self.progress(false)?;
+        if self.waiting.is_silent(events) {
             self.posting.probe()?;
         }
         if events > 0 {
             return Ok(Arm::Ready);
         }
         self.posting.check()?;
-        let Some(channel) = channel.filter(|_| self.will_be_woken()) else {
-            return Ok(Arm::Poll(poll_after(self.config.common.wait)));
-        };
-        let descriptor = self.arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+        if !self.will_be_woken() {
+            return Ok(self.waiting.no_event());
+        }
+        let keepalive = self.waiting.common.keepalive;
+        Ok(self.waiting.event(None, keepalive)?)
     }
 
     /// Reports whether something completes here when the oldest message is acknowledged.
@@ -217,7 +203,7 @@ impl<B: Offer> Sender<B> {
     /// nothing is heard, as long as the program sends nothing either.
     #[inline]
     pub(in crate::direct_read) fn look_after_peer(&mut self) -> Result<(), SendError> {
-        match self.watch.look(self.config.common.keepalive) {
+        match self.waiting.look() {
             Look::No => Ok(()),
             look => self.look_after_peer_now(look),
         }
@@ -230,7 +216,7 @@ impl<B: Offer> Sender<B> {
         }
         self.progress(false)?;
         let heard = self.stats.messages + self.offers.acked();
-        let is_silent = look == Look::Round && self.watch.is_silent(heard);
+        let is_silent = look == Look::Round && self.waiting.watch.is_silent(heard);
         // After the end, `try_take` still hands out what was acknowledged.
         let is_alive = self.posting.ended().is_none();
         if is_silent && is_alive && !self.posting.awaits_completion() {
@@ -266,7 +252,7 @@ impl<B: Offer> Sender<B> {
         // A peer that has stopped does not receive the goodbye.
         self.progress(false)?;
         self.posting.check()?;
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         while self.posting.control_room() == 0 {
             self.wait_a_little(&mut idle)?;
             self.posting.check()?;

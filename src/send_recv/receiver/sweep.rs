@@ -82,7 +82,7 @@ impl Receiver {
                 return pool.join(address, max_loan);
             }
             if self.links.waits_for_device() {
-                backoff.sleep(self.policy.linger);
+                backoff.sleep(self.waiting.common.linger);
             }
         }
     }

@@ -23,7 +23,7 @@ impl Sender {
     /// Takes completions: acknowledgements of messages, and credits. Returns how
     /// many there were.
     pub(super) fn progress(&mut self) -> Result<usize, SendError> {
-        let polled = match self.cq.poll(&mut self.batch) {
+        let polled = match self.waiting.cq.poll(&mut self.batch) {
             Ok(polled) => polled,
             Err(e) => return Err(self.fail_device(&e)),
         };

@@ -27,7 +27,7 @@ impl driven::Sender for Sender {
         if self.borrower.is_some() && ticket.number >= self.posting.queue().staged_total() {
             self.flush()?;
         }
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         while !self.is_acked(ticket)? {
             self.wait_a_little(&mut idle)?;
         }
@@ -44,7 +44,7 @@ impl driven::Sender for Sender {
     }
 
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         let (mut stalled, mut loan) = (false, None);
         let done = loop {
             let full = match self.prepare(bytes) {
@@ -58,7 +58,7 @@ impl driven::Sender for Sender {
                 self.loan_waits.end(&mut loan);
             } else if !stalled {
                 if self.borrower.is_some() {
-                    idle.set_strategy(self.loan_waits.strategy(self.config.common.wait));
+                    idle.set_strategy(self.loan_waits.strategy(self.waiting.common.wait));
                     loan = Some(host::time::now());
                 }
                 stalled = true;
@@ -111,11 +111,6 @@ impl driven::Sender for Sender {
 
 /// Waiting.
 impl Sender {
-    pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        idle.resume(&mut self.silence)
-    }
-
     /// Reports whether this sender has given the ticket out: it is one of its own, and there is a
     /// message of that number, or the pack that is open will get it.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
@@ -144,7 +139,7 @@ impl Sender {
                 self.probe()
             }
             Step::TimedOut => {
-                self.silence = idle.silence();
+                self.waiting.time_out(idle);
                 Err(SendError::TimedOut { unflushed: self.unflushed() })
             }
         }
@@ -153,32 +148,26 @@ impl Sender {
     /// Arms the queue, looks once more, and sleeps: a completion that comes
     /// between the look and the sleep rings the channel.
     fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        let armed = match self.cq.arm(false) {
-            Ok(armed) => armed,
-            Err(e) => return Err(self.fail_device(&e)),
-        };
+        let armed = self.waiting.arm().map_err(|reason| self.posting.fail(reason))?;
         if self.progress()? > 0 {
             return Ok(());
         }
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(&armed, Some(time)) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.fail_device(&e)),
-        }
+        let slept = self.waiting.wait(&armed, None, time);
+        Ok(slept.map_err(|reason| self.posting.fail(reason))?)
     }
 
     /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
     /// nothing is heard, as long as the program sends nothing either.
     #[cold]
     pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
-        let look = self.watch.look(self.config.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::No {
             return Ok(());
         }
         self.posting.check()?;
         self.progress()?;
         self.posting.check()?;
-        let is_silent = look == Look::Round && self.watch.is_silent(self.stats.messages);
+        let is_silent = look == Look::Round && self.waiting.watch.is_silent(self.stats.messages);
         if is_silent && !self.posting.awaits_completion() {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
             self.probe()?;
@@ -203,7 +192,7 @@ impl Drop for Sender {
         if self.posting.ended().is_some() {
             return;
         }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
+        if let Err(e) = self.goodbye(Deadline::after(self.waiting.common.linger)) {
             tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was delivered");
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::common::Common;
+use crate::buffered_read::Config;
 use crate::error::{CloseReason, RecvError};
 use crate::half::RecvHalf;
 use crate::wait::WaitStrategy;

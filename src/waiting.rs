@@ -1,0 +1,122 @@
+//! State that every half waits by: a queue that it polls, a channel that it sleeps on, and the
+//! times at which it looks after its peers.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use verbs_safe::{Armed, CompletionChannel, CompletionQueue};
+
+use crate::arm::{Arm, Arming};
+use crate::common::Common;
+use crate::error::CloseReason;
+use crate::keepalive::{Look, Watch};
+use crate::wait::{Deadline, Idle, Silence, poll_after};
+
+/// A half's completion queue, and the state of its waits from one to the next.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) common: Common,
+    pub(crate) cq: CompletionQueue,
+    /// `None` where nothing announces completions: the half polls.
+    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) watch: Watch,
+    arming: Arming,
+    silence: Silence,
+}
+
+impl Waiting {
+    pub(crate) fn new(
+        cq: CompletionQueue,
+        channel: Option<CompletionChannel>,
+        common: Common,
+    ) -> Waiting {
+        let (watch, arming, silence) = (Watch::default(), Arming::default(), Silence::default());
+        Waiting { common, cq, channel, watch, arming, silence }
+    }
+
+    /// The work for the peers in a call that does not wait.
+    #[inline]
+    pub(crate) fn look(&mut self) -> Look {
+        self.watch.look(self.common.keepalive)
+    }
+
+    /// True if a round of probes is due: it begins now.
+    pub(crate) fn begins_round(&mut self) -> bool {
+        self.watch.begins_round(self.common.keepalive)
+    }
+
+    /// The time until the next round.
+    pub(crate) fn left(&self) -> Duration {
+        self.watch.left(self.common.keepalive)
+    }
+}
+
+/// Waits.
+impl Waiting {
+    /// The idle time of a wait, which continues the silence of one that timed out before it.
+    pub(crate) fn idle(&mut self, deadline: Deadline) -> Idle {
+        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
+        idle.resume(&mut self.silence)
+    }
+
+    /// A wait has timed out: the next one continues its silence.
+    pub(crate) fn time_out(&mut self, idle: &Idle) {
+        self.silence = idle.silence();
+    }
+
+    /// Requests an event for the next completion: [`wait`](Self::wait) for it.
+    pub(crate) fn arm(&self) -> Result<Armed, CloseReason> {
+        self.cq.arm(false).map_err(CloseReason::device)
+    }
+
+    /// Sleeps until a completion or `wakeup`, at most so long. Nothing wakes a half without a
+    /// channel, and it does not sleep.
+    pub(crate) fn wait(
+        &self,
+        armed: &Armed,
+        wakeup: Option<BorrowedFd<'_>>,
+        most: Duration,
+    ) -> Result<(), CloseReason> {
+        let Some(channel) = &self.channel else { return Ok(()) };
+        let woken = channel.wait_with(&[armed], wakeup.as_slice(), Some(most));
+        woken.map(drop).map_err(CloseReason::device)
+    }
+}
+
+/// Event loops of the program's own.
+impl Waiting {
+    /// Takes the event of the last arming.
+    pub(crate) fn disarm(&mut self) -> Result<(), CloseReason> {
+        self.arming.disarm(self.channel.as_ref()).map_err(CloseReason::device)
+    }
+
+    /// Requests an event for the next completion, for [`event`](Self::event).
+    pub(crate) fn arm_loop(&mut self) -> Result<(), CloseReason> {
+        let armed = self.arm()?;
+        self.arming.note(armed);
+        Ok(())
+    }
+
+    /// Reports whether nothing has arrived for a keepalive interval, once in each interval;
+    /// `events` events have arrived since the last call.
+    pub(crate) fn is_silent(&mut self, events: usize) -> bool {
+        self.arming.is_silent(events, self.common.keepalive)
+    }
+
+    /// The descriptor of its channel and of `wakeup`, readable `within` a time; a time to poll
+    /// after where there is no channel.
+    pub(crate) fn event(
+        &mut self,
+        wakeup: Option<BorrowedFd<'_>>,
+        within: Duration,
+    ) -> Result<Arm<'_>, CloseReason> {
+        let Some(channel) = &self.channel else { return Ok(self.no_event()) };
+        let descriptor = self.arming.descriptor(channel, wakeup, within);
+        descriptor.map(Arm::Fd).map_err(CloseReason::device)
+    }
+
+    /// Has the program poll.
+    pub(crate) fn no_event(&self) -> Arm<'static> {
+        Arm::Poll(poll_after(self.common.wait))
+    }
+}
