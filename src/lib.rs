@@ -116,6 +116,7 @@ pub mod wait;
 mod waiting;
 mod wakeup;
 mod wire;
+mod writing;
 pub mod zero_copy;
 
 /// The README's program is tested as documentation is.

@@ -1,5 +1,5 @@
-//! State that every half waits by: a queue that it polls, a channel that it sleeps on, and the
-//! times at which it looks after its peers.
+//! Waits of a half: the queue that it polls, the channel that it sleeps on, the times at which it
+//! looks after its peers ([`Waiting`]), and the one way in which every half waits ([`Waits`]).
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::arm::{Arm, Arming};
 use crate::common::Common;
 use crate::error::CloseReason;
 use crate::keepalive::{Look, Watch};
-use crate::wait::{Deadline, Idle, Silence, poll_after};
+use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
 
 /// A half's completion queue, and the state of its waits from one to the next.
 #[derive(Debug)]
@@ -118,5 +118,73 @@ impl Waiting {
     /// Has the program poll.
     pub(crate) fn no_event(&self) -> Arm<'static> {
         Arm::Poll(poll_after(self.common.wait))
+    }
+}
+
+/// Event that a wait is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Completions, which ring the channel.
+    Completion,
+    /// Words that the peer writes, which ring nothing.
+    Word,
+    /// Something that may have come already: then nothing else may come that would end a sleep.
+    Known,
+}
+
+/// A half that waits.
+pub(crate) trait Waits: Sized {
+    /// Reason why a wait ends without what it is for.
+    type Error;
+
+    fn waiting(&self) -> &Waiting;
+    fn waiting_mut(&mut self) -> &mut Waiting;
+
+    /// Ends the half, unless it has ended already: the reason that holds.
+    fn fail(&mut self, reason: CloseReason) -> Self::Error;
+
+    /// Nothing has come for a keepalive interval: asks whether the peers are there.
+    fn ask(&mut self) -> Result<(), Self::Error>;
+
+    /// The error of a wait whose time is up.
+    fn timed_out(&self) -> Self::Error;
+
+    /// Nothing can be done now: spins, sleeps, asks, or says that time is up. So many `events` have
+    /// come since the last call. What the last look before a sleep finds is returned.
+    fn wait_a_little<T>(
+        &mut self,
+        idle: &mut Idle,
+        events: usize,
+        what: For,
+        last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
+    ) -> Result<Option<T>, Self::Error> {
+        match (idle.after(events), what) {
+            (Step::Again, _) | (Step::Sleep(_), For::Known) => Ok(None),
+            (Step::Sleep(time), For::Word) => self.sleep(idle.word_sleep(time), last_look),
+            (Step::Sleep(time), For::Completion) => self.sleep(time, last_look),
+            (Step::Probe, _) => self.ask().map(|()| None),
+            (Step::TimedOut, _) => {
+                self.waiting_mut().time_out(idle);
+                Err(self.timed_out())
+            }
+        }
+    }
+
+    /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
+    /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
+    fn sleep<T>(
+        &mut self,
+        most: Duration,
+        last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
+    ) -> Result<Option<T>, Self::Error> {
+        if self.waiting().channel.is_none() {
+            return Ok(None);
+        }
+        let armed = self.waiting().arm().map_err(|reason| self.fail(reason))?;
+        if let Some(found) = last_look(self)? {
+            return Ok(Some(found));
+        }
+        let slept = self.waiting().wait(&armed, None, most);
+        slept.map(|()| None).map_err(|reason| self.fail(reason))
     }
 }
