@@ -65,8 +65,12 @@ pub(crate) trait Sends: Debug + Sized {
     /// Reports whether the message of this number is acknowledged, as far as is known.
     fn was_acked(&self, number: u64) -> bool;
 
-    /// Sends what was accepted, for a caller that goes on to wait.
-    fn push_all(&mut self) -> Result<(), SendError>;
+    /// Sends what was accepted, as far as there is room; `awaited` if the caller is going to wait
+    /// for its acknowledgement.
+    fn push_all(&mut self, awaited: bool) -> Result<(), SendError>;
+
+    /// Event that acknowledges the message.
+    fn awaits(&self, number: u64) -> For;
 
     /// Makes sure that an acknowledgement of the message will come.
     fn nudge(&mut self, number: u64) -> Result<(), SendError>;
@@ -133,7 +137,8 @@ pub(crate) trait Sends: Debug + Sized {
     fn acked_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
         let mut idle = self.half_mut().waiting.idle(deadline);
         while !self.is_acked_now(ticket)? {
-            match self.await_news(&mut idle, For::Completion) {
+            let what = self.awaits(ticket.number);
+            match self.await_news(&mut idle, what) {
                 // The end may acknowledge the message: the loop checks once more.
                 Err(SendError::Ended(_)) => {}
                 waited => waited?,
@@ -173,7 +178,7 @@ pub(crate) trait Sends: Debug + Sized {
     ) -> Result<Arm<'_>, SendError> {
         self.half().posting.check()?;
         self.half_mut().waiting.disarm().map_err(|reason| self.fail(reason))?;
-        self.push_all()?;
+        self.push_all(true)?;
         let is_announced = !by_word(self)? && self.half().waiting.channel.is_some();
         if is_announced {
             self.nudge(self.last())?;
@@ -264,27 +269,52 @@ pub(crate) trait Driving: Sends {
 
     /// From now on gathers what is accepted, or not; whether it did so before.
     fn set_gathers(&mut self, on: bool) -> bool;
+
+    /// A wait for room has found this full. True if that is, or was before (`stalled`), a stall
+    /// that its counters tell of.
+    fn on_stall(&mut self, full: Full, stalled: bool) -> bool {
+        let _ = (full, stalled);
+        false
+    }
+
+    /// A stall is over: there is room, or the message can never be sent.
+    fn count_stall(&mut self) {}
+
+    /// Reports whether room is awaited, for a message of up to `longest` bytes, and no
+    /// acknowledgement.
+    fn awaits_word(&mut self, longest: usize) -> Result<bool, SendError> {
+        let last = self.last();
+        match self.look_for_room(longest) {
+            Ok(()) => Ok(self.was_acked(last)),
+            Err(SendError::Full(_)) => Ok(true),
+            Err(ended) => Err(ended),
+        }
+    }
 }
 
 impl<S: Driving> driven::Sender for S {
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.half_mut().waiting.idle(deadline);
-        loop {
-            match self.look_for_room(bytes) {
-                Err(SendError::Full(Full::Requests)) => {
-                    self.await_news(&mut idle, For::Completion)?;
-                }
-                Err(SendError::Full(_)) => self.await_news(&mut idle, For::Word)?,
-                other => return other,
-            }
+        let (mut idle, mut stalled) = (self.half_mut().waiting.idle(deadline), false);
+        let found = loop {
+            let full = match self.look_for_room(bytes) {
+                Err(SendError::Full(full)) => full,
+                found => break found,
+            };
+            stalled = self.on_stall(full, stalled);
+            let what = if full == Full::Requests { For::Completion } else { For::Word };
+            self.await_news(&mut idle, what)?;
+        };
+        if stalled {
+            self.count_stall();
         }
+        found
     }
 
     fn gather(&mut self, on: bool) -> bool {
         let before = self.set_gathers(on);
         if !on && self.half().is_open() {
             // What fails ends the half, and is reported by the next call.
-            let _ = self.push_all();
+            let _ = self.push_all(false);
         }
         before
     }

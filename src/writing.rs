@@ -7,13 +7,13 @@ use std::fmt::Debug;
 use host::plant::{Plant, is_planted};
 
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{CompletionBatch, SendOp};
+use verbs_safe::{CompletionBatch, SendOp, StageError};
 
 use crate::error::{CloseReason, Full, SendError};
 use crate::posting::{Posting, Staged};
-use crate::sending::{Driving, Half, Sends};
+use crate::sending::{Half, Sends};
 use crate::ticket::Ticket;
-use crate::waiting::Waiting;
+use crate::waiting::{For, Waiting};
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Writing {
     posted: u64,
     /// Messages that are posted together.
     group: u64,
-    gathers: bool,
+    pub(crate) gathers: bool,
 }
 
 impl Writing {
@@ -38,9 +38,9 @@ impl Writing {
 
     pub(crate) fn new(posting: Posting, waiting: Waiting, group: u32) -> Writing {
         Writing {
+            marks: VecDeque::with_capacity(posting.queue().depth() as usize),
             half: Half::new(posting, waiting),
             batch: CompletionBatch::new(Self::POLL_BATCH),
-            marks: VecDeque::new(),
             acked: 0,
             messages: 0,
             posted: 0,
@@ -49,7 +49,7 @@ impl Writing {
         }
     }
 
-    /// Messages that were accepted.
+    /// Messages that were staged.
     pub(crate) fn messages(&self) -> u64 {
         self.messages
     }
@@ -59,12 +59,12 @@ impl Writing {
         self.acked
     }
 
-    /// Messages that were accepted and not posted yet.
+    /// Messages that were staged and not posted yet.
     pub(crate) fn unflushed(&self) -> u64 {
         self.messages - self.posted
     }
 
-    /// The ticket of the last message.
+    /// The ticket of the last one.
     #[inline]
     pub(crate) fn ticket(&self) -> Ticket {
         self.half.ticket(self.messages)
@@ -75,6 +75,24 @@ impl Writing {
     pub(crate) fn stage(&mut self, op: SendOp, ends: bool) -> Result<(), SendError> {
         self.messages += u64::from(ends);
         self.stage_as(op, WrClass::Data, false).map(drop)
+    }
+
+    /// So many messages in all are staged, with the next request.
+    #[inline]
+    pub(crate) fn mark_staged(&mut self, messages: u64) {
+        self.messages = messages;
+    }
+
+    /// Gives the request of data that the caller stages next its id; whether it is signalled.
+    // Always: what it returns passes through memory otherwise, for each short message.
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, awaited: bool) -> Result<bool, StageError> {
+        let planned = self.half.posting.plan(WrClass::Data, awaited);
+        let planned = planned.ok_or(StageError::QueueFull)?;
+        if planned.signalled {
+            self.marks.push_back((planned.id, self.messages));
+        }
+        Ok(planned.signalled)
     }
 
     /// Stages a request; its completion acknowledges all messages that were staged.
@@ -109,14 +127,20 @@ impl Writing {
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), SendError> {
         self.half.posting.post()?;
-        self.posted = self.messages;
+        self.mark_posted();
         Ok(())
+    }
+
+    /// What was staged is posted.
+    #[inline]
+    pub(crate) fn mark_posted(&mut self) {
+        self.posted = self.messages;
     }
 
     /// Asks whether the peer's device still answers. That acknowledges what was staged, too.
     fn ask_peer(&mut self) -> Result<(), SendError> {
         if let Some(id) = self.half.posting.probe()? {
-            self.posted = self.messages;
+            self.mark_posted();
             self.marks.push_back((id, self.messages));
         }
         Ok(())
@@ -156,15 +180,6 @@ impl Writing {
         }
         (polled, failure)
     }
-
-    /// The receiver has taken so many messages, and takes no more: how this half has ended. What
-    /// it has taken is acknowledged by that.
-    #[cold]
-    pub(crate) fn peer_stopped(&mut self, taken: u64) -> SendError {
-        self.acked = self.acked.max(taken.min(self.messages));
-        let reason = CloseReason::by_peer(self.messages - self.acked);
-        self.half.posting.fail(reason).into()
-    }
 }
 
 /// A sender of WRITEs.
@@ -176,11 +191,19 @@ pub(crate) trait Writes: Debug + Sized {
     /// follows: then words that are still being written are waited for.
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError>;
 
-    /// Checks that a message of `bytes` bytes has room now: [`SendError::Full`] if it has none.
-    fn find_room(&mut self, bytes: usize) -> Result<(), SendError>;
-
-    /// Stages the goodbye, in a request that is awaited; all was acknowledged.
+    /// Stages the goodbye, as [`Sends::stage_goodbye`].
     fn stage_last(&mut self) -> Result<WrId, SendError>;
+
+    /// Messages that were accepted.
+    fn accepted(&self) -> u64 {
+        self.writing().messages
+    }
+
+    /// Sends what was accepted, as [`Sends::push_all`].
+    fn push_staged(&mut self, awaited: bool) -> Result<(), SendError> {
+        let _ = awaited; // it is asked for afterwards
+        self.writing_mut().flush()
+    }
 
     /// Takes completions, and what the receiver has written; returns how much was new.
     fn take_news(&mut self) -> Result<usize, SendError> {
@@ -198,15 +221,15 @@ pub(crate) trait Writes: Debug + Sized {
         }
     }
 
-    /// Reports whether room is awaited, for a message of up to `longest` bytes, and no
-    /// acknowledgement.
-    fn awaits_word(&mut self, longest: usize) -> Result<bool, SendError> {
-        let last = self.last();
-        match self.find_room(longest) {
-            Ok(()) => Ok(self.was_acked(last)),
-            Err(SendError::Full(_)) => Ok(true),
-            Err(ended) => Err(ended),
-        }
+    /// The receiver has taken so many messages, and takes no more: how this half has ended. What
+    /// it has taken is acknowledged by that.
+    #[cold]
+    fn peer_stopped(&mut self, taken: u64) -> SendError {
+        let accepted = self.accepted();
+        let writing = self.writing_mut();
+        writing.acked = writing.acked.max(taken.min(writing.messages));
+        let reason = CloseReason::by_peer(accepted - writing.acked);
+        writing.half.posting.fail(reason).into()
     }
 }
 
@@ -230,15 +253,15 @@ impl<W: Writes> Sends for W {
     }
 
     fn heard(&self) -> u64 {
-        self.writing().messages
+        self.accepted()
     }
 
     fn gathered(&self) -> u64 {
-        self.writing().unflushed()
+        self.accepted() - self.writing().posted
     }
 
     fn last(&self) -> u64 {
-        self.writing().messages
+        self.accepted()
     }
 
     #[inline]
@@ -246,19 +269,26 @@ impl<W: Writes> Sends for W {
         self.writing().acked >= number
     }
 
-    fn push_all(&mut self) -> Result<(), SendError> {
-        self.writing_mut().flush()
+    fn push_all(&mut self, awaited: bool) -> Result<(), SendError> {
+        self.push_staged(awaited)
+    }
+
+    /// What is not posted waits for what the receiver writes.
+    fn awaits(&self, number: u64) -> For {
+        if self.writing().posted < number { For::Word } else { For::Completion }
     }
 
     /// A request that was not signalled is acknowledged by the next one that is.
     fn nudge(&mut self, number: u64) -> Result<(), SendError> {
-        let is_asked_for = self.writing().marks.back().is_some_and(|(_, reach)| *reach >= number);
-        if is_asked_for || self.was_acked(number) { Ok(()) } else { self.ask_peer() }
+        let Writing { marks, posted, acked, .. } = self.writing();
+        let is_asked_for = marks.back().is_some_and(|(_, reach)| *reach >= number);
+        let is_of_no_use = *posted < number || *acked >= number;
+        if is_asked_for || is_of_no_use { Ok(()) } else { self.ask_peer() }
     }
 
     fn ask_for(&mut self, number: u64) -> Result<(), SendError> {
         self.half().posting.check()?;
-        let asked = self.push_all().and_then(|()| self.nudge(number));
+        let asked = self.push_all(true).and_then(|()| self.nudge(number));
         self.progress()?;
         asked
     }
@@ -269,15 +299,5 @@ impl<W: Writes> Sends for W {
 
     fn ask_peer(&mut self) -> Result<(), SendError> {
         self.writing_mut().ask_peer()
-    }
-}
-
-impl<W: Writes> Driving for W {
-    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.find_room(bytes)
-    }
-
-    fn set_gathers(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.writing_mut().gathers, on)
     }
 }

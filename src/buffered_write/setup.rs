@@ -27,6 +27,7 @@ use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{self, NewHalf, PeerHalf, unfit};
 use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::writing::Writing;
 
 /// Send-queue slots of a sender that data cannot take: probes.
 const SENDER_CONTROL: u32 = 2;
@@ -180,9 +181,11 @@ impl setup::NewSender for NewSender {
         let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
         let config = self.config;
         let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
+        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
+        let waiting = Waiting::new(self.cq, self.channel, config.common);
         Ok(Sender::new(SenderParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
-            waiting: Waiting::new(self.cq, self.channel, config.common),
+            // Pushes have their own rules.
+            writing: Writing::new(posting, waiting, 1),
             core: WriteSender::new(ring.geometry, window),
             staging,
             staging_id,

@@ -12,7 +12,7 @@ use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::remote;
-use crate::sending::Sends;
+use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::writing::{Writes, Writing};
 
@@ -258,16 +258,12 @@ impl Writes for Sender {
         match self.core.on_stop(words.unwrap_or_default()) {
             Ok(None) => Ok(false),
             Ok(Some(_)) if self.writing.half.posting.ended().is_some() => Ok(false),
-            Ok(Some(taken)) => Err(self.writing.peer_stopped(taken)),
+            Ok(Some(taken)) => Err(self.peer_stopped(taken)),
             Err(e) => {
                 let reason = CloseReason::Protocol(ProtocolError::Slot(e));
                 Err(self.writing.half.posting.fail(reason).into())
             }
         }
-    }
-
-    fn find_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.claim(bytes).map(drop)
     }
 
     fn stage_last(&mut self) -> Result<WrId, SendError> {
@@ -276,6 +272,16 @@ impl Writes for Sender {
         let remote = remote(self.peer_buffers, at, TRAILER_BYTES);
         let op = self.op(TRAILER_BYTES as u32, remote, IMM_GOODBYE);
         self.writing.stage_as(op, WrClass::Control, true)
+    }
+}
+
+impl Driving for Sender {
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.claim(bytes).map(drop)
+    }
+
+    fn set_gathers(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::remote;
-use crate::sending::Sends;
+use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::POLL_SLEEP;
 use crate::writing::{Writes, Writing};
@@ -414,7 +414,7 @@ impl Writes for Sender {
         match self.core.on_stop(words.unwrap_or_default()) {
             Ok(None) => {}
             Ok(Some(_)) if self.writing.half.posting.ended().is_some() => return Ok(false),
-            Ok(Some(taken)) => return Err(self.writing.peer_stopped(taken)),
+            Ok(Some(taken)) => return Err(self.peer_stopped(taken)),
             Err(e) => {
                 let reason = CloseReason::Protocol(ProtocolError::Claim(e));
                 return Err(self.writing.half.posting.fail(reason).into());
@@ -435,10 +435,6 @@ impl Writes for Sender {
         Ok(std::mem::take(&mut self.news) + (self.writing.acked() - before) as usize)
     }
 
-    fn find_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.claim(bytes)
-    }
-
     fn stage_last(&mut self) -> Result<WrId, SendError> {
         self.core.close();
         let at = self.core.layout().link_at(self.peer.link) + GOODBYE_AT;
@@ -451,6 +447,16 @@ impl Writes for Sender {
         let flags = SendFlags { signalled: true, fence: true, ..SendFlags::default() };
         let staged = self.writing.half.posting.stage_with(op, flags, WrClass::Control)?;
         self.writing.mark(staged)
+    }
+}
+
+impl Driving for Sender {
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.claim(bytes)
+    }
+
+    fn set_gathers(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 
