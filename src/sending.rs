@@ -75,6 +75,17 @@ pub(crate) trait Sends: Debug + Sized {
     /// Makes sure that an acknowledgement of the message will come.
     fn nudge(&mut self, number: u64) -> Result<(), SendError>;
 
+    /// Does what is due before a wait for the message, which is not acknowledged.
+    fn before_wait(&mut self, number: u64) -> Result<(), SendError> {
+        let _ = number;
+        Ok(())
+    }
+
+    /// Does what is due before a wait for all that was accepted.
+    fn before_drain(&mut self) -> Result<(), SendError> {
+        Ok(())
+    }
+
     /// Sends what was accepted, unless the half has ended, and looks for the acknowledgement of
     /// the message, which will come.
     fn ask_for(&mut self, number: u64) -> Result<(), SendError>;
@@ -135,6 +146,14 @@ pub(crate) trait Sends: Debug + Sized {
 
     /// Waits until the message of `ticket` is acknowledged.
     fn acked_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        // Checked before anything is sent that would get the ticket's number.
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
+        }
+        if self.was_acked(ticket.number) {
+            return Ok(());
+        }
+        self.before_wait(ticket.number)?;
         let mut idle = self.half_mut().waiting.idle(deadline);
         while !self.is_acked_now(ticket)? {
             let what = self.awaits(ticket.number);
@@ -149,6 +168,7 @@ pub(crate) trait Sends: Debug + Sized {
 
     /// Waits until all that was accepted is acknowledged.
     fn drain_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.before_drain()?;
         let last = self.half().ticket(self.last());
         self.acked_until(last, deadline)
     }
@@ -270,15 +290,22 @@ pub(crate) trait Driving: Sends {
     /// From now on gathers what is accepted, or not; whether it did so before.
     fn set_gathers(&mut self, on: bool) -> bool;
 
+    /// Event that makes room where this is full.
+    fn awaits_room(&self, full: Full) -> For {
+        if full == Full::Requests { For::Completion } else { For::Word }
+    }
+
     /// A wait for room has found this full. True if that is, or was before (`stalled`), a stall
     /// that its counters tell of.
-    fn on_stall(&mut self, full: Full, stalled: bool) -> bool {
-        let _ = (full, stalled);
+    fn on_stall(&mut self, full: Full, stalled: bool, idle: &mut Idle) -> bool {
+        let _ = (full, stalled, idle);
         false
     }
 
-    /// A stall is over: there is room, or the message can never be sent.
-    fn count_stall(&mut self) {}
+    /// A wait for room is over; `counts` if it was a stall, and has its result.
+    fn end_stall(&mut self, counts: bool) {
+        let _ = counts;
+    }
 
     /// Reports whether room is awaited, for a message of up to `longest` bytes, and no
     /// acknowledgement.
@@ -298,16 +325,16 @@ impl<S: Driving> driven::Sender for S {
         let found = loop {
             let full = match self.look_for_room(bytes) {
                 Err(SendError::Full(full)) => full,
-                found => break found,
+                found => break Ok(found),
             };
-            stalled = self.on_stall(full, stalled);
-            let what = if full == Full::Requests { For::Completion } else { For::Word };
-            self.await_news(&mut idle, what)?;
+            stalled = self.on_stall(full, stalled, &mut idle);
+            let what = self.awaits_room(full);
+            if let Err(e) = self.await_news(&mut idle, what) {
+                break Err(e);
+            }
         };
-        if stalled {
-            self.count_stall();
-        }
-        found
+        self.end_stall(stalled && found.is_ok());
+        found?
     }
 
     fn gather(&mut self, on: bool) -> bool {

@@ -26,6 +26,7 @@ use crate::new_pair::NewPair;
 use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
 use crate::protocol::{Protocol, Served};
+use crate::sending::Half;
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries, tracker};
@@ -205,10 +206,10 @@ impl setup::NewSender for NewSender {
         }
         .map_err(unfit)?;
         let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
+        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
         Ok(Sender::new(SenderParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
+            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
             credits,
-            waiting: Waiting::new(self.cq, self.channel, config.common),
             window,
             borrower,
             config: *config,

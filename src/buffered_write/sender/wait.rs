@@ -5,7 +5,7 @@ use conn_core::wr::WrId;
 use super::Sender;
 use crate::error::{Full, SendError};
 use crate::sending::{Driving, Sends};
-use crate::wait::Deadline;
+use crate::wait::{Deadline, Idle};
 use crate::waiting::For;
 use crate::writing::{Writes, Writing};
 
@@ -49,12 +49,12 @@ impl Driving for Sender {
         std::mem::replace(&mut self.writing.gathers, on)
     }
 
-    fn on_stall(&mut self, full: Full, stalled: bool) -> bool {
+    fn on_stall(&mut self, full: Full, stalled: bool, _: &mut Idle) -> bool {
         stalled || full == Full::Ring
     }
 
-    fn count_stall(&mut self) {
-        self.stats.ring_stalls += 1;
+    fn end_stall(&mut self, counts: bool) {
+        self.stats.ring_stalls += u64::from(counts);
     }
 }
 
