@@ -2,6 +2,7 @@
 //! messages go, and what tells of them ([`Sends`], [`Driving`]).
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use conn_core::wr::WrId;
 
@@ -44,13 +45,28 @@ pub(crate) trait Sends: Debug + Sized {
     fn half(&self) -> &Half;
     fn half_mut(&mut self) -> &mut Half;
 
-    /// Takes what has come; returns how much was new.
+    /// Takes what has come, in a wait; returns how much was new.
     fn progress(&mut self) -> Result<usize, SendError>;
 
-    /// As [`progress`](Self::progress), and counts all that may be what the caller waits for: it
-    /// rings only once.
-    fn last_look(&mut self) -> Result<usize, SendError> {
+    /// As [`progress`](Self::progress), where nothing is waited for.
+    fn look_around(&mut self) -> Result<usize, SendError> {
         self.progress()
+    }
+
+    /// As [`look_around`](Self::look_around) before a sleep, and counts all that may be what the
+    /// caller waits for: it rings only once.
+    fn last_look(&mut self) -> Result<usize, SendError> {
+        self.look_around()
+    }
+
+    /// Sees to it before a sleep that something ends it.
+    fn request_wakeup(&mut self) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// Reports whether a completion will end a sleep.
+    fn will_be_woken(&self) -> bool {
+        true
     }
 
     /// A number that changes with all that tells of the receiver, or asks it.
@@ -113,7 +129,7 @@ pub(crate) trait Sends: Debug + Sized {
         if !self.half().is_open() {
             return Ok(());
         }
-        self.progress()?;
+        self.look_around()?;
         let heard = self.heard();
         let half = self.half_mut();
         let is_silent = look == Look::Round && half.waiting.watch.is_silent(heard);
@@ -202,9 +218,10 @@ pub(crate) trait Sends: Debug + Sized {
         let is_announced = !by_word(self)? && self.half().waiting.channel.is_some();
         if is_announced {
             self.nudge(self.last())?;
+            self.request_wakeup()?;
             self.half_mut().waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         }
-        let events = self.progress()?;
+        let events = self.look_around()?;
         if self.half_mut().waiting.is_silent(events) {
             self.ask_peer()?;
         }
@@ -212,9 +229,10 @@ pub(crate) trait Sends: Debug + Sized {
             return Ok(Arm::Ready);
         }
         self.half().posting.check()?;
+        let has_event = is_announced && self.will_be_woken();
         let waiting = &mut self.half_mut().waiting;
         let keepalive = waiting.common.keepalive;
-        if is_announced { Ok(waiting.event(None, keepalive)?) } else { Ok(waiting.no_event()) }
+        if has_event { Ok(waiting.event(None, keepalive)?) } else { Ok(waiting.no_event()) }
     }
 
     /// Delivers what was accepted, and says goodbye.
@@ -239,19 +257,26 @@ pub(crate) trait Sends: Debug + Sized {
         Ok(())
     }
 
+    /// As [`say_goodbye_by`](Self::say_goodbye_by). The half has ended then, also where time was
+    /// up. A peer that closes at the same time is no error.
+    fn leave(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        let said = self.say_goodbye_by(deadline);
+        self.half_mut().posting.close();
+        match said {
+            Err(SendError::Ended(CloseReason::Closed)) => Ok(()),
+            said => said,
+        }
+    }
+
     /// Dropping it says goodbye, for a while.
     fn end(&mut self) {
         if !self.half().is_open() {
             return;
         }
         let deadline = Deadline::after(self.half().waiting.common.linger);
-        match self.say_goodbye_by(deadline) {
-            // A peer that closes at the same time is no error.
-            Ok(()) | Err(SendError::Ended(CloseReason::Closed)) => {}
-            Err(e) => {
-                let qp = self.half().posting.qp_num();
-                tracing::warn!(qp, error = %e, "sender dropped before all was delivered");
-            }
+        if let Err(e) = self.leave(deadline) {
+            let qp = self.half().posting.qp_num();
+            tracing::warn!(qp, error = %e, "sender dropped before all was delivered");
         }
     }
 }
@@ -280,12 +305,26 @@ impl<S: Sends> Waits for S {
     fn timed_out(&self) -> SendError {
         SendError::TimedOut { unflushed: self.gathered() }
     }
+
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, SendError> {
+        self.request_wakeup().map(|()| most)
+    }
+
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        self.will_be_woken().then_some(most)
+    }
 }
 
 /// A sender that accepts messages of the program's.
 pub(crate) trait Driving: Sends {
     /// Checks that a message of `bytes` bytes has room now: [`SendError::Full`] if it has none.
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError>;
+
+    /// The error of a message up to this one that was acknowledged, and refused.
+    fn check_outcome(&self, number: u64) -> Result<(), SendError> {
+        let _ = number;
+        Ok(())
+    }
 
     /// From now on gathers what is accepted, or not; whether it did so before.
     fn set_gathers(&mut self, on: bool) -> bool;
@@ -347,11 +386,13 @@ impl<S: Driving> driven::Sender for S {
     }
 
     fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        self.acked_until(ticket, deadline)
+        self.acked_until(ticket, deadline)?;
+        self.check_outcome(ticket.number)
     }
 
     fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain_until(deadline)
+        self.drain_until(deadline)?;
+        self.check_outcome(self.last())
     }
 
     fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {

@@ -149,6 +149,17 @@ pub(crate) trait Waits: Sized {
     /// The error of a wait whose time is up.
     fn timed_out(&self) -> Self::Error;
 
+    /// Does what is due before a sleep of at most `most`; returns the time that it may take.
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, Self::Error> {
+        Ok(most)
+    }
+
+    /// The time to sleep, at most `most`, now that the last look has found nothing; `None` if
+    /// nothing would end it.
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        Some(most)
+    }
+
     /// Nothing can be done now: spins, sleeps, asks, or says that time is up. So many `events` have
     /// come since the last call. What the last look before a sleep finds is returned.
     fn wait_a_little<T>(
@@ -180,11 +191,13 @@ pub(crate) trait Waits: Sized {
         if self.waiting().channel.is_none() {
             return Ok(None);
         }
+        let most = self.before_sleep(most)?;
         let armed = self.waiting().arm().map_err(|reason| self.fail(reason))?;
         if let Some(found) = last_look(self)? {
             return Ok(Some(found));
         }
-        let slept = self.waiting().wait(&armed, None, most);
+        let Some(time) = self.sleep_time(most) else { return Ok(None) };
+        let slept = self.waiting().wait(&armed, None, time);
         slept.map(|()| None).map_err(|reason| self.fail(reason))
     }
 }

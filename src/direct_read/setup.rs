@@ -25,6 +25,7 @@ use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::{peer_memory, place};
+use crate::sending::Half;
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
 use crate::waiting::Waiting;
 use crate::wire::{Port, Wire, completion_queue, entries, tracker};
@@ -199,11 +200,11 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
         let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
+        // In ERR, so that the peer's device cannot read the buffers that are given back.
+        let posting = Posting::new(control, queue, tracker, AtEnd::Err);
         Ok(Sender::new(SenderParts {
-            // In ERR, so that the peer's device cannot read the buffers that are given back.
-            posting: Posting::new(control, queue, tracker, AtEnd::Err),
+            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
             notices,
-            waiting: Waiting::new(self.cq, self.channel, config.common),
             offers: Offers::new(window).map_err(unfit)?,
             memory: self.memory,
             counts: terms.counts,
@@ -215,7 +216,7 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
     }
 
     fn abandon(mut sender: Sender<B>) {
-        sender.abandon();
+        sender.half.posting.close();
     }
 }
 
