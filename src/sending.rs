@@ -21,7 +21,7 @@ use crate::wire::ConnectedQp;
 pub(crate) struct Half {
     pub(crate) posting: Posting,
     pub(crate) waiting: Waiting,
-    number: u32,
+    pub(crate) number: u32,
 }
 
 impl Half {
@@ -73,7 +73,9 @@ pub(crate) trait Sends: Debug + Sized {
     fn heard(&self) -> u64;
 
     /// Messages that were accepted and not posted yet.
-    fn gathered(&self) -> u64;
+    fn gathered(&self) -> u64 {
+        0
+    }
 
     /// The number of the last message that was accepted.
     fn last(&self) -> u64;
@@ -86,14 +88,22 @@ pub(crate) trait Sends: Debug + Sized {
     fn push_all(&mut self, awaited: bool) -> Result<(), SendError>;
 
     /// Event that acknowledges the message.
-    fn awaits(&self, number: u64) -> For;
+    fn awaits(&self, _number: u64) -> For {
+        For::Completion
+    }
+
+    /// Event that makes room where this is full.
+    fn awaits_room(&self, _full: Full) -> For {
+        self.awaits(self.last())
+    }
 
     /// Makes sure that an acknowledgement of the message will come.
-    fn nudge(&mut self, number: u64) -> Result<(), SendError>;
+    fn nudge(&mut self, _number: u64) -> Result<(), SendError> {
+        Ok(())
+    }
 
     /// Does what is due before a wait for the message, which is not acknowledged.
-    fn before_wait(&mut self, number: u64) -> Result<(), SendError> {
-        let _ = number;
+    fn before_wait(&mut self, _number: u64) -> Result<(), SendError> {
         Ok(())
     }
 
@@ -104,14 +114,29 @@ pub(crate) trait Sends: Debug + Sized {
 
     /// Sends what was accepted, unless the half has ended, and looks for the acknowledgement of
     /// the message, which will come.
-    fn ask_for(&mut self, number: u64) -> Result<(), SendError>;
+    fn ask_for(&mut self, _number: u64) -> Result<(), SendError> {
+        Ok(())
+    }
 
-    /// Stages the goodbye, in a request that is awaited; all was acknowledged. Where there is no
-    /// room for it ([`SendError::Full`]), a completion makes some.
+    /// Waits for what has to come before the goodbye: that all is acknowledged.
+    fn before_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.drain_until(deadline)
+    }
+
+    /// Stages the goodbye, in a request that is awaited. Where there is no room for it
+    /// ([`SendError::Full`]), a completion makes some.
     fn stage_goodbye(&mut self) -> Result<WrId, SendError>;
 
+    /// Reports whether the peer has the goodbye, which is this request.
+    fn has_said_goodbye(&self, goodbye: WrId) -> bool {
+        self.half().posting.is_complete(goodbye)
+    }
+
     /// Asks whether the peer's device still answers.
-    fn ask_peer(&mut self) -> Result<(), SendError>;
+    fn ask_peer(&mut self) -> Result<(), SendError> {
+        self.half_mut().posting.probe()?;
+        Ok(())
+    }
 
     /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
     /// nothing is heard, as long as the program sends nothing either. The caller checks whether
@@ -237,7 +262,7 @@ pub(crate) trait Sends: Debug + Sized {
 
     /// Delivers what was accepted, and says goodbye.
     fn say_goodbye_by(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain_until(deadline)?;
+        self.before_goodbye(deadline)?;
         self.half().posting.check()?;
         let mut idle = self.half_mut().waiting.idle(deadline);
         let goodbye = loop {
@@ -247,11 +272,11 @@ pub(crate) trait Sends: Debug + Sized {
             }
         };
         self.half_mut().posting.post()?;
-        while !self.half().posting.is_complete(goodbye) {
-            let waited = self.await_news(&mut idle, For::Completion);
+        let what = self.awaits(self.last());
+        while !self.has_said_goodbye(goodbye) {
+            let waited = self.await_news(&mut idle, what);
             // A probe behind the goodbye may fail where the receiver has gone: that does not count.
-            let is_complete = self.half().posting.is_complete(goodbye);
-            waited.or_else(|e| if is_complete { Ok(()) } else { Err(e) })?;
+            waited.or_else(|e| if self.has_said_goodbye(goodbye) { Ok(()) } else { Err(e) })?;
         }
         self.half_mut().posting.close();
         Ok(())
@@ -321,30 +346,21 @@ pub(crate) trait Driving: Sends {
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError>;
 
     /// The error of a message up to this one that was acknowledged, and refused.
-    fn check_outcome(&self, number: u64) -> Result<(), SendError> {
-        let _ = number;
+    fn check_outcome(&self, _number: u64) -> Result<(), SendError> {
         Ok(())
     }
 
     /// From now on gathers what is accepted, or not; whether it did so before.
     fn set_gathers(&mut self, on: bool) -> bool;
 
-    /// Event that makes room where this is full.
-    fn awaits_room(&self, full: Full) -> For {
-        if full == Full::Requests { For::Completion } else { For::Word }
-    }
-
     /// A wait for room has found this full. True if that is, or was before (`stalled`), a stall
     /// that its counters tell of.
-    fn on_stall(&mut self, full: Full, stalled: bool, idle: &mut Idle) -> bool {
-        let _ = (full, stalled, idle);
+    fn on_stall(&mut self, _full: Full, _stalled: bool, _idle: &mut Idle) -> bool {
         false
     }
 
     /// A wait for room is over; `counts` if it was a stall, and has its result.
-    fn end_stall(&mut self, counts: bool) {
-        let _ = counts;
-    }
+    fn end_stall(&mut self, _counts: bool) {}
 
     /// Reports whether room is awaited, for a message of up to `longest` bytes, and no
     /// acknowledgement.

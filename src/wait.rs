@@ -317,6 +317,7 @@ pub(crate) struct Idle {
     until: Option<Instant>,
     /// It was to sleep.
     slept: bool,
+    backoff: SleepBackoff,
     probe: Option<Deadline>,
     /// It has probed the peer.
     has_probed: bool,
@@ -351,6 +352,7 @@ impl Idle {
             since: None,
             until: None,
             slept: false,
+            backoff: SleepBackoff::new(),
             probe: None,
             has_probed: false,
             yielded: None,
@@ -377,6 +379,12 @@ impl Idle {
         let waited =
             self.since.zip(self.until).map_or(Duration::ZERO, |(since, until)| until - since);
         (waited / 4).clamp(POLL_SLEEP, SleepBackoff::LONGEST).min(most)
+    }
+
+    /// Returns the time to sleep for a word of memory, no longer than `most`, of a peer that may be
+    /// quick: the first sleeps since something has arrived are short.
+    pub(crate) fn short_sleep(&mut self, most: Duration) -> Duration {
+        self.backoff.next().min(most)
     }
 
     /// The state to keep for the next wait when this one times out.
@@ -407,7 +415,7 @@ impl Idle {
     fn reset(&mut self) {
         self.learn_from_wait();
         (self.polls, self.since, self.until) = (0, None, None);
-        self.slept = false;
+        (self.slept, self.backoff) = (false, SleepBackoff::new());
         self.probe = None;
     }
 

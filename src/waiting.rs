@@ -69,8 +69,8 @@ impl Waiting {
         self.cq.arm(false).map_err(CloseReason::device)
     }
 
-    /// Sleeps until a completion or `wakeup`, at most so long. Nothing wakes a half without a
-    /// channel, and it does not sleep.
+    /// Sleeps until a completion or `wakeup`, at most so long. Nothing would wake a half without a
+    /// channel: it does not sleep here.
     pub(crate) fn wait(
         &self,
         armed: &Armed,
@@ -128,6 +128,8 @@ pub(crate) enum For {
     Completion,
     /// Words that the peer writes, which ring nothing.
     Word,
+    /// Words that the peer writes when it has read: as it may be quick, sleeps begin short.
+    Read,
     /// Something that may have come already: then nothing else may come that would end a sleep.
     Known,
 }
@@ -172,6 +174,7 @@ pub(crate) trait Waits: Sized {
         match (idle.after(events), what) {
             (Step::Again, _) | (Step::Sleep(_), For::Known) => Ok(None),
             (Step::Sleep(time), For::Word) => self.sleep(idle.word_sleep(time), last_look),
+            (Step::Sleep(time), For::Read) => self.sleep(idle.short_sleep(time), last_look),
             (Step::Sleep(time), For::Completion) => self.sleep(time, last_look),
             (Step::Probe, _) => self.ask().map(|()| None),
             (Step::TimedOut, _) => {
@@ -182,16 +185,18 @@ pub(crate) trait Waits: Sized {
     }
 
     /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
-    /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
+    /// the sleep rings the channel; a word rings nothing, so that waiting for one polls. Where there
+    /// is no channel, it just sleeps.
     fn sleep<T>(
         &mut self,
         most: Duration,
         last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
     ) -> Result<Option<T>, Self::Error> {
+        let most = self.before_sleep(most)?;
         if self.waiting().channel.is_none() {
+            host::time::sleep(most);
             return Ok(None);
         }
-        let most = self.before_sleep(most)?;
         let armed = self.waiting().arm().map_err(|reason| self.fail(reason))?;
         if let Some(found) = last_look(self)? {
             return Ok(Some(found));

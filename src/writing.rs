@@ -200,8 +200,7 @@ pub(crate) trait Writes: Debug + Sized {
     }
 
     /// Sends what was accepted, as [`Sends::push_all`].
-    fn push_staged(&mut self, awaited: bool) -> Result<(), SendError> {
-        let _ = awaited; // it is asked for afterwards
+    fn push_staged(&mut self, _awaited: bool) -> Result<(), SendError> {
         self.writing_mut().flush()
     }
 
@@ -276,6 +275,10 @@ impl<W: Writes> Sends for W {
     /// What is not posted waits for what the receiver writes.
     fn awaits(&self, number: u64) -> For {
         if self.writing().posted < number { For::Word } else { For::Completion }
+    }
+
+    fn awaits_room(&self, full: Full) -> For {
+        if full == Full::Requests { For::Completion } else { For::Word }
     }
 
     /// A request that was not signalled is acknowledged by the next one that is.

@@ -19,7 +19,6 @@ use crate::peer::Peer;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::Deadline;
-use crate::waiting::For;
 use crate::wire::ConnectedQp;
 
 impl Sender<Buffer> {
@@ -138,11 +137,6 @@ impl SendHalf for Sender<Buffer> {
 impl Driving for Sender<Buffer> {
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
         self.try_reserve(bytes).map(drop)
-    }
-
-    /// Acknowledgements complete here, or are announced by what does.
-    fn awaits_room(&self, _full: Full) -> For {
-        For::Completion
     }
 
     fn check_outcome(&self, number: u64) -> Result<(), SendError> {

@@ -113,10 +113,6 @@ impl<B: Offer> Sends for Sender<B> {
         self.stats.messages + self.offers.acked()
     }
 
-    fn gathered(&self) -> u64 {
-        0
-    }
-
     fn last(&self) -> u64 {
         self.offers.sent()
     }
@@ -129,19 +125,6 @@ impl<B: Offer> Sends for Sender<B> {
         Ok(self.half.posting.post()?)
     }
 
-    fn awaits(&self, _number: u64) -> For {
-        For::Completion
-    }
-
-    /// The receiver acknowledges by itself.
-    fn nudge(&mut self, _number: u64) -> Result<(), SendError> {
-        Ok(())
-    }
-
-    fn ask_for(&mut self, _number: u64) -> Result<(), SendError> {
-        Ok(())
-    }
-
     fn stage_goodbye(&mut self) -> Result<WrId, SendError> {
         // A peer that has stopped does not receive the goodbye.
         self.take_news(false)?;
@@ -149,11 +132,6 @@ impl<B: Offer> Sends for Sender<B> {
         let op = SendOp::SendImm { len: 0, imm: Notice::Fin.encode() };
         let staged = self.half.posting.stage(op, WrClass::Control, true)?;
         staged.map(|staged| staged.id).ok_or(SendError::Full(Full::Requests))
-    }
-
-    fn ask_peer(&mut self) -> Result<(), SendError> {
-        self.half.posting.probe()?;
-        Ok(())
     }
 }
 

@@ -9,7 +9,6 @@ use crate::error::{Full, SendError};
 use crate::half::SendHalf;
 use crate::sending::{Driving, Half, Sends};
 use crate::wait::Idle;
-use crate::waiting::For;
 
 impl Sends for Sender {
     #[inline]
@@ -47,10 +46,6 @@ impl Sends for Sender {
 
     fn push_all(&mut self, _awaited: bool) -> Result<(), SendError> {
         self.push()
-    }
-
-    fn awaits(&self, _number: u64) -> For {
-        For::Completion
     }
 
     /// An unsignalled request completes with the next signalled one: when none is on its way,
@@ -116,11 +111,6 @@ impl Driving for Sender {
         let before = std::mem::replace(&mut self.gathers, on);
         self.open_run();
         before
-    }
-
-    /// Credits come with completions.
-    fn awaits_room(&self, _full: Full) -> For {
-        For::Completion
     }
 
     fn on_stall(&mut self, full: Full, stalled: bool, idle: &mut Idle) -> bool {
