@@ -111,6 +111,7 @@ pub mod setup;
 pub mod shared_write;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod taking;
 pub mod ticket;
 pub mod wait;
 mod waiting;

@@ -14,8 +14,9 @@ use crate::index::QpIndex;
 use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
 use crate::posting::Posting;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy};
-use crate::waiting::Waiting;
+use crate::taking::{Takes, waits_for_messages};
+use crate::wait::{Deadline, POLL_SLEEP};
+use crate::waiting::{Waiting, Waits};
 use crate::wire::ConnectedQp;
 
 /// A receiver's side of one queue pair.
@@ -93,6 +94,13 @@ struct Place<L> {
 impl<L: Link> Place<L> {
     fn is_open(&self) -> bool {
         self.link.posting().ended().is_none()
+    }
+
+    /// Reports whether the peer has acknowledged all that was sent to it, or needs nothing more.
+    fn is_heard(&self, shared: &L::Shared) -> bool {
+        !self.is_open()
+            || self.link.has_heard_goodbye(shared)
+            || !self.link.posting().awaits_completion()
     }
 }
 
@@ -260,18 +268,11 @@ impl<L: Link> Receiving<L> {
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     pub(crate) fn stop(&mut self) {
-        // A peer that has said goodbye needs none from us. The loop takes no more completions
-        // than the queue holds: a sender may keep sending for ever.
-        let mut left = self.waiting.cq.capacity() as usize;
-        while left > 0 {
-            match self.poll_completions() {
-                Ok(0) => break,
-                Ok(polled) => left = left.saturating_sub(polled),
-                Err(_) => return,
-            }
+        // A peer that has said goodbye needs none from us.
+        if self.drain_queue().is_err() {
+            return;
         }
-        let linger = self.waiting.common.linger;
-        let deadline = Deadline::after(linger);
+        let deadline = Deadline::after(self.waiting.common.linger);
         let mut unseen = VecDeque::new();
         for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             // One that has said goodbye is told nothing. What is taken may make room for more:
@@ -286,17 +287,9 @@ impl<L: Link> Receiving<L> {
             }
         }
         // What stops the senders is on its way; completions say when it is there.
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
-        let is_heard = |place: &Place<L>, shared: &L::Shared| {
-            !place.is_open()
-                || place.link.has_heard_goodbye(shared)
-                || !place.link.posting().awaits_completion()
-        };
-        while !self.places.iter().flatten().all(|place| is_heard(place, &self.shared)) {
-            if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
-                return;
-            }
-        }
+        self.linger_until(deadline, |Receiving { places, shared, .. }| {
+            places.iter().flatten().all(|place| place.is_heard(shared))
+        });
     }
 }
 
@@ -498,11 +491,6 @@ impl<L: Link> Receiving<L> {
         Ok(polled)
     }
 
-    #[cold]
-    fn fail(&mut self, reason: CloseReason) -> RecvError {
-        self.ended.get_or_insert(reason).clone().into()
-    }
-
     /// Reports what found no room in a send queue, and in each round probes the peers
     /// from which nothing has come since the one before.
     #[cold]
@@ -519,7 +507,7 @@ impl<L: Link> Receiving<L> {
     #[cold]
     fn ask_silent_peers(&mut self) {
         let mut asks = false;
-        self.probe(|place| {
+        self.ask_peers(|place| {
             let is_silent = !std::mem::take(&mut place.has_spoken);
             asks |= is_silent;
             is_silent
@@ -528,7 +516,7 @@ impl<L: Link> Receiving<L> {
     }
 
     /// Probes peers; the ones that turn out to have failed are reported.
-    fn probe(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
+    fn ask_peers(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
         for at in 0..self.places.len() as u32 {
             let Some(place) = self.place(at) else { continue };
             if !place.is_told && is_meant(place) && !place.link.posting().awaits_completion() {
@@ -565,56 +553,46 @@ impl<L: Link> Receiving<L> {
     }
 
     /// Waits for a message.
-    #[cold]
     pub(crate) fn recv_until(&mut self, deadline: Deadline) -> Result<L::Taken, RecvError> {
-        if self.joined == 0 {
-            // No peer can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
-        }
-        let mut idle = self.waiting.idle(deadline);
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
-            }
-            match idle.step() {
-                Step::Again => {}
-                Step::Sleep(time) => {
-                    if let Some(message) = self.sleep(time)? {
-                        return Ok(message);
-                    }
-                }
-                Step::Probe => {
-                    tracing::debug!("{SILENT}");
-                    self.probe(|_| true);
-                }
-                Step::TimedOut => {
-                    self.waiting.time_out(&idle);
-                    return Err(RecvError::TimedOut);
-                }
-            }
-        }
+        self.recv_with(deadline, Self::try_recv)
+    }
+}
+
+impl<L: Link> Waits for Receiving<L> {
+    waits_for_messages!();
+
+    fn ask(&mut self) -> Result<(), RecvError> {
+        tracing::debug!("{SILENT}");
+        self.ask_peers(|_| true);
+        Ok(())
     }
 
-    /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us. A
-    /// trailer makes no event, nor does a buffer that is given back: it sleeps for `POLL_SLEEP` at
-    /// most.
-    fn sleep(&mut self, time: Duration) -> Result<Option<L::Taken>, RecvError> {
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
         self.look_after();
         self.settle_lenders();
-        let time = time.min(self.waiting.left());
-        if self.waiting.channel.is_none() {
-            return Ok(None);
-        }
-        let armed = self.waiting.arm().map_err(|reason| self.fail(reason))?;
-        self.poll_completions()?;
-        match self.try_recv() {
-            Err(RecvError::Empty) => {}
-            done => return done.map(Some),
-        }
-        let time = if self.all_news_has_events() { time } else { time.min(POLL_SLEEP) };
-        self.waiting.wait(&armed, None, time).map_err(|reason| self.fail(reason))?;
-        self.poll_completions()?;
-        Ok(None)
+        Ok(most.min(self.waiting.left()))
+    }
+
+    /// A trailer makes no event, nor does a buffer that is given back.
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        Some(if self.all_news_has_events() { most } else { most.min(POLL_SLEEP) })
+    }
+
+    fn woken(&mut self) -> Result<(), RecvError> {
+        self.poll_completions().map(drop)
+    }
+}
+
+impl<L: Link> Takes for Receiving<L> {
+    fn joined(&self) -> u32 {
+        self.joined
+    }
+
+    fn take_completions(&mut self) -> Result<usize, RecvError> {
+        self.poll_completions()
+    }
+
+    fn look_everywhere(&mut self) -> Result<(), RecvError> {
+        self.poll_completions().map(drop)
     }
 }

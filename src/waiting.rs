@@ -151,16 +151,32 @@ pub(crate) trait Waits: Sized {
     /// The error of a wait whose time is up.
     fn timed_out(&self) -> Self::Error;
 
+    /// Looks on, in a wait that does not sleep yet.
+    fn look_on(&mut self) {}
+
     /// Does what is due before a sleep of at most `most`; returns the time that it may take.
     fn before_sleep(&mut self, most: Duration) -> Result<Duration, Self::Error> {
         Ok(most)
     }
 
     /// The time to sleep, at most `most`, now that the last look has found nothing; `None` if
-    /// nothing would end it.
+    /// there is no sleep now.
     fn sleep_time(&self, most: Duration) -> Option<Duration> {
         Some(most)
     }
+
+    /// Readable when something else than a completion is to end a sleep.
+    fn wakeup(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// A sleep has ended: does what tells why.
+    fn woken(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Takes back what was announced [before a sleep](Self::before_sleep), or in the last look.
+    fn after_sleep(&mut self) {}
 
     /// Nothing can be done now: spins, sleeps, asks, or says that time is up. So many `events` have
     /// come since the last call. What the last look before a sleep finds is returned.
@@ -172,16 +188,18 @@ pub(crate) trait Waits: Sized {
         last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
     ) -> Result<Option<T>, Self::Error> {
         match (idle.after(events), what) {
-            (Step::Again, _) | (Step::Sleep(_), For::Known) => Ok(None),
-            (Step::Sleep(time), For::Word) => self.sleep(idle.word_sleep(time), last_look),
-            (Step::Sleep(time), For::Read) => self.sleep(idle.short_sleep(time), last_look),
-            (Step::Sleep(time), For::Completion) => self.sleep(time, last_look),
-            (Step::Probe, _) => self.ask().map(|()| None),
+            (Step::Again, _) => self.look_on(),
+            (Step::Sleep(_), For::Known) => {}
+            (Step::Sleep(time), For::Word) => return self.sleep(idle.word_sleep(time), last_look),
+            (Step::Sleep(time), For::Read) => return self.sleep(idle.short_sleep(time), last_look),
+            (Step::Sleep(time), For::Completion) => return self.sleep(time, last_look),
+            (Step::Probe, _) => self.ask()?,
             (Step::TimedOut, _) => {
                 self.waiting_mut().time_out(idle);
-                Err(self.timed_out())
+                return Err(self.timed_out());
             }
         }
+        Ok(None)
     }
 
     /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
@@ -193,16 +211,28 @@ pub(crate) trait Waits: Sized {
         last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
     ) -> Result<Option<T>, Self::Error> {
         let most = self.before_sleep(most)?;
-        if self.waiting().channel.is_none() {
+        let slept = if self.waiting().channel.is_some() {
+            self.sleep_armed(most, last_look)
+        } else {
             host::time::sleep(most);
-            return Ok(None);
-        }
+            Ok(None)
+        };
+        self.after_sleep();
+        slept
+    }
+
+    fn sleep_armed<T>(
+        &mut self,
+        most: Duration,
+        last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
+    ) -> Result<Option<T>, Self::Error> {
         let armed = self.waiting().arm().map_err(|reason| self.fail(reason))?;
         if let Some(found) = last_look(self)? {
             return Ok(Some(found));
         }
         let Some(time) = self.sleep_time(most) else { return Ok(None) };
-        let slept = self.waiting().wait(&armed, None, time);
-        slept.map(|()| None).map_err(|reason| self.fail(reason))
+        let slept = self.waiting().wait(&armed, self.wakeup(), time);
+        slept.map_err(|reason| self.fail(reason))?;
+        self.woken().map(|()| None)
     }
 }

@@ -338,7 +338,7 @@ impl Link {
     }
 
     /// Asks whether the peer's device still answers.
-    pub(super) fn probe(&mut self) {
+    pub(super) fn ask(&mut self) {
         if self.is_open() && !self.posting.awaits_completion() {
             // What fails ends the link.
             let _ = self.posting.probe();
@@ -346,10 +346,10 @@ impl Link {
     }
 
     /// Probes a peer from which nothing has come since the last call.
-    pub(super) fn probe_if_silent(&mut self) -> bool {
+    pub(super) fn ask_if_silent(&mut self) -> bool {
         let is_silent = !std::mem::take(&mut self.has_spoken);
         if is_silent {
-            self.probe();
+            self.ask();
         }
         is_silent
     }

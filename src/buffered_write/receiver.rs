@@ -18,8 +18,9 @@ use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::RecvHalf;
 use crate::index::QpIndex;
 use crate::peer::Peer;
+use crate::taking::Takes;
 use crate::wait::Deadline;
-use crate::waiting::Waiting;
+use crate::waiting::{Waiting, Waits};
 use taking::{InRing, Open, copy, take_from, take_in_place};
 
 /// Counters of what a receiver has done so far.
@@ -193,14 +194,14 @@ impl RecvHalf for Receiver {
     type Message = Message;
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        self.waiting.disarm()?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.look_after();
         self.polls |= Self::LOOK_NOW;
         // A tail that is written makes no event.
         if self.waiting.channel.is_none() || !self.polled.is_empty() {
             return Ok(self.waiting.no_event());
         }
-        self.waiting.arm_loop()?;
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         let has_more = !self.ready.is_empty() || self.open.is_some();
         if has_more || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);

@@ -19,6 +19,7 @@ use crate::peer::Peer;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::Deadline;
+use crate::waiting::Waits;
 use crate::wire::ConnectedQp;
 
 impl Sender<Buffer> {
@@ -295,7 +296,7 @@ impl driven::Receiver for Receiver {
             match self.try_recv() {
                 Err(RecvError::Empty) => {
                     self.landing.is_wanted = true;
-                    let waited = self.wait_a_little(&mut idle, 0);
+                    let waited = self.await_more(&mut idle, 0);
                     self.landing.is_wanted = false;
                     waited?;
                 }

@@ -3,11 +3,12 @@
 mod requests;
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conn_core::direct_read::Refusal;
-use verbs_safe::{Armed, Completion, CompletionBatch, FileRegion, ProtectionDomain, RecvPoster};
+use verbs_safe::{Completion, CompletionBatch, FileRegion, ProtectionDomain, RecvPoster};
 
 use super::landing::Landing;
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
@@ -19,8 +20,9 @@ use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
 use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, SILENT_DEVICE, SleepBackoff, Step, polls_in_a_row};
-use crate::waiting::Waiting;
+use crate::taking::waits_for_messages;
+use crate::wait::{Deadline, Idle, SILENT_DEVICE, SleepBackoff, polls_in_a_row};
+use crate::waiting::{For, Waiting, Waits};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -348,7 +350,7 @@ impl Receiver {
                 return Err(ReadError::UnknownReading);
             }
             let events = self.watch()?;
-            self.wait_a_little(&mut idle, events)?;
+            self.await_more(&mut idle, events)?;
         }
     }
 }
@@ -459,15 +461,11 @@ impl Receiver {
         let mut asks = false;
         for link in &mut self.links {
             if !std::mem::take(&mut link.heard) {
-                link.probe();
+                link.ask();
                 asks = true;
             }
         }
         self.waiting.watch.asks(asks);
-    }
-
-    pub(super) fn fail(&mut self, reason: CloseReason) -> RecvError {
-        self.ended.get_or_insert(reason).clone().into()
     }
 
     fn completed(&mut self, completion: Completion<'_>) {
@@ -590,45 +588,36 @@ impl Receiver {
     }
 
     /// A look has found so many events, which do not end the wait.
-    pub(super) fn wait_a_little(
-        &mut self,
-        idle: &mut Idle,
-        events: usize,
-    ) -> Result<(), RecvError> {
-        match idle.after(events) {
-            Step::Again => Ok(()),
-            Step::Sleep(time) => self.sleep(time),
-            Step::Probe => {
-                tracing::debug!("{SILENT}");
-                self.links.iter_mut().for_each(Link::probe);
-                Ok(())
-            }
-            Step::TimedOut => {
-                self.waiting.time_out(idle);
-                Err(RecvError::TimedOut)
-            }
-        }
+    pub(super) fn await_more(&mut self, idle: &mut Idle, events: usize) -> Result<(), RecvError> {
+        let waited = self.wait_a_little(idle, events, For::Completion, |receiver| {
+            // A message that another thread frees gives a buffer for the next one.
+            let goes_on = receiver.landing.announce() && !receiver.arrived.is_empty();
+            Ok((receiver.progress()? > 0 || goes_on).then_some(()))
+        });
+        waited.map(drop)
+    }
+}
+
+impl Waits for Receiver {
+    waits_for_messages!();
+
+    fn ask(&mut self) -> Result<(), RecvError> {
+        tracing::debug!("{SILENT}");
+        self.links.iter_mut().for_each(Link::ask);
+        Ok(())
     }
 
-    /// Arms the queue, looks once more, and sleeps: a completion that comes between the
-    /// look and the sleep rings the channel.
-    fn sleep(&mut self, time: Duration) -> Result<(), RecvError> {
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
         self.probe_silent_peers();
-        let time = time.min(self.waiting.left());
-        let armed = self.waiting.arm().map_err(|reason| self.fail(reason))?;
-        // A message that another thread frees gives a buffer for the next one.
-        let goes_on = self.landing.announce() && !self.arrived.is_empty();
-        let slept = match self.progress() {
-            Ok(0) if !goes_on => self.sleep_armed(&armed, time),
-            events => events.map(drop),
-        };
-        self.landing.retract();
-        slept
+        Ok(most.min(self.waiting.left()))
     }
 
-    fn sleep_armed(&mut self, armed: &Armed, time: Duration) -> Result<(), RecvError> {
-        let slept = self.waiting.wait(armed, self.landing.wakeup(), time);
-        slept.map_err(|reason| self.fail(reason))
+    fn wakeup(&self) -> Option<BorrowedFd<'_>> {
+        self.landing.wakeup()
+    }
+
+    fn after_sleep(&mut self) {
+        self.landing.retract();
     }
 }
 
@@ -642,7 +631,7 @@ impl Drop for Receiver {
                 break;
             }
             match self.progress() {
-                Ok(events) if self.wait_a_little(&mut idle, events).is_err() => break,
+                Ok(events) if self.await_more(&mut idle, events).is_err() => break,
                 Ok(_) => {}
                 Err(_) => break,
             }

@@ -604,7 +604,7 @@ impl Link {
 /// Life and end.
 impl Link {
     /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
-    pub(crate) fn probe(&mut self) {
+    pub(crate) fn ask(&mut self) {
         if is_planted(Plant::SkippedProbe) {
             return;
         }
@@ -615,11 +615,11 @@ impl Link {
     }
 
     /// Probes a sender from which nothing has come since the last call.
-    pub(crate) fn probe_if_silent(&mut self) {
+    pub(crate) fn ask_if_silent(&mut self) {
         let come = self.booked.wrapping_add(self.counted - self.room);
         if come == self.seen {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
-            self.probe();
+            self.ask();
         }
         self.seen = come;
     }

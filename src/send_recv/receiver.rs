@@ -2,7 +2,7 @@
 
 mod sweep;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,9 @@ use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
-use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
-};
-use crate::waiting::Waiting;
+use crate::taking::{Takes, waits_for_messages};
+use crate::wait::{Deadline, POLL_SLEEP, SleepBackoff, polls_in_a_row};
+use crate::waiting::{Waiting, Waits};
 use crate::wire::ConnectedQp;
 
 /// Counters of what a receiver has done so far.
@@ -149,37 +148,8 @@ impl Receiver {
 impl driven::Receiver for Receiver {
     type Taken = Message;
 
-    #[cold]
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        if self.links.joined() == 0 {
-            // No peer can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
-        }
-        let mut idle = self.waiting.idle(deadline);
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
-            }
-            match idle.step() {
-                Step::Again => self.watch(),
-                Step::Sleep(time) => {
-                    self.look_after();
-                    let time = time.min(self.waiting.left());
-                    if let Some(message) = self.sleep(time)? {
-                        return Ok(message);
-                    }
-                }
-                Step::Probe => {
-                    tracing::debug!("{SILENT}");
-                    self.links.iter_mut().for_each(Link::probe);
-                }
-                Step::TimedOut => {
-                    self.waiting.time_out(&idle);
-                    return Err(RecvError::TimedOut);
-                }
-            }
-        }
+        self.recv_with(deadline, Receiver::try_recv)
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
@@ -195,33 +165,24 @@ impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
         self.close_books();
-        // A sender that has said goodbye needs none from us. The loop takes no more
-        // completions than the queue holds: without credits a sender may send for ever.
-        let mut left = self.waiting.cq.capacity() as usize;
-        while left > 0
-            && let Some(polled @ 1..) = self.absorb()
-        {
-            left = left.saturating_sub(polled);
-        }
+        // A sender that has said goodbye needs none from us. A dead queue is found again below.
+        let _ = self.drain_queue();
         self.links.iter_mut().for_each(Link::stop);
         // The goodbyes are on their way; their completions say when they are there.
         let linger = self.waiting.common.linger;
-        let mut idle = Idle::new(WaitStrategy::Spin, Deadline::after(linger), linger);
-        while self.links.iter().any(Link::is_saying_goodbye) {
-            if self.absorb().is_none() || idle.step() == Step::TimedOut {
-                break;
-            }
+        self.linger_until(Deadline::after(linger), |receiver| {
             // There may be room now for a goodbye that found none.
-            self.links.iter_mut().for_each(Link::say_goodbye);
-        }
+            receiver.links.iter_mut().for_each(Link::say_goodbye);
+            !receiver.links.iter().any(Link::is_saying_goodbye)
+        });
         // What arrives until the end may have a buffer of a shared pool.
         self.links.forget_all();
         let mut backoff = SleepBackoff::default();
         loop {
             match self.absorb() {
-                Some(0) => self.links.release_stale(),
-                Some(_) => continue,
-                None => return,
+                Ok(0) => self.links.release_stale(),
+                Ok(_) => continue,
+                Err(_) => return,
             }
             if !self.links.has_stale() || linger.is_zero() {
                 return;
@@ -268,7 +229,7 @@ impl RecvHalf for Receiver {
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
         self.returns.wakeup().retract();
-        self.waiting.disarm()?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.look_after();
         if self.waiting.channel.is_none() {
             return Ok(self.waiting.no_event());
@@ -279,7 +240,7 @@ impl RecvHalf for Receiver {
         }
         self.collect_freed();
         self.settle(true)?;
-        self.waiting.arm_loop()?;
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         let has_more = !self.run.is_empty() || !self.batch.is_empty() || self.open_pack.is_some();
         if has_more || self.found.is_some() || self.trouble.is_some() || self.poll()? > 0 {
             return Ok(Arm::Ready);
@@ -462,7 +423,7 @@ impl Receiver {
     #[cold]
     fn ask_silent_peers(&mut self) {
         for link in self.links.iter_mut() {
-            link.probe_if_silent();
+            link.ask_if_silent();
             // The probe may have failed.
             let place = link.place();
             mark(&mut self.dirty, link, place);
@@ -485,8 +446,8 @@ impl Receiver {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
-        let polled = self.waiting.cq.poll(&mut self.batch).map_err(CloseReason::device);
-        let polled = polled.map_err(|reason| self.ended.get_or_insert(reason).clone())?;
+        let polled = self.waiting.cq.poll(&mut self.batch);
+        let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         if polled > 0 {
             // An event loop is awake: what it frees makes no system call.
             self.returns.wakeup().retract();
@@ -593,40 +554,6 @@ impl Receiver {
         }
     }
 
-    /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
-    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
-        if self.waiting.channel.is_none() {
-            return Ok(None);
-        }
-        self.returns.wakeup().announce();
-        if !self.pools.is_empty() {
-            self.links.iter_mut().for_each(Link::hurry);
-        }
-        let found = self.arm_and_sleep(time);
-        self.returns.wakeup().retract();
-        found
-    }
-
-    /// Arms the queue, looks once more at everything that would wake us, and sleeps:
-    /// what comes after the look does wake us.
-    fn arm_and_sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
-        let armed = self.waiting.arm()?;
-        match self.try_recv() {
-            Err(RecvError::Empty) => {}
-            done => return done.map(Some),
-        }
-        if !self.returns.wakeup().is_announced() {
-            // Something has come, if not a message: look again.
-            return Ok(None);
-        }
-        let time = match self.pools.iter().any(LoanClock::is_needed) {
-            true => time.min(RECALL_AFTER),
-            false => time,
-        };
-        self.waiting.wait(&armed, Some(self.returns.wakeup().as_fd()), time)?;
-        Ok(None)
-    }
-
     /// Closes the books: what was not handed out will not be.
     fn close_books(&mut self) {
         let (run_of, run) = (self.run_of.1, self.run.len() as u32);
@@ -645,11 +572,11 @@ impl Receiver {
         self.found = None;
     }
 
-    /// Books completions and drops their messages; returns how many there were,
-    /// nothing when the queue is dead.
-    fn absorb(&mut self) -> Option<usize> {
+    /// Books completions and drops their messages; returns how many there were.
+    fn absorb(&mut self) -> Result<usize, RecvError> {
         if self.batch.is_empty() {
-            self.waiting.cq.poll(&mut self.batch).ok()?;
+            let polled = self.waiting.cq.poll(&mut self.batch);
+            polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         }
         let polled = self.batch.len();
         while let Some(completion) = self.batch.pop() {
@@ -659,7 +586,57 @@ impl Receiver {
                 None => self.links.absorb_stale(completion),
             }
         }
-        Some(polled)
+        Ok(polled)
+    }
+}
+
+impl Waits for Receiver {
+    waits_for_messages!();
+
+    fn ask(&mut self) -> Result<(), RecvError> {
+        tracing::debug!("{SILENT}");
+        self.links.iter_mut().for_each(Link::ask);
+        Ok(())
+    }
+
+    fn look_on(&mut self) {
+        self.watch();
+    }
+
+    /// A buffer that another thread frees wakes it, too.
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
+        self.look_after();
+        let most = most.min(self.waiting.left());
+        self.returns.wakeup().announce();
+        if !self.pools.is_empty() {
+            self.links.iter_mut().for_each(Link::hurry);
+        }
+        Ok(most)
+    }
+
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        let recalls = self.pools.iter().any(LoanClock::is_needed);
+        let time = if recalls { most.min(RECALL_AFTER) } else { most };
+        // Else something has come, if not a message: it looks again.
+        self.returns.wakeup().is_announced().then_some(time)
+    }
+
+    fn wakeup(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.returns.wakeup().as_fd())
+    }
+
+    fn after_sleep(&mut self) {
+        self.returns.wakeup().retract();
+    }
+}
+
+impl Takes for Receiver {
+    fn joined(&self) -> u32 {
+        self.links.joined()
+    }
+
+    fn take_completions(&mut self) -> Result<usize, RecvError> {
+        self.absorb()
     }
 }
 

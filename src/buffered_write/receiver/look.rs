@@ -6,6 +6,7 @@ use super::Receiver;
 use crate::buffered_write::link::Link;
 use crate::error::{CloseReason, RecvError};
 use crate::keepalive::Look;
+use crate::waiting::Waits;
 
 /// Looking for more.
 impl Receiver {
@@ -25,7 +26,7 @@ impl Receiver {
         self.polls = self.polls.wrapping_add(1);
         let look = self.waiting.look();
         if look == Look::Round {
-            self.ask(Link::probe_if_silent);
+            self.ask_peers(Link::ask_if_silent);
         }
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
         if looks {
@@ -45,9 +46,7 @@ impl Receiver {
     /// Takes completions; returns how many there were.
     pub(super) fn poll_completions(&mut self) -> Result<usize, RecvError> {
         let polled = self.waiting.cq.poll(&mut self.batch);
-        let polled = polled.map_err(|e| {
-            RecvError::from(self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())
-        })?;
+        let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         while let Some(completion) = self.batch.pop() {
             let place = self.index.find(completion.qp_num());
             let link = place.and_then(|at| Some((at, self.links.get_mut(at as usize)?.as_mut()?)));
@@ -130,12 +129,12 @@ impl Receiver {
             link.settle();
         }
         if self.waiting.begins_round() {
-            self.ask(Link::probe_if_silent);
+            self.ask_peers(Link::ask_if_silent);
         }
     }
 
     /// Probes peers, if `ask` does; the ones that turn out to have failed are reported.
-    pub(super) fn ask(&mut self, ask: impl Fn(&mut Link) -> bool) {
+    pub(super) fn ask_peers(&mut self, ask: impl Fn(&mut Link) -> bool) {
         let mut asks = false;
         for place in 0..self.links.len() as u32 {
             let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {

@@ -82,7 +82,7 @@ impl driven::Receiver for Receiver {
             {
                 return Err(end);
             }
-            self.wait_a_little(&mut idle, events)?;
+            self.await_more(&mut idle, events)?;
         }
         Ok(())
     }
