@@ -171,7 +171,7 @@ impl SleepBackoff {
     }
 
     /// Sleeps, no longer than `most`; the next time for longer.
-    pub(crate) fn sleep(&mut self, most: Duration) {
+    pub(crate) fn wait(&mut self, most: Duration) {
         host::time::sleep(self.next().min(most));
     }
 

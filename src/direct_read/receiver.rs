@@ -160,7 +160,7 @@ impl Receiver {
             if !self.is_full() || !one_leaves || until.has_passed(host::time::now()) {
                 return;
             }
-            backoff.sleep(SILENT_DEVICE);
+            backoff.wait(SILENT_DEVICE);
         }
     }
 

@@ -189,7 +189,7 @@ impl Receiver {
             }
             // Each has its time, at most `linger`.
             if self.links.waits_for_device() {
-                backoff.sleep(linger);
+                backoff.wait(linger);
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::error::{Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::ring::memory::ControlBlock;
 use crate::sending::Sends;
-use crate::wait::{Deadline, Idle, SleepBackoff, Step};
+use crate::wait::{Deadline, Idle, Step};
 
 /// A sending half that several threads use at once, by reference.
 ///
@@ -284,7 +284,6 @@ impl SharedSender {
         mut done: impl FnMut() -> Result<Option<T>, SendError>,
     ) -> Result<T, SendError> {
         let mut idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
-        let mut backoff = SleepBackoff::new();
         loop {
             if let Some(done) = done()? {
                 return Ok(done);
@@ -293,7 +292,7 @@ impl SharedSender {
                 Step::Again => {}
                 Step::Sleep(time) => {
                     self.wake_receiver();
-                    backoff.sleep(time);
+                    host::time::sleep(idle.short_sleep(time));
                 }
                 Step::Probe => self.lock().ask_peer()?,
                 Step::TimedOut => return Err(SendError::TimedOut { unflushed: 0 }),
