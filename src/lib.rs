@@ -99,6 +99,7 @@ pub mod messages;
 pub mod multicast;
 mod new_pair;
 pub mod peer;
+mod places;
 mod posting;
 pub mod protocol;
 pub mod qp;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Receiver;
 use crate::buffered_write::Message;
-use crate::buffered_write::link::Link;
 use crate::error::RecvError;
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::SILENT;
@@ -19,10 +18,8 @@ impl Waits for Receiver {
 
     fn ask(&mut self) -> Result<(), RecvError> {
         tracing::debug!("{SILENT}");
-        self.ask_peers(|link| {
-            link.ask();
-            true
-        });
+        self.places.ask(|_| true);
+        self.waiting.watch.asks(true);
         Ok(())
     }
 
@@ -49,7 +46,7 @@ impl Receiver {
 
 impl Takes for Receiver {
     fn joined(&self) -> u32 {
-        self.joined
+        self.places.joined()
     }
 
     fn take_completions(&mut self) -> Result<usize, RecvError> {
@@ -86,7 +83,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.links.iter().flatten().find(|link| link.peer == peer).map(|link| link.qp())
+        self.places.qp_of(peer)
     }
 
     fn abandon(&mut self) {
@@ -102,11 +99,11 @@ impl Receiver {
         if self.drain_queue().is_err() {
             return;
         }
-        self.links.iter_mut().flatten().for_each(Link::stop);
+        self.places.iter_mut().for_each(|place| place.link.stop(place.messages));
         // The goodbyes are on their way; their completions say when they are there.
         let deadline = Deadline::after(self.waiting.common.linger);
         self.linger_until(deadline, |receiver| {
-            receiver.links.iter_mut().flatten().all(Link::is_heard)
+            receiver.places.iter_mut().all(|place| place.link.is_heard())
         });
     }
 }
