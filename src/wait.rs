@@ -1,6 +1,8 @@
 //! Waits of a thread: on the processor, in the kernel, or first the one and then the other; and the
 //! promise that every wait ends.
 
+mod backoff;
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use host::plant::{Plant, is_planted};
 use host::thread::{spin_loop, yield_until};
 
 use crate::keepalive::SHORTEST_KEEPALIVE;
+pub(crate) use backoff::SleepBackoff;
 
 /// Strategy of a waiting thread: polling, sleeping, or first the one and then the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,36 +160,6 @@ pub(crate) enum Step {
     Probe,
     /// The caller's time is up.
     TimedOut,
-}
-
-/// Sleeps of a wait for what no event announces, from 20 µs to a millisecond.
-#[derive(Debug)]
-pub(crate) struct SleepBackoff(Duration);
-
-impl SleepBackoff {
-    const LONGEST: Duration = Duration::from_millis(1);
-
-    pub(crate) fn new() -> SleepBackoff {
-        SleepBackoff(Duration::from_micros(20))
-    }
-
-    /// Sleeps, no longer than `most`; the next time for longer.
-    pub(crate) fn wait(&mut self, most: Duration) {
-        host::time::sleep(self.next().min(most));
-    }
-
-    /// Returns the time to sleep now, and makes the next one longer.
-    pub(crate) fn next(&mut self) -> Duration {
-        let now = self.0;
-        self.0 = (2 * now).min(Self::LONGEST);
-        now
-    }
-}
-
-impl Default for SleepBackoff {
-    fn default() -> SleepBackoff {
-        SleepBackoff::new()
-    }
 }
 
 thread_local! {

@@ -1,28 +1,27 @@
 //! The receiving half, for one peer or many.
 
+mod reading;
 mod requests;
+mod sweep;
+mod wait;
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use conn_core::direct_read::Refusal;
-use verbs_safe::{Completion, CompletionBatch, FileRegion, ProtectionDomain, RecvPoster};
+use verbs_safe::{Completion, CompletionBatch, ProtectionDomain, RecvPoster};
 
 use super::landing::Landing;
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
-use super::message::FileReading;
 use super::room::Room;
-use super::{Config, NotReadReason, ReadError};
+use super::{Config, NotReadReason};
 use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
-use crate::keepalive::{Look, SILENT};
+use crate::keepalive::Look;
 use crate::peer::Peer;
-use crate::taking::waits_for_messages;
-use crate::wait::{Deadline, Idle, SILENT_DEVICE, SleepBackoff, polls_in_a_row};
-use crate::waiting::{For, Waiting, Waits};
+use crate::wait::polls_in_a_row;
+use crate::waiting::{Waiting, Waits};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -143,62 +142,6 @@ impl Receiver {
         self.links.push(link);
     }
 
-    /// Forgets links that have ended, were reported, and have nothing in the queues. Where they
-    /// hold the place that the next link needs, or its share of the buffers, waits until the
-    /// device has completed what it has of one of them, twice [`SILENT_DEVICE`] at most.
-    pub(crate) fn sweep(&mut self) {
-        // A device that does not say what it keeps is waited for as long, from the first look on.
-        let until = Deadline::after(2 * SILENT_DEVICE);
-        let mut backoff = SleepBackoff::default();
-        loop {
-            // The next call that receives reports what has failed.
-            if self.take_all().is_err() {
-                return;
-            }
-            self.let_go();
-            let one_leaves = self.links.iter().any(|link| link.reported && link.is_idle());
-            if !self.is_full() || !one_leaves || until.has_passed(host::time::now()) {
-                return;
-            }
-            backoff.wait(SILENT_DEVICE);
-        }
-    }
-
-    /// Takes what has completed until now.
-    fn take_all(&mut self) -> Result<(), RecvError> {
-        let mut left = self.waiting.cq.capacity() as usize;
-        while left > 0
-            && let polled @ 1.. = self.progress()?
-        {
-            left = left.saturating_sub(polled);
-        }
-        Ok(())
-    }
-
-    /// All that had completed was taken a moment ago.
-    fn let_go(&mut self) {
-        let (links, past, linger) =
-            (&mut self.links, &mut self.past_requests, self.waiting.common.linger);
-        let unaccounted = &mut self.stats.unaccounted_buffers;
-        links.retain_mut(|link| {
-            // A sender that has said goodbye has all its acknowledgements.
-            let is_done = link.reported && link.is_idle() && (link.is_over() || link.is_empty());
-            let gone = is_done && link.keeps_no_buffer(linger);
-            if gone {
-                *past += link.posting.posted_total();
-                *unaccounted += u64::from(link.is_unaccounted);
-            }
-            !gone
-        });
-    }
-
-    /// Reports whether there is no place for another link, or too few shared buffers.
-    fn is_full(&self) -> bool {
-        let links = self.links.len() as u32;
-        let slots = self.shared.as_ref().and_then(|poster| poster.shared()).map(|s| s.slots());
-        links >= self.max_peers || slots.is_some_and(|slots| (links + 1) * self.share > slots)
-    }
-
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -263,94 +206,6 @@ impl Receiver {
         if let Some(link) = self.link(arrived.peer).filter(|link| link.posting.ended().is_none()) {
             link.refuse(why);
             link.work();
-        }
-    }
-}
-
-/// Messages.
-impl Receiver {
-    /// Reports whether the message of `reading` is in its file, or cannot be, as
-    /// [`is_done`](crate::ZeroCopyRecv::is_done).
-    ///
-    /// # Errors
-    /// [`ReadError::UnknownReading`].
-    pub fn is_file_done(&mut self, reading: FileReading) -> Result<bool, ReadError> {
-        self.has_landed(reading.receiver, reading.ticket)
-    }
-
-    /// Waits until the message of `reading` is in its file, and gives back the registration.
-    /// Read the file itself to see the bytes.
-    ///
-    /// # Errors
-    /// [`RecvError::Peer`] when it could not be read: there may be a part of it.
-    /// [`ReadError::UnknownReading`].
-    pub fn wait_file(&mut self, reading: FileReading) -> Result<FileRegion, ReadError> {
-        self.wait_file_until(reading, Deadline::NEVER)
-    }
-
-    /// As [`wait_file`](Self::wait_file), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`]; the ticket stays good.
-    pub fn wait_file_timeout(
-        &mut self,
-        reading: FileReading,
-        timeout: Duration,
-    ) -> Result<FileRegion, ReadError> {
-        self.wait_file_until(reading, Deadline::after(timeout))
-    }
-
-    fn wait_file_until(
-        &mut self,
-        reading: FileReading,
-        deadline: Deadline,
-    ) -> Result<FileRegion, ReadError> {
-        let FileReading { receiver, ticket } = reading;
-        let Landed { peer, room, ended, .. } = self.landed_until(receiver, ticket, deadline)?;
-        match (room, ended) {
-            (_, Some(ended)) => Err(RecvError::Peer { peer, reason: ended }.into()),
-            (Room::File(region), None) => Ok(region),
-            (_, None) => Err(ReadError::UnknownReading),
-        }
-    }
-
-    pub(super) fn has_landed(&mut self, receiver: u32, ticket: u64) -> Result<bool, ReadError> {
-        let is_here = |landed: &VecDeque<Landed>| landed.iter().any(|l| l.ticket == ticket);
-        if receiver != self.serial {
-            return Err(ReadError::UnknownReading);
-        }
-        if is_here(&self.landed) {
-            return Ok(true);
-        }
-        self.probe_now_and_then();
-        self.progress()?;
-        let is_reading = self.links.iter().any(|link| link.is_reading(ticket));
-        match is_here(&self.landed) {
-            false if !is_reading => Err(ReadError::UnknownReading),
-            is_here => Ok(is_here),
-        }
-    }
-
-    /// Waits for a message by the numbers of its receiver and of itself.
-    pub(super) fn landed_until(
-        &mut self,
-        receiver: u32,
-        ticket: u64,
-        deadline: Deadline,
-    ) -> Result<Landed, ReadError> {
-        if receiver != self.serial {
-            return Err(ReadError::UnknownReading);
-        }
-        let mut idle = self.waiting.idle(deadline);
-        loop {
-            if let Some(at) = self.landed.iter().position(|l| l.ticket == ticket) {
-                return self.landed.remove(at).ok_or(ReadError::UnknownReading);
-            }
-            if !self.links.iter().any(|link| link.is_reading(ticket)) {
-                return Err(ReadError::UnknownReading);
-            }
-            let events = self.watch()?;
-            self.await_more(&mut idle, events)?;
         }
     }
 }
@@ -585,56 +440,5 @@ impl Receiver {
         let has_had_any = self.peers_so_far > 0;
         let are_all = has_had_any && self.links.iter().all(|link| link.reported);
         are_all.then(|| self.losses.end(self.peers_so_far))
-    }
-
-    /// A look has found so many events, which do not end the wait.
-    pub(super) fn await_more(&mut self, idle: &mut Idle, events: usize) -> Result<(), RecvError> {
-        let waited = self.wait_a_little(idle, events, For::Completion, |receiver| {
-            // A message that another thread frees gives a buffer for the next one.
-            let goes_on = receiver.landing.announce() && !receiver.arrived.is_empty();
-            Ok((receiver.progress()? > 0 || goes_on).then_some(()))
-        });
-        waited.map(drop)
-    }
-}
-
-impl Waits for Receiver {
-    waits_for_messages!();
-
-    fn ask(&mut self) -> Result<(), RecvError> {
-        tracing::debug!("{SILENT}");
-        self.links.iter_mut().for_each(Link::ask);
-        Ok(())
-    }
-
-    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
-        self.probe_silent_peers();
-        Ok(most.min(self.waiting.left()))
-    }
-
-    fn wakeup(&self) -> Option<BorrowedFd<'_>> {
-        self.landing.wakeup()
-    }
-
-    fn after_sleep(&mut self) {
-        self.landing.retract();
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let deadline = Deadline::after(self.waiting.common.linger);
-        let mut idle = self.waiting.idle(deadline);
-        loop {
-            self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
-            if self.links.iter().all(Link::is_quiet) {
-                break;
-            }
-            match self.progress() {
-                Ok(events) if self.await_more(&mut idle, events).is_err() => break,
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
     }
 }

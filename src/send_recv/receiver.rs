@@ -1,16 +1,17 @@
 //! The receiving half: one thread, one completion queue, any number of peers.
 
+mod settling;
 mod sweep;
+mod wait;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::plant::{Plant, is_planted};
 use verbs_safe::{CompletionBatch, RecvRun};
 
 use super::Config;
-use super::link::{Arrival, Link, Owed, Work};
+use super::link::{Arrival, Link, Work};
 use super::links::Links;
 use super::message::{Message, OpenPack};
 use super::returns::Returns;
@@ -18,13 +19,11 @@ use super::shared::SlotReturn;
 use super::shared::{LoanClock, RECALL_AFTER};
 use crate::arm::Arm;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
-use crate::half::{RecvHalf, driven};
-use crate::keepalive::{Look, SILENT};
+use crate::half::RecvHalf;
+use crate::keepalive::Look;
 use crate::peer::Peer;
-use crate::taking::{Takes, waits_for_messages};
-use crate::wait::{Deadline, POLL_SLEEP, SleepBackoff, polls_in_a_row};
+use crate::wait::{POLL_SLEEP, polls_in_a_row};
 use crate::waiting::{Waiting, Waits};
-use crate::wire::ConnectedQp;
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -141,56 +140,6 @@ impl Receiver {
             credits_sent,
             buffers_posted,
             unaccounted_buffers,
-        }
-    }
-}
-
-impl driven::Receiver for Receiver {
-    type Taken = Message;
-
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.recv_with(deadline, Receiver::try_recv)
-    }
-
-    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.links.iter().find(|link| link.peer() == peer).map(Link::qp)
-    }
-
-    fn abandon(&mut self) {
-        self.waiting.common.linger = Duration::ZERO;
-    }
-}
-
-impl Receiver {
-    /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
-    fn stop(&mut self) {
-        self.close_books();
-        // A sender that has said goodbye needs none from us. A dead queue is found again below.
-        let _ = self.drain_queue();
-        self.links.iter_mut().for_each(Link::stop);
-        // The goodbyes are on their way; their completions say when they are there.
-        let linger = self.waiting.common.linger;
-        self.linger_until(Deadline::after(linger), |receiver| {
-            // There may be room now for a goodbye that found none.
-            receiver.links.iter_mut().for_each(Link::say_goodbye);
-            !receiver.links.iter().any(Link::is_saying_goodbye)
-        });
-        // What arrives until the end may have a buffer of a shared pool.
-        self.links.forget_all();
-        let mut backoff = SleepBackoff::default();
-        loop {
-            match self.absorb() {
-                Ok(0) => self.links.release_stale(),
-                Ok(_) => continue,
-                Err(_) => return,
-            }
-            if !self.links.has_stale() || linger.is_zero() {
-                return;
-            }
-            // Each has its time, at most `linger`.
-            if self.links.waits_for_device() {
-                backoff.wait(linger);
-            }
         }
     }
 }
@@ -467,182 +416,6 @@ impl Receiver {
     /// Reports whether a message may still come: also before any sender has joined.
     fn has_open_links(&self) -> bool {
         self.links.joined() == 0 || self.links.iter().any(Link::is_open)
-    }
-}
-
-/// Reposting buffers and granting credits.
-impl Receiver {
-    /// Books the buffers that other threads have freed.
-    fn collect_freed(&mut self) {
-        loop {
-            let count = self.returns.drain(&mut self.freed);
-            for &id in &self.freed[..count] {
-                let (place, slot) = self.returns.split(id);
-                if let Some(link) = self.links.get_mut(place) {
-                    link.free(slot);
-                    if is_planted(Plant::DoubleFree) {
-                        link.free(slot);
-                    }
-                    mark(&mut self.dirty, link, place);
-                }
-            }
-            if count < self.freed.len() {
-                break;
-            }
-        }
-        if !self.pools.is_empty() {
-            self.hear_of_loans();
-        }
-    }
-
-    /// Marks the links that their pool has something for.
-    fn hear_of_loans(&mut self) {
-        loop {
-            let count = self.returns.drain_told(&mut self.freed);
-            for &place in &self.freed[..count] {
-                if let Some(link) = self.links.get_mut(place) {
-                    link.tell();
-                    mark(&mut self.dirty, link, place);
-                }
-            }
-            if count < self.freed.len() {
-                return;
-            }
-        }
-    }
-
-    /// A link has buffers of that pool.
-    pub(super) fn add_pool(&mut self, pool: LoanClock) {
-        self.pools.retain(LoanClock::is_live);
-        if !self.pools.iter().any(|known| known.is_same(&pool)) {
-            self.pools.push(pool);
-        }
-    }
-
-    /// Reposts and grants for the links that something has happened to. An idle
-    /// receiver reposts all it has, a busy one in batches. A link that has failed at it
-    /// is reported when all that may have come before was polled, busy or not.
-    #[inline]
-    fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
-        // The place of a link that has gone may be there once more.
-        if idle || self.resting.len() > 2 * self.max_peers as usize {
-            self.wake_resting();
-        }
-        let all = |polls| polls > self.waiting.cq.capacity() / self.batch.capacity() as u32 + 1;
-        let (links, resting, losses) = (&mut self.links, &mut self.resting, &mut self.losses);
-        let mut trouble = None;
-        self.dirty.retain(|&place| {
-            let Some(link) = links.get_mut(place) else { return false };
-            let owed = link.settle(idle);
-            if owed == Owed::Rest && !std::mem::replace(&mut link.rests, true) {
-                resting.push(place);
-            }
-            if owed == Owed::More && trouble.is_none() && link.unreported().is_some_and(all) {
-                trouble = report(link, losses);
-            }
-            owed == Owed::More
-        });
-        trouble.map_or(Ok(()), Err)
-    }
-
-    fn wake_resting(&mut self) {
-        for place in self.resting.drain(..) {
-            if let Some(link) = self.links.get_mut(place) {
-                link.rests = false;
-                mark(&mut self.dirty, link, place);
-            }
-        }
-    }
-
-    /// Closes the books: what was not handed out will not be.
-    fn close_books(&mut self) {
-        let (run_of, run) = (self.run_of.1, self.run.len() as u32);
-        // A pack of which all was handed out is no different from any other message.
-        let pack = self.open_pack.take();
-        let pack_of = pack.and_then(|mut pack| (!pack.is_empty()).then_some(pack.place));
-        // A message that was found when a sender joined, alone or the last one of its pack.
-        let found = self.found.as_ref().map(|message| message.place);
-        for link in self.links.iter_mut() {
-            let place = link.place();
-            let in_run = if place == run_of { run } else { 0 };
-            let is_found = found == Some(place) && pack_of != found;
-            link.close_books(in_run + u32::from(pack_of == Some(place)) + u32::from(is_found));
-        }
-        self.run.clear();
-        self.found = None;
-    }
-
-    /// Books completions and drops their messages; returns how many there were.
-    fn absorb(&mut self) -> Result<usize, RecvError> {
-        if self.batch.is_empty() {
-            let polled = self.waiting.cq.poll(&mut self.batch);
-            polled.map_err(|e| self.fail(CloseReason::device(e)))?;
-        }
-        let polled = self.batch.len();
-        while let Some(completion) = self.batch.pop() {
-            let place = self.links.find(completion.qp_num());
-            match place.and_then(|place| self.links.get_mut(place)) {
-                Some(link) => link.absorb(completion),
-                None => self.links.absorb_stale(completion),
-            }
-        }
-        Ok(polled)
-    }
-}
-
-impl Waits for Receiver {
-    waits_for_messages!();
-
-    fn ask(&mut self) -> Result<(), RecvError> {
-        tracing::debug!("{SILENT}");
-        self.links.iter_mut().for_each(Link::ask);
-        Ok(())
-    }
-
-    fn look_on(&mut self) {
-        self.watch();
-    }
-
-    /// A buffer that another thread frees wakes it, too.
-    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
-        self.look_after();
-        let most = most.min(self.waiting.left());
-        self.returns.wakeup().announce();
-        if !self.pools.is_empty() {
-            self.links.iter_mut().for_each(Link::hurry);
-        }
-        Ok(most)
-    }
-
-    fn sleep_time(&self, most: Duration) -> Option<Duration> {
-        let recalls = self.pools.iter().any(LoanClock::is_needed);
-        let time = if recalls { most.min(RECALL_AFTER) } else { most };
-        // Else something has come, if not a message: it looks again.
-        self.returns.wakeup().is_announced().then_some(time)
-    }
-
-    fn wakeup(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.returns.wakeup().as_fd())
-    }
-
-    fn after_sleep(&mut self) {
-        self.returns.wakeup().retract();
-    }
-}
-
-impl Takes for Receiver {
-    fn joined(&self) -> u32 {
-        self.links.joined()
-    }
-
-    fn take_completions(&mut self) -> Result<usize, RecvError> {
-        self.absorb()
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 
