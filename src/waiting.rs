@@ -165,7 +165,7 @@ pub(crate) trait Waits: Sized {
         Some(most)
     }
 
-    /// Readable when something else than a completion is to end a sleep.
+    /// The descriptor that is readable when something else than a completion is to end a sleep.
     fn wakeup(&self) -> Option<BorrowedFd<'_>> {
         None
     }
