@@ -91,6 +91,8 @@ impl Sends for Sender {
 
     /// A write of no bytes needs no buffer, no key and no credit.
     fn ask_peer(&mut self) -> Result<(), SendError> {
+        // A pack that is open has been promised the next id.
+        self.end_pack()?;
         self.book();
         // A full control share has a signalled request on its way already.
         if let Some(probe) = self.half.posting.probe()? {
