@@ -103,6 +103,11 @@ impl CloseReason {
         self
     }
 
+    /// The local device has failed so.
+    pub(crate) fn device(error: impl std::fmt::Display) -> CloseReason {
+        CloseReason::Device(error.to_string())
+    }
+
     /// The peer has closed its receiver, and `unacked` messages are not acknowledged.
     pub(crate) fn by_peer(unacked: u64) -> CloseReason {
         if unacked == 0 { CloseReason::Closed } else { CloseReason::PeerClosed { unacked } }

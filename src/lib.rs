@@ -99,6 +99,7 @@ pub mod messages;
 pub mod multicast;
 mod new_pair;
 pub mod peer;
+mod places;
 mod posting;
 pub mod protocol;
 pub mod qp;
@@ -111,10 +112,13 @@ pub mod setup;
 pub mod shared_write;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod taking;
 pub mod ticket;
 pub mod wait;
+mod waiting;
 mod wakeup;
 mod wire;
+mod writing;
 pub mod zero_copy;
 
 /// The README's program is tested as documentation is.

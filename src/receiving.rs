@@ -6,26 +6,24 @@ use std::time::Duration;
 
 use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
 
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::common::Common;
 use crate::copies::{BULK, Copies, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
-use crate::index::QpIndex;
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
-use crate::posting::Posting;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, Silence, Step, WaitStrategy, poll_after};
+use crate::places::{Peered, Places};
+use crate::taking::{Takes, waits_for_messages};
+use crate::wait::{Deadline, POLL_SLEEP};
+use crate::waiting::{Waiting, Waits};
 use crate::wire::ConnectedQp;
 
 /// A receiver's side of one queue pair.
-pub(crate) trait Link: std::fmt::Debug {
+pub(crate) trait Link: Peered + std::fmt::Debug {
     /// State that all links of a receiver have in common.
     type Shared: std::fmt::Debug;
     /// Type of message that it hands out.
     type Taken: Received;
-
-    fn posting(&self) -> &Posting;
-    fn posting_mut(&mut self) -> &mut Posting;
 
     /// Reports whether its messages are found by looking for them, and not by completions.
     fn is_polled(&self) -> bool;
@@ -72,44 +70,13 @@ pub(crate) trait Link: std::fmt::Debug {
     fn registered_bytes(&self) -> u64;
 }
 
-/// A link and what the receiver knows of it.
-#[derive(Debug)]
-struct Place<L> {
-    link: L,
-    peer: Peer,
-    /// Messages copied out.
-    messages: u64,
-    /// Its end was reported.
-    is_told: bool,
-    /// It is in the queue of links that may have something.
-    is_ready: bool,
-    /// It is in the list of links that lend.
-    is_lender: bool,
-    /// A completion has come since the last probe.
-    has_spoken: bool,
-}
-
-impl<L: Link> Place<L> {
-    fn is_open(&self) -> bool {
-        self.link.posting().ended().is_none()
-    }
-}
-
 /// The part of a receiver that every protocol of copied messages has.
 #[derive(Debug)]
 pub(crate) struct Receiving<L: Link> {
     pub(crate) shared: L::Shared,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     batch: CompletionBatch,
-    places: Vec<Option<Place<L>>>,
-    index: QpIndex,
-    max_peers: u32,
-    joined: u32,
-    open_links: u32,
-    /// Places that may have something to hand out or to report, each once.
-    ready: VecDeque<u32>,
+    places: Places<L>,
     /// Places of open links that are polled.
     polled: Vec<u32>,
     next_polled: usize,
@@ -121,10 +88,7 @@ pub(crate) struct Receiving<L: Link> {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    watch: Watch,
     losses: Losses,
-    silence: Silence,
-    common: Common,
     ended: Option<CloseReason>,
     messages: u64,
     bytes: u64,
@@ -144,16 +108,9 @@ impl<L: Link> Receiving<L> {
     ) -> Receiving<L> {
         Receiving {
             shared,
-            cq,
-            channel,
-            arming: Arming::default(),
+            waiting: Waiting::new(cq, channel, common),
             batch: CompletionBatch::new(Self::POLL_BATCH),
-            places: Vec::new(),
-            index: QpIndex::default(),
-            max_peers,
-            joined: 0,
-            open_links: 0,
-            ready: VecDeque::new(),
+            places: Places::new(max_peers),
             polled: Vec::new(),
             next_polled: 0,
             lenders: Vec::new(),
@@ -161,10 +118,7 @@ impl<L: Link> Receiving<L> {
             out: VecDeque::new(),
             polls: 0,
             served: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
-            silence: Silence::default(),
-            common,
             ended: None,
             messages: 0,
             bytes: 0,
@@ -172,15 +126,15 @@ impl<L: Link> Receiving<L> {
     }
 
     pub(crate) fn cq(&self) -> &CompletionQueue {
-        &self.cq
+        &self.waiting.cq
     }
 
     pub(crate) fn peers(&self) -> usize {
-        self.open_links as usize
+        self.places.open() as usize
     }
 
     pub(crate) fn registered_bytes(&self) -> u64 {
-        self.places.iter().flatten().map(|place| place.link.registered_bytes()).sum()
+        self.places.iter().map(|place| place.link.registered_bytes()).sum()
     }
 
     /// Messages handed out, and their bytes.
@@ -190,7 +144,7 @@ impl<L: Link> Receiving<L> {
 
     /// The links that there are.
     pub(crate) fn links(&self) -> impl Iterator<Item = &L> {
-        self.places.iter().flatten().map(|place| &place.link)
+        self.places.iter().map(|place| &place.link)
     }
 }
 
@@ -199,89 +153,44 @@ impl<L: Link> Receiving<L> {
     /// Makes sure that there is a place for one more link: where all are taken, releases one that
     /// has ended.
     pub(crate) fn make_place(&mut self) -> Result<(), ConnectError> {
-        let is_vacant = |place: &Option<Place<L>>| place.is_none();
-        if self.places.len() < self.max_peers as usize || self.places.iter().any(is_vacant) {
-            return Ok(());
-        }
-        let has_gone = |place: &Option<Place<L>>| place.as_ref().is_some_and(|place| place.is_told);
-        let at = self.places.iter().position(has_gone);
-        let at = at.ok_or(ConnectError::TooManyPeers(self.max_peers))?;
+        let Some(at) = self.places.to_release()? else { return Ok(()) };
         // The next link reuses the room in the completion queue: its completions are taken first.
         while let Ok(1..) = self.poll_completions() {}
-        if let Some(place) = self.places[at].take() {
-            self.index.remove(place.link.posting().qp_num());
-        }
-        self.ready.retain(|other| *other != at as u32);
+        self.places.release(at);
         Ok(())
     }
 
     /// Gives a link a place, and its peer a number. Its messages have at most so many bytes.
     pub(crate) fn add(&mut self, link: L, max_message: u32) -> Peer {
-        let peer = Peer(self.joined);
-        self.joined += 1;
-        self.open_links += 1;
         self.copies.hold(BULK + u64::from(max_message).next_multiple_of(8));
-        let at = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
-        self.index.insert(link.posting().qp_num(), at as u32);
-        if link.is_polled() {
-            self.polled.push(at as u32);
-        }
-        let place = Place {
-            link,
-            peer,
-            messages: 0,
-            is_told: false,
-            is_ready: false,
-            is_lender: false,
-            has_spoken: true,
-        };
-        match self.places.get_mut(at) {
-            Some(vacant) => *vacant = Some(place),
-            None => self.places.push(Some(place)),
+        let is_polled = link.is_polled();
+        let (at, peer) = self.places.add(link);
+        if is_polled {
+            self.polled.push(at);
         }
         // Messages may have come before it had a place.
-        self.make_ready(at as u32);
+        self.places.make_ready(at);
         peer
     }
 
-    fn place(&mut self, at: u32) -> Option<&mut Place<L>> {
-        self.places.get_mut(at as usize)?.as_mut()
-    }
-
-    fn make_ready(&mut self, at: u32) {
-        if let Some(place) = self.place(at)
-            && !place.is_ready
-        {
-            place.is_ready = true;
-            self.ready.push_back(at);
-        }
-    }
-
     pub(crate) fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        let place = self.places.iter().flatten().find(|place| place.peer == peer);
-        place.map(|place| place.link.posting().qp())
+        self.places.qp_of(peer)
     }
 
     /// Has [`stop`](Self::stop) wait for nothing.
     pub(crate) fn abandon(&mut self) {
-        self.common.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     pub(crate) fn stop(&mut self) {
-        // A peer that has said goodbye needs none from us. The loop takes no more completions
-        // than the queue holds: a sender may keep sending for ever.
-        let mut left = self.cq.capacity() as usize;
-        while left > 0 {
-            match self.poll_completions() {
-                Ok(0) => break,
-                Ok(polled) => left = left.saturating_sub(polled),
-                Err(_) => return,
-            }
+        // A peer that has said goodbye needs none from us.
+        if self.drain_queue().is_err() {
+            return;
         }
-        let deadline = Deadline::after(self.common.linger);
+        let deadline = Deadline::after(self.waiting.common.linger);
         let mut unseen = VecDeque::new();
-        for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
+        for place in self.places.iter_mut().filter(|place| !place.is_told) {
             // One that has said goodbye is told nothing. What is taken may make room for more:
             // a sender that keeps up ends the loop by the time.
             while {
@@ -289,22 +198,15 @@ impl<L: Link> Receiving<L> {
                 place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut unseen);
                 !unseen.is_empty() && !deadline.has_passed(host::time::now())
             } {}
-            if place.is_open() && !place.link.has_heard_goodbye(&self.shared) {
+            let is_open = place.link.posting().ended().is_none();
+            if is_open && !place.link.has_heard_goodbye(&self.shared) {
                 place.link.stop(place.messages);
             }
         }
         // What stops the senders is on its way; completions say when it is there.
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.common.linger);
-        let is_heard = |place: &Place<L>, shared: &L::Shared| {
-            !place.is_open()
-                || place.link.has_heard_goodbye(shared)
-                || !place.link.posting().awaits_completion()
-        };
-        while !self.places.iter().flatten().all(|place| is_heard(place, &self.shared)) {
-            if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
-                return;
-            }
-        }
+        self.linger_until(deadline, |Receiving { places, shared, .. }| {
+            places.iter().all(|place| is_heard(&place.link, shared))
+        });
     }
 }
 
@@ -349,7 +251,7 @@ impl<L: Link> Receiving<L> {
 
     /// Takes what the next link has, or says why there is nothing.
     fn go_on(&mut self) -> Result<(), RecvError> {
-        let look = self.watch.look(self.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::Round {
             self.ask_silent_peers();
         }
@@ -358,9 +260,7 @@ impl<L: Link> Receiving<L> {
             // A dead queue is reported when no messages are left.
             let _ = self.poll_completions();
             self.settle_lenders();
-            for nth in 0..self.polled.len() {
-                self.make_ready(self.polled[nth]);
-            }
+            self.polled.iter().for_each(|at| self.places.make_ready(*at));
         }
         if self.serve_ready()? {
             return Ok(());
@@ -371,20 +271,14 @@ impl<L: Link> Receiving<L> {
         if self.poll()? || self.serve_ready()? {
             return Ok(());
         }
-        match self.open_links > 0 || self.joined == 0 {
-            true => Err(RecvError::Empty),
-            false => Err(self.losses.end(self.joined)),
-        }
+        Err(self.places.nothing(&self.losses))
     }
 
     fn serve_ready(&mut self) -> Result<bool, RecvError> {
-        while let Some(at) = self.ready.pop_front() {
-            if let Some(place) = self.place(at) {
-                place.is_ready = false;
-            }
+        while let Some(at) = self.places.next_ready() {
             if self.serve(at)? {
                 // It may have more: after the others.
-                self.make_ready(at);
+                self.places.make_ready(at);
                 return Ok(true);
             }
         }
@@ -395,9 +289,7 @@ impl<L: Link> Receiving<L> {
     /// was taken before was handed out.
     #[inline]
     fn serve(&mut self, at: u32) -> Result<bool, RecvError> {
-        let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) else {
-            return Ok(false);
-        };
+        let Some(place) = self.places.get_mut(at) else { return Ok(false) };
         if place.is_told {
             return Ok(false);
         }
@@ -406,7 +298,7 @@ impl<L: Link> Receiving<L> {
         if !self.out.is_empty() {
             place.messages += self.out.len() as u64;
             place.has_spoken = true;
-            if place.link.lends() && !std::mem::replace(&mut place.is_lender, true) {
+            if place.link.lends() && !self.lenders.contains(&at) {
                 self.lenders.push(at);
             }
             if !place.link.settle(&mut self.shared) {
@@ -415,10 +307,9 @@ impl<L: Link> Receiving<L> {
             return Ok(true);
         }
         let Some(ended) = place.link.posting().ended().cloned() else { return Ok(false) };
-        place.is_told = true;
         place.link.leave(&mut self.shared);
         let peer = place.peer;
-        self.open_links -= 1;
+        self.places.tell(at);
         self.polled.retain(|other| *other != at);
         match ended {
             CloseReason::Closed => Ok(false),
@@ -432,7 +323,7 @@ impl<L: Link> Receiving<L> {
     fn settle_late(&mut self, at: u32) {
         // The next poll reports a dead queue.
         let _ = self.poll_completions();
-        if let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) {
+        if let Some(place) = self.places.get_mut(at) {
             place.link.settle(&mut self.shared);
         }
     }
@@ -441,14 +332,11 @@ impl<L: Link> Receiving<L> {
     fn settle_lenders(&mut self) {
         let (places, shared) = (&mut self.places, &mut self.shared);
         self.lenders.retain(|at| {
-            let Some(place) = places.get_mut(*at as usize).and_then(Option::as_mut) else {
-                return false;
-            };
+            let Some(place) = places.get_mut(*at) else { return false };
             if !place.is_told {
                 place.link.settle(shared);
             }
-            place.is_lender = place.link.lends() && !place.is_told;
-            place.is_lender
+            place.link.lends() && !place.is_told
         });
     }
 
@@ -461,7 +349,7 @@ impl<L: Link> Receiving<L> {
         }
         let lends = !self.lenders.is_empty();
         self.settle_lenders();
-        if looks || lends || self.polled.len() < self.open_links as usize {
+        if looks || lends || self.polled.len() < self.peers() {
             self.poll_completions()?;
         }
         // Each polled link once, the one behind the last that had something first.
@@ -472,7 +360,7 @@ impl<L: Link> Receiving<L> {
             };
             self.next_polled = (self.next_polled + 1) % self.polled.len();
             if self.serve(at)? {
-                self.make_ready(at);
+                self.places.make_ready(at);
                 return Ok(true);
             }
         }
@@ -481,12 +369,11 @@ impl<L: Link> Receiving<L> {
 
     /// Takes completions; returns how many there were.
     fn poll_completions(&mut self) -> Result<usize, RecvError> {
-        let polled = self.cq.poll(&mut self.batch).map_err(|e| self.fail(&e))?;
+        let polled = self.waiting.cq.poll(&mut self.batch).map_err(CloseReason::device);
+        let polled = polled.map_err(|reason| self.fail(reason))?;
         while let Some(completion) = self.batch.pop() {
-            let Some(at) = self.index.find(completion.qp_num()) else { continue };
-            let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) else {
-                continue;
-            };
+            let Some(at) = self.places.find(completion.qp_num()) else { continue };
+            let Some(place) = self.places.get_mut(at) else { continue };
             place.has_spoken = true;
             if completion.queue_id() == place.link.posting().queue_id() {
                 if let Err(reason) = place.link.posting_mut().retire(&completion)
@@ -497,27 +384,21 @@ impl<L: Link> Receiving<L> {
             } else {
                 place.link.on_receive(completion);
             }
-            if !place.is_ready && !place.is_told {
-                place.is_ready = true;
-                self.ready.push_back(at);
+            if !place.is_told {
+                self.places.make_ready(at);
             }
         }
         Ok(polled)
-    }
-
-    #[cold]
-    fn fail(&mut self, error: &dyn std::error::Error) -> RecvError {
-        self.ended.get_or_insert(CloseReason::Device(error.to_string())).clone().into()
     }
 
     /// Reports what found no room in a send queue, and in each round probes the peers
     /// from which nothing has come since the one before.
     #[cold]
     fn look_after(&mut self) {
-        for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
+        for place in self.places.iter_mut().filter(|place| !place.is_told) {
             place.link.settle(&mut self.shared);
         }
-        if self.watch.begins_round(self.common.keepalive) {
+        if self.waiting.begins_round() {
             self.ask_silent_peers();
         }
     }
@@ -525,45 +406,24 @@ impl<L: Link> Receiving<L> {
     /// A round begins: probes the peers from which nothing has come since the one before.
     #[cold]
     fn ask_silent_peers(&mut self) {
-        let mut asks = false;
-        self.probe(|place| {
-            let is_silent = !std::mem::take(&mut place.has_spoken);
-            asks |= is_silent;
-            is_silent
-        });
-        self.watch.asks(asks);
-    }
-
-    /// Probes peers; the ones that turn out to have failed are reported.
-    fn probe(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
-        for at in 0..self.places.len() as u32 {
-            let Some(place) = self.place(at) else { continue };
-            if !place.is_told && is_meant(place) && !place.link.posting().awaits_completion() {
-                // What fails ends the link, and is reported in its turn.
-                let _ = place.link.posting_mut().probe();
-                self.make_ready(at);
-            }
-        }
+        let asks = self.places.ask_silent();
+        self.waiting.watch.asks(asks);
     }
 
     /// Returns the event to wait for.
     pub(crate) fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let channel = self.channel.clone();
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail(&e))?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.look_after();
         self.settle_lenders();
-        let Some(channel) = channel.filter(|_| self.all_news_has_events()) else {
-            let poll = Arm::Poll(poll_after(self.common.wait));
-            return Ok(if self.has_news() { Arm::Ready } else { poll });
-        };
-        let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
-        self.arming.note(armed);
+        if self.waiting.channel.is_none() || !self.all_news_has_events() {
+            return Ok(if self.has_news() { Arm::Ready } else { self.waiting.no_event() });
+        }
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         if self.has_news() || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let descriptor =
-            self.arming.descriptor(&channel, None, self.watch.left(self.common.keepalive));
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        let left = self.waiting.left();
+        Ok(self.waiting.event(None, left)?)
     }
 
     /// True if every source of news raises an event: a trailer and a returned buffer raise none.
@@ -572,59 +432,57 @@ impl<L: Link> Receiving<L> {
     }
 
     fn has_news(&self) -> bool {
-        !self.out.is_empty() || !self.ready.is_empty()
+        !self.out.is_empty() || self.places.has_ready()
     }
 
     /// Waits for a message.
-    #[cold]
     pub(crate) fn recv_until(&mut self, deadline: Deadline) -> Result<L::Taken, RecvError> {
-        if self.joined == 0 {
-            // No peer can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
-        }
-        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
-            }
-            match idle.step() {
-                Step::Again => {}
-                Step::Sleep(time) => {
-                    if let Some(message) = self.sleep(time)? {
-                        return Ok(message);
-                    }
-                }
-                Step::Probe => {
-                    tracing::debug!("{SILENT}");
-                    self.probe(|_| true);
-                }
-                Step::TimedOut => {
-                    self.silence = idle.silence();
-                    return Err(RecvError::TimedOut);
-                }
-            }
-        }
+        self.recv_with(deadline, Self::try_recv)
+    }
+}
+
+/// Reports whether the peer has acknowledged all that was sent to it, or needs nothing more.
+fn is_heard<L: Link>(link: &L, shared: &L::Shared) -> bool {
+    let posting = link.posting();
+    let is_gone = posting.ended().is_some() || link.has_heard_goodbye(shared);
+    is_gone || !posting.awaits_completion()
+}
+
+impl<L: Link> Waits for Receiving<L> {
+    waits_for_messages!();
+
+    fn ask(&mut self) -> Result<(), RecvError> {
+        tracing::debug!("{SILENT}");
+        self.places.ask(|_| true);
+        Ok(())
     }
 
-    /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us. A
-    /// trailer makes no event, nor does a buffer that is given back: it sleeps for `POLL_SLEEP` at
-    /// most.
-    fn sleep(&mut self, time: Duration) -> Result<Option<L::Taken>, RecvError> {
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
         self.look_after();
         self.settle_lenders();
-        let time = time.min(self.watch.left(self.common.keepalive));
-        let Some(channel) = self.channel.clone() else { return Ok(None) };
-        let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
-        self.poll_completions()?;
-        match self.try_recv() {
-            Err(RecvError::Empty) => {}
-            done => return done.map(Some),
-        }
-        let time = if self.all_news_has_events() { time } else { time.min(POLL_SLEEP) };
-        channel.wait(&armed, Some(time)).map_err(|e| self.fail(&e))?;
-        self.poll_completions()?;
-        Ok(None)
+        Ok(most.min(self.waiting.left()))
+    }
+
+    /// A trailer makes no event, nor does a buffer that is given back.
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        Some(if self.all_news_has_events() { most } else { most.min(POLL_SLEEP) })
+    }
+
+    fn woken(&mut self) -> Result<(), RecvError> {
+        self.poll_completions().map(drop)
+    }
+}
+
+impl<L: Link> Takes for Receiving<L> {
+    fn joined(&self) -> u32 {
+        self.places.joined()
+    }
+
+    fn take_completions(&mut self) -> Result<usize, RecvError> {
+        self.poll_completions()
+    }
+
+    fn look_everywhere(&mut self) -> Result<(), RecvError> {
+        self.poll_completions().map(drop)
     }
 }

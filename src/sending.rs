@@ -1,270 +1,149 @@
-//! A sending half of WRITEs: tickets, acknowledgements by completions, waiting. What a protocol
-//! adds is where its messages go, and what its receiver writes back ([`Driving`]).
+//! A sending half: tickets, acknowledgements, waits, the close. What a protocol adds is how its
+//! messages go, and what tells of them ([`Sends`], [`Driving`]).
 
-use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use host::plant::{Plant, is_planted};
+use conn_core::wr::WrId;
 
-use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SendOp};
-
-use crate::arm::{Arm, Arming};
-use crate::common::Common;
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven;
-use crate::keepalive::{Look, SILENT, Watch};
-use crate::posting::{Posting, Staged};
+use crate::keepalive::{Look, SILENT};
+use crate::posting::Posting;
 use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
+use crate::wait::{Deadline, Idle};
+use crate::waiting::{For, Waiting, Waits};
 use crate::wire::ConnectedQp;
 
-/// The part of a sender that every protocol of WRITEs has.
+/// The part that every sender has: its queue pair, what it waits by, and its number.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct Half {
     pub(crate) posting: Posting,
-    pub(crate) common: Common,
-    number: u32,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
-    batch: CompletionBatch,
-    /// Requests that will complete visibly, and how many messages are acknowledged then.
-    marks: VecDeque<(WrId, u64)>,
-    acked: u64,
-    /// Messages that were staged.
-    messages: u64,
-    /// Messages that were posted.
-    posted: u64,
-    /// Messages that are posted together.
-    group: u64,
-    gathers: bool,
-    silence: Silence,
-    watch: Watch,
+    pub(crate) waiting: Waiting,
+    pub(crate) number: u32,
 }
 
-impl Sending {
-    /// Completions polled at a time: each stands for many requests.
-    const POLL_BATCH: usize = 16;
-
-    pub(crate) fn new(
-        posting: Posting,
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
-        common: Common,
-        group: u32,
-    ) -> Sending {
-        Sending {
-            posting,
-            common,
-            number: sender_number(),
-            cq,
-            channel,
-            arming: Arming::default(),
-            batch: CompletionBatch::new(Self::POLL_BATCH),
-            marks: VecDeque::new(),
-            acked: 0,
-            messages: 0,
-            posted: 0,
-            group: group.into(),
-            gathers: false,
-            silence: Silence::default(),
-            watch: Watch::default(),
-        }
+impl Half {
+    pub(crate) fn new(posting: Posting, waiting: Waiting) -> Half {
+        Half { posting, waiting, number: sender_number() }
     }
 
-    /// Messages that were accepted.
-    pub(crate) fn messages(&self) -> u64 {
-        self.messages
+    /// The ticket of the message with this number.
+    #[inline]
+    pub(crate) fn ticket(&self, number: u64) -> Ticket {
+        Ticket { sender: self.number, number }
     }
 
-    /// Messages that are acknowledged.
-    pub(crate) fn acked(&self) -> u64 {
-        self.acked
+    fn is_open(&self) -> bool {
+        self.posting.ended().is_none()
     }
+}
+
+/// A sender, which waits and says goodbye by the calls below.
+pub(crate) trait Sends: Debug + Sized {
+    fn half(&self) -> &Half;
+    fn half_mut(&mut self) -> &mut Half;
+
+    /// Takes what has come, in a wait; returns how much was new.
+    fn progress(&mut self) -> Result<usize, SendError>;
+
+    /// As [`progress`](Self::progress), where nothing is waited for.
+    fn look_around(&mut self) -> Result<usize, SendError> {
+        self.progress()
+    }
+
+    /// As [`look_around`](Self::look_around) before a sleep, and counts all that may be what the
+    /// caller waits for: it rings only once.
+    fn last_look(&mut self) -> Result<usize, SendError> {
+        self.look_around()
+    }
+
+    /// Sees to it before a sleep that something ends it.
+    fn request_wakeup(&mut self) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// Reports whether a completion will end a sleep.
+    fn will_be_woken(&self) -> bool {
+        true
+    }
+
+    /// A number that changes with all that tells of the receiver, or asks it.
+    fn heard(&self) -> u64;
 
     /// Messages that were accepted and not posted yet.
-    pub(crate) fn unflushed(&self) -> u64 {
-        self.messages - self.posted
+    fn gathered(&self) -> u64 {
+        0
     }
 
-    /// The ticket of the last message.
-    #[inline]
-    pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { sender: self.number, number: self.messages }
+    /// The number of the last message that was accepted.
+    fn last(&self) -> u64;
+
+    /// Reports whether the message of this number is acknowledged, as far as is known.
+    fn was_acked(&self, number: u64) -> bool;
+
+    /// Sends what was accepted, as far as there is room; `awaited` if the caller is going to wait
+    /// for its acknowledgement.
+    fn push_all(&mut self, awaited: bool) -> Result<(), SendError>;
+
+    /// Event that acknowledges the message.
+    fn awaits(&self, _number: u64) -> For {
+        For::Completion
     }
 
-    fn is_known(&self, ticket: Ticket) -> bool {
-        ticket.sender == self.number && ticket.number <= self.messages
+    /// Event that makes room where this is full.
+    fn awaits_room(&self, _full: Full) -> For {
+        self.awaits(self.last())
     }
 
-    #[inline]
-    fn was_acked(&self, ticket: Ticket) -> bool {
-        self.acked >= ticket.number
-    }
-
-    /// Stages a request of data; `ends` if it is the last one of a message. There is room.
-    #[inline]
-    pub(crate) fn stage(&mut self, op: SendOp, ends: bool) -> Result<(), SendError> {
-        self.messages += u64::from(ends);
-        self.stage_as(op, WrClass::Data, false)
-    }
-
-    /// Stages a request; its completion acknowledges all messages that were staged.
-    #[inline]
-    pub(crate) fn stage_as(
-        &mut self,
-        op: SendOp,
-        class: WrClass,
-        awaited: bool,
-    ) -> Result<(), SendError> {
-        let staged = self.posting.stage(op, class, awaited)?;
-        self.mark(staged).map(drop)
-    }
-
-    /// Remembers what the completion of a staged request acknowledges.
-    #[inline]
-    pub(crate) fn mark(&mut self, staged: Option<Staged>) -> Result<WrId, SendError> {
-        let staged = staged.ok_or(SendError::Full(Full::Requests))?;
-        if staged.is_signalled {
-            self.marks.push_back((staged.id, self.messages));
-        }
-        Ok(staged.id)
-    }
-
-    /// Posts what was staged, unless more messages are gathered.
-    #[inline]
-    pub(crate) fn post(&mut self) -> Result<(), SendError> {
-        if self.gathers || self.unflushed() < self.group { Ok(()) } else { self.flush() }
-    }
-
-    /// Posts what was staged.
-    #[inline]
-    pub(crate) fn flush(&mut self) -> Result<(), SendError> {
-        self.posting.post()?;
-        self.posted = self.messages;
+    /// Makes sure that an acknowledgement of the message will come.
+    fn nudge(&mut self, _number: u64) -> Result<(), SendError> {
         Ok(())
     }
 
-    fn probe(&mut self) -> Result<(), SendError> {
-        if let Some(id) = self.posting.probe()? {
-            self.posted = self.messages;
-            self.marks.push_back((id, self.messages));
-        }
+    /// Does what is due before a wait for the message, which is not acknowledged.
+    fn before_wait(&mut self, _number: u64) -> Result<(), SendError> {
         Ok(())
     }
 
-    /// Probes a receiver of which nothing is heard, as long as the program sends nothing either.
-    fn ask_if_silent(&mut self) -> Result<(), SendError> {
-        if self.watch.is_silent(self.messages) && !self.posting.awaits_completion() {
-            tracing::debug!(qp = self.posting.qp_num(), "{SILENT}");
-            self.probe()?;
-        }
+    /// Does what is due before a wait for all that was accepted.
+    fn before_drain(&mut self) -> Result<(), SendError> {
         Ok(())
     }
 
-    /// Makes sure that an acknowledgement of the message will come: one that was not signalled
-    /// is acknowledged by the next request that is.
-    fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        let is_asked_for = self.marks.back().is_some_and(|(_, reach)| *reach >= ticket.number);
-        if is_asked_for || self.was_acked(ticket) { Ok(()) } else { self.probe() }
+    /// Sends what was accepted, unless the half has ended, and looks for the acknowledgement of
+    /// the message, which will come.
+    fn ask_for(&mut self, _number: u64) -> Result<(), SendError> {
+        Ok(())
     }
 
-    /// Says what is missing for so many requests of data. Completions make room: where none is
-    /// on its way, one is asked for.
-    #[cold]
-    pub(crate) fn check_room(&mut self, requests: u32) -> Result<(), SendError> {
-        if self.posting.room() >= requests {
-            return Ok(());
-        }
-        self.flush()?;
-        if !self.posting.awaits_completion() {
-            self.probe()?;
-        }
-        Err(SendError::Full(Full::Requests))
+    /// Waits for what has to come before the goodbye: that all is acknowledged.
+    fn before_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.drain_until(deadline)
     }
 
-    /// Takes completions: how many there were, and the reason if one ends the half, which is
-    /// still to be told.
-    fn poll(&mut self) -> (usize, Option<CloseReason>) {
-        let polled = match self.cq.poll(&mut self.batch) {
-            Ok(polled) => polled,
-            Err(e) => return (0, Some(CloseReason::Device(e.to_string()))),
-        };
-        let mut failure = None;
-        while let Some(completion) = self.batch.pop() {
-            // The first error is the reason, the flushed rest follows from it.
-            failure = failure.or(self.posting.retire(&completion).err());
-        }
-        while let Some((id, reach)) = self.marks.front()
-            && self.posting.is_complete(*id)
-        {
-            self.acked = *reach;
-            self.marks.pop_front();
-        }
-        (polled, failure)
+    /// Stages the goodbye, in a request that is awaited. Where there is no room for it
+    /// ([`SendError::Full`]), a completion makes some.
+    fn stage_goodbye(&mut self) -> Result<WrId, SendError>;
+
+    /// Reports whether the peer has the goodbye, which is this request.
+    fn has_said_goodbye(&self, goodbye: WrId) -> bool {
+        self.half().posting.is_complete(goodbye)
     }
 
-    /// The receiver has taken so many messages, and takes no more: how this half has ended. What
-    /// it has taken is acknowledged by that.
-    #[cold]
-    pub(crate) fn peer_stopped(&mut self, taken: u64) -> SendError {
-        self.acked = self.acked.max(taken.min(self.messages));
-        let reason = CloseReason::by_peer(self.messages - self.acked);
-        self.posting.fail(reason).into()
+    /// Asks whether the peer's device still answers.
+    fn ask_peer(&mut self) -> Result<(), SendError> {
+        self.half_mut().posting.probe()?;
+        Ok(())
     }
 
-    fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
-        idle.resume(&mut self.silence)
-    }
-}
-
-/// Event that is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum For {
-    /// Completions, which ring the channel.
-    Completion,
-    /// Words that the receiver writes, which ring nothing.
-    Word,
-}
-
-/// A sender that is driven by the calls below.
-pub(crate) trait Driving: std::fmt::Debug + Sized {
-    fn sending(&self) -> &Sending;
-    fn sending_mut(&mut self) -> &mut Sending;
-
-    /// Takes in what the receiver has written; whether something is new. `is_last` if no look
-    /// follows: then words that are still being written are waited for.
-    fn listen(&mut self, is_last: bool) -> Result<bool, SendError>;
-
-    /// Checks that a message of `bytes` bytes has room now: [`SendError::Full`] if it has none.
-    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError>;
-
-    /// Stages the goodbye, in a request that is awaited; all was acknowledged.
-    fn stage_goodbye(&mut self) -> Result<(), SendError>;
-
-    /// Takes completions, and what the receiver has written; returns how much was new.
-    fn progress(&mut self) -> Result<usize, SendError> {
-        self.progress_of_all()
-    }
-
-    /// As [`progress`](Self::progress), and every completion counts.
-    fn progress_of_all(&mut self) -> Result<usize, SendError> {
-        let (polled, failure) = self.sending_mut().poll();
-        // Also before a failure: the receiver may have written its reason before it went.
-        let heard = self.listen(failure.is_some())?;
-        match failure {
-            None => Ok(polled + usize::from(heard)),
-            Some(reason) => Err(self.sending_mut().posting.fail(reason).into()),
-        }
-    }
-
-    /// In calls that do not wait: learns of a peer that has gone.
+    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
+    /// nothing is heard, as long as the program sends nothing either. The caller checks whether
+    /// this has ended the half.
     #[inline]
     fn look_after_peer(&mut self) -> Result<(), SendError> {
-        let keepalive = self.sending().common.keepalive;
-        match self.sending_mut().watch.look(keepalive) {
+        match self.half_mut().waiting.look() {
             Look::No => Ok(()),
             look => self.look_after_peer_now(look),
         }
@@ -272,144 +151,54 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
 
     #[cold]
     fn look_after_peer_now(&mut self, look: Look) -> Result<(), SendError> {
-        self.sending().posting.check()?;
-        self.progress()?;
-        if look == Look::Round { self.sending_mut().ask_if_silent() } else { Ok(()) }
+        if !self.half().is_open() {
+            return Ok(());
+        }
+        self.look_around()?;
+        let heard = self.heard();
+        let half = self.half_mut();
+        let is_silent = look == Look::Round && half.waiting.watch.is_silent(heard);
+        if is_silent && half.is_open() && !half.posting.awaits_completion() {
+            tracing::debug!(qp = half.posting.qp_num(), "{SILENT}");
+            self.ask_peer()?;
+        }
+        Ok(())
+    }
+
+    /// Reports whether the ticket is one of this sender's.
+    fn is_known(&self, ticket: Ticket) -> bool {
+        ticket.sender == self.half().number && ticket.number <= self.last()
     }
 
     fn is_acked_now(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.sending().is_known(ticket) {
+        if !self.is_known(ticket) {
             return Err(SendError::UnknownTicket);
         }
-        if !self.sending().was_acked(ticket) && self.sending().posting.ended().is_none() {
+        if !self.was_acked(ticket.number) {
             // Also if this ends the sender, the check below sees what was acknowledged before.
-            let _ = self.sending_mut().flush();
-            let _ = self.sending_mut().nudge(ticket);
-            let _ = self.progress();
+            let _ = self.ask_for(ticket.number);
         }
-        let sending = self.sending();
-        match (sending.was_acked(ticket), sending.posting.ended()) {
+        match (self.was_acked(ticket.number), self.half().posting.ended()) {
             (true, _) => Ok(true),
             (false, Some(ended)) => Err(ended.clone().into()),
             (false, None) => Ok(false),
         }
     }
 
-    /// Returns the event to wait for: room, which nothing announces, or an acknowledgement, which a
-    /// completion announces.
-    fn arm_half(&mut self, longest: usize) -> Result<Arm<'_>, SendError> {
-        self.sending().posting.check()?;
-        let channel = self.sending().channel.clone();
-        let (wait, keepalive) = (self.sending().common.wait, self.sending().common.keepalive);
-        let disarmed = self.sending_mut().arming.disarm(channel.as_ref());
-        disarmed.map_err(|e| self.fail_device(&e))?;
-        self.sending_mut().flush()?;
-        let last = self.sending().ticket();
-        let by_word = match self.look_for_room(longest) {
-            Ok(()) => self.sending().was_acked(last),
-            Err(SendError::Full(_)) => true,
-            Err(ended) => return Err(ended),
-        };
-        let channel = channel.filter(|_| !by_word);
-        if channel.is_some() {
-            self.sending_mut().nudge(last)?;
-            let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
-            self.sending_mut().arming.note(armed);
+    /// Waits until the message of `ticket` is acknowledged.
+    fn acked_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        // Checked before anything is sent that would get the ticket's number.
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
         }
-        let events = self.progress()?;
-        if self.sending_mut().arming.is_silent(events, keepalive) {
-            self.sending_mut().probe()?;
-        }
-        if events > 0 {
-            return Ok(Arm::Ready);
-        }
-        let Some(channel) = channel else { return Ok(Arm::Poll(poll_after(wait))) };
-        let descriptor = self.sending_mut().arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
-    }
-
-    #[cold]
-    fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.sending_mut().posting.fail(CloseReason::Device(error.to_string())).into()
-    }
-
-    /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
-    fn wait_a_little(&mut self, idle: &mut Idle, what: For) -> Result<(), SendError> {
-        let marks = self.sending().marks.len();
-        let events = self.progress()?;
-        // What has completed may be what the caller waits for, whether it counts as an event or
-        // not: nothing else may come that would end a sleep.
-        let has_completed = self.sending().marks.len() < marks;
-        match idle.after(events) {
-            Step::Again => Ok(()),
-            Step::Sleep(_) if has_completed => Ok(()),
-            Step::Sleep(time) if what == For::Word => self.sleep(idle.word_sleep(time)),
-            Step::Sleep(time) => self.sleep(time),
-            Step::Probe => {
-                tracing::debug!(qp = self.sending().posting.qp_num(), "{SILENT}");
-                self.sending_mut().probe()
-            }
-            Step::TimedOut => {
-                self.sending_mut().silence = idle.silence();
-                Err(SendError::TimedOut { unflushed: self.sending().unflushed() })
-            }
-        }
-    }
-
-    /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
-    /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
-    fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
-        // Each completion counts: it may be what the caller waits for, and rings only once.
-        if self.progress_of_all()? > 0 {
+        if self.was_acked(ticket.number) {
             return Ok(());
         }
-        let Some(channel) = &self.sending().channel else { return Ok(()) };
-        let slept = channel.wait(&armed, Some(time)).map(drop);
-        slept.map_err(|e| self.fail_device(&e))
-    }
-
-    /// Dropping it says goodbye, for a while.
-    fn end(&mut self) {
-        if self.sending().posting.ended().is_some() {
-            return;
-        }
-        let deadline = Deadline::after(self.sending().common.linger);
-        if let Err(e) = driven::Sender::goodbye(self, deadline) {
-            let qp = self.sending().posting.qp_num();
-            tracing::warn!(qp, error = %e, "sender dropped before all was delivered");
-        }
-    }
-}
-
-impl<S: Driving> driven::Sender for S {
-    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.sending_mut().idle(deadline);
-        loop {
-            match self.look_for_room(bytes) {
-                Err(SendError::Full(Full::Requests)) => {
-                    self.wait_a_little(&mut idle, For::Completion)?;
-                }
-                Err(SendError::Full(_)) => self.wait_a_little(&mut idle, For::Word)?,
-                other => return other,
-            }
-        }
-    }
-
-    fn gather(&mut self, on: bool) -> bool {
-        let sending = self.sending_mut();
-        let before = std::mem::replace(&mut sending.gathers, on);
-        if !on {
-            // What fails ends the half, and is reported by the next call.
-            let _ = sending.flush();
-        }
-        before
-    }
-
-    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.sending_mut().idle(deadline);
+        self.before_wait(ticket.number)?;
+        let mut idle = self.half_mut().waiting.idle(deadline);
         while !self.is_acked_now(ticket)? {
-            match self.wait_a_little(&mut idle, For::Completion) {
+            let what = self.awaits(ticket.number);
+            match self.await_news(&mut idle, what) {
                 // The end may acknowledge the message: the loop checks once more.
                 Err(SendError::Ended(_)) => {}
                 waited => waited?,
@@ -418,34 +207,219 @@ impl<S: Driving> driven::Sender for S {
         Ok(())
     }
 
-    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.wait_until(self.sending().ticket(), deadline)
+    /// Waits until all that was accepted is acknowledged.
+    fn drain_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.before_drain()?;
+        let last = self.half().ticket(self.last());
+        self.acked_until(last, deadline)
     }
 
-    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain(deadline)?;
-        self.sending().posting.check()?;
-        if !is_planted(Plant::LostGoodbye) {
-            self.stage_goodbye()?;
+    /// Takes what has come, and waits a little where that is nothing.
+    fn await_news(&mut self, idle: &mut Idle, what: For) -> Result<(), SendError> {
+        let completed = self.half().posting.last_completed();
+        let events = self.progress()?;
+        let posting = &self.half().posting;
+        if events == 0 {
+            posting.check()?;
         }
-        self.sending_mut().flush()?;
-        let mut idle = self.sending_mut().idle(deadline);
-        let goodbye = self.sending().marks.back().map(|(id, _)| *id);
-        let is_complete = |me: &Self| goodbye.is_none_or(|id| me.sending().posting.is_complete(id));
-        while !is_complete(self) {
-            let waited = self.wait_a_little(&mut idle, For::Completion);
+        // What has completed may be what the caller waits for, whether it counts as an event or
+        // not.
+        let what = if posting.last_completed() == completed { what } else { For::Known };
+        let waited = self.wait_a_little(idle, events, what, |sender| {
+            Ok((sender.last_look()? > 0).then_some(()))
+        });
+        waited.map(drop)
+    }
+
+    /// Returns the event to wait for: room, which nothing announces (`by_word`), or an
+    /// acknowledgement, which a completion announces.
+    fn arm_by(
+        &mut self,
+        by_word: impl FnOnce(&mut Self) -> Result<bool, SendError>,
+    ) -> Result<Arm<'_>, SendError> {
+        self.half().posting.check()?;
+        self.half_mut().waiting.disarm().map_err(|reason| self.fail(reason))?;
+        self.push_all(true)?;
+        let is_announced = !by_word(self)? && self.half().waiting.channel.is_some();
+        if is_announced {
+            self.nudge(self.last())?;
+            self.request_wakeup()?;
+            self.half_mut().waiting.arm_loop().map_err(|reason| self.fail(reason))?;
+        }
+        let events = self.look_around()?;
+        if self.half_mut().waiting.is_silent(events) {
+            self.ask_peer()?;
+        }
+        if events > 0 {
+            return Ok(Arm::Ready);
+        }
+        self.half().posting.check()?;
+        let has_event = is_announced && self.will_be_woken();
+        let waiting = &mut self.half_mut().waiting;
+        let keepalive = waiting.common.keepalive;
+        if has_event { Ok(waiting.event(None, keepalive)?) } else { Ok(waiting.no_event()) }
+    }
+
+    /// Delivers what was accepted, and says goodbye.
+    fn say_goodbye_by(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.before_goodbye(deadline)?;
+        self.half().posting.check()?;
+        let mut idle = self.half_mut().waiting.idle(deadline);
+        let goodbye = loop {
+            match self.stage_goodbye() {
+                Err(SendError::Full(_)) => self.await_news(&mut idle, For::Completion)?,
+                staged => break staged?,
+            }
+        };
+        self.half_mut().posting.post()?;
+        let what = self.awaits(self.last());
+        while !self.has_said_goodbye(goodbye) {
+            let waited = self.await_news(&mut idle, what);
             // A probe behind the goodbye may fail where the receiver has gone: that does not count.
-            waited.or_else(|e| if is_complete(self) { Ok(()) } else { Err(e) })?;
+            waited.or_else(|e| if self.has_said_goodbye(goodbye) { Ok(()) } else { Err(e) })?;
         }
-        self.abandon();
+        self.half_mut().posting.close();
         Ok(())
     }
 
+    /// As [`say_goodbye_by`](Self::say_goodbye_by). The half has ended then, also where time was
+    /// up. A peer that closes at the same time is no error.
+    fn leave(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        let said = self.say_goodbye_by(deadline);
+        self.half_mut().posting.close();
+        match said {
+            Err(SendError::Ended(CloseReason::Closed)) => Ok(()),
+            said => said,
+        }
+    }
+
+    /// Dropping it says goodbye, for a while.
+    fn end(&mut self) {
+        if !self.half().is_open() {
+            return;
+        }
+        let deadline = Deadline::after(self.half().waiting.common.linger);
+        if let Err(e) = self.leave(deadline) {
+            let qp = self.half().posting.qp_num();
+            tracing::warn!(qp, error = %e, "sender dropped before all was delivered");
+        }
+    }
+}
+
+impl<S: Sends> Waits for S {
+    type Error = SendError;
+
+    fn waiting(&self) -> &Waiting {
+        &self.half().waiting
+    }
+
+    fn waiting_mut(&mut self) -> &mut Waiting {
+        &mut self.half_mut().waiting
+    }
+
+    #[cold]
+    fn fail(&mut self, reason: CloseReason) -> SendError {
+        self.half_mut().posting.fail(reason).into()
+    }
+
+    fn ask(&mut self) -> Result<(), SendError> {
+        tracing::debug!(qp = self.half().posting.qp_num(), "{SILENT}");
+        self.ask_peer()
+    }
+
+    fn timed_out(&self) -> SendError {
+        SendError::TimedOut { unflushed: self.gathered() }
+    }
+
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, SendError> {
+        self.request_wakeup().map(|()| most)
+    }
+
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        self.will_be_woken().then_some(most)
+    }
+}
+
+/// A sender that accepts messages of the program's.
+pub(crate) trait Driving: Sends {
+    /// Checks that a message of `bytes` bytes has room now: [`SendError::Full`] if it has none.
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError>;
+
+    /// The error of a message up to this one that was acknowledged, and refused.
+    fn check_outcome(&self, _number: u64) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// From now on gathers what is accepted, or not; whether it did so before.
+    fn set_gathers(&mut self, on: bool) -> bool;
+
+    /// A wait for room has found this full. True if that is, or was before (`stalled`), a stall
+    /// that its counters tell of.
+    fn on_stall(&mut self, _full: Full, _stalled: bool, _idle: &mut Idle) -> bool {
+        false
+    }
+
+    /// A wait for room is over; `counts` if it was a stall, and has its result.
+    fn end_stall(&mut self, _counts: bool) {}
+
+    /// Reports whether room is awaited, for a message of up to `longest` bytes, and no
+    /// acknowledgement.
+    fn awaits_word(&mut self, longest: usize) -> Result<bool, SendError> {
+        let last = self.last();
+        match self.look_for_room(longest) {
+            Ok(()) => Ok(self.was_acked(last)),
+            Err(SendError::Full(_)) => Ok(true),
+            Err(ended) => Err(ended),
+        }
+    }
+}
+
+impl<S: Driving> driven::Sender for S {
+    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
+        let (mut idle, mut stalled) = (self.half_mut().waiting.idle(deadline), false);
+        let found = loop {
+            let full = match self.look_for_room(bytes) {
+                Err(SendError::Full(full)) => full,
+                found => break Ok(found),
+            };
+            stalled = self.on_stall(full, stalled, &mut idle);
+            let what = self.awaits_room(full);
+            if let Err(e) = self.await_news(&mut idle, what) {
+                break Err(e);
+            }
+        };
+        self.end_stall(stalled && found.is_ok());
+        found?
+    }
+
+    fn gather(&mut self, on: bool) -> bool {
+        let before = self.set_gathers(on);
+        if !on && self.half().is_open() {
+            // What fails ends the half, and is reported by the next call.
+            let _ = self.push_all(false);
+        }
+        before
+    }
+
+    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        self.acked_until(ticket, deadline)?;
+        self.check_outcome(ticket.number)
+    }
+
+    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.drain_until(deadline)?;
+        self.check_outcome(self.last())
+    }
+
+    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.say_goodbye_by(deadline)
+    }
+
     fn qp(&self) -> &ConnectedQp {
-        self.sending().posting.qp()
+        self.half().posting.qp()
     }
 
     fn abandon(&mut self) {
-        self.sending_mut().posting.close();
+        self.half_mut().posting.close();
     }
 }

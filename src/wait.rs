@@ -1,6 +1,8 @@
 //! Waits of a thread: on the processor, in the kernel, or first the one and then the other; and the
 //! promise that every wait ends.
 
+mod backoff;
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use host::plant::{Plant, is_planted};
 use host::thread::{spin_loop, yield_until};
 
 use crate::keepalive::SHORTEST_KEEPALIVE;
+pub(crate) use backoff::SleepBackoff;
 
 /// Strategy of a waiting thread: polling, sleeping, or first the one and then the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -159,36 +162,6 @@ pub(crate) enum Step {
     TimedOut,
 }
 
-/// Sleeps of a wait for what no event announces, from 20 µs to a millisecond.
-#[derive(Debug)]
-pub(crate) struct SleepBackoff(Duration);
-
-impl SleepBackoff {
-    const LONGEST: Duration = Duration::from_millis(1);
-
-    pub(crate) fn new() -> SleepBackoff {
-        SleepBackoff(Duration::from_micros(20))
-    }
-
-    /// Sleeps, no longer than `most`; the next time for longer.
-    pub(crate) fn sleep(&mut self, most: Duration) {
-        host::time::sleep(self.next().min(most));
-    }
-
-    /// Returns the time to sleep now, and makes the next one longer.
-    pub(crate) fn next(&mut self) -> Duration {
-        let now = self.0;
-        self.0 = (2 * now).min(Self::LONGEST);
-        now
-    }
-}
-
-impl Default for SleepBackoff {
-    fn default() -> SleepBackoff {
-        SleepBackoff::new()
-    }
-}
-
 thread_local! {
     /// Empty polls of this thread between two yields of its processor.
     static POLLS_PER_YIELD: Cell<u32> = const { Cell::new(Idle::POLLS_PER_LOOK) };
@@ -317,6 +290,7 @@ pub(crate) struct Idle {
     until: Option<Instant>,
     /// It was to sleep.
     slept: bool,
+    backoff: SleepBackoff,
     probe: Option<Deadline>,
     /// It has probed the peer.
     has_probed: bool,
@@ -351,6 +325,7 @@ impl Idle {
             since: None,
             until: None,
             slept: false,
+            backoff: SleepBackoff::new(),
             probe: None,
             has_probed: false,
             yielded: None,
@@ -377,6 +352,12 @@ impl Idle {
         let waited =
             self.since.zip(self.until).map_or(Duration::ZERO, |(since, until)| until - since);
         (waited / 4).clamp(POLL_SLEEP, SleepBackoff::LONGEST).min(most)
+    }
+
+    /// Returns the time to sleep for a word of memory, no longer than `most`, of a peer that may be
+    /// quick: the first sleeps since something has arrived are short.
+    pub(crate) fn short_sleep(&mut self, most: Duration) -> Duration {
+        self.backoff.next().min(most)
     }
 
     /// The state to keep for the next wait when this one times out.
@@ -407,7 +388,7 @@ impl Idle {
     fn reset(&mut self) {
         self.learn_from_wait();
         (self.polls, self.since, self.until) = (0, None, None);
-        self.slept = false;
+        (self.slept, self.backoff) = (false, SleepBackoff::new());
         self.probe = None;
     }
 

@@ -1,33 +1,28 @@
 //! A receiver's side of one queue pair: what it reads, where it lands, how it ends.
 
-use host::plant::{Plant, is_planted};
+mod requests;
+mod sleep;
+
 use host::thread::pause;
 
-use conn_core::buffered_read::{Reader, ReaderError, ReaderRequest, ReaderState, Words, wake};
-use conn_core::checksum::CHECKED_BYTES;
-use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT, WAKE_AT};
+use conn_core::buffered_read::{Reader, ReaderError, ReaderState};
+use conn_core::ring::offer::{HEAD_AT, Place, TAKEN_AT};
 use conn_core::ring::{Record, Taken};
 use verbs_safe::{
-    Armed, Claims, Completion, CompletionBatch, CompletionChannel, CompletionQueue, LandingRing,
-    PostRecvReason, RecvQueue, RegionId, RemoteSpan, RingBytes, SendOp, SendQueue,
-    SharedLandingRing, SharedRegion,
+    Claims, Completion, CompletionBatch, CompletionChannel, CompletionQueue, LandingRing,
+    RecvQueue, RegionId, RingBytes, SendQueue, SharedLandingRing, SharedRegion,
 };
 
-use super::landing::{Landing, SIGNALLED};
+use super::landing::Landing;
 use crate::checked::{self, checked_bytes};
-use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
-use crate::ring::memory::remote;
 use crate::wait::shares_processor;
 use crate::wire::ConnectedQp;
 
 /// Bytes that a receiver writes: its head, the position up to which it has read, and the checksum
 /// of both.
 pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
-
-/// Bytes that a receiver writes when it is about to sleep: a request to be woken, and its checksum.
-const WAKE_BYTES: u32 = checked_bytes(1) as u32;
 
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
@@ -369,73 +364,6 @@ impl<R: Landing> Link<R> {
             self.fail(ended);
         }
     }
-
-    /// Posts what the machine asks for; whether that was anything.
-    fn post(&mut self) -> bool {
-        while let Some(request) = self.reader.next_request() {
-            if let Err(why) = self.stage(request) {
-                self.fail(CloseReason::Device(why));
-                return false;
-            }
-        }
-        if self.queue.staged() == 0 {
-            return false;
-        }
-        match doorbell::ring(&mut self.queue) {
-            Ok(()) => true,
-            Err(e) => {
-                self.fail(CloseReason::Device(e.to_string()));
-                false
-            }
-        }
-    }
-
-    fn stage(&mut self, request: ReaderRequest) -> Result<(), String> {
-        match request {
-            ReaderRequest::Data(read) => {
-                let (place, bytes) = self.source;
-                let from = remote(place, read.offset, bytes - read.offset);
-                self.work.reads += 1;
-                self.work.read_bytes += u64::from(read.len);
-                let is_last = read.offset + u64::from(read.len) == bytes;
-                let beyond = if is_last && is_planted(Plant::ReadBeyondRing) { 64 } else { 0 };
-                let staged = self.ring.read(&mut self.queue, read.len + beyond, from);
-                staged.map_err(|e| e.to_string())
-            }
-            ReaderRequest::Tail => {
-                self.work.tail_reads += 1;
-                let from = remote(self.block, TAIL_AT, CHECKED_BYTES);
-                let read = SendOp::Read { len: CHECKED_BYTES as u32, remote: from };
-                let staged = self.queue.stage_at(self.tail_id, 0, read, SIGNALLED);
-                staged.map_err(|e| e.to_string())
-            }
-            ReaderRequest::Words(words) => self.stage_words(words),
-            ReaderRequest::WakeUp(number) => self.stage_request(number),
-        }
-    }
-
-    /// Asks the sender for a wake-up. The receive for it is posted before.
-    fn stage_request(&mut self, number: u64) -> Result<(), String> {
-        // Where the last request was not answered, its receive is still posted.
-        match doorbell::post_receives(&mut self.wake_ups, &[0]).map_err(|e| e.reason) {
-            Ok(()) | Err(PostRecvReason::NotHome { .. }) => {}
-            Err(e) => return Err(e.to_string()),
-        }
-        let slot = self.queue.next_slot().ok_or("no slot for a request")?;
-        checked::put(&[number], slot).ok_or("no room for a request")?;
-        let to = remote(self.block, WAKE_AT, WAKE_BYTES.into());
-        let write = SendOp::Write { len: WAKE_BYTES, remote: to };
-        self.queue.stage_with(write, SIGNALLED).map_err(|e| e.to_string())
-    }
-
-    fn stage_words(&mut self, words: Words) -> Result<(), String> {
-        self.work.words_written += 1;
-        let slot = self.queue.next_slot().ok_or("no slot for a head")?;
-        checked::put(&[words.head, words.landed], slot).ok_or("no room for a head")?;
-        let to: RemoteSpan = remote(self.block, HEAD_AT, WORDS_BYTES.into());
-        let write = SendOp::Write { len: WORDS_BYTES, remote: to };
-        self.queue.stage_with(write, SIGNALLED).map_err(|e| e.to_string())
-    }
 }
 
 /// One request has completed.
@@ -469,58 +397,6 @@ fn take_wake_up(
     wake_ups.reclaim(taken);
     reader.on_wake_up();
     Ok(())
-}
-
-/// Sleeping.
-impl<R: Landing> Link<R> {
-    /// The channel that announces its completions.
-    pub(super) fn channel(&self) -> Option<&CompletionChannel> {
-        self.channel.as_ref()
-    }
-
-    /// Requests an event for the next completion; returns what a wait for that needs.
-    pub(super) fn arm(&mut self) -> Option<Armed> {
-        let armed = self.cq.arm(false);
-        armed.map_err(|e| self.fail(CloseReason::Device(e.to_string()))).ok()
-    }
-
-    /// Does the work that is due before a sleep, as far as it completes at once: later
-    /// completions wake the receiver. False: there is work instead of a sleep.
-    pub(super) fn prepare_sleep(&mut self) -> bool {
-        self.poll();
-        self.take_in_frees();
-        for _ in 0..=wake::LOOKS {
-            if self.has_news() {
-                return false;
-            }
-            if self.reader.prepare_sleep() || self.reader.on_their_way() > 0 {
-                self.post();
-                break;
-            }
-            self.post();
-            // A store that was not visible to the first look has time to become so.
-            pause(PAUSES);
-            self.poll();
-        }
-        !self.has_news()
-    }
-
-    /// Reports whether there is work that no completion will announce. Where messages are held that
-    /// have to be freed first, the sleep is [short](Self::awaits_frees) instead.
-    fn has_news(&mut self) -> bool {
-        if self.has_whole() {
-            // A record comes before everything else, also before the end.
-            return self.ring.can_lend();
-        }
-        let is_done = self.reader.on_their_way() == 0;
-        let is_due = self.reader.is_behind() || self.reader.state() != ReaderState::Open;
-        self.end().is_some() || is_done && is_due && !self.awaits_frees()
-    }
-
-    /// Reports whether messages are held: nothing wakes the receiver when they are freed.
-    pub(super) fn awaits_frees(&mut self) -> bool {
-        self.ring.freed() < self.reader.ring().read_pointer()
-    }
 }
 
 /// Ending.

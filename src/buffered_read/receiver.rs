@@ -15,9 +15,7 @@ use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Rounds, SILENT};
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
-use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, SleepBackoff, Step, WaitStrategy, poll_after, shares_processor,
-};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, poll_after, shares_processor};
 use crate::wire::ConnectedQp;
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
@@ -163,9 +161,8 @@ impl driven::Receiver for Receiver {
             return Err(RecvError::Closed);
         }
         let idle = Idle::new(self.wait, deadline, self.keepalive);
-        let mut backoff = SleepBackoff::new();
         self.quiet = None;
-        recv_until(self, idle, Receiver::try_recv, |me, time| me.sleep(time, &mut backoff))
+        recv_until(self, idle, Receiver::try_recv, Receiver::sleep_on_channels)
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
@@ -274,13 +271,13 @@ impl RecvHalf for Receiver {
 impl Receiver {
     /// Sleeps until there is something to look at; no longer than `time` and
     /// [`max_sleep`](Config::max_sleep).
-    fn sleep(&mut self, time: Duration, backoff: &mut SleepBackoff) -> Result<(), RecvError> {
+    fn sleep_on_channels(&mut self, time: Duration, idle: &mut Idle) -> Result<(), RecvError> {
         if self.wake_resting() {
             return Ok(());
         }
         let channels = self.channels();
         let Some((first, others)) = channels.split_first() else {
-            backoff.sleep(time);
+            host::time::sleep(idle.short_sleep(time));
             return Ok(());
         };
         let descriptors: Vec<BorrowedFd<'_>> = others.iter().map(AsFd::as_fd).collect();
@@ -297,7 +294,7 @@ impl Receiver {
                 break;
             }
             if self.links.iter_mut().flatten().any(|link| link.awaits_frees()) {
-                left = left.min(backoff.next());
+                left = idle.short_sleep(left);
             }
             let of = |at: usize| armed[at].iter().collect::<Vec<_>>();
             match first.wait_with(&of(0), &descriptors, Some(left)).map_err(device)? {
@@ -351,7 +348,7 @@ fn recv_until<R, T>(
     receiver: &mut R,
     mut idle: Idle,
     try_recv: impl Fn(&mut R) -> Result<T, RecvError>,
-    mut sleep: impl FnMut(&mut R, Duration) -> Result<(), RecvError>,
+    sleep: impl Fn(&mut R, Duration, &mut Idle) -> Result<(), RecvError>,
 ) -> Result<T, RecvError> {
     loop {
         match try_recv(receiver) {
@@ -362,7 +359,7 @@ fn recv_until<R, T>(
             Step::Again => {}
             // The READ of the tail is the probe.
             Step::Probe => tracing::debug!("{SILENT}"),
-            Step::Sleep(time) => sleep(receiver, time)?,
+            Step::Sleep(time) => sleep(receiver, time, &mut idle)?,
             Step::TimedOut => return Err(RecvError::TimedOut),
         }
     }

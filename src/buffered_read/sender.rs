@@ -13,18 +13,16 @@ use conn_core::buffered_read::wake::Waker;
 use conn_core::buffered_read::{Source, WordError, Words};
 use conn_core::ring::offer::HEAD_AT;
 use conn_core::ring::{Grant, ReserveError};
-use verbs_safe::{CompletionBatch, CompletionQueue, SharedRegion, SourceRing};
+use verbs_safe::{CompletionBatch, SharedRegion, SourceRing};
 
-use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within, send_when_free};
-use crate::keepalive::Watch;
-use crate::posting::Posting;
 use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
-use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Silence, poll_after};
+use crate::sending::{Half, Sends};
+use crate::ticket::Ticket;
+use crate::wait::Deadline;
 
 pub use shared::SharedSender;
 
@@ -54,51 +52,43 @@ pub struct SenderStats {
 /// same and tells how it went.
 #[derive(Debug)]
 pub struct Sender {
-    number: u32,
+    half: Half,
     source: Source,
     waker: Waker,
     ring: SourceRing,
     /// The same ring, once several threads fill it.
     shared: Option<SharedRegion>,
     block: Arc<ControlBlock>,
-    posting: Posting,
-    cq: CompletionQueue,
     batch: CompletionBatch,
-    config: Config,
-    arming: Arming,
-    silence: Silence,
-    watch: Watch,
+    /// The receiver's state as the last look of a wait has shown it.
+    known: Heard,
     stats: SenderStats,
 }
 
+/// A receiver's state: its head, up to where all has landed, and whether it has seen the end.
+type Heard = (u64, u64, bool);
+
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) posting: Posting,
-    pub(super) cq: CompletionQueue,
+    pub(super) half: Half,
     pub(super) ring: SourceRing,
     pub(super) block: ControlBlock,
     pub(super) source: Source,
-    pub(super) config: Config,
 }
 
 /// Making, inspecting.
 impl Sender {
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { posting, cq, ring, block, source, config } = parts;
+        let SenderParts { half, ring, block, source } = parts;
         Sender {
-            number: sender_number(),
+            half,
             source,
             waker: Waker::default(),
             ring,
             shared: None,
             block: Arc::new(block),
-            posting,
-            cq,
             batch: CompletionBatch::new(4),
-            config,
-            arming: Arming::default(),
-            silence: Silence::default(),
-            watch: Watch::default(),
+            known: Heard::default(),
             stats: SenderStats::default(),
         }
     }
@@ -116,13 +106,13 @@ impl Sender {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.posting.posted_total(), ..self.stats }
+        SenderStats { work_requests: self.half.posting.posted_total(), ..self.stats }
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.posting.qp_num()
+        self.half.posting.qp_num()
     }
 }
 
@@ -148,31 +138,18 @@ impl SendHalf for Sender {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.posting.check()?;
+        self.half.posting.check()?;
         self.look().map(drop)
     }
 
     /// Nothing tells of what the receiver writes.
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.wake_receiver_for_certain();
-        self.hear_answers()?;
-        self.posting.check()?;
-        let has_news = self.look()?;
-        if self.arming.is_silent(has_news.into(), self.config.common.keepalive) {
-            self.probe()?;
-        }
-        Ok(if has_news { Arm::Ready } else { Arm::Poll(poll_after(self.config.common.wait)) })
+        self.arm_by(|_| Ok(true))
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.is_known(ticket) {
-            return Err(SendError::UnknownTicket);
-        }
-        if !self.source.has_landed(ticket.number) && self.posting.ended().is_none() {
-            // Also if this ends the sender, the check below sees what has landed before.
-            let _ = self.look_after_peer().and_then(|()| self.look());
-        }
-        self.has_landed(ticket)
+        self.is_acked_now(ticket)
     }
 
     #[inline]
@@ -270,7 +247,7 @@ impl Sender {
     fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
         let len = u32::try_from(message.len()).ok()?;
         let grant = self.source.reserve(len).ok()?;
-        if self.posting.ended().is_some() || self.watch.has_ticked() {
+        if self.half.posting.ended().is_some() || self.half.waiting.watch.has_ticked() {
             return None;
         }
         self.ring.copy_in(grant.payload().offset as usize, message).ok()?;
@@ -302,7 +279,11 @@ impl Sender {
     fn grant(&mut self, bytes: usize) -> Result<Grant, SendError> {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.source.reserve(len) {
-            Ok(grant) if self.posting.ended().is_none() && !self.watch.has_ticked() => Ok(grant),
+            Ok(grant)
+                if self.half.posting.ended().is_none() && !self.half.waiting.watch.has_ticked() =>
+            {
+                Ok(grant)
+            }
             _ => self.grant_after_look(bytes, len),
         }
     }
@@ -310,7 +291,7 @@ impl Sender {
     #[cold]
     fn grant_after_look(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         self.look_after_peer()?;
-        self.posting.check()?;
+        self.half.posting.check()?;
         if let Ok(grant) = self.source.reserve(len) {
             return Ok(grant);
         }
@@ -351,7 +332,7 @@ impl Sender {
         self.ring.will_fill(header.offset as usize + Self::AHEAD);
         self.stats.messages += 1;
         self.stats.bytes += u64::from(len);
-        Some(Ticket { sender: self.number, number: tail })
+        Some(self.half.ticket(tail))
     }
 
     /// The machine grants what the ring does not have: a bug of ours, after which nothing
@@ -360,7 +341,7 @@ impl Sender {
     fn internal_error(&mut self) -> SendError {
         debug_assert!(false, "the machine and the ring have different books");
         let why = "room was granted that the ring does not have";
-        self.posting.fail(CloseReason::Device(why.into())).into()
+        self.half.posting.fail(CloseReason::Device(why.into())).into()
     }
 
     /// Looks at the receiver's words; returns whether they have changed.
@@ -370,7 +351,7 @@ impl Sender {
 
     /// Reports whether the message of `ticket` has landed, as far as the last look has shown.
     fn has_landed(&self, ticket: Ticket) -> Result<bool, SendError> {
-        match (self.posting.ended(), self.source.has_landed(ticket.number)) {
+        match (self.half.posting.ended(), self.source.has_landed(ticket.number)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
             (None, false) => Ok(false),
@@ -389,11 +370,11 @@ impl Sender {
                 WordError::Head(e) | WordError::Landed(e) => ProtocolError::Head(e),
                 _ => ProtocolError::Words(e),
             };
-            self.posting.fail(CloseReason::Protocol(violation))
+            self.half.posting.fail(CloseReason::Protocol(violation))
         })?;
         if self.source.is_stopped() && !self.source.is_seen() {
             let ended = self.peer_stopped();
-            return Err(self.posting.fail(ended).into());
+            return Err(self.half.posting.fail(ended).into());
         }
         Ok(news)
     }

@@ -24,8 +24,10 @@ use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
+use crate::sending::Half;
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
@@ -144,13 +146,14 @@ impl setup::NewSender for NewSender {
         let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
         // Each request is signalled.
         let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
+        let posting = Posting::new(control, queue, tracker, AtEnd::Answers);
+        // Nothing announces what the receiver writes.
+        let waiting = Waiting::new(self.cq, None, self.config.common);
         Ok(Sender::new(SenderParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::Answers),
-            cq: self.cq,
+            half: Half::new(posting, waiting),
             ring: self.ring,
             block: self.block,
             source: Source::new(self.geometry),
-            config: self.config,
         }))
     }
 

@@ -10,10 +10,9 @@ use verbs_safe::{Completion, RecvQueue, RemoteSpan, SendOp, SharedRegion, TakeEr
 use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
-use crate::peer::Peer;
+use crate::places::Peered;
 use crate::posting::Posting;
 use crate::ring::memory::{ControlBlock, remote};
-use crate::wire::ConnectedQp;
 
 /// Bytes of a head and a count.
 pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
@@ -21,7 +20,6 @@ pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
 /// One peer of a receiver.
 #[derive(Debug)]
 pub struct Link {
-    pub(super) peer: Peer,
     /// Nothing more arrives once it has ended.
     posting: Posting,
     /// Receives for immediates; `None` where the tail is written.
@@ -36,16 +34,9 @@ pub struct Link {
     peer_update: RemoteSpan,
     /// Nothing in the ring can be trusted any more.
     is_broken: bool,
-    pub(super) is_told: bool,
-    /// True if the link is in the receiver's list of links with messages or an end to report.
-    pub(super) is_ready: bool,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
-    /// True if anything has come since the last probe.
-    pub(super) has_spoken: bool,
     pub(super) updates: u64,
-    /// Messages handed out.
-    pub(super) messages: u64,
 }
 
 /// A tail as it was found.
@@ -70,7 +61,6 @@ impl Link {
     pub(super) fn new(parts: LinkParts) -> Link {
         let LinkParts { posting, recv, core, ring, block, peer_block } = parts;
         Link {
-            peer: Peer(u32::MAX),
             posting,
             recv,
             core,
@@ -80,21 +70,9 @@ impl Link {
             inline: None,
             peer_update: remote(peer_block, HEAD_AT, UPDATE_BYTES.into()),
             is_broken: false,
-            is_told: false,
-            is_ready: false,
             empty_looks: 0,
-            has_spoken: true,
             updates: 0,
-            messages: 0,
         }
-    }
-
-    pub(super) fn qp(&self) -> &ConnectedQp {
-        self.posting.qp()
-    }
-
-    pub(super) fn qp_num(&self) -> u32 {
-        self.posting.qp_num()
     }
 
     /// Reports whether the tail is written, and so polled.
@@ -115,9 +93,9 @@ impl Link {
         !self.is_broken && self.core.next_header().is_some()
     }
 
-    /// Returns the reason of the end, if all was handed out and the end was not reported yet.
-    pub(super) fn unreported_end(&self) -> Option<&CloseReason> {
-        self.posting.ended().filter(|_| !self.is_told && !self.has_more())
+    /// Returns the reason of the end, if all was handed out.
+    pub(super) fn end(&self) -> Option<&CloseReason> {
+        self.posting.ended().filter(|_| !self.has_more())
     }
 
     pub(super) fn work_requests(&self) -> u64 {
@@ -126,6 +104,16 @@ impl Link {
 
     pub(super) fn registered_bytes(&self) -> u64 {
         self.ring.len() as u64
+    }
+}
+
+impl Peered for Link {
+    fn posting(&self) -> &Posting {
+        &self.posting
+    }
+
+    fn posting_mut(&mut self) -> &mut Posting {
+        &mut self.posting
     }
 }
 
@@ -220,7 +208,7 @@ impl Link {
 
     #[inline]
     fn hear(&mut self) {
-        (self.has_spoken, self.empty_looks) = (true, 0);
+        self.empty_looks = 0;
         self.see_end();
     }
 
@@ -243,7 +231,6 @@ impl Link {
     /// Takes a completion; whether there is something to hand out, or to report.
     pub(super) fn arrive(&mut self, completion: Completion<'_>) -> bool {
         if completion.queue_id() == self.posting.queue_id() {
-            self.has_spoken = true;
             let Err(reason) = self.posting.retire(&completion) else { return false };
             self.fail(reason);
             return true;
@@ -337,34 +324,18 @@ impl Link {
         true
     }
 
-    /// Asks whether the peer's device still answers.
-    pub(super) fn probe(&mut self) {
-        if self.is_open() && !self.posting.awaits_completion() {
-            // What fails ends the link.
-            let _ = self.posting.probe();
-        }
-    }
-
-    /// Probes a peer from which nothing has come since the last call.
-    pub(super) fn probe_if_silent(&mut self) -> bool {
-        let is_silent = !std::mem::take(&mut self.has_spoken);
-        if is_silent {
-            self.probe();
-        }
-        is_silent
-    }
-
-    /// Says STOP, to a sender that has not said goodbye.
-    pub(super) fn stop(&mut self) {
+    /// Says STOP, to a sender that has not said goodbye. So many messages were handed out.
+    pub(super) fn stop(&mut self, taken: u64) {
         if self.is_open() && self.is_polled() {
             checked::last_look(|| self.told()).map(|tail| self.take_in(tail));
         }
         if self.is_open() && !self.core.has_heard_goodbye() {
             self.core.on_freed(self.core.read_pointer());
-            self.core.stop(self.messages);
+            self.core.stop(taken);
             let update = self.core.update();
             if !self.tell(update, WrClass::Control) {
-                tracing::debug!(qp = self.qp_num(), "no room to say that nothing more is taken");
+                let qp = self.posting.qp_num();
+                tracing::debug!(qp, "no room to say that nothing more is taken");
             }
         }
     }

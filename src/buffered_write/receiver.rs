@@ -4,21 +4,22 @@ mod look;
 mod taking;
 mod wait;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use conn_core::ring::{HEADER_BYTES, record_bytes};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView};
+use verbs_safe::{CompletionBatch, CompletionQueue, SharedView};
 
+use super::Config;
 use super::link::Link;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::copies::{Copies, Message};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::RecvHalf;
-use crate::index::QpIndex;
-use crate::keepalive::Watch;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Silence, WaitStrategy, poll_after};
+use crate::places::{Place, Places};
+use crate::taking::Takes;
+use crate::wait::Deadline;
+use crate::waiting::{Waiting, Waits};
 use taking::{InRing, Open, copy, take_from, take_in_place};
 
 /// Counters of what a receiver has done so far.
@@ -45,19 +46,13 @@ pub struct ReceiverStats {
 /// The receiver updates and probes its peers in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
+    waiting: Waiting,
     batch: CompletionBatch,
-    links: Vec<Option<Link>>,
-    /// From the numbers of queue pairs to places.
-    index: QpIndex,
-    joined: u32,
-    open_links: u32,
+    places: Places<Link>,
+    /// Receives that a link has for immediates, at most.
+    window: u32,
     chunks: Copies,
     open: Option<Open>,
-    /// Places of links that have something to hand out or to report, each once.
-    ready: VecDeque<u32>,
     /// Places of links whose tails are polled: the ones that were not silent for long, and
     /// all of them.
     hot: Vec<u32>,
@@ -67,53 +62,27 @@ pub struct Receiver {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    watch: Watch,
     losses: Losses,
-    silence: Silence,
-    policy: Policy,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
 
-/// The part of the configuration that a receiver needs after it was made.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Policy {
-    pub(super) wait: WaitStrategy,
-    pub(super) keepalive: Duration,
-    pub(super) linger: Duration,
-    pub(super) poll_batch: u32,
-    pub(super) max_peers: u32,
-    pub(super) window: u32,
-}
-
 /// Making, inspecting.
 impl Receiver {
-    pub(super) fn new(
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
-        policy: Policy,
-    ) -> Receiver {
+    pub(super) fn new(waiting: Waiting, config: &Config, max_peers: u32) -> Receiver {
         Receiver {
-            cq,
-            channel,
-            arming: Arming::default(),
-            batch: CompletionBatch::new(policy.poll_batch as usize),
-            links: Vec::new(),
-            index: QpIndex::default(),
-            joined: 0,
-            open_links: 0,
+            waiting,
+            batch: CompletionBatch::new(config.poll_batch as usize),
+            places: Places::new(max_peers),
+            window: config.window(),
             chunks: Copies::new(),
             open: None,
-            ready: VecDeque::new(),
             hot: Vec::new(),
             polled: Vec::new(),
             cold: 0,
             polls: 0,
             served: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
-            silence: Silence::default(),
-            policy,
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -123,21 +92,15 @@ impl Receiver {
     /// last.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        let mut stats = self.stats;
-        for link in self.links.iter().flatten() {
-            stats.messages += link.messages;
-            stats.work_requests += link.work_requests();
-            stats.heads_told += link.updates;
-        }
-        stats
+        self.places.iter().fold(self.stats, with_work_of)
     }
 
     pub(super) fn cq(&self) -> &CompletionQueue {
-        &self.cq
+        &self.waiting.cq
     }
 
     pub(super) fn window(&self) -> u32 {
-        self.policy.window
+        self.window
     }
 }
 
@@ -146,53 +109,25 @@ impl Receiver {
     /// Makes sure that there is a place for one more link: where all are taken, releases a link
     /// that has ended.
     pub(super) fn make_place(&mut self) -> Result<(), ConnectError> {
-        let is_vacant = |link: &Option<Link>| link.is_none();
-        if self.links.len() < self.policy.max_peers as usize || self.links.iter().any(is_vacant) {
-            return Ok(());
-        }
-        let has_gone = |link: &Option<Link>| {
-            link.as_ref().is_some_and(|link| !link.is_open() && !link.has_more() && link.is_told)
-        };
-        let place = self.links.iter().position(has_gone);
-        let place = place.ok_or(ConnectError::TooManyPeers(self.policy.max_peers))?;
-        self.bury(place as u32);
-        Ok(())
-    }
-
-    fn bury(&mut self, place: u32) {
-        if self.open.is_some_and(|open| open.place == place) {
+        let Some(at) = self.places.to_release()? else { return Ok(()) };
+        if self.open.is_some_and(|open| open.place == at) {
             self.open = None;
         }
         // The next link reuses the room in the completion queue: its completions are taken first.
         while let Ok(1..) = self.poll_completions() {}
-        let Some(link) = self.links[place as usize].take() else { return };
-        self.stats.messages += link.messages;
-        self.stats.work_requests += link.work_requests();
-        self.stats.heads_told += link.updates;
-        self.index.remove(link.qp_num());
-        for list in [&mut self.hot, &mut self.polled] {
-            list.retain(|other| *other != place);
-        }
-        self.ready.retain(|other| *other != place);
+        let place = self.places.release(at);
+        self.stats = place.iter().fold(self.stats, with_work_of);
+        Ok(())
     }
 
     /// Gives a link a place, and its peer a number.
-    pub(super) fn add(&mut self, mut link: Link) -> Peer {
-        let peer = Peer(self.joined);
-        self.joined += 1;
-        self.open_links += 1;
-        let vacant = self.links.iter().position(Option::is_none);
-        let place = vacant.unwrap_or(self.links.len()) as u32;
-        link.peer = peer;
+    pub(super) fn add(&mut self, link: Link) -> Peer {
         self.chunks_hold(&link);
-        self.index.insert(link.qp_num(), place);
-        if link.is_polled() {
-            self.polled.push(place);
-            self.hot.push(place);
-        }
-        match vacant {
-            Some(at) => self.links[at] = Some(link),
-            None => self.links.push(Some(link)),
+        let is_polled = link.is_polled();
+        let (at, peer) = self.places.add(link);
+        if is_polled {
+            self.polled.push(at);
+            self.hot.push(at);
         }
         peer
     }
@@ -202,7 +137,7 @@ impl Receiver {
     fn chunks_hold(&mut self, link: &Link) {
         if let Some(open) = self.open.take() {
             // Its messages are copied again in the link's next turn.
-            self.make_ready(open.place);
+            self.places.make_ready(open.place);
         }
         self.chunks.hold(record_bytes(link.core.geometry().max_payload()));
     }
@@ -212,31 +147,28 @@ impl RecvHalf for Receiver {
     type Message = Message;
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.look_after();
         self.polls |= Self::LOOK_NOW;
         // A tail that is written makes no event.
-        let Some(channel) = self.channel.clone().filter(|_| self.polled.is_empty()) else {
-            return Ok(Arm::Poll(poll_after(self.policy.wait)));
-        };
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
-        self.arming.note(armed);
-        let has_more = !self.ready.is_empty() || self.open.is_some();
+        if self.waiting.channel.is_none() || !self.polled.is_empty() {
+            return Ok(self.waiting.no_event());
+        }
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
+        let has_more = self.places.has_ready() || self.open.is_some();
         if has_more || self.poll_completions()? > 0 {
             return Ok(Arm::Ready);
         }
-        let within = self.watch.left(self.policy.keepalive);
-        let descriptor = self.arming.descriptor(&channel, None, within);
-        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+        let left = self.waiting.left();
+        Ok(self.waiting.event(None, left)?)
     }
 
     fn peers(&self) -> usize {
-        self.open_links as usize
+        self.places.open() as usize
     }
 
     fn registered_bytes(&self) -> u64 {
-        self.links.iter().flatten().map(Link::registered_bytes).sum()
+        self.places.iter().map(|place| place.link.registered_bytes()).sum()
     }
 
     #[inline]
@@ -307,9 +239,9 @@ impl Receiver {
     ) -> Result<R, RecvError> {
         let InRing { open, payload } = self.next_in_place()?;
         // Should `read` panic: the next call that receives frees what is open.
-        let link = self.links.get(open.place as usize).and_then(Option::as_ref);
-        let view = link
-            .map(|link| (link.peer, link.ring.view(payload.offset as usize, payload.len as usize)));
+        let (at, len) = (payload.offset as usize, payload.len as usize);
+        let place = self.places.get(open.place);
+        let view = place.map(|place| (place.peer, place.link.ring.view(at, len)));
         let Some((peer, Ok(view))) = view else { return Err(RecvError::Empty) };
         self.stats.bytes += u64::from(payload.len);
         let done = read(peer, view);
@@ -362,8 +294,8 @@ impl Receiver {
     #[inline]
     fn only_link(&self) -> Option<u32> {
         match self.polled[..] {
-            [place] if self.open_links == 1 && self.open.is_none() && self.ready.is_empty() => {
-                Some(place)
+            [at] if self.places.open() == 1 && self.open.is_none() && !self.places.has_ready() => {
+                Some(at)
             }
             _ => None,
         }
@@ -373,13 +305,14 @@ impl Receiver {
     /// for which the caller waits.
     #[inline]
     fn take_inline(&mut self) -> Option<Message> {
-        let place = self.only_link()?;
-        let link = self.links.get_mut(place as usize)?.as_mut()?;
-        let (record, len) = link.take_inline()?;
-        let message = Message::inline(&record, len, link.peer);
-        link.messages += 1;
+        let at = self.only_link()?;
+        let place = self.places.get_mut(at)?;
+        let (record, len) = place.link.take_inline()?;
+        let message = Message::inline(&record, len, place.peer);
+        place.messages += 1;
+        place.has_spoken = true;
         self.stats.bytes += u64::from(len);
-        self.close_copy(place);
+        self.close_copy(at);
         Some(message)
     }
 
@@ -387,9 +320,8 @@ impl Receiver {
     #[inline]
     fn await_tail(&self) {
         const LOOKS: u32 = 64;
-        let link = self.only_link().and_then(|place| self.links.get(place as usize)?.as_ref());
-        if let Some(link) = link {
-            let _ = (0..LOOKS).any(|_| link.is_news());
+        if let Some(place) = self.only_link().and_then(|at| self.places.get(at)) {
+            let _ = (0..LOOKS).any(|_| place.link.is_news());
         }
     }
 
@@ -398,14 +330,14 @@ impl Receiver {
     #[inline]
     fn next_record(&mut self) -> Option<(u32, u32, Peer)> {
         let open = self.open?;
-        let link = self.links.get_mut(open.place as usize)?.as_mut()?;
-        let (position, peer) = (link.core.read_pointer(), link.peer);
-        let Some(record) = take_from(link, self.chunks.bytes_of_open(), open) else {
+        let place = self.places.get_mut(open.place)?;
+        let (position, peer) = (place.link.core.read_pointer(), place.peer);
+        let Some(record) = take_from(&mut place.link, self.chunks.bytes_of_open(), open) else {
             self.close_copy(open.place);
             return None;
         };
         let (at, len) = ((position - open.from) as u32 + HEADER_BYTES, record.payload.len);
-        link.messages += 1;
+        place.messages += 1;
         self.stats.bytes += u64::from(len);
         if record.end == open.until {
             self.close_copy(open.place);
@@ -416,18 +348,19 @@ impl Receiver {
     /// Takes the next message without a copy: from the rest of the open copy, else from the
     /// next link.
     fn next_in_place(&mut self) -> Result<InRing, RecvError> {
-        if let Some(Open { place, from, until }) = self.open {
-            let link = self.links.get_mut(place as usize).and_then(Option::as_mut);
+        if let Some(Open { place: at, from, until }) = self.open {
+            let place = self.places.get_mut(at);
             // The rest of a copy lies in the ring, too; it is copied again if need be.
-            let rest = link.filter(|link| (from..until).contains(&link.core.read_pointer()));
-            if let Some(taken) = rest.and_then(|link| take_in_place(link, place)) {
+            let rest =
+                place.filter(|place| (from..until).contains(&place.link.core.read_pointer()));
+            if let Some(taken) = rest.and_then(|place| take_in_place(place, at)) {
                 return Ok(taken);
             }
-            self.close_copy(place);
+            self.close_copy(at);
         }
         let mut taken = None;
-        self.go_on(|link, _, place| {
-            taken = take_in_place(link, place);
+        self.go_on(|place, _, at| {
+            taken = take_in_place(place, at);
             taken.map(|taken| taken.open)
         })?;
         taken.ok_or(RecvError::Empty)
@@ -436,30 +369,28 @@ impl Receiver {
     /// All of the copy was handed out: its place in the ring is the sender's again, and the
     /// next link has its turn.
     #[inline]
-    fn close_copy(&mut self, place: u32) {
+    fn close_copy(&mut self, at: u32) {
         self.open = None;
-        let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-            return;
-        };
+        let Some(Place { link, .. }) = self.places.get_mut(at) else { return };
         link.core.on_freed(link.core.read_pointer());
         link.see_end();
         let (is_settled, has_more) = (link.settle(), link.has_more() || !link.is_open());
         if has_more {
-            self.make_ready(place);
+            self.places.make_ready(at);
         }
         if !is_settled {
-            self.settle_late(place);
+            self.settle_late(at);
         }
     }
 
     /// The send queue was full: completions make room. If there are none yet, the update stays
     /// due, and the calls that receive try it again.
     #[cold]
-    fn settle_late(&mut self, place: u32) {
+    fn settle_late(&mut self, at: u32) {
         // The next poll reports a dead queue.
         let _ = self.poll_completions();
-        if let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) {
-            link.settle();
+        if let Some(place) = self.places.get_mut(at) {
+            place.link.settle();
         }
         self.polls |= Self::LOOK_NOW;
     }
@@ -472,16 +403,16 @@ impl Receiver {
     #[inline(never)]
     fn go_on(
         &mut self,
-        mut open: impl FnMut(&mut Link, &mut Copies, u32) -> Option<Open>,
+        mut open: impl FnMut(&mut Place<Link>, &mut Copies, u32) -> Option<Open>,
     ) -> Result<(), RecvError> {
         loop {
-            while let Some(place) = self.ready.pop_front() {
+            while let Some(at) = self.places.next_ready() {
                 self.served = self.served.wrapping_add(1);
                 if self.served.is_multiple_of(Self::SERVES_PER_POLL) {
                     // A dead queue is reported when no messages are left.
                     let _ = self.poll();
                 }
-                if self.serve(place, &mut open)? {
+                if self.serve(at, &mut open)? {
                     return Ok(());
                 }
             }
@@ -489,8 +420,8 @@ impl Receiver {
                 return Err(ended.clone().into());
             }
             self.poll()?;
-            if self.ready.is_empty() {
-                return Err(self.nothing());
+            if !self.places.has_ready() {
+                return Err(self.places.nothing(&self.losses));
             }
         }
     }
@@ -498,45 +429,33 @@ impl Receiver {
     /// A link's turn: opens what it has, or reports its end; whether something is open.
     fn serve(
         &mut self,
-        place: u32,
-        open: impl FnOnce(&mut Link, &mut Copies, u32) -> Option<Open>,
+        at: u32,
+        open: impl FnOnce(&mut Place<Link>, &mut Copies, u32) -> Option<Open>,
     ) -> Result<bool, RecvError> {
-        let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-            return Ok(false);
-        };
-        link.is_ready = false;
-        self.open = open(link, &mut self.chunks, place);
-        link.see_end();
+        let Some(place) = self.places.get_mut(at) else { return Ok(false) };
+        self.open = open(place, &mut self.chunks, at);
+        place.link.see_end();
         if self.open.is_some() {
             return Ok(true);
         }
-        let Some(ended) = link.unreported_end().cloned() else { return Ok(false) };
-        link.is_told = true;
-        self.open_links -= 1;
-        self.hot.retain(|other| *other != place);
-        self.polled.retain(|other| *other != place);
+        let ended = place.link.end().filter(|_| !place.is_told).cloned();
+        let (Some(ended), peer) = (ended, place.peer) else { return Ok(false) };
+        self.places.tell(at);
+        self.hot.retain(|other| *other != at);
+        self.polled.retain(|other| *other != at);
         match ended {
             CloseReason::Closed => Ok(false),
-            ended => Err(self.losses.report(link.peer, ended)),
+            ended => Err(self.losses.report(peer, ended)),
         }
     }
+}
 
-    #[inline]
-    fn make_ready(&mut self, place: u32) {
-        if let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut)
-            && !link.is_ready
-        {
-            link.is_ready = true;
-            self.ready.push_back(place);
-        }
-    }
-
-    /// Returns the reason why there is nothing: not yet, or never.
-    fn nothing(&self) -> RecvError {
-        if self.open_links > 0 || self.joined == 0 {
-            RecvError::Empty
-        } else {
-            self.losses.end(self.joined)
-        }
+/// Counts the work of a link, too.
+fn with_work_of(stats: ReceiverStats, place: &Place<Link>) -> ReceiverStats {
+    ReceiverStats {
+        messages: stats.messages + place.messages,
+        work_requests: stats.work_requests + place.link.work_requests(),
+        heads_told: stats.heads_told + place.link.updates,
+        ..stats
     }
 }

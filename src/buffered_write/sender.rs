@@ -5,27 +5,23 @@ mod send_short;
 mod send_zcopy;
 mod wait;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use conn_core::buffered_write::WriteSender;
 use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
-use conn_core::wr::WrId;
-use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, RegionId, RemoteSpan, SharedRegion,
-};
+use verbs_safe::{RegionId, RemoteSpan, SharedRegion};
 
 use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
-use crate::keepalive::Watch;
-use crate::posting::Posting;
 use crate::ring::memory::{ControlBlock, remote};
-use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Silence, poll_after};
+use crate::sending::Sends;
+use crate::ticket::Ticket;
+use crate::wait::Deadline;
+use crate::writing::Writing;
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,12 +53,8 @@ pub struct SenderStats {
 /// A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
-    number: u32,
-    posting: Posting,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
-    batch: CompletionBatch,
+    /// Its messages are those that were pushed.
+    writing: Writing,
     core: WriteSender,
     /// Records that were not pushed, skipped ones with them.
     records: u32,
@@ -82,31 +74,13 @@ pub struct Sender {
     by_immediate: bool,
     /// True if a short message goes by itself, when nothing else is to be pushed.
     posts_short: bool,
-    /// Requests that will complete visibly, and what is acknowledged then.
-    marks: VecDeque<(WrId, Reach)>,
-    acknowledged: Reach,
-    /// Messages that were pushed.
-    pushed_messages: u64,
     config: Config,
-    /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
-    gathers: bool,
-    silence: Silence,
-    watch: Watch,
     stats: SenderStats,
-}
-
-/// Position up to which something goes, and the number of messages up to there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Reach {
-    end: u64,
-    messages: u64,
 }
 
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) posting: Posting,
-    pub(super) cq: CompletionQueue,
-    pub(super) channel: Option<CompletionChannel>,
+    pub(super) writing: Writing,
     pub(super) core: WriteSender,
     pub(super) staging: SharedRegion,
     pub(super) staging_id: RegionId,
@@ -119,24 +93,15 @@ pub(super) struct SenderParts {
 
 /// Making, inspecting.
 impl Sender {
-    /// Completions polled at a time: each stands for many requests.
-    const POLL_BATCH: usize = 16;
-
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { posting, cq, channel, core, config, .. } = parts;
+        let SenderParts { writing, core, config, .. } = parts;
         const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
         let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
         let posts_short = !core.has_window()
             && config.batch_bytes == 0
-            && posting.queue().max_inline() as usize >= Self::ZCOPY_FROM;
+            && writing.half.posting.queue().max_inline() as usize >= Self::ZCOPY_FROM;
         Sender {
-            number: sender_number(),
-            marks: VecDeque::with_capacity(posting.queue().depth() as usize),
-            posting,
-            cq,
-            channel,
-            arming: Arming::default(),
-            batch: CompletionBatch::new(Self::POLL_BATCH),
+            writing,
             posts_short,
             by_immediate: core.has_window(),
             core,
@@ -148,12 +113,7 @@ impl Sender {
             block: parts.block,
             peer_ring: parts.peer_ring,
             peer_tail: tail,
-            acknowledged: Reach::default(),
-            pushed_messages: 0,
             config,
-            gathers: false,
-            silence: Silence::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -167,20 +127,20 @@ impl Sender {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.posting.posted_total(), ..self.stats }
+        SenderStats { work_requests: self.writing.half.posting.posted_total(), ..self.stats }
     }
 
     /// Messages that were accepted and are still being gathered: [`flush`](Sender::flush) sends
     /// them. None, unless the configuration asks for gathering.
     #[must_use]
     pub fn unflushed(&self) -> u64 {
-        self.stats.messages - self.pushed_messages
+        self.gathered()
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.posting.qp_num()
+        self.writing.half.posting.qp_num()
     }
 }
 
@@ -221,48 +181,15 @@ impl SendHalf for Sender {
 
     /// No event tells of room: completions tell of acknowledgements.
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.posting.check()?;
-        self.arming.disarm(self.channel.as_ref()).map_err(|e| self.fail_device(&e))?;
-        self.push(true)?;
-        let keepalive = self.config.common.keepalive;
         let longest = self.core.geometry().max_payload();
-        let has_room = self.core.reserve(longest).is_ok() && self.core.gathered() == 0;
-        let awaits_ack = has_room && !self.was_acked(self.ticket());
-        let channel = self.channel.clone().filter(|_| awaits_ack);
-        if channel.is_some() {
-            self.nudge(self.ticket())?;
-            let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
-            self.arming.note(armed);
-        }
-        let events = self.progress()?;
-        if self.arming.is_silent(events, keepalive) {
-            self.probe()?;
-        }
-        if events > 0 {
-            return Ok(Arm::Ready);
-        }
-        self.posting.check()?;
-        let Some(channel) = channel else {
-            return Ok(Arm::Poll(poll_after(self.config.common.wait)));
-        };
-        let descriptor = self.arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        self.arm_by(|sender| {
+            let has_room = sender.core.reserve(longest).is_ok() && sender.core.gathered() == 0;
+            Ok(!has_room || sender.was_acked(sender.last()))
+        })
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.is_known(ticket) {
-            return Err(SendError::UnknownTicket);
-        }
-        if !self.was_acked(ticket) && self.posting.ended().is_none() {
-            // Also if this ends the sender, the check below sees what was acknowledged before.
-            let _ = self.push(true).and_then(|()| self.nudge(ticket));
-            let _ = self.progress();
-        }
-        match (self.posting.ended(), self.was_acked(ticket)) {
-            (_, true) => Ok(true),
-            (Some(ended), false) => Err(ended.clone().into()),
-            (None, false) => Ok(false),
-        }
+        self.is_acked_now(ticket)
     }
 
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
@@ -279,9 +206,9 @@ impl Sender {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.core.reserve(len) {
             Ok(grant)
-                if self.posting.ended().is_none()
+                if self.writing.half.posting.ended().is_none()
                     && self.has_push_room()
-                    && !self.watch.has_ticked() =>
+                    && !self.writing.half.waiting.watch.has_ticked() =>
             {
                 Ok(grant)
             }
@@ -293,20 +220,20 @@ impl Sender {
     /// has come.
     #[cold]
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
-        if self.watch.has_ticked() {
+        if self.writing.half.waiting.watch.has_ticked() {
             self.look_after_peer()?;
-            self.posting.check()?;
+            self.writing.half.posting.check()?;
             if let Ok(grant) = self.core.reserve(len)
                 && self.has_push_room()
             {
                 return Ok(grant);
             }
         }
-        self.posting.check()?;
+        self.writing.half.posting.check()?;
         // Messages that wait for the rest of their batch would otherwise never be freed.
         self.push(false)?;
         self.progress()?;
-        self.posting.check()?;
+        self.writing.half.posting.check()?;
         let grant = self.core.reserve(len).map_err(|e| match e {
             ReserveError::TooLong { .. } => {
                 SendError::TooLong { bytes, limit: self.max_message_bytes() }
@@ -314,7 +241,7 @@ impl Sender {
             _ => SendError::Full(Full::Ring),
         })?;
         // Where the configuration asks for gathering, they wait for a push anyway.
-        if self.config.batch_bytes == 0 || self.gathers {
+        if self.config.batch_bytes == 0 || self.writing.gathers {
             self.check_push_room()?;
         }
         Ok(grant)
@@ -333,13 +260,13 @@ impl Sender {
     /// Reports whether enough has gathered.
     #[inline]
     fn is_due(&self) -> bool {
-        !self.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
+        !self.writing.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
     }
 
     /// The ticket of the last message.
     #[inline]
     fn ticket(&self) -> Ticket {
-        Ticket { sender: self.number, number: self.core.tail() }
+        self.writing.half.ticket(self.stats.messages)
     }
 
     /// Makes a record of the first `bytes` bytes of what was granted, to be pushed.
@@ -356,7 +283,8 @@ impl Sender {
     fn make_record(&mut self, grant: Grant, bytes: usize) -> Result<Committed, SendError> {
         let Ok(committed) = self.core.commit(grant, bytes as u32) else {
             // The grant was given a moment ago, and the ring is not closed while it is lent.
-            return Err(self.posting.ended().cloned().unwrap_or(CloseReason::Closed).into());
+            let ended = self.writing.half.posting.ended();
+            return Err(ended.cloned().unwrap_or(CloseReason::Closed).into());
         };
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;

@@ -12,7 +12,7 @@ use verbs_safe::{
 
 use super::config::Tail;
 use super::link::{Link, LinkParts, UPDATE_BYTES};
-use super::receiver::{Policy, Receiver};
+use super::receiver::Receiver;
 use super::sender::{Sender, SenderParts};
 use super::{BufferedWrite, Config};
 use crate::device::Device;
@@ -25,7 +25,9 @@ use crate::protocol::{NoPool, Protocol, Served};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::writing::Writing;
 
 /// Send-queue slots of a sender that data cannot take: probes.
 const SENDER_CONTROL: u32 = 2;
@@ -64,15 +66,7 @@ impl Protocol for BufferedWrite {
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
         let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-        let policy = Policy {
-            wait: config.common.wait,
-            keepalive: config.common.keepalive,
-            linger: config.common.linger,
-            poll_batch: config.poll_batch,
-            max_peers,
-            window: config.window(),
-        };
-        Ok(Receiver::new(cq, channel, policy))
+        Ok(Receiver::new(Waiting::new(cq, channel, config.common), config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
@@ -187,10 +181,11 @@ impl setup::NewSender for NewSender {
         let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
         let config = self.config;
         let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
+        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
+        let waiting = Waiting::new(self.cq, self.channel, config.common);
         Ok(Sender::new(SenderParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
-            cq: self.cq,
-            channel: self.channel,
+            // Pushes have their own rules.
+            writing: Writing::new(posting, waiting, 1),
             core: WriteSender::new(ring.geometry, window),
             staging,
             staging_id,

@@ -413,7 +413,7 @@ impl Link {
     }
 
     /// Asks the sender's device whether it is there.
-    pub(crate) fn probe(&mut self) {
+    pub(crate) fn ask(&mut self) {
         self.control(PROBE);
     }
 

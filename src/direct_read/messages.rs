@@ -16,15 +16,17 @@ use crate::arm::Arm;
 use crate::error::{CloseReason, Full, RecvError, SendError};
 use crate::half::{FromPeer, RecvHalf, Room, SendHalf, check_within, driven};
 use crate::peer::Peer;
+use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::Deadline;
+use crate::waiting::Waits;
 use crate::wire::ConnectedQp;
 
 impl Sender<Buffer> {
     /// A buffer for a message, if one is free or may still be made: as many as the window has.
     fn message_buffer(&mut self) -> Result<Buffer, SendError> {
         if self.pool.is_empty() && self.pooled == self.config.window {
-            self.look_for_room(|sender| !sender.pool.is_empty())?;
+            self.find_room(|sender| !sender.pool.is_empty())?;
         }
         if let Some(buffer) = self.pool.pop() {
             return Ok(buffer);
@@ -36,9 +38,9 @@ impl Sender<Buffer> {
         let bytes = self.message_limit;
         let made = self.pd.register_buffer(bytes, BufferConfig { peers_read: true, signal });
         let buffer = made.map_err(|e| match self.pooled {
-            0 => self.posting.fail(CloseReason::Device(e.to_string())).into(),
+            0 => self.half.posting.fail(CloseReason::device(e)).into(),
             // It goes on with those that there are: with one of them, once it is acknowledged.
-            _ => match self.look_for_room(|sender| !sender.pool.is_empty()) {
+            _ => match self.find_room(|sender| !sender.pool.is_empty()) {
                 Ok(()) => SendError::Full(Full::Window),
                 Err(ended) => ended,
             },
@@ -55,7 +57,7 @@ impl Sender<Buffer> {
                 self.pool.push(buffer);
                 match error {
                     OfferError::Send(error) => Err(error),
-                    other => Err(self.posting.fail(CloseReason::Device(other.to_string())).into()),
+                    other => Err(self.half.posting.fail(CloseReason::device(other)).into()),
                 }
             }
         }
@@ -102,7 +104,7 @@ impl SendHalf for Sender<Buffer> {
         let bytes = message.len();
         check_within(bytes, self.message_limit)?;
         self.look_after_peer()?;
-        self.posting.check()?;
+        self.half.posting.check()?;
         let mut buffer = self.message_buffer()?;
         buffer[..bytes].copy_from_slice(message);
         self.send_buffer(buffer, bytes)
@@ -111,7 +113,7 @@ impl SendHalf for Sender<Buffer> {
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
         check_within(bytes, self.message_limit)?;
         self.look_after_peer()?;
-        self.posting.check()?;
+        self.half.posting.check()?;
         self.make_room()?;
         let buffer = self.message_buffer()?;
         self.pool.push(buffer);
@@ -120,12 +122,12 @@ impl SendHalf for Sender<Buffer> {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.posting.check()?;
-        Ok(self.posting.post()?)
+        self.half.posting.check()?;
+        Ok(self.half.posting.post()?)
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.arm_channel()
+        self.arm_by(|_| Ok(false))
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
@@ -133,46 +135,17 @@ impl SendHalf for Sender<Buffer> {
     }
 }
 
-impl driven::Sender for Sender<Buffer> {
-    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
-        loop {
-            match self.try_reserve(bytes).map(drop) {
-                Err(SendError::Full(_)) => self.wait_a_little(&mut idle)?,
-                done => return done,
-            }
-        }
+impl Driving for Sender<Buffer> {
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.try_reserve(bytes).map(drop)
     }
 
-    fn gather(&mut self, on: bool) -> bool {
-        let before = std::mem::replace(&mut self.gathers, on);
-        if !on && self.posting.ended().is_none() {
-            // What fails ends the half, and is reported by the next call.
-            let _ = self.posting.post();
-        }
-        before
+    fn check_outcome(&self, number: u64) -> Result<(), SendError> {
+        self.check_read(number)
     }
 
-    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        self.wait_for(ticket, deadline)?;
-        self.check_read(ticket.number)
-    }
-
-    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain_until(deadline)?;
-        self.check_read(u64::MAX)
-    }
-
-    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        Sender::say_goodbye(self, deadline)
-    }
-
-    fn qp(&self) -> &ConnectedQp {
-        self.posting.qp()
-    }
-
-    fn abandon(&mut self) {
-        Sender::abandon(self);
+    fn set_gathers(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.gathers, on)
     }
 }
 
@@ -318,12 +291,12 @@ impl driven::Receiver for Receiver {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         loop {
             match self.try_recv() {
                 Err(RecvError::Empty) => {
                     self.landing.is_wanted = true;
-                    let waited = self.wait_a_little(&mut idle, 0);
+                    let waited = self.await_more(&mut idle, 0);
                     self.landing.is_wanted = false;
                     waited?;
                 }
@@ -337,7 +310,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn abandon(&mut self) {
-        self.config.common.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 }
 

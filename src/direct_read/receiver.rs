@@ -1,28 +1,27 @@
 //! The receiving half, for one peer or many.
 
+mod reading;
 mod requests;
+mod sweep;
+mod wait;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use conn_core::direct_read::Refusal;
-use verbs_safe::{
-    Armed, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion,
-    ProtectionDomain, RecvPoster,
-};
+use verbs_safe::{Completion, CompletionBatch, ProtectionDomain, RecvPoster};
 
 use super::landing::Landing;
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
-use super::message::FileReading;
 use super::room::Room;
-use super::{Config, NotReadReason, ReadError};
-use crate::arm::{Arm, Arming};
+use super::{Config, NotReadReason};
+use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::keepalive::Look;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row};
+use crate::wait::polls_in_a_row;
+use crate::waiting::{Waiting, Waits};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,9 +55,7 @@ static RECEIVERS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) serial: u32,
-    pub(super) cq: CompletionQueue,
-    pub(super) channel: Option<CompletionChannel>,
-    pub(super) arming: Arming,
+    pub(super) waiting: Waiting,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     pub(super) links: Vec<Link>,
@@ -78,11 +75,9 @@ pub struct Receiver {
     tickets: u64,
     pub(super) config: Config,
     ended: Option<CloseReason>,
-    silence: Silence,
     stats: ReceiverStats,
     /// Work requests of links that are gone.
     past_requests: u64,
-    watch: Watch,
     losses: Losses,
     /// Requests that have arrived, and that had when the program looked for one.
     arrivals: u64,
@@ -91,8 +86,7 @@ pub struct Receiver {
 
 /// Parts of a receiver, which the set-up hands over.
 pub(crate) struct ReceiverParts {
-    pub(crate) cq: CompletionQueue,
-    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) waiting: Waiting,
     pub(crate) shared: Option<RecvPoster<()>>,
     pub(crate) share: u32,
     pub(crate) max_peers: u32,
@@ -105,14 +99,12 @@ impl Receiver {
     const POLL_BATCH: usize = 32;
 
     pub(crate) fn new(parts: ReceiverParts) -> Receiver {
-        let ReceiverParts { cq, channel, shared, share, max_peers, config, pd } = parts;
+        let ReceiverParts { waiting, shared, share, max_peers, config, pd } = parts;
         let most = config.window as usize * max_peers as usize;
         Receiver {
             // Relaxed: a number, and nothing that it would publish.
             serial: RECEIVERS.fetch_add(1, Ordering::Relaxed),
-            cq,
-            channel,
-            arming: Arming::default(),
+            waiting,
             batch: None,
             links: Vec::new(),
             max_peers,
@@ -125,10 +117,8 @@ impl Receiver {
             tickets: 0,
             config,
             ended: None,
-            silence: Silence::default(),
             stats: ReceiverStats::default(),
             past_requests: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
             arrivals: 0,
             seen: 0,
@@ -150,62 +140,6 @@ impl Receiver {
         link.fail(CloseReason::Closed);
         link.reported = true;
         self.links.push(link);
-    }
-
-    /// Forgets links that have ended, were reported, and have nothing in the queues. Where they
-    /// hold the place that the next link needs, or its share of the buffers, waits until the
-    /// device has completed what it has of one of them, twice [`SILENT_DEVICE`] at most.
-    pub(crate) fn sweep(&mut self) {
-        // A device that does not say what it keeps is waited for as long, from the first look on.
-        let until = Deadline::after(2 * SILENT_DEVICE);
-        let mut backoff = SleepBackoff::default();
-        loop {
-            // The next call that receives reports what has failed.
-            if self.take_all().is_err() {
-                return;
-            }
-            self.let_go();
-            let one_leaves = self.links.iter().any(|link| link.reported && link.is_idle());
-            if !self.is_full() || !one_leaves || until.has_passed(host::time::now()) {
-                return;
-            }
-            backoff.sleep(SILENT_DEVICE);
-        }
-    }
-
-    /// Takes what has completed until now.
-    fn take_all(&mut self) -> Result<(), RecvError> {
-        let mut left = self.cq.capacity() as usize;
-        while left > 0
-            && let polled @ 1.. = self.progress()?
-        {
-            left = left.saturating_sub(polled);
-        }
-        Ok(())
-    }
-
-    /// All that had completed was taken a moment ago.
-    fn let_go(&mut self) {
-        let (links, past, linger) =
-            (&mut self.links, &mut self.past_requests, self.config.common.linger);
-        let unaccounted = &mut self.stats.unaccounted_buffers;
-        links.retain_mut(|link| {
-            // A sender that has said goodbye has all its acknowledgements.
-            let is_done = link.reported && link.is_idle() && (link.is_over() || link.is_empty());
-            let gone = is_done && link.keeps_no_buffer(linger);
-            if gone {
-                *past += link.posting.posted_total();
-                *unaccounted += u64::from(link.is_unaccounted);
-            }
-            !gone
-        });
-    }
-
-    /// Reports whether there is no place for another link, or too few shared buffers.
-    fn is_full(&self) -> bool {
-        let links = self.links.len() as u32;
-        let slots = self.shared.as_ref().and_then(|poster| poster.shared()).map(|s| s.slots());
-        links >= self.max_peers || slots.is_some_and(|slots| (links + 1) * self.share > slots)
     }
 
     /// Returns the counters of what was done so far.
@@ -276,94 +210,6 @@ impl Receiver {
     }
 }
 
-/// Messages.
-impl Receiver {
-    /// Reports whether the message of `reading` is in its file, or cannot be, as
-    /// [`is_done`](crate::ZeroCopyRecv::is_done).
-    ///
-    /// # Errors
-    /// [`ReadError::UnknownReading`].
-    pub fn is_file_done(&mut self, reading: FileReading) -> Result<bool, ReadError> {
-        self.has_landed(reading.receiver, reading.ticket)
-    }
-
-    /// Waits until the message of `reading` is in its file, and gives back the registration.
-    /// Read the file itself to see the bytes.
-    ///
-    /// # Errors
-    /// [`RecvError::Peer`] when it could not be read: there may be a part of it.
-    /// [`ReadError::UnknownReading`].
-    pub fn wait_file(&mut self, reading: FileReading) -> Result<FileRegion, ReadError> {
-        self.wait_file_until(reading, Deadline::NEVER)
-    }
-
-    /// As [`wait_file`](Self::wait_file), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`]; the ticket stays good.
-    pub fn wait_file_timeout(
-        &mut self,
-        reading: FileReading,
-        timeout: Duration,
-    ) -> Result<FileRegion, ReadError> {
-        self.wait_file_until(reading, Deadline::after(timeout))
-    }
-
-    fn wait_file_until(
-        &mut self,
-        reading: FileReading,
-        deadline: Deadline,
-    ) -> Result<FileRegion, ReadError> {
-        let FileReading { receiver, ticket } = reading;
-        let Landed { peer, room, ended, .. } = self.landed_until(receiver, ticket, deadline)?;
-        match (room, ended) {
-            (_, Some(ended)) => Err(RecvError::Peer { peer, reason: ended }.into()),
-            (Room::File(region), None) => Ok(region),
-            (_, None) => Err(ReadError::UnknownReading),
-        }
-    }
-
-    pub(super) fn has_landed(&mut self, receiver: u32, ticket: u64) -> Result<bool, ReadError> {
-        let is_here = |landed: &VecDeque<Landed>| landed.iter().any(|l| l.ticket == ticket);
-        if receiver != self.serial {
-            return Err(ReadError::UnknownReading);
-        }
-        if is_here(&self.landed) {
-            return Ok(true);
-        }
-        self.probe_now_and_then();
-        self.progress()?;
-        let is_reading = self.links.iter().any(|link| link.is_reading(ticket));
-        match is_here(&self.landed) {
-            false if !is_reading => Err(ReadError::UnknownReading),
-            is_here => Ok(is_here),
-        }
-    }
-
-    /// Waits for a message by the numbers of its receiver and of itself.
-    pub(super) fn landed_until(
-        &mut self,
-        receiver: u32,
-        ticket: u64,
-        deadline: Deadline,
-    ) -> Result<Landed, ReadError> {
-        if receiver != self.serial {
-            return Err(ReadError::UnknownReading);
-        }
-        let mut idle = self.idle(deadline);
-        loop {
-            if let Some(at) = self.landed.iter().position(|l| l.ticket == ticket) {
-                return self.landed.remove(at).ok_or(ReadError::UnknownReading);
-            }
-            if !self.links.iter().any(|link| link.is_reading(ticket)) {
-                return Err(ReadError::UnknownReading);
-            }
-            let events = self.watch()?;
-            self.wait_a_little(&mut idle, events)?;
-        }
-    }
-}
-
 /// Driving.
 impl Receiver {
     /// Takes what has completed and does what follows from it; how much there was.
@@ -382,12 +228,12 @@ impl Receiver {
             return Err(ended.clone().into());
         }
         let mut batch = self.batch.take().unwrap_or_else(|| CompletionBatch::new(Self::POLL_BATCH));
-        let mut polled = self.cq.poll(&mut batch);
+        let mut polled = self.waiting.cq.poll(&mut batch);
         for _ in 1..polls {
             if !matches!(polled, Ok(0)) {
                 break;
             }
-            polled = self.cq.poll(&mut batch);
+            polled = self.waiting.cq.poll(&mut batch);
         }
         for completion in batch.drain() {
             self.completed(completion);
@@ -412,7 +258,7 @@ impl Receiver {
     /// In calls that never wait, and while others are busy: probes silent peers in each round, and
     /// says that failures are to be looked for.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
-        let look = self.watch.look(self.config.common.keepalive);
+        let look = self.waiting.look();
         if look == Look::Round {
             self.begin_round();
         }
@@ -426,22 +272,20 @@ impl Receiver {
         wants_buffers: bool,
         has_landed: impl Fn(&Receiver) -> bool,
     ) -> Result<Arm<'_>, RecvError> {
-        let Some(channel) = self.channel.clone() else {
+        if self.waiting.channel.is_none() {
             self.probe_silent_peers();
-            return Ok(Arm::Poll(Duration::ZERO));
-        };
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+            return Ok(self.waiting.no_event());
+        }
         // The descriptor is the same from the first call on.
         if wants_buffers {
             self.landing.home().map_err(RecvError::Ended)?;
         }
         self.landing.retract();
-        self.arming.disarm(Some(&channel)).map_err(|e| self.fail(device(&e)))?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.landing.is_wanted = wants_buffers;
         let goes_on = self.landing.announce() && self.oldest().is_some();
         self.landing.is_wanted = false;
-        let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
-        self.arming.note(armed);
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
         let is_untold = |link: &Link| {
             let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
@@ -452,10 +296,8 @@ impl Receiver {
             return Ok(Arm::Ready);
         }
         self.probe_silent_peers();
-        let within = self.watch.left(self.config.common.keepalive);
-        let wakeup = self.landing.wakeup();
-        let descriptor = self.arming.descriptor(&channel, wakeup, within);
-        Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
+        let left = self.waiting.left();
+        Ok(self.waiting.event(self.landing.wakeup(), left)?)
     }
 
     /// Reports whether a request has arrived since the program looked for one.
@@ -465,7 +307,7 @@ impl Receiver {
 
     /// Probes the peers that have been silent since the round before.
     pub(super) fn probe_silent_peers(&mut self) {
-        if self.watch.begins_round(self.config.common.keepalive) {
+        if self.waiting.begins_round() {
             self.begin_round();
         }
     }
@@ -474,15 +316,11 @@ impl Receiver {
         let mut asks = false;
         for link in &mut self.links {
             if !std::mem::take(&mut link.heard) {
-                link.probe();
+                link.ask();
                 asks = true;
             }
         }
-        self.watch.asks(asks);
-    }
-
-    pub(super) fn fail(&mut self, reason: CloseReason) -> RecvError {
-        self.ended.get_or_insert(reason).clone().into()
+        self.waiting.watch.asks(asks);
     }
 
     fn completed(&mut self, completion: Completion<'_>) {
@@ -602,76 +440,5 @@ impl Receiver {
         let has_had_any = self.peers_so_far > 0;
         let are_all = has_had_any && self.links.iter().all(|link| link.reported);
         are_all.then(|| self.losses.end(self.peers_so_far))
-    }
-
-    pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        idle.resume(&mut self.silence)
-    }
-
-    /// A look has found so many events, which do not end the wait.
-    pub(super) fn wait_a_little(
-        &mut self,
-        idle: &mut Idle,
-        events: usize,
-    ) -> Result<(), RecvError> {
-        match idle.after(events) {
-            Step::Again => Ok(()),
-            Step::Sleep(time) => self.sleep(time),
-            Step::Probe => {
-                tracing::debug!("{SILENT}");
-                self.links.iter_mut().for_each(Link::probe);
-                Ok(())
-            }
-            Step::TimedOut => {
-                self.silence = idle.silence();
-                Err(RecvError::TimedOut)
-            }
-        }
-    }
-
-    /// Arms the queue, looks once more, and sleeps: a completion that comes between the
-    /// look and the sleep rings the channel.
-    fn sleep(&mut self, time: Duration) -> Result<(), RecvError> {
-        self.probe_silent_peers();
-        let time = time.min(self.watch.left(self.config.common.keepalive));
-        let armed = match self.cq.arm(false) {
-            Ok(armed) => armed,
-            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),
-        };
-        // A message that another thread frees gives a buffer for the next one.
-        let goes_on = self.landing.announce() && !self.arrived.is_empty();
-        let slept = match self.progress() {
-            Ok(0) if !goes_on => self.sleep_armed(&armed, time),
-            events => events.map(drop),
-        };
-        self.landing.retract();
-        slept
-    }
-
-    fn sleep_armed(&mut self, armed: &Armed, time: Duration) -> Result<(), RecvError> {
-        let Some(channel) = &self.channel else { return Ok(()) };
-        let slept = channel.wait_with(&[armed], self.landing.wakeup().as_slice(), Some(time));
-        match slept {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.fail(CloseReason::Device(e.to_string()))),
-        }
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let mut idle = self.idle(Deadline::after(self.config.common.linger));
-        loop {
-            self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
-            if self.links.iter().all(Link::is_quiet) {
-                break;
-            }
-            match self.progress() {
-                Ok(events) if self.wait_a_little(&mut idle, events).is_err() => break,
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
     }
 }

@@ -9,18 +9,14 @@ use std::time::Duration;
 
 use conn_core::direct_read::{Offers, Place, ReadRequest, Refusal, SignalAt};
 use conn_core::wr::WrClass;
-use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, ProtectionDomain, RecvQueue, SendOp,
-    SharedRegion,
-};
+use verbs_safe::{CompletionBatch, ProtectionDomain, RecvQueue, SendOp, SharedRegion};
 
 use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError, internal_error};
-use crate::keepalive::Watch;
-use crate::posting::Posting;
-use crate::ticket::{Ticket, sender_number};
-use crate::wait::{Deadline, Silence};
+use crate::sending::{Half, Sends};
+use crate::ticket::Ticket;
+use crate::wait::Deadline;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
@@ -65,13 +61,9 @@ struct OnOffer<B> {
 /// [`linger`](crate::Common::linger).
 #[derive(Debug)]
 pub struct Sender<B: Offer = Buffer> {
-    serial: u32,
-    pub(super) posting: Posting,
+    pub(super) half: Half,
     /// Empty buffers for the receiver's notices.
     notices: RecvQueue<()>,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     offers: Offers,
@@ -108,17 +100,13 @@ pub struct Sender<B: Offer = Buffer> {
     pub(super) pooled: u32,
     pub(super) pd: ProtectionDomain,
     pub(super) message_limit: usize,
-    silence: Silence,
-    watch: Watch,
     stats: SenderStats,
 }
 
 /// Parts of a sender, which the set-up hands over.
 pub(crate) struct SenderParts {
-    pub(crate) posting: Posting,
+    pub(crate) half: Half,
     pub(crate) notices: RecvQueue<()>,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) channel: Option<CompletionChannel>,
     pub(crate) offers: Offers,
     pub(crate) memory: SharedRegion,
     pub(crate) counts: Option<Place>,
@@ -138,12 +126,8 @@ impl<B: Offer> Sender<B> {
 
     pub(crate) fn new(parts: SenderParts) -> Sender<B> {
         Sender {
-            serial: sender_number(),
-            posting: parts.posting,
+            half: parts.half,
             notices: parts.notices,
-            cq: parts.cq,
-            channel: parts.channel,
-            arming: Arming::default(),
             batch: None,
             offers: parts.offers,
             on_offer: VecDeque::new(),
@@ -165,8 +149,6 @@ impl<B: Offer> Sender<B> {
             pooled: 0,
             pd: parts.pd,
             message_limit: parts.message_limit,
-            silence: Silence::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -180,13 +162,13 @@ impl<B: Offer> Sender<B> {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.posting.posted_total(), ..self.stats }
+        SenderStats { work_requests: self.half.posting.posted_total(), ..self.stats }
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.posting.qp_num()
+        self.half.posting.qp_num()
     }
 
     /// Messages that are offered and not acknowledged yet.
@@ -200,7 +182,7 @@ impl<B: Offer> Sender<B> {
 impl<B: Offer> Sender<B> {
     pub(super) fn offered(&mut self, buffer: B, number: u64, is_pooled: bool) -> Ticket {
         self.on_offer.push_back(OnOffer { number, buffer, is_pooled });
-        Ticket { sender: self.serial, number }
+        self.half.ticket(number)
     }
 
     /// As [`SendHalf::is_acked`](crate::SendHalf::is_acked), for any kind of buffer. What was
@@ -210,17 +192,11 @@ impl<B: Offer> Sender<B> {
     /// # Errors
     /// [`SendError::Ended`], [`SendError::UnknownTicket`].
     pub fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        self.check_known(ticket)?;
-        if ticket.number > self.offers.acked() {
-            self.progress(true)?;
+        if self.is_known(ticket) && !self.was_acked(ticket.number) {
+            self.take_news(true)?;
         }
-        match self.posting.ended() {
-            _ if ticket.number <= self.offers.acked() => {
-                self.check_read(ticket.number).map(|()| true)
-            }
-            Some(ended) => Err(ended.clone().into()),
-            None => self.check_read(ticket.number).map(|()| false),
-        }
+        let is_acked = self.is_acked_now(ticket)?;
+        self.check_read(ticket.number).map(|()| is_acked)
     }
 
     /// The error of a message up to this one that was acknowledged, and not read.
@@ -268,22 +244,22 @@ impl<B: Offer> ZeroCopySend for Sender<B> {
     fn try_take(&mut self) -> Result<Option<(Ticket, Sent<B>)>, SendError> {
         self.look_after_peer()?;
         if self.done.is_empty() {
-            self.progress(true)?;
+            self.take_news(true)?;
         }
         if let Some((number, sent)) = self.done.pop_front() {
-            return Ok(Some((Ticket { sender: self.serial, number }, sent)));
+            return Ok(Some((self.half.ticket(number), sent)));
         }
-        self.posting.check()?;
+        self.half.posting.check()?;
         Ok(None)
     }
 
     fn arm_sent(&mut self) -> Result<Arm<'_>, SendError> {
-        self.arm_channel()
+        self.arm_by(|_| Ok(false))
     }
 
     fn take_back(&mut self, ticket: Ticket) -> Option<B> {
-        self.posting.ended()?;
-        if ticket.sender != self.serial {
+        self.half.posting.ended()?;
+        if !self.is_known(ticket) {
             return None;
         }
         let is_it = |on: &OnOffer<B>| on.number == ticket.number && !on.is_pooled;
@@ -302,7 +278,7 @@ impl<B: Offer> Sender<B> {
         app: &[u8],
     ) -> Result<u64, OfferError> {
         self.look_after_peer()?;
-        self.posting.check()?;
+        self.half.posting.check()?;
         if app.len() > self.app_limit {
             let (bytes, limit) = (app.len(), self.app_limit);
             return Err(OfferError::AppTooLong { bytes, limit });
@@ -335,23 +311,24 @@ impl<B: Offer> Sender<B> {
 
     /// Makes sure that one more request may be staged.
     pub(super) fn make_room(&mut self) -> Result<(), SendError> {
-        let has_room = |sender: &Sender<B>| sender.offers.room() > 0 && sender.posting.room() > 0;
+        let has_room =
+            |sender: &Sender<B>| sender.offers.room() > 0 && sender.half.posting.room() > 0;
         if !has_room(self) {
-            self.look_for_room(has_room)?;
+            self.find_room(has_room)?;
         }
         if has_room(self) { Ok(()) } else { Err(SendError::Full(Full::Window)) }
     }
 
     /// Looks at what has come, and sends what has gathered if that has made no room.
-    pub(super) fn look_for_room(
+    pub(super) fn find_room(
         &mut self,
         has_room: impl Fn(&Sender<B>) -> bool,
     ) -> Result<(), SendError> {
-        self.progress(false)?;
+        self.take_news(false)?;
         if !has_room(self) {
-            self.progress(true)?;
+            self.take_news(true)?;
         }
-        Ok(self.posting.check()?)
+        Ok(self.half.posting.check()?)
     }
 
     /// Says in the message's signal that there is no outcome yet; where it is.
@@ -377,26 +354,19 @@ impl<B: Offer> Sender<B> {
     }
 
     fn post_request(&mut self, request: &ReadRequest<'_>) -> Result<(), SendError> {
-        let Some(slot) = self.posting.slot() else {
-            return Err(self.posting.fail(internal_error(verbs_safe::StageError::NoSlot)).into());
+        let Some(slot) = self.half.posting.slot() else {
+            let bug = internal_error(verbs_safe::StageError::NoSlot);
+            return Err(self.half.posting.fail(bug).into());
         };
-        let len = match request.encode(slot) {
-            Ok(len) => len as u32,
-            Err(e) => return Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
-        };
+        let encoded = request.encode(slot).map_err(CloseReason::device);
+        let len = encoded.map_err(|reason| self.half.posting.fail(reason))? as u32;
         self.stage(SendOp::Send { len }, WrClass::Data, false)?;
-        if self.gathers { Ok(()) } else { Ok(self.posting.post()?) }
+        if self.gathers { Ok(()) } else { Ok(self.half.posting.post()?) }
     }
 }
 
 impl<B: Offer> Drop for Sender<B> {
     fn drop(&mut self) {
-        if self.posting.ended().is_some() {
-            return;
-        }
-        if let Err(e) = self.end_until(Deadline::after(self.config.common.linger)) {
-            let qp = self.qp_num();
-            tracing::warn!(qp, error = %e, "sender dropped before all and its goodbye were acknowledged");
-        }
+        self.end();
     }
 }

@@ -25,7 +25,9 @@ use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::{peer_memory, place};
+use crate::sending::Half;
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Port, Wire, completion_queue, entries, tracker};
 
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
@@ -90,7 +92,7 @@ impl Protocol for DirectRead {
             send_slot_bytes: CHECKED_BYTES as usize,
             max_inline: CHECKED_BYTES as u32,
             recv,
-            ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
+            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
         };
         let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
         pair.post_receives(device, receiver.share)?;
@@ -198,12 +200,11 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
         let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
+        // In ERR, so that the peer's device cannot read the buffers that are given back.
+        let posting = Posting::new(control, queue, tracker, AtEnd::Err);
         Ok(Sender::new(SenderParts {
-            // In ERR, so that the peer's device cannot read the buffers that are given back.
-            posting: Posting::new(control, queue, tracker, AtEnd::Err),
+            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
             notices,
-            cq: self.cq,
-            channel: self.channel,
             offers: Offers::new(window).map_err(unfit)?,
             memory: self.memory,
             counts: terms.counts,
@@ -215,7 +216,7 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
     }
 
     fn abandon(mut sender: Sender<B>) {
-        sender.abandon();
+        sender.half.posting.close();
     }
 }
 
@@ -249,7 +250,8 @@ pub(super) fn receiver(
     });
     let shared = shared.transpose()?;
     let (config, pd) = (*config, device.pd().clone());
-    Ok(Receiver::new(ReceiverParts { cq, channel, shared, share, max_peers, config, pd }))
+    let waiting = Waiting::new(cq, channel, config.common);
+    Ok(Receiver::new(ReceiverParts { waiting, shared, share, max_peers, config, pd }))
 }
 
 /// A link whose queue pair waits for its peer.

@@ -17,6 +17,7 @@ use crate::copies::{BULK, Copies};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
+use crate::places::Peered;
 use crate::posting::Posting;
 use crate::receiving;
 use crate::ring::memory::remote;
@@ -166,10 +167,7 @@ impl Link {
     }
 }
 
-impl receiving::Link for Link {
-    type Shared = Lending;
-    type Taken = InPlace;
-
+impl Peered for Link {
     fn posting(&self) -> &Posting {
         &self.posting
     }
@@ -177,6 +175,11 @@ impl receiving::Link for Link {
     fn posting_mut(&mut self) -> &mut Posting {
         &mut self.posting
     }
+}
+
+impl receiving::Link for Link {
+    type Shared = Lending;
+    type Taken = InPlace;
 
     fn is_polled(&self) -> bool {
         self.recv.is_none()

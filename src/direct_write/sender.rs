@@ -4,7 +4,7 @@ use conn_core::direct_write::{
     BufferSender, Detection, GOODBYE, IMM_GOODBYE, IMM_MESSAGE, TRAILER_BYTES, padded, stop_at,
 };
 use conn_core::ring::offer::Place;
-use conn_core::wr::WrClass;
+use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{SendOp, SharedRegion};
 
 use crate::arm::Arm;
@@ -12,8 +12,9 @@ use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::remote;
-use crate::sending::{Driving, Sending};
+use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
+use crate::writing::{Writes, Writing};
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct SenderStats {
 /// went. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
-    sending: Sending,
+    writing: Writing,
     core: BufferSender,
     detection: Detection,
     /// Memory to which the receiver writes which buffers are free.
@@ -54,7 +55,7 @@ pub struct Sender {
 
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) sending: Sending,
+    pub(super) writing: Writing,
     pub(super) core: BufferSender,
     pub(super) detection: Detection,
     pub(super) slots: SharedRegion,
@@ -65,11 +66,11 @@ pub(super) struct SenderParts {
 
 impl Sender {
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { sending, core, detection, slots, slot_count, peer_buffers, limit } =
+        let SenderParts { writing, core, detection, slots, slot_count, peer_buffers, limit } =
             parts;
         let stats = SenderStats::default();
         Sender {
-            sending,
+            writing,
             core,
             detection,
             slots,
@@ -85,7 +86,7 @@ impl Sender {
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let (messages, work_requests) =
-            (self.sending.messages(), self.sending.posting.posted_total());
+            (self.writing.messages(), self.writing.half.posting.posted_total());
         SenderStats { messages, work_requests, ..self.stats }
     }
 
@@ -94,13 +95,13 @@ impl Sender {
     /// gathers.
     #[must_use]
     pub fn unflushed(&self) -> u64 {
-        self.sending.unflushed()
+        self.writing.unflushed()
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.sending.posting.qp_num()
+        self.writing.half.posting.qp_num()
     }
 }
 
@@ -122,8 +123,8 @@ impl SendHalf for Sender {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.sending.posting.check()?;
-        self.sending.flush()
+        self.writing.half.posting.check()?;
+        self.writing.flush()
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
@@ -137,7 +138,8 @@ impl SendHalf for Sender {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.arm_half(self.limit as usize)
+        let longest = self.limit as usize;
+        self.arm_by(|sender| sender.awaits_word(longest))
     }
 }
 
@@ -153,8 +155,8 @@ impl Sender {
     #[inline]
     fn claim(&mut self, bytes: usize) -> Result<u32, SendError> {
         let is_sendable = bytes <= self.limit as usize
-            && self.sending.posting.room() >= self.requests()
-            && self.sending.posting.ended().is_none();
+            && self.writing.half.posting.room() >= self.requests()
+            && self.writing.half.posting.ended().is_none();
         let slots = &self.slots;
         match self.core.buffer(|at| checked::observe(slots, at as usize)) {
             Ok(Some(buffer)) if is_sendable => Ok(buffer),
@@ -166,20 +168,20 @@ impl Sender {
     #[cold]
     fn claim_late(&mut self, bytes: usize) -> Result<u32, SendError> {
         check_within(bytes, self.limit as usize)?;
-        self.sending.posting.check()?;
+        self.writing.half.posting.check()?;
         // Completions may be all that is missing: then what is gathered stays so. Otherwise it
         // would never be freed.
         self.progress()?;
         let slots = &self.slots;
         let found = self.core.buffer(|at| checked::observe(slots, at as usize));
-        if self.sending.posting.room() < self.requests() || found == Ok(None) {
-            self.sending.flush()?;
+        if self.writing.half.posting.room() < self.requests() || found == Ok(None) {
+            self.writing.flush()?;
             self.progress()?;
         }
-        self.sending.posting.check()?;
+        self.writing.half.posting.check()?;
         let slots = &self.slots;
         match self.core.buffer(|at| checked::observe(slots, at as usize)) {
-            Ok(Some(buffer)) => self.sending.check_room(self.requests()).map(|()| buffer),
+            Ok(Some(buffer)) => self.writing.check_room(self.requests()).map(|()| buffer),
             Ok(None) => {
                 // Once for each message that finds none, however often it is looked.
                 let is_first = self.stalled_at != Some(self.core.sent());
@@ -189,7 +191,7 @@ impl Sender {
             }
             Err(e) => {
                 let reason = CloseReason::Protocol(ProtocolError::Slot(e));
-                Err(self.sending.posting.fail(reason).into())
+                Err(self.writing.half.posting.fail(reason).into())
             }
         }
     }
@@ -198,7 +200,7 @@ impl Sender {
     #[inline]
     fn slot(&mut self, bytes: usize) -> Result<&mut [u8], SendError> {
         let need = (padded(bytes as u32) + TRAILER_BYTES) as usize;
-        let slot = self.sending.posting.slot().and_then(|slot| slot.get_mut(..need));
+        let slot = self.writing.half.posting.slot().and_then(|slot| slot.get_mut(..need));
         slot.ok_or(SendError::Full(Full::Requests))
     }
 
@@ -213,22 +215,22 @@ impl Sender {
         payload[bytes..].fill(0);
         if is_apart {
             let payload = remote(self.peer_buffers, at, len);
-            self.sending.stage(SendOp::Write { len: len as u32, remote: payload }, false)?;
+            self.writing.stage(SendOp::Write { len: len as u32, remote: payload }, false)?;
             let end = self.slot(0)?;
             let _ = checked::put(&trailer, end);
             let at = self.core.layout().trailer_at(buffer);
             let remote = remote(self.peer_buffers, at, TRAILER_BYTES);
-            self.sending.stage(SendOp::Write { len: TRAILER_BYTES as u32, remote }, true)?;
+            self.writing.stage(SendOp::Write { len: TRAILER_BYTES as u32, remote }, true)?;
         } else {
             let _ = checked::put(&trailer, end);
             let whole = len + TRAILER_BYTES;
             let (len, remote) = (whole as u32, remote(self.peer_buffers, at, whole));
-            self.sending.stage(self.op(len, remote, IMM_MESSAGE), true)?;
+            self.writing.stage(self.op(len, remote, IMM_MESSAGE), true)?;
         }
         self.core.mark_sent();
         self.stats.bytes += bytes as u64;
-        self.sending.post()?;
-        Ok(self.sending.ticket())
+        self.writing.post()?;
+        Ok(self.writing.ticket())
     }
 
     #[inline]
@@ -240,13 +242,13 @@ impl Sender {
     }
 }
 
-impl Driving for Sender {
-    fn sending(&self) -> &Sending {
-        &self.sending
+impl Writes for Sender {
+    fn writing(&self) -> &Writing {
+        &self.writing
     }
 
-    fn sending_mut(&mut self) -> &mut Sending {
-        &mut self.sending
+    fn writing_mut(&mut self) -> &mut Writing {
+        &mut self.writing
     }
 
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
@@ -255,25 +257,31 @@ impl Driving for Sender {
         let words = if is_last { checked::last_look(look) } else { look() };
         match self.core.on_stop(words.unwrap_or_default()) {
             Ok(None) => Ok(false),
-            Ok(Some(_)) if self.sending.posting.ended().is_some() => Ok(false),
-            Ok(Some(taken)) => Err(self.sending.peer_stopped(taken)),
+            Ok(Some(_)) if self.writing.half.posting.ended().is_some() => Ok(false),
+            Ok(Some(taken)) => Err(self.peer_stopped(taken)),
             Err(e) => {
                 let reason = CloseReason::Protocol(ProtocolError::Slot(e));
-                Err(self.sending.posting.fail(reason).into())
+                Err(self.writing.half.posting.fail(reason).into())
             }
         }
     }
 
-    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.claim(bytes).map(drop)
-    }
-
-    fn stage_goodbye(&mut self) -> Result<(), SendError> {
+    fn stage_last(&mut self) -> Result<WrId, SendError> {
         let (at, words) = (self.core.layout().goodbye_at(), [self.core.sent(), GOODBYE]);
         let _ = checked::put(&words, self.slot(0)?);
         let remote = remote(self.peer_buffers, at, TRAILER_BYTES);
         let op = self.op(TRAILER_BYTES as u32, remote, IMM_GOODBYE);
-        self.sending.stage_as(op, WrClass::Control, true)
+        self.writing.stage_as(op, WrClass::Control, true)
+    }
+}
+
+impl Driving for Sender {
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.claim(bytes).map(drop)
+    }
+
+    fn set_gathers(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 

@@ -24,9 +24,10 @@ use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
-use crate::sending::Sending;
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::writing::Writing;
 
 /// Send-queue slots that data cannot take: probes, and the goodbye or the stop.
 const CONTROL: u32 = 2;
@@ -165,8 +166,9 @@ impl setup::NewSender for NewSender {
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
         let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
+        let waiting = Waiting::new(self.cq, self.channel, config.common);
         Ok(Sender::new(SenderParts {
-            sending: Sending::new(posting, self.cq, self.channel, config.common, config.batch),
+            writing: Writing::new(posting, waiting, config.batch),
             core,
             detection,
             slots: self.slots,

@@ -1,18 +1,18 @@
 //! A receiver's side of one queue pair: its buffers, its credits, its end.
 
+mod arrivals;
 mod buffers;
+mod credits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use conn_core::control::{Control, Taken};
 use conn_core::credit::CreditGrantor;
-use conn_core::wr::{WrClass, WrId};
+use conn_core::wr::WrId;
 use host::plant::{Plant, is_planted};
-use verbs_safe::{Completion, CompletionBatch, RecvBuf, RecvRun, SendOp};
 
-use super::shared::SlotReturn;
-use crate::error::{CloseReason, ProtocolError};
+use crate::error::CloseReason;
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
 use crate::posting::Posting;
@@ -247,364 +247,10 @@ impl Link {
     }
 }
 
-/// Completions.
-impl Link {
-    /// The messages at the head of a batch, as many as the sender may send: the fast path.
-    /// None where the next completion belongs to another link, or needs a closer look: see
-    /// [`take`](Link::take). Packed messages come one by one.
-    pub(crate) fn take_run(
-        &mut self,
-        batch: &mut CompletionBatch,
-        run: &mut RecvRun<SlotReturn>,
-    ) -> u32 {
-        if self.packed || (self.room == 0 && self.count_room() == 0) {
-            return 0;
-        }
-        let taken = match &mut self.source {
-            Source::Own(own) => own.take_run(batch, self.room, run),
-            Source::Shared(member) => member.take_run(batch, self.room, run),
-        };
-        self.room -= taken;
-        taken
-    }
-
-    /// The message of a completion, if it has one and the sender may send it. Every other
-    /// completion is for [`arrive`](Link::arrive).
-    pub(crate) fn take<'c>(
-        &mut self,
-        completion: Completion<'c>,
-    ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
-        if self.room == 0 && self.count_room() == 0 {
-            return Err(completion);
-        }
-        let buffer = match &mut self.source {
-            Source::Own(own) => own.take(completion)?,
-            Source::Shared(member) => member.take(completion)?,
-        };
-        self.room -= 1;
-        Ok(buffer)
-    }
-
-    /// Counts anew how many messages may come.
-    #[inline(never)]
-    fn count_room(&mut self) -> u32 {
-        self.book();
-        let expected = self.expected();
-        self.counted = if self.is_deaf() { 0 } else { expected };
-        self.room = self.counted;
-        self.room
-    }
-
-    /// Messages that the sender may send.
-    fn expected(&self) -> u32 {
-        match &self.source {
-            Source::Own(_) => self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected),
-            Source::Shared(member) => member.expected(),
-        }
-    }
-
-    /// Books the messages that have come: before the grantor is asked for anything, and
-    /// when the state changes.
-    fn book(&mut self) {
-        let received = self.counted - self.room;
-        (self.counted, self.room) = (0, 0);
-        self.booked = self.booked.wrapping_add(received);
-        if let Some(grantor) = &mut self.grantor {
-            let booked = grantor.on_receive_many(received);
-            debug_assert!(booked.is_ok(), "there was room, so there were credits");
-        }
-    }
-
-    /// Books a completion that [`take`](Link::take) did not take.
-    #[cold]
-    pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
-        if completion.queue_id() == self.posting.queue_id() {
-            return self.control_sent(&completion);
-        }
-        if completion.queue_id() != self.source.queue_id() {
-            // Of a queue pair that had this number before.
-            return Arrival::Settled;
-        }
-        let imm = completion.imm();
-        let taken = match &mut self.source {
-            Source::Own(own) => own.take_any(completion).map(|buffer| own.reclaim(buffer)),
-            Source::Shared(member) => member.take_control(completion),
-        };
-        match (taken, imm) {
-            // FIN is the last message of a sender.
-            (Ok(()), Some(imm)) if self.state != State::Finished => self.control(imm),
-            (Ok(()), _) => self.overrun(),
-            (Err(ended), _) => self.fail(ended),
-        }
-    }
-
-    /// Reports whether messages that come now are dropped: the link's end was reported.
-    #[inline]
-    fn is_deaf(&self) -> bool {
-        self.state != State::Open && self.error.is_none()
-    }
-
-    /// A message that the sender may not send. After the sender's goodbye it is not reported
-    /// to the application, but it takes a buffer, which may be one of a shared pool: so the
-    /// link takes no more messages.
-    fn overrun(&mut self) -> Arrival {
-        if self.state == State::Finished {
-            self.silence();
-        }
-        self.fail(CloseReason::Protocol(ProtocolError::Overrun))
-    }
-
-    /// Takes no more messages.
-    pub(crate) fn silence(&mut self) {
-        self.is_silent = true;
-        if let Err(e) = self.posting.qp().to_error() {
-            tracing::debug!(qp = self.qp_num(), error = %e, "a queue pair was not moved to ERR");
-        }
-    }
-
-    /// Returns the share of a pool, if it has one: messages that still come are not the link's.
-    pub(crate) fn give_share_back(&mut self) {
-        self.book();
-        self.leave_open(State::Dead);
-        self.error = None;
-        if let Source::Shared(member) = &mut self.source {
-            member.leave();
-        }
-    }
-
-    /// Reports whether the device has said that a queue pair which was silenced keeps no buffer of
-    /// the pool: what it had taken has completed. One system call, if it has not.
-    pub(crate) fn keeps_no_buffer(&self) -> bool {
-        self.posting.qp().has_reached_last_wqe().unwrap_or_else(|e| {
-            tracing::debug!(qp = self.qp_num(), error = %e, "asynchronous events");
-            false
-        })
-    }
-
-    /// Books a completion of a link whose messages are not handed out any more.
-    pub(crate) fn absorb(&mut self, completion: Completion<'_>) {
-        match self.take(completion) {
-            Ok(buffer) => self.reclaim(buffer),
-            Err(other) => drop(self.arrive(other)),
-        }
-    }
-
-    fn control(&mut self, imm: u32) -> Arrival {
-        match Control::decode(imm) {
-            Ok(Control::Fin) => {
-                self.book();
-                self.leave_open(State::Finished);
-                // The sender has gone, or is going: it needs no goodbye from us.
-                self.goodbye = Goodbye::None;
-                Arrival::Settled
-            }
-            Ok(control @ (Control::Want | Control::Return(_))) => self.borrow(control, imm),
-            _ => self.fail(CloseReason::Protocol(ProtocolError::Control(imm))),
-        }
-    }
-
-    /// WANT or RETURN of a sender whose credits are loans. Ignored on a link that has ended.
-    fn borrow(&mut self, control: Control, imm: u32) -> Arrival {
-        self.book();
-        let booked = match (&mut self.source, control) {
-            (Source::Shared(_), _) if self.state != State::Open => Ok(()),
-            (Source::Shared(member), Control::Want) => member.want(),
-            (Source::Shared(member), Control::Return(wire)) => member.give_back(wire),
-            _ => Err(ProtocolError::Control(imm)),
-        };
-        match booked {
-            Ok(()) => Arrival::Settled,
-            Err(violation) => self.fail(CloseReason::Protocol(violation)),
-        }
-    }
-
-    fn control_sent(&mut self, completion: &Completion<'_>) -> Arrival {
-        let retired = self.posting.retire(completion);
-        if !completion.is_success() {
-            // Flushed or failed: nothing is outstanding any more.
-            self.posting.give_up();
-            self.goodbye = Goodbye::None;
-        }
-        match retired {
-            Ok(_) => Arrival::Settled,
-            Err(reason) => self.fail(reason),
-        }
-    }
-
-    /// Ends the link with a reason, unless it has ended already.
-    pub(crate) fn fail(&mut self, reason: CloseReason) -> Arrival {
-        if self.state != State::Open {
-            return Arrival::Settled;
-        }
-        self.book();
-        self.leave_open(State::Dead);
-        self.error = Some(self.posting.fail(reason));
-        self.is_silent = true;
-        Arrival::Failed
-    }
-}
-
-/// Buffers and credits.
-impl Link {
-    /// A message was freed on the receiver's own thread.
-    #[inline(always)]
-    pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
-        match &mut self.source {
-            Source::Own(own) => own.reclaim(buffer),
-            Source::Shared(member) => member.reclaim(buffer),
-        }
-    }
-
-    /// Shows the messages of a run that is this link's, and takes each back at once.
-    #[inline]
-    pub(crate) fn reclaim_each(
-        &mut self,
-        run: &mut RecvRun<SlotReturn>,
-        mut each: impl FnMut(&[u8]),
-    ) {
-        match &mut self.source {
-            Source::Own(own) => {
-                while let Some(buffer) = run.next() {
-                    each(&buffer);
-                    own.reclaim(buffer);
-                }
-            }
-            Source::Shared(member) => {
-                while let Some(buffer) = run.next() {
-                    each(&buffer);
-                    member.reclaim(buffer);
-                }
-            }
-        }
-    }
-
-    /// A message was freed by another thread.
-    pub(crate) fn free(&mut self, slot: u32) {
-        if let Source::Own(own) = &mut self.source {
-            own.free(slot);
-        }
-    }
-
-    /// Reposts and grants what is due (all that there is when `idle`). Returns what is still
-    /// owed, also where that is to report an error.
-    #[inline]
-    pub(crate) fn settle(&mut self, idle: bool) -> Owed {
-        self.book();
-        let mut waits_for_idle = false;
-        if self.state == State::Open {
-            // A sender that is out of credits waits for every single buffer, even
-            // while others keep the receiver busy.
-            let spent = |g: &CreditGrantor| g.expected() == 0;
-            let all = idle || self.grantor.as_ref().is_some_and(spent);
-            let settled = match &mut self.source {
-                Source::Own(own) => own.repost(all).map(|count| self.grant(count)),
-                Source::Shared(member) => member.settle(idle).map(|rests| {
-                    waits_for_idle = rests;
-                    self.lend();
-                }),
-            };
-            if let Err(ended) = settled {
-                self.fail(ended);
-            }
-        }
-        let owed = match (self.state, &mut self.source) {
-            // The error waits to be reported; and messages may have come before it, since the
-            // queue was found empty.
-            _ if self.error.is_some() => {
-                self.unreported = self.unreported.saturating_add(1);
-                Owed::More
-            }
-            (State::Open, Source::Own(own)) if own.waiting() == 0 => Owed::Nothing,
-            (State::Open, Source::Own(_)) if !idle => Owed::Rest,
-            (State::Open, Source::Own(_)) => Owed::More,
-            // The pool tells the link of whatever else happens to its buffers.
-            (State::Open, Source::Shared(_)) if waits_for_idle => Owed::Rest,
-            (State::Open, Source::Shared(_)) => Owed::Nothing,
-            (_, Source::Own(_)) => Owed::Nothing,
-            // Once idle, all that had arrived is booked.
-            (_, Source::Shared(_)) if !idle => Owed::More,
-            // In ERR, the device may keep a buffer of a message that never came to its end: the
-            // share goes back when it says that it keeps none.
-            (_, Source::Shared(member)) if self.is_silent => {
-                member.post_gathered();
-                Owed::Nothing
-            }
-            (_, Source::Shared(member)) => {
-                member.leave();
-                Owed::Nothing
-            }
-        };
-        self.marked = owed == Owed::More;
-        owed
-    }
-
-    #[inline]
-    fn grant(&mut self, reposted: u32) {
-        let Some(grantor) = &mut self.grantor else { return };
-        let granted = reposted + u32::from(is_planted(Plant::ExtraCredit));
-        if granted > 0 && grantor.on_reposted(granted).is_err() {
-            self.fail(CloseReason::Protocol(ProtocolError::Completion));
-            return;
-        }
-        let Some(credit) = grantor.due() else { return };
-        // A full control share is no loss: credits are cumulative, the next one says
-        // it all, and a completion of the share brings us back here.
-        if self.send_control(Control::Credit(credit), false) != Posted::Yes {
-            return;
-        }
-        self.credits_sent += 1;
-        if let Some(grantor) = &mut self.grantor {
-            // It was due a moment ago, so it can be granted.
-            let _ = grantor.mark_granted(credit);
-        }
-    }
-
-    /// Sends the control messages that the pool has for the sender. Where the control share is
-    /// full, they stay due.
-    fn lend(&mut self) {
-        while let Source::Shared(member) = &self.source
-            && let Some(control) = member.due()
-        {
-            if self.send_control(control, false) != Posted::Yes {
-                return;
-            }
-            self.credits_sent += u64::from(control != Control::Recall);
-            if let Source::Shared(member) = &mut self.source {
-                member.mark_sent(control);
-            }
-        }
-    }
-
-    /// The pool has something for the sender.
-    pub(super) fn tell(&mut self) {
-        if let Source::Shared(member) = &mut self.source {
-            member.tell();
-        }
-    }
-
-    fn send_control(&mut self, control: Control, signalled: bool) -> Posted {
-        self.post_control(SendOp::SendImm { len: 0, imm: control.encode() }, signalled)
-    }
-
-    fn post_control(&mut self, op: SendOp, signalled: bool) -> Posted {
-        let planned = self.posting.plan(WrClass::Control, signalled);
-        let Some(planned) = planned else { return Posted::Full };
-        let staged = self.posting.queue_mut().stage(op, planned.signalled);
-        let staged = staged.map_err(|e| CloseReason::Device(e.to_string()));
-        if let Err(reason) = staged.and_then(|()| self.posting.post()) {
-            self.fail(reason);
-            // Also where the link was not open any more: what is refused ends in ERR.
-            self.is_silent |= self.posting.ended().is_some();
-            return Posted::Failed;
-        }
-        Posted::Yes
-    }
-}
-
 /// Life and end.
 impl Link {
     /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
-    pub(crate) fn probe(&mut self) {
+    pub(crate) fn ask(&mut self) {
         if is_planted(Plant::SkippedProbe) {
             return;
         }
@@ -615,11 +261,11 @@ impl Link {
     }
 
     /// Probes a sender from which nothing has come since the last call.
-    pub(crate) fn probe_if_silent(&mut self) {
+    pub(crate) fn ask_if_silent(&mut self) {
         let come = self.booked.wrapping_add(self.counted - self.room);
         if come == self.seen {
             tracing::debug!(qp = self.qp_num(), "{SILENT}");
-            self.probe();
+            self.ask();
         }
         self.seen = come;
     }

@@ -1,29 +1,29 @@
 //! The receiving half: one thread, one completion queue, any number of peers.
 
+mod settling;
 mod sweep;
+mod wait;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::plant::{Plant, is_planted};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvRun};
+use verbs_safe::{CompletionBatch, RecvRun};
 
-use super::link::{Arrival, Link, Owed, Work};
+use super::Config;
+use super::link::{Arrival, Link, Work};
 use super::links::Links;
 use super::message::{Message, OpenPack};
 use super::returns::Returns;
 use super::shared::SlotReturn;
 use super::shared::{LoanClock, RECALL_AFTER};
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
-use crate::half::{RecvHalf, driven};
-use crate::keepalive::{Look, SILENT, Watch};
+use crate::half::RecvHalf;
+use crate::keepalive::Look;
 use crate::peer::Peer;
-use crate::wait::{
-    Deadline, Idle, POLL_SLEEP, Silence, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
-};
-use crate::wire::ConnectedQp;
+use crate::wait::{POLL_SLEEP, polls_in_a_row};
+use crate::waiting::{Waiting, Waits};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,9 +63,7 @@ pub struct ReceiverStats {
 /// receiver may have any number of senders in its life, one after the other.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) cq: CompletionQueue,
-    arming: Arming,
-    channel: Option<CompletionChannel>,
+    pub(super) waiting: Waiting,
     batch: CompletionBatch,
     /// Messages that were taken from the batch, of one peer. They come before what is
     /// left in it.
@@ -88,42 +86,29 @@ pub struct Receiver {
     trouble: Option<RecvError>,
     /// All senders have closed, which a sender that joined has found out before the program.
     has_untold_close: bool,
-    policy: Policy,
-    silence: Silence,
+    max_peers: u32,
     polls: u32,
-    watch: Watch,
     losses: Losses,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
 
-/// The part of the configuration that a receiver needs after it was made.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Policy {
-    pub(crate) wait: WaitStrategy,
-    pub(crate) keepalive: Duration,
-    pub(crate) linger: Duration,
-    pub(crate) poll_batch: u32,
-    pub(crate) max_peers: u32,
-}
-
 /// Making, inspecting.
 impl Receiver {
     pub(crate) fn new(
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
+        waiting: Waiting,
         returns: Arc<Returns>,
-        policy: Policy,
+        config: &Config,
+        max_peers: u32,
     ) -> Receiver {
+        let batch = config.poll_batch as usize;
         Receiver {
-            cq,
-            channel,
-            arming: Arming::default(),
-            batch: CompletionBatch::new(policy.poll_batch as usize),
-            run: RecvRun::new(policy.poll_batch as usize),
+            batch: CompletionBatch::new(batch),
+            run: RecvRun::new(batch),
             run_of: (Peer(u32::MAX), u32::MAX),
-            links: Links::new(policy.max_peers, policy.linger),
-            dirty: Vec::with_capacity(policy.max_peers as usize),
+            links: Links::new(max_peers, waiting.common.linger),
+            waiting,
+            dirty: Vec::with_capacity(max_peers as usize),
             resting: Vec::new(),
             returns,
             freed: vec![0; 64].into_boxed_slice(),
@@ -132,10 +117,8 @@ impl Receiver {
             found: None,
             trouble: None,
             has_untold_close: false,
-            policy,
-            silence: Silence::default(),
+            max_peers,
             polls: 0,
-            watch: Watch::default(),
             losses: Losses::default(),
             stats: ReceiverStats::default(),
             ended: None,
@@ -157,95 +140,6 @@ impl Receiver {
             credits_sent,
             buffers_posted,
             unaccounted_buffers,
-        }
-    }
-}
-
-impl driven::Receiver for Receiver {
-    type Taken = Message;
-
-    #[cold]
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        if self.links.joined() == 0 {
-            // No peer can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
-        }
-        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
-            }
-            match idle.step() {
-                Step::Again => self.watch(),
-                Step::Sleep(time) => {
-                    self.look_after();
-                    let time = time.min(self.watch.left(self.policy.keepalive));
-                    if let Some(message) = self.sleep(time)? {
-                        return Ok(message);
-                    }
-                }
-                Step::Probe => {
-                    tracing::debug!("{SILENT}");
-                    self.links.iter_mut().for_each(Link::probe);
-                }
-                Step::TimedOut => {
-                    self.silence = idle.silence();
-                    return Err(RecvError::TimedOut);
-                }
-            }
-        }
-    }
-
-    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.links.iter().find(|link| link.peer() == peer).map(Link::qp)
-    }
-
-    fn abandon(&mut self) {
-        self.policy.linger = Duration::ZERO;
-    }
-}
-
-impl Receiver {
-    /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
-    fn stop(&mut self) {
-        self.close_books();
-        // A sender that has said goodbye needs none from us. The loop takes no more
-        // completions than the queue holds: without credits a sender may send for ever.
-        let mut left = self.cq.capacity() as usize;
-        while left > 0
-            && let Some(polled @ 1..) = self.absorb()
-        {
-            left = left.saturating_sub(polled);
-        }
-        self.links.iter_mut().for_each(Link::stop);
-        // The goodbyes are on their way; their completions say when they are there.
-        let deadline = Deadline::after(self.policy.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
-        while self.links.iter().any(Link::is_saying_goodbye) {
-            if self.absorb().is_none() || idle.step() == Step::TimedOut {
-                break;
-            }
-            // There may be room now for a goodbye that found none.
-            self.links.iter_mut().for_each(Link::say_goodbye);
-        }
-        // What arrives until the end may have a buffer of a shared pool.
-        self.links.forget_all();
-        let mut backoff = SleepBackoff::default();
-        loop {
-            match self.absorb() {
-                Some(0) => self.links.release_stale(),
-                Some(_) => continue,
-                None => return,
-            }
-            if !self.links.has_stale() || self.policy.linger.is_zero() {
-                return;
-            }
-            // Each has its time, at most `linger`.
-            if self.links.waits_for_device() {
-                backoff.sleep(self.policy.linger);
-            }
         }
     }
 }
@@ -283,19 +177,19 @@ impl RecvHalf for Receiver {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         self.returns.wakeup().retract();
-        self.arming.disarm(self.channel.as_ref()).map_err(|e| device(&e))?;
+        self.waiting.disarm().map_err(|reason| self.fail(reason))?;
         self.look_after();
-        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        if self.waiting.channel.is_none() {
+            return Ok(self.waiting.no_event());
+        }
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
             self.links.iter_mut().for_each(Link::hurry);
         }
         self.collect_freed();
         self.settle(true)?;
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
-        self.arming.note(armed);
+        self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         let has_more = !self.run.is_empty() || !self.batch.is_empty() || self.open_pack.is_some();
         if has_more || self.found.is_some() || self.trouble.is_some() || self.poll()? > 0 {
             return Ok(Arm::Ready);
@@ -312,10 +206,8 @@ impl RecvHalf for Receiver {
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
-        let within = within.min(self.watch.left(self.policy.keepalive));
-        let wakeup = self.returns.wakeup().as_fd();
-        let descriptor = self.arming.descriptor(&channel, Some(wakeup), within);
-        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+        let within = within.min(self.waiting.left());
+        Ok(self.waiting.event(Some(self.returns.wakeup().as_fd()), within)?)
     }
 
     #[inline]
@@ -442,7 +334,7 @@ impl Receiver {
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        let is_round = self.watch.look(self.policy.keepalive) == Look::Round;
+        let is_round = self.waiting.look() == Look::Round;
         if is_round {
             self.ask_silent_peers();
         }
@@ -471,7 +363,7 @@ impl Receiver {
     #[cold]
     fn look_after(&mut self) {
         self.tick_pools();
-        if self.watch.begins_round(self.policy.keepalive) {
+        if self.waiting.begins_round() {
             self.ask_silent_peers();
         }
     }
@@ -480,7 +372,7 @@ impl Receiver {
     #[cold]
     fn ask_silent_peers(&mut self) {
         for link in self.links.iter_mut() {
-            link.probe_if_silent();
+            link.ask_if_silent();
             // The probe may have failed.
             let place = link.place();
             mark(&mut self.dirty, link, place);
@@ -503,10 +395,8 @@ impl Receiver {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
-        let polled = self
-            .cq
-            .poll(&mut self.batch)
-            .map_err(|e| self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())?;
+        let polled = self.waiting.cq.poll(&mut self.batch);
+        let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         if polled > 0 {
             // An event loop is awake: what it frees makes no system call.
             self.returns.wakeup().retract();
@@ -526,171 +416,6 @@ impl Receiver {
     /// Reports whether a message may still come: also before any sender has joined.
     fn has_open_links(&self) -> bool {
         self.links.joined() == 0 || self.links.iter().any(Link::is_open)
-    }
-}
-
-/// Reposting buffers and granting credits.
-impl Receiver {
-    /// Books the buffers that other threads have freed.
-    fn collect_freed(&mut self) {
-        loop {
-            let count = self.returns.drain(&mut self.freed);
-            for &id in &self.freed[..count] {
-                let (place, slot) = self.returns.split(id);
-                if let Some(link) = self.links.get_mut(place) {
-                    link.free(slot);
-                    if is_planted(Plant::DoubleFree) {
-                        link.free(slot);
-                    }
-                    mark(&mut self.dirty, link, place);
-                }
-            }
-            if count < self.freed.len() {
-                break;
-            }
-        }
-        if !self.pools.is_empty() {
-            self.hear_of_loans();
-        }
-    }
-
-    /// Marks the links that their pool has something for.
-    fn hear_of_loans(&mut self) {
-        loop {
-            let count = self.returns.drain_told(&mut self.freed);
-            for &place in &self.freed[..count] {
-                if let Some(link) = self.links.get_mut(place) {
-                    link.tell();
-                    mark(&mut self.dirty, link, place);
-                }
-            }
-            if count < self.freed.len() {
-                return;
-            }
-        }
-    }
-
-    /// A link has buffers of that pool.
-    pub(super) fn add_pool(&mut self, pool: LoanClock) {
-        self.pools.retain(LoanClock::is_live);
-        if !self.pools.iter().any(|known| known.is_same(&pool)) {
-            self.pools.push(pool);
-        }
-    }
-
-    /// Reposts and grants for the links that something has happened to. An idle
-    /// receiver reposts all it has, a busy one in batches. A link that has failed at it
-    /// is reported when all that may have come before was polled, busy or not.
-    #[inline]
-    fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
-        // The place of a link that has gone may be there once more.
-        if idle || self.resting.len() > 2 * self.policy.max_peers as usize {
-            self.wake_resting();
-        }
-        let all = |polls| polls > self.cq.capacity() / self.policy.poll_batch + 1;
-        let (links, resting, losses) = (&mut self.links, &mut self.resting, &mut self.losses);
-        let mut trouble = None;
-        self.dirty.retain(|&place| {
-            let Some(link) = links.get_mut(place) else { return false };
-            let owed = link.settle(idle);
-            if owed == Owed::Rest && !std::mem::replace(&mut link.rests, true) {
-                resting.push(place);
-            }
-            if owed == Owed::More && trouble.is_none() && link.unreported().is_some_and(all) {
-                trouble = report(link, losses);
-            }
-            owed == Owed::More
-        });
-        trouble.map_or(Ok(()), Err)
-    }
-
-    fn wake_resting(&mut self) {
-        for place in self.resting.drain(..) {
-            if let Some(link) = self.links.get_mut(place) {
-                link.rests = false;
-                mark(&mut self.dirty, link, place);
-            }
-        }
-    }
-
-    /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
-    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(None) };
-        self.returns.wakeup().announce();
-        if !self.pools.is_empty() {
-            self.links.iter_mut().for_each(Link::hurry);
-        }
-        let found = self.arm_and_sleep(&channel, time);
-        self.returns.wakeup().retract();
-        found
-    }
-
-    /// Arms the queue, looks once more at everything that would wake us, and sleeps:
-    /// what comes after the look does wake us.
-    fn arm_and_sleep(
-        &mut self,
-        channel: &CompletionChannel,
-        time: Duration,
-    ) -> Result<Option<Message>, RecvError> {
-        let device =
-            |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
-        match self.try_recv() {
-            Err(RecvError::Empty) => {}
-            done => return done.map(Some),
-        }
-        if !self.returns.wakeup().is_announced() {
-            // Something has come, if not a message: look again.
-            return Ok(None);
-        }
-        let time = match self.pools.iter().any(LoanClock::is_needed) {
-            true => time.min(RECALL_AFTER),
-            false => time,
-        };
-        let wakeup = self.returns.wakeup().as_fd();
-        channel.wait_with(&[&armed], &[wakeup], Some(time)).map_err(|e| device(&e))?;
-        Ok(None)
-    }
-
-    /// Closes the books: what was not handed out will not be.
-    fn close_books(&mut self) {
-        let (run_of, run) = (self.run_of.1, self.run.len() as u32);
-        // A pack of which all was handed out is no different from any other message.
-        let pack = self.open_pack.take();
-        let pack_of = pack.and_then(|mut pack| (!pack.is_empty()).then_some(pack.place));
-        // A message that was found when a sender joined, alone or the last one of its pack.
-        let found = self.found.as_ref().map(|message| message.place);
-        for link in self.links.iter_mut() {
-            let place = link.place();
-            let in_run = if place == run_of { run } else { 0 };
-            let is_found = found == Some(place) && pack_of != found;
-            link.close_books(in_run + u32::from(pack_of == Some(place)) + u32::from(is_found));
-        }
-        self.run.clear();
-        self.found = None;
-    }
-
-    /// Books completions and drops their messages; returns how many there were,
-    /// nothing when the queue is dead.
-    fn absorb(&mut self) -> Option<usize> {
-        if self.batch.is_empty() {
-            self.cq.poll(&mut self.batch).ok()?;
-        }
-        let polled = self.batch.len();
-        while let Some(completion) = self.batch.pop() {
-            let place = self.links.find(completion.qp_num());
-            match place.and_then(|place| self.links.get_mut(place)) {
-                Some(link) => link.absorb(completion),
-                None => self.links.absorb_stale(completion),
-            }
-        }
-        Some(polled)
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -7,24 +7,21 @@ mod staged;
 mod stopped;
 mod wait;
 
-use std::time::Duration;
-
 use conn_core::credit::CreditWindow;
 use conn_core::loan::Borrower;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, InRun, RecvQueue, SendOp};
+use verbs_safe::{CompletionBatch, InRun, RecvQueue, SendOp};
 
 use self::loan_waits::LoanWaits;
 use self::staged::{Controls, Packs};
 use super::Config;
-use crate::arm::{Arm, Arming};
+use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::{Room, SendHalf, check_within};
-use crate::keepalive::Watch;
-use crate::posting::Posting;
-use crate::ticket::{Ticket, sender_number};
-use crate::wait::Silence;
+use crate::sending::{Half, Sends};
+use crate::ticket::Ticket;
+use crate::waiting::Waits;
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,13 +56,9 @@ pub struct SenderStats {
 /// [`CloseReason::PeerLost`].
 #[derive(Debug)]
 pub struct Sender {
-    number: u32,
-    posting: Posting,
+    half: Half,
     /// Zero-length buffers for the peer's credits.
     credits: RecvQueue<()>,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    arming: Arming,
     batch: CompletionBatch,
     window: CreditWindow,
     /// Account of the loans; `None` where credits are no loans.
@@ -86,18 +79,14 @@ pub struct Sender {
     gathers: bool,
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
-    silence: Silence,
     loan_waits: LoanWaits,
-    watch: Watch,
     stats: SenderStats,
 }
 
 /// Parts of a sender, which the set-up hands over.
 pub(crate) struct SenderParts {
-    pub(crate) posting: Posting,
+    pub(crate) half: Half,
     pub(crate) credits: RecvQueue<()>,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) channel: Option<CompletionChannel>,
     pub(crate) window: CreditWindow,
     pub(crate) borrower: Option<Borrower>,
     pub(crate) config: Config,
@@ -111,15 +100,11 @@ impl Sender {
     pub(crate) const POLL_BATCH: usize = 16;
 
     pub(crate) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { posting, credits, cq, channel, window, borrower, config, limit } = parts;
+        let SenderParts { half, credits, window, borrower, config, limit } = parts;
         let pack = Packer::new(config.pack_bytes.min(limit as u32));
         Sender {
-            number: sender_number(),
-            posting,
+            half,
             credits,
-            cq,
-            channel,
-            arming: Arming::default(),
             batch: CompletionBatch::new(Self::POLL_BATCH),
             window,
             borrower,
@@ -132,9 +117,7 @@ impl Sender {
             config,
             gathers: false,
             limit,
-            silence: Silence::default(),
             loan_waits: LoanWaits::default(),
-            watch: Watch::default(),
             stats: SenderStats::default(),
         }
     }
@@ -142,8 +125,8 @@ impl Sender {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        let messages = self.stats.messages + u64::from(self.posting.unbooked());
-        SenderStats { messages, work_requests: self.posting.posted_total(), ..self.stats }
+        let messages = self.stats.messages + u64::from(self.half.posting.unbooked());
+        SenderStats { messages, work_requests: self.half.posting.posted_total(), ..self.stats }
     }
 
     /// Messages that were accepted and are still being gathered: [`flush`](Sender::flush) sends
@@ -151,20 +134,20 @@ impl Sender {
     #[must_use]
     pub fn unflushed(&self) -> u64 {
         let open = self.packer.as_ref().map_or(0, Packer::count);
-        let sent = self.data_sent() + u64::from(self.posting.unbooked());
-        self.packs.messages(sent, self.posting.queue().staged()) + u64::from(open)
+        let sent = self.data_sent() + u64::from(self.half.posting.unbooked());
+        self.packs.messages(sent, self.half.posting.queue().staged()) + u64::from(open)
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.posting.qp_num()
+        self.half.posting.qp_num()
     }
 
     /// Longest message that goes inside its work request, in bytes.
     #[must_use]
     pub fn inline_bytes(&self) -> u32 {
-        self.posting.queue().max_inline()
+        self.half.posting.queue().max_inline()
     }
 }
 
@@ -185,7 +168,7 @@ impl SendHalf for Sender {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.posting.check()?;
+        self.half.posting.check()?;
         self.push()?;
         if self.borrower.is_some() {
             // Credits that were lent meanwhile are given back, too.
@@ -195,48 +178,12 @@ impl SendHalf for Sender {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.posting.check()?;
-        let channel = self.channel.clone();
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.fail_device(&e))?;
-        self.push()?;
-        let last = WrId(self.posting.next_id().0 - 1);
-        if !self.was_acked(self.ticket(last)) {
-            self.nudge(self.ticket(last))?;
-        }
-        if channel.is_some() {
-            let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
-            self.arming.note(armed);
-        }
-        let (events, keepalive) = (self.progress()?, self.config.common.keepalive);
-        if self.arming.is_silent(events, keepalive) {
-            self.probe()?;
-        }
-        if events > 0 {
-            return Ok(Arm::Ready);
-        }
-        self.posting.check()?;
-        let Some(channel) = channel else { return Ok(Arm::Poll(Duration::ZERO)) };
-        let descriptor = self.arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+        // Credits, too, come with completions.
+        self.arm_by(|_| Ok(false))
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.is_known(ticket) {
-            return Err(SendError::UnknownTicket);
-        }
-        if !self.was_acked(ticket) {
-            self.progress()?;
-        }
-        if self.posting.ended().is_none() && !self.was_acked(ticket) {
-            self.push()?;
-            self.nudge(ticket)?;
-            self.progress()?;
-        }
-        match (self.posting.ended(), self.was_acked(ticket)) {
-            (_, true) => Ok(true),
-            (Some(ended), false) => Err(ended.clone().into()),
-            (None, false) => Ok(false),
-        }
+        self.is_acked_now(ticket)
     }
 
     fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
@@ -267,7 +214,7 @@ impl Room for Reserved<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let slot = self.sender.posting.slot().ok_or(SendError::Full(Full::Window))?;
+        let slot = self.sender.half.posting.slot().ok_or(SendError::Full(Full::Window))?;
         slot[self.at + at..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
@@ -292,10 +239,10 @@ impl Sender {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Ticket, SendError> {
-        if self.watch.has_ticked() {
+        if self.half.waiting.watch.has_ticked() {
             self.look_after_peer()?;
         }
-        match self.posting.queue_mut().stage_next(bytes, fill) {
+        match self.half.posting.queue_mut().stage_next(bytes, fill) {
             Ok(staged) => self.accepted(bytes, staged),
             Err(fill) => self.send_apart(bytes, fill),
         }
@@ -311,7 +258,7 @@ impl Sender {
 
     #[inline]
     fn ticket(&self, id: WrId) -> Ticket {
-        Ticket { sender: self.number, number: id.0 }
+        self.half.ticket(id.0)
     }
 
     #[inline]
@@ -337,7 +284,7 @@ impl Sender {
             return self.pack(bytes, fill);
         }
         self.make_room()?;
-        match self.posting.queue_mut().stage_next(bytes, fill) {
+        match self.half.posting.queue_mut().stage_next(bytes, fill) {
             Ok(staged) => self.accepted(bytes, staged),
             Err(fill) if bytes == 0 => {
                 fill(&mut []);
@@ -354,23 +301,23 @@ impl Sender {
     #[cold]
     fn misjudged_room(&mut self) -> SendError {
         debug_assert!(false, "room was counted that the send queue does not have");
-        self.fail_device(&std::io::Error::other("the send queue was fuller than it was counted"))
+        self.fail(CloseReason::device("the send queue was fuller than it was counted"))
     }
 
     /// Makes sure that one more request may be staged; looks at the completion queue only
     /// when it may not.
     fn make_room(&mut self) -> Result<(), SendError> {
-        self.posting.check()?;
+        self.half.posting.check()?;
         self.book();
         if self.room() == 0 {
             // Messages that wait for the rest of their batch would otherwise never complete.
             self.post()?;
             self.progress()?;
-            self.posting.check()?;
+            self.half.posting.check()?;
         }
         self.open_run();
         match self.room() {
-            0 if self.posting.room() == 0 => Err(SendError::Full(Full::Window)),
+            0 if self.half.posting.room() == 0 => Err(SendError::Full(Full::Window)),
             0 => Err(self.out_of_credits()?),
             _ => Ok(()),
         }
@@ -386,15 +333,15 @@ impl Sender {
     /// Stages the first bytes of the next slot; there is room, and it is known how much.
     fn stage_data(&mut self, bytes: usize) -> Result<Ticket, SendError> {
         self.book();
-        let Some(planned) = self.posting.plan(WrClass::Data, false) else {
+        let Some(planned) = self.half.posting.plan(WrClass::Data, false) else {
             return Err(self.misjudged_room());
         };
         let op = SendOp::Send { len: bytes as u32 };
-        if self.posting.queue_mut().stage(op, planned.signalled).is_err() {
+        if self.half.posting.queue_mut().stage(op, planned.signalled).is_err() {
             return Err(self.misjudged_room());
         }
         self.take_credits(1);
-        if self.posting.queue().staged() >= self.batch_limit() {
+        if self.half.posting.queue().staged() >= self.batch_limit() {
             self.post_batch()?;
         }
         Ok(self.ticket(planned.id))
@@ -406,7 +353,9 @@ impl Sender {
             return Err(self.too_long(bytes));
         }
         match &self.packer {
-            Some(packer) if packer.count() > 0 && packer.fits(bytes) => Ok(self.posting.check()?),
+            Some(packer) if packer.count() > 0 && packer.fits(bytes) => {
+                Ok(self.half.posting.check()?)
+            }
             Some(_) => {
                 self.end_pack()?;
                 self.make_room()
@@ -427,24 +376,24 @@ impl Sender {
     /// Begins a run of messages: until the batch is full, the next one has to be signalled
     /// (which it then is), or there is no room.
     fn open_run(&mut self) {
-        let most = match (self.posting.ended(), &self.packer) {
+        let most = match (self.half.posting.ended(), &self.packer) {
             (None, None) => self.room(),
             _ => 0,
         };
-        let batch = self.batch_limit().saturating_sub(self.posting.queue().staged());
-        self.posting.open_run(most.min(batch), self.limit);
+        let batch = self.batch_limit().saturating_sub(self.half.posting.queue().staged());
+        self.half.posting.open_run(most.min(batch), self.limit);
     }
 
     /// Messages that credits and the queue have room for; the run is booked.
     fn room(&self) -> u32 {
         let credits = if self.config.credits { self.window.available() } else { u32::MAX };
-        self.posting.room().min(credits)
+        self.half.posting.room().min(credits)
     }
 
     /// The last message of a run was staged.
     #[inline(never)]
     fn end_run(&mut self) -> Result<(), SendError> {
-        if self.posting.queue().staged() >= self.batch_limit() {
+        if self.half.posting.queue().staged() >= self.batch_limit() {
             return self.post_batch();
         }
         self.book();
@@ -455,7 +404,7 @@ impl Sender {
     /// Books what was staged in the run: before the send queue or the window are asked for
     /// anything, and before it is posted.
     pub(super) fn book(&mut self) {
-        let booked = self.posting.book();
+        let booked = self.half.posting.book();
         if booked > 0 {
             self.stats.messages += u64::from(booked);
             self.take_credits(booked);
@@ -483,11 +432,11 @@ impl Sender {
         match &self.packer {
             Some(packer) if packer.count() == 0 => self.make_room()?,
             // The room of an open pack is its own, but it may never be sent.
-            _ => self.posting.check()?,
+            _ => self.half.posting.check()?,
         }
         // The slot stays ours until the pack has ended: nothing else is staged
         // meanwhile, so the pack's request will get the next id.
-        let slot = self.posting.slot().ok_or(SendError::Full(Full::Window))?;
+        let slot = self.half.posting.slot().ok_or(SendError::Full(Full::Window))?;
         let packer = self.packer.as_mut().ok_or(SendError::Full(Full::Window))?;
         // Booked after `fill`: one that panics has packed nothing.
         let mut packed = packer.clone();
@@ -496,7 +445,7 @@ impl Sender {
         *packer = packed;
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;
-        Ok(self.ticket(self.posting.next_id()))
+        Ok(self.ticket(self.half.posting.next_id()))
     }
 
     /// Posts what was accepted.

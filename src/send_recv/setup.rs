@@ -12,7 +12,7 @@ use verbs_safe::{
 };
 
 use super::link::{Link, LinkParts, OwnBuffers, Source};
-use super::receiver::{Policy, Receiver};
+use super::receiver::Receiver;
 use super::returns::Returns;
 use super::sender::{Sender, SenderParts};
 use super::shared::SlotReturn;
@@ -26,7 +26,9 @@ use crate::new_pair::NewPair;
 use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
 use crate::protocol::{Protocol, Served};
+use crate::sending::Half;
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
@@ -68,14 +70,8 @@ impl Protocol for SendRecv {
         let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
         let returns = Returns::new(max_peers, config.recv_depth + 1)
             .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
-        let policy = Policy {
-            wait: config.common.wait,
-            keepalive: config.common.keepalive,
-            linger: config.common.linger,
-            poll_batch: config.poll_batch,
-            max_peers,
-        };
-        Ok(Receiver::new(cq, channel, returns, policy))
+        let waiting = Waiting::new(cq, channel, config.common);
+        Ok(Receiver::new(waiting, returns, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
@@ -122,7 +118,7 @@ impl Protocol for SendRecv {
             max_send_wr: CONTROL_SLOTS,
             send_slots: 0,
             recv: pool.map_or(own, |pool| RecvSide::Shared(pool.queue())),
-            ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
+            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
         };
         let recycler = SlotReturn::Receiver { returns: receiver.returns.clone(), link: place };
         let pair = NewPair::create(device, device.messages_pd(), &shape, recycler)?;
@@ -210,11 +206,10 @@ impl setup::NewSender for NewSender {
         }
         .map_err(unfit)?;
         let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
+        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
         Ok(Sender::new(SenderParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed),
+            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
             credits,
-            cq: self.cq,
-            channel: self.channel,
             window,
             borrower,
             config: *config,

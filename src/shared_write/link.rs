@@ -12,6 +12,7 @@ use crate::checked;
 use crate::copies::{BULK, Copies, Message};
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
+use crate::places::Peered;
 use crate::posting::Posting;
 use crate::receiving;
 use crate::ring::memory::remote;
@@ -59,10 +60,7 @@ impl Link {
     }
 }
 
-impl receiving::Link for Link {
-    type Shared = Ring;
-    type Taken = Message;
-
+impl Peered for Link {
     fn posting(&self) -> &Posting {
         &self.posting
     }
@@ -70,6 +68,11 @@ impl receiving::Link for Link {
     fn posting_mut(&mut self) -> &mut Posting {
         &mut self.posting
     }
+}
+
+impl receiving::Link for Link {
+    type Shared = Ring;
+    type Taken = Message;
 
     fn is_polled(&self) -> bool {
         true

@@ -15,9 +15,10 @@ use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::remote;
-use crate::sending::{Driving, Sending};
+use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::POLL_SLEEP;
+use crate::writing::{Writes, Writing};
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub struct SenderStats {
 /// went. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
-    sending: Sending,
+    writing: Writing,
     core: ExtentSender,
     peer: PeerRing,
     /// The receiver's stop, and what this end's own requests bring.
@@ -101,7 +102,7 @@ const MESSAGES_PER_LOOK: u64 = 8;
 
 /// Parts of a sender, which the set-up hands over.
 pub(super) struct SenderParts {
-    pub(super) sending: Sending,
+    pub(super) writing: Writing,
     pub(super) core: ExtentSender,
     pub(super) peer: PeerRing,
     pub(super) memory: SharedRegion,
@@ -111,9 +112,9 @@ pub(super) struct SenderParts {
 
 impl Sender {
     pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { sending, core, peer, memory, landing, limit } = parts;
+        let SenderParts { writing, core, peer, memory, landing, limit } = parts;
         Sender {
-            sending,
+            writing,
             core,
             peer,
             memory,
@@ -132,7 +133,7 @@ impl Sender {
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let (messages, work_requests) =
-            (self.sending.messages(), self.sending.posting.posted_total());
+            (self.writing.messages(), self.writing.half.posting.posted_total());
         SenderStats { messages, work_requests, ..self.stats }
     }
 
@@ -141,13 +142,13 @@ impl Sender {
     /// gathers.
     #[must_use]
     pub fn unflushed(&self) -> u64 {
-        self.sending.unflushed()
+        self.writing.unflushed()
     }
 
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.sending.posting.qp_num()
+        self.writing.half.posting.qp_num()
     }
 }
 
@@ -168,8 +169,8 @@ impl SendHalf for Sender {
 
     fn flush(&mut self) -> Result<(), SendError> {
         self.look_after_peer()?;
-        self.sending.posting.check()?;
-        self.sending.flush()
+        self.writing.half.posting.check()?;
+        self.writing.flush()
     }
 
     fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
@@ -183,7 +184,8 @@ impl SendHalf for Sender {
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        self.arm_half(self.limit as usize)
+        let longest = self.limit as usize;
+        self.arm_by(|sender| sender.awaits_word(longest))
     }
 }
 
@@ -204,8 +206,8 @@ impl Sender {
     #[inline]
     fn has_all(&self, bytes: usize) -> bool {
         bytes <= self.limit as usize
-            && self.sending.posting.room() >= self.requests()
-            && self.sending.posting.ended().is_none()
+            && self.writing.half.posting.room() >= self.requests()
+            && self.writing.half.posting.ended().is_none()
             && self.core.spot(bytes as u32).is_some()
     }
 
@@ -213,19 +215,19 @@ impl Sender {
     #[cold]
     fn claim_late(&mut self, bytes: usize) -> Result<(), SendError> {
         check_within(bytes, self.limit as usize)?;
-        self.sending.posting.check()?;
+        self.writing.half.posting.check()?;
         // Completions may be all that is missing: then what is gathered stays so.
         self.progress()?;
         if self.has_all(bytes) {
             return Ok(());
         }
-        self.sending.flush()?;
+        self.writing.flush()?;
         // A device that is done with a request when it is posted takes a step in each.
         for _ in 0..4 {
             self.progress()?;
-            self.sending.posting.check()?;
+            self.writing.half.posting.check()?;
             if self.core.spot(bytes as u32).is_some() {
-                return self.sending.check_room(self.requests());
+                return self.writing.check_room(self.requests());
             }
         }
         // Once for each message that finds none, however often it is looked.
@@ -239,7 +241,7 @@ impl Sender {
     #[inline]
     fn payload(&mut self, bytes: usize) -> Result<&mut [u8], SendError> {
         let need = (padded(bytes as u32) + TRAILER_BYTES) as usize;
-        let slot = self.sending.posting.slot().and_then(|slot| slot.get_mut(..need));
+        let slot = self.writing.half.posting.slot().and_then(|slot| slot.get_mut(..need));
         slot.ok_or(SendError::Full(Full::Requests))
     }
 
@@ -257,10 +259,10 @@ impl Sender {
     ) -> Result<WrId, SendError> {
         let len = checked::checked_bytes(words.len()) as u64;
         let op = self.write(at, len);
-        let slot = self.sending.posting.slot().ok_or(SendError::Full(Full::Requests))?;
+        let slot = self.writing.half.posting.slot().ok_or(SendError::Full(Full::Requests))?;
         let _ = checked::put(words, slot);
-        let staged = self.sending.posting.stage(op, class, awaited)?;
-        self.sending.mark(staged)
+        let staged = self.writing.half.posting.stage(op, class, awaited)?;
+        self.writing.mark(staged)
     }
 
     /// Sends the first `bytes` bytes of the next slot.
@@ -270,22 +272,22 @@ impl Sender {
         let len = padded(bytes as u32);
         self.payload(bytes)?[bytes..len as usize].fill(0);
         if self.peer.apart && len > 0 {
-            self.sending.stage(self.write(spot.payload_at, len), false)?;
+            self.writing.stage(self.write(spot.payload_at, len), false)?;
             self.stage_end(&spot, false)?;
             let _ = checked::put(&spot.trailer, self.payload(0)?);
-            self.sending.stage(self.write(spot.trailer_at, TRAILER_BYTES), true)?;
+            self.writing.stage(self.write(spot.trailer_at, TRAILER_BYTES), true)?;
         } else {
             let _ = checked::put(&spot.trailer, &mut self.payload(bytes)?[len as usize..]);
             let record = self.write(spot.payload_at, len + TRAILER_BYTES);
-            self.sending.stage(record, spot.end.is_none())?;
+            self.writing.stage(record, spot.end.is_none())?;
             // With this, the receiver finds it.
             self.stage_end(&spot, true)?;
         }
         self.core.mark_sent(&spot);
         self.stats.bytes += bytes as u64;
-        self.sending.post()?;
+        self.writing.post()?;
         self.go_on();
-        Ok(self.sending.ticket())
+        Ok(self.writing.ticket())
     }
 
     /// Ends the extent in use, if the message lies in the next one; `ends` is true if the message
@@ -294,7 +296,7 @@ impl Sender {
     fn stage_end(&mut self, spot: &Spot, ends: bool) -> Result<(), SendError> {
         let Some((at, words)) = spot.end else { return Ok(()) };
         let _ = checked::put(&words, self.payload(0)?);
-        self.sending.stage(self.write(at, TRAILER_BYTES), ends)
+        self.writing.stage(self.write(at, TRAILER_BYTES), ends)
     }
 }
 
@@ -316,7 +318,7 @@ impl Sender {
         let (Some(Pending::Claim(id)) | Some(Pending::Look(id))) = self.pending else {
             return Ok(false);
         };
-        if !self.sending.posting.is_complete(id) {
+        if !self.writing.half.posting.is_complete(id) {
             return Ok(false);
         }
         let word = |at: u64| checked::observe(&self.memory, at as usize).map(|[word]| word);
@@ -329,7 +331,7 @@ impl Sender {
         };
         let is_new = is_new.map_err(|e| {
             let reason = CloseReason::Protocol(ProtocolError::Claim(e));
-            self.sending.posting.fail(reason)
+            self.writing.half.posting.fail(reason)
         })?;
         self.news += usize::from(is_new);
         self.rest = if is_new { Duration::ZERO } else { (2 * self.rest).max(FIRST_REST) };
@@ -340,9 +342,9 @@ impl Sender {
 
     /// Posts the requests for a ticket, or for what it has, if there is something to be known.
     fn ask(&mut self) -> Result<(), SendError> {
-        let has_room = self.sending.posting.control_room() >= CONTROL;
+        let has_room = self.writing.half.posting.control_room() >= CONTROL;
         // What is gathered would be sent with it: a call flushes before there is no room.
-        if self.pending.is_some() || !has_room || self.sending.unflushed() > 0 {
+        if self.pending.is_some() || !has_room || self.writing.unflushed() > 0 {
             return Ok(());
         }
         if let Some(claim) = self.core.claim_due() {
@@ -358,7 +360,7 @@ impl Sender {
         } else {
             return Ok(());
         }
-        self.sending.flush()
+        self.writing.flush()
     }
 
     fn stage_claim(&mut self, Claim { words, place }: Claim) -> Result<WrId, SendError> {
@@ -387,9 +389,9 @@ impl Sender {
         awaited: bool,
     ) -> Result<WrId, SendError> {
         let bytes = (self.landing, at);
-        let posting = &mut self.sending.posting;
+        let posting = &mut self.writing.half.posting;
         let staged = posting.stage_at(bytes, op, fence, WrClass::Control, awaited)?;
-        self.sending.mark(staged)
+        self.writing.mark(staged)
     }
 
     fn remote(&self, at: u64, len: u64) -> RemoteSpan {
@@ -397,13 +399,13 @@ impl Sender {
     }
 }
 
-impl Driving for Sender {
-    fn sending(&self) -> &Sending {
-        &self.sending
+impl Writes for Sender {
+    fn writing(&self) -> &Writing {
+        &self.writing
     }
 
-    fn sending_mut(&mut self) -> &mut Sending {
-        &mut self.sending
+    fn writing_mut(&mut self) -> &mut Writing {
+        &mut self.writing
     }
 
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
@@ -411,14 +413,14 @@ impl Driving for Sender {
         let words = if is_last { checked::last_look(look) } else { look() };
         match self.core.on_stop(words.unwrap_or_default()) {
             Ok(None) => {}
-            Ok(Some(_)) if self.sending.posting.ended().is_some() => return Ok(false),
-            Ok(Some(taken)) => return Err(self.sending.peer_stopped(taken)),
+            Ok(Some(_)) if self.writing.half.posting.ended().is_some() => return Ok(false),
+            Ok(Some(taken)) => return Err(self.peer_stopped(taken)),
             Err(e) => {
                 let reason = CloseReason::Protocol(ProtocolError::Claim(e));
-                return Err(self.sending.posting.fail(reason).into());
+                return Err(self.writing.half.posting.fail(reason).into());
             }
         }
-        if is_last || self.sending.posting.ended().is_some() {
+        if is_last || self.writing.half.posting.ended().is_some() {
             return Ok(false);
         }
         let is_new = self.take_in()?;
@@ -427,28 +429,34 @@ impl Driving for Sender {
     }
 
     /// The completion of a look that has shown nothing new is no news.
-    fn progress(&mut self) -> Result<usize, SendError> {
-        let before = self.sending.acked();
-        self.progress_of_all()?;
-        Ok(std::mem::take(&mut self.news) + (self.sending.acked() - before) as usize)
+    fn take_news(&mut self) -> Result<usize, SendError> {
+        let before = self.writing.acked();
+        self.take_all()?;
+        Ok(std::mem::take(&mut self.news) + (self.writing.acked() - before) as usize)
     }
 
-    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.claim(bytes)
-    }
-
-    fn stage_goodbye(&mut self) -> Result<(), SendError> {
+    fn stage_last(&mut self) -> Result<WrId, SendError> {
         self.core.close();
         let at = self.core.layout().link_at(self.peer.link) + GOODBYE_AT;
         let words = [self.core.sent(), GOODBYE];
         let op = self.write(at, checked::checked_bytes(words.len()) as u64);
-        let slot = self.sending.posting.slot().ok_or(SendError::Full(Full::Requests))?;
+        let slot = self.writing.half.posting.slot().ok_or(SendError::Full(Full::Requests))?;
         let _ = checked::put(&words, slot);
         // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered
         // before.
         let flags = SendFlags { signalled: true, fence: true, ..SendFlags::default() };
-        let staged = self.sending.posting.stage_with(op, flags, WrClass::Control)?;
-        self.sending.mark(staged).map(drop)
+        let staged = self.writing.half.posting.stage_with(op, flags, WrClass::Control)?;
+        self.writing.mark(staged)
+    }
+}
+
+impl Driving for Sender {
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.claim(bytes)
+    }
+
+    fn set_gathers(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 

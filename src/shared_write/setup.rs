@@ -22,9 +22,10 @@ use crate::posting::{AtEnd, Posting};
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
-use crate::sending::Sending;
 use crate::setup::{self, Agreement, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::waiting::Waiting;
 use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::writing::Writing;
 
 /// Send-queue slots of a receiver: a probe, and the stop.
 const LINK_QUEUE: u32 = 4;
@@ -169,8 +170,9 @@ impl setup::NewSender for NewSender {
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
         let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
+        let waiting = Waiting::new(self.cq, self.channel, config.common);
         Ok(Sender::new(SenderParts {
-            sending: Sending::new(posting, self.cq, self.channel, config.common, config.batch),
+            writing: Writing::new(posting, waiting, config.batch),
             core: ExtentSender::new(layout),
             peer: PeerRing { place, link, apart },
             memory: self.memory,

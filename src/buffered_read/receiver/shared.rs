@@ -16,7 +16,7 @@ use crate::buffered_read::link::{Link, Work};
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::RecvHalf;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, SleepBackoff, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, Step, WaitStrategy};
 
 pub use transfers::Transfers;
 
@@ -223,10 +223,9 @@ impl SharedReceiver {
             return first;
         }
         let idle = Idle::new(self.inner.wait, deadline, self.inner.keepalive);
-        let mut backoff = SleepBackoff::new();
-        let sleep = |me: &mut &Self, time| {
+        let sleep = |me: &mut &Self, time, idle: &mut Idle| {
             me.inner.with_link_if_free(Link::tell_all);
-            backoff.sleep(time);
+            host::time::sleep(idle.short_sleep(time));
             Ok(())
         };
         recv_until(&mut &*self, idle, |me| me.try_recv(), sleep)

@@ -13,11 +13,12 @@ use conn_core::ring::{Header, ReserveError, record_bytes};
 use verbs_safe::SharedRegion;
 
 use super::{Sender, Ticket};
-use crate::buffered_read::Config;
+use crate::common::Common;
 use crate::error::{Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::ring::memory::ControlBlock;
-use crate::wait::{Deadline, Idle, SleepBackoff, Step};
+use crate::sending::Sends;
+use crate::wait::{Deadline, Idle, Step};
 
 /// A sending half that several threads use at once, by reference.
 ///
@@ -48,7 +49,7 @@ pub struct SharedSender {
     ring: SharedRegion,
     block: Arc<ControlBlock>,
     number: u32,
-    config: Config,
+    common: Common,
     /// True once the sender below has ended.
     is_over: AtomicBool,
     /// The receiver's last request to be woken that was answered.
@@ -81,9 +82,9 @@ impl Sender {
             senders,
             ring,
             block: self.block.clone(),
-            number: self.number,
-            config: self.config,
-            is_over: AtomicBool::new(self.posting.ended().is_some()),
+            number: self.half.number,
+            common: self.half.waiting.common,
+            is_over: AtomicBool::new(self.half.posting.ended().is_some()),
             answered: AtomicU64::new(self.waker.answered()),
             tick: AtomicU64::new(0),
             sender: Mutex::new(self),
@@ -106,7 +107,7 @@ impl SharedSender {
     pub fn try_send(&self, message: &[u8]) -> Result<Ticket, SendError> {
         // Relaxed: where it is set, the reason is read under the lock below.
         if self.is_over.load(Ordering::Relaxed) {
-            self.lock().posting.check()?;
+            self.lock().half.posting.check()?;
         }
         // Relaxed: whichever thread sees the tick first looks.
         if host::time::tick() != self.tick.load(Ordering::Relaxed) {
@@ -269,7 +270,7 @@ impl SharedSender {
         // The words first: the messages that they acknowledge were published before.
         let words = sender.words();
         sender.source.catch_up(self.senders.tail());
-        let alive = sender.posting.check().map_err(SendError::from);
+        let alive = sender.half.posting.check().map_err(SendError::from);
         let looked = alive.and_then(|()| sender.take_in(words));
         // The machine has checked this head, and it is no older than the known one.
         let _ = self.senders.on_head(sender.source.ring().head());
@@ -282,8 +283,7 @@ impl SharedSender {
         deadline: Deadline,
         mut done: impl FnMut() -> Result<Option<T>, SendError>,
     ) -> Result<T, SendError> {
-        let mut idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        let mut backoff = SleepBackoff::new();
+        let mut idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
         loop {
             if let Some(done) = done()? {
                 return Ok(done);
@@ -292,9 +292,9 @@ impl SharedSender {
                 Step::Again => {}
                 Step::Sleep(time) => {
                     self.wake_receiver();
-                    backoff.sleep(time);
+                    host::time::sleep(idle.short_sleep(time));
                 }
-                Step::Probe => self.lock().probe()?,
+                Step::Probe => self.lock().ask_peer()?,
                 Step::TimedOut => return Err(SendError::TimedOut { unflushed: 0 }),
             }
             if let Some(mut sender) = self.try_lock() {
@@ -335,7 +335,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        if self.sender.posting.ended().is_some() {
+        if self.sender.half.posting.ended().is_some() {
             // Relaxed: a thread that sees it asks for the reason under the lock.
             self.is_over.store(true, Ordering::Relaxed);
         }

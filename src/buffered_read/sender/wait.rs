@@ -1,152 +1,133 @@
 //! Waiting, and ending.
 
-use super::{Sender, Ticket};
+use conn_core::wr::WrId;
+
+use super::{Heard, Sender};
 use crate::checked;
-use crate::error::{CloseReason, SendError};
-use crate::half::driven::Sender as _;
-use crate::half::{SendHalf, driven};
-use crate::keepalive::{Look, SILENT};
-use crate::wait::{Deadline, Idle, SleepBackoff, Step};
-use crate::wire::ConnectedQp;
+use crate::error::{CloseReason, Full, SendError};
+use crate::sending::{Driving, Half, Sends};
+use crate::wait::{Deadline, Idle};
+use crate::waiting::For;
 
-impl driven::Sender for Sender {
-    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.wait_until(self.last_ticket(), deadline)
+impl Sends for Sender {
+    #[inline]
+    fn half(&self) -> &Half {
+        &self.half
     }
 
-    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        self.wait_for(deadline, |sender| sender.is_acked(ticket))
+    #[inline]
+    fn half_mut(&mut self) -> &mut Half {
+        &mut self.half
     }
 
-    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        match self.grant(bytes) {
-            Ok(_) => return Ok(()),
-            Err(SendError::Full(_)) => self.stats.stalls += 1,
-            Err(e) => return Err(e),
-        }
-        self.wait_for(deadline, |sender| match sender.grant(bytes) {
-            Ok(_) => Ok(true),
-            Err(SendError::Full(_)) => Ok(false),
-            Err(e) => Err(e),
-        })
+    /// Counts what has become known since the last call, by whichever look.
+    fn progress(&mut self) -> Result<usize, SendError> {
+        self.look_around()?;
+        let known = self.known_of_receiver();
+        Ok(usize::from(std::mem::replace(&mut self.known, known) != known))
     }
 
-    /// A message lies where the receiver reads it: there is nothing to gather.
-    fn gather(&mut self, _on: bool) -> bool {
-        false
+    fn look_around(&mut self) -> Result<usize, SendError> {
+        self.hear_answers()?;
+        self.look().map(usize::from)
     }
 
-    fn qp(&self) -> &ConnectedQp {
-        self.posting.qp()
+    fn request_wakeup(&mut self) -> Result<(), SendError> {
+        self.wake_receiver_for_certain();
+        Ok(())
     }
 
-    fn abandon(&mut self) {
-        self.posting.close();
+    fn heard(&self) -> u64 {
+        let (head, landed, _) = self.known_of_receiver();
+        head.wrapping_add(landed)
     }
 
-    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.posting.check()?;
+    fn last(&self) -> u64 {
+        self.source.ring().tail()
+    }
+
+    fn was_acked(&self, number: u64) -> bool {
+        self.source.has_landed(number)
+    }
+
+    /// A message lies where the receiver reads it: there is nothing to push.
+    fn push_all(&mut self, _awaited: bool) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    fn awaits(&self, _number: u64) -> For {
+        For::Read
+    }
+
+    fn before_wait(&mut self, _number: u64) -> Result<(), SendError> {
+        self.request_wakeup()
+    }
+
+    fn ask_for(&mut self, _number: u64) -> Result<(), SendError> {
+        self.half.posting.check()?;
+        self.look_after_peer()?;
+        self.look().map(drop)
+    }
+
+    /// The receiver reads the goodbye behind all messages.
+    fn before_goodbye(&mut self, _deadline: Deadline) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// A word in this end's memory: no request.
+    fn stage_goodbye(&mut self) -> Result<WrId, SendError> {
         self.source.finish();
         self.block.publish_tail(self.source.tail_word());
         self.wake_receiver_for_certain();
         // A receiver that has gone answers nothing to a word in this end's memory.
-        self.probe()?;
-        self.wait_for(deadline, |sender| {
-            sender.look()?;
-            Ok(sender.source.is_seen())
-        })?;
-        self.abandon();
+        self.ask_peer()?;
+        Ok(WrId(0))
+    }
+
+    fn has_said_goodbye(&self, _goodbye: WrId) -> bool {
+        self.source.is_seen()
+    }
+
+    /// The answer to another request tells as much.
+    fn ask_peer(&mut self) -> Result<(), SendError> {
+        self.half.posting.check()?;
+        if self.on_their_way() == 0 {
+            self.half.posting.probe()?;
+        }
         Ok(())
+    }
+}
+
+impl Driving for Sender {
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.grant(bytes).map(drop)
+    }
+
+    fn on_stall(&mut self, _full: Full, stalled: bool, _: &mut Idle) -> bool {
+        if !stalled {
+            self.stats.stalls += 1;
+            self.wake_receiver_for_certain();
+        }
+        true
+    }
+
+    /// There is nothing to gather.
+    fn set_gathers(&mut self, _on: bool) -> bool {
+        false
     }
 }
 
 /// Waiting.
 impl Sender {
-    pub(super) fn is_known(&self, ticket: Ticket) -> bool {
-        ticket.sender == self.number && ticket.number <= self.source.ring().tail()
-    }
-
-    pub(super) fn last_ticket(&self) -> Ticket {
-        Ticket { sender: self.number, number: self.source.ring().tail() }
-    }
-
-    /// Waits until `is_done`, which looks at the receiver's words. Probes the receiver when
-    /// nothing has come from it for a keepalive interval.
-    fn wait_for(
-        &mut self,
-        deadline: Deadline,
-        mut is_done: impl FnMut(&mut Sender) -> Result<bool, SendError>,
-    ) -> Result<(), SendError> {
-        if is_done(self)? {
-            return Ok(());
-        }
-        self.wake_receiver_for_certain();
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        let (mut idle, mut backoff) = (idle.resume(&mut self.silence), SleepBackoff::new());
-        let mut heard = self.heard();
-        while !is_done(self)? {
-            // A wake-up that could not be sent has ended it.
-            self.posting.check()?;
-            let has_news = heard != self.heard();
-            if has_news {
-                (heard, backoff) = (self.heard(), SleepBackoff::new());
-            }
-            match idle.after(has_news.into()) {
-                Step::Again => {}
-                Step::Sleep(time) => {
-                    self.wake_receiver_for_certain();
-                    backoff.sleep(time);
-                }
-                Step::Probe => {
-                    tracing::debug!(qp = self.qp_num(), "{SILENT}");
-                    self.probe()?;
-                }
-                Step::TimedOut => {
-                    self.silence = idle.silence();
-                    return Err(SendError::TimedOut { unflushed: 0 });
-                }
-            }
-            self.hear_answers()?;
-        }
-        Ok(())
-    }
-
     /// Returns what is known of the receiver; it changes when the receiver has made progress.
-    fn heard(&self) -> (u64, u64, bool) {
+    fn known_of_receiver(&self) -> Heard {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
-    }
-
-    /// In calls that do not wait: takes in what has come of probes, and probes a receiver from
-    /// which nothing has come since the round before.
-    #[cold]
-    pub(super) fn look_after_peer(&mut self) -> Result<(), SendError> {
-        let look = self.watch.look(self.config.common.keepalive);
-        if look == Look::No || self.posting.ended().is_some() {
-            return Ok(());
-        }
-        self.hear_answers()?;
-        self.look()?;
-        let (head, landed, _) = self.heard();
-        if look == Look::Round && self.watch.is_silent(head.wrapping_add(landed)) {
-            tracing::debug!(qp = self.qp_num(), "{SILENT}");
-            self.probe()?;
-        }
-        Ok(())
-    }
-
-    /// Asks the peer's device whether it is there, unless the answer to another request will tell.
-    pub(super) fn probe(&mut self) -> Result<(), SendError> {
-        self.posting.check()?;
-        if self.on_their_way() == 0 {
-            self.posting.probe()?;
-        }
-        Ok(())
     }
 
     /// Probes and wake-ups that are on their way. One that has failed behind the receiver's last
     /// word ends nothing, and is not.
     pub(super) fn on_their_way(&self) -> u64 {
-        let queue = self.posting.queue();
+        let queue = self.half.posting.queue();
         queue.posted_total() - queue.retired_total()
     }
 
@@ -155,12 +136,12 @@ impl Sender {
         if self.on_their_way() == 0 {
             return Ok(());
         }
-        let polled = self.cq.poll(&mut self.batch);
-        polled.map_err(|e| self.posting.fail(CloseReason::Device(e.to_string())))?;
+        let polled = self.half.waiting.cq.poll(&mut self.batch);
+        polled.map_err(|e| self.half.posting.fail(CloseReason::device(e)))?;
         let mut lost = None;
         for completion in self.batch.drain() {
             // Nothing else completes here.
-            lost = lost.or(self.posting.retire(&completion).err());
+            lost = lost.or(self.half.posting.retire(&completion).err());
         }
         let Some(reason) = lost else { return Ok(()) };
         // The receiver may have written its reason before it went.
@@ -169,18 +150,13 @@ impl Sender {
         if self.source.is_seen() {
             return Ok(()); // it has all, and may have gone
         }
-        Err(self.posting.fail(reason).into())
+        Err(self.half.posting.fail(reason).into())
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        if self.posting.ended().is_some() {
-            return;
-        }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
-            tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was read");
-        }
+        self.end();
     }
 }
 

@@ -16,7 +16,7 @@ impl Sender {
     /// next call reports a failure.
     #[cold]
     pub(super) fn wake_receiver(&mut self) {
-        if self.posting.ended().is_some() || self.hear_answers().is_err() {
+        if self.half.posting.ended().is_some() || self.hear_answers().is_err() {
             return;
         }
         let is_full = self.on_their_way() >= SENDER_DEPTH.into();
@@ -24,8 +24,8 @@ impl Sender {
         // request before it has had the wake-up of the last one.
         let Some([request]) = self.block.observe(WAKE_AT).filter(|_| !is_full) else { return };
         if self.waker.answer(request) {
-            let staged = self.posting.stage(WAKE_UP, WrClass::Control, true);
-            let _ = staged.and_then(|_| self.posting.post()); // what fails ends the half
+            let staged = self.half.posting.stage(WAKE_UP, WrClass::Control, true);
+            let _ = staged.and_then(|_| self.half.posting.post()); // what fails ends the half
         }
     }
 

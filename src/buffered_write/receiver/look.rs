@@ -1,11 +1,11 @@
 //! Looking for what has come: completions, tails, peers that have gone.
 
-use std::collections::VecDeque;
-
 use super::Receiver;
 use crate::buffered_write::link::Link;
 use crate::error::{CloseReason, RecvError};
 use crate::keepalive::Look;
+use crate::places::Place;
+use crate::waiting::Waits;
 
 /// Looking for more.
 impl Receiver {
@@ -23,9 +23,9 @@ impl Receiver {
 
     pub(super) fn poll(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        let look = self.watch.look(self.policy.keepalive);
+        let look = self.waiting.look();
         if look == Look::Round {
-            self.ask(Link::probe_if_silent);
+            self.ask_silent_peers();
         }
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
         if looks {
@@ -33,7 +33,7 @@ impl Receiver {
         }
         let looks_at_queue =
             look != Look::No || self.polls.is_multiple_of(Self::POLLS_PER_QUEUE_LOOK);
-        if looks_at_queue || self.polled.len() < self.open_links as usize {
+        if looks_at_queue || self.polled.len() < self.places.open() as usize {
             self.poll_completions()?;
         }
         if !self.polled.is_empty() {
@@ -44,19 +44,14 @@ impl Receiver {
 
     /// Takes completions; returns how many there were.
     pub(super) fn poll_completions(&mut self) -> Result<usize, RecvError> {
-        let polled = self.cq.poll(&mut self.batch);
-        let polled = polled.map_err(|e| {
-            RecvError::from(self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())
-        })?;
+        let polled = self.waiting.cq.poll(&mut self.batch);
+        let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         while let Some(completion) = self.batch.pop() {
-            let place = self.index.find(completion.qp_num());
-            let link = place.and_then(|at| Some((at, self.links.get_mut(at as usize)?.as_mut()?)));
-            if let Some((place, link)) = link
-                && link.arrive(completion)
-                && !link.is_ready
-            {
-                link.is_ready = true;
-                self.ready.push_back(place);
+            let Some(at) = self.places.find(completion.qp_num()) else { continue };
+            let Some(place) = self.places.get_mut(at) else { continue };
+            place.has_spoken = true;
+            if place.link.arrive(completion) {
+                self.places.make_ready(at);
             }
         }
         Ok(polled)
@@ -65,16 +60,15 @@ impl Receiver {
     /// Looks at the tails of all links that were not silent for long, and of some others.
     #[inline]
     fn poll_tails(&mut self) {
-        let (links, ready, mut has_cooled) = (&mut self.links, &mut self.ready, false);
-        for &place in &self.hot {
-            let Some(link) = links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if look(link, place, ready) {
+        let mut has_cooled = false;
+        for &at in &self.hot {
+            let Some(place) = self.places.get_mut(at) else { continue };
+            if look(place) {
+                self.places.make_ready(at);
                 continue;
             }
-            link.empty_looks += 1;
-            has_cooled |= link.empty_looks >= Self::COLD_AFTER;
+            place.link.empty_looks += 1;
+            has_cooled |= place.link.empty_looks >= Self::COLD_AFTER;
         }
         if self.polled.len() > self.hot.len() {
             self.poll_cold();
@@ -88,37 +82,37 @@ impl Receiver {
     fn poll_cold(&mut self) {
         for _ in 0..Self::COLD_LOOKS {
             self.cold = (self.cold + 1) % self.polled.len();
-            let place = self.polled[self.cold];
-            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if link.empty_looks >= Self::COLD_AFTER && look(link, place, &mut self.ready) {
-                link.empty_looks = 0;
-                self.hot.push(place);
-            }
+            self.poll_tail(self.polled[self.cold], true);
         }
     }
 
     /// Looks at every tail that is polled, before a sleep which no tail ends.
     pub(super) fn poll_all_tails(&mut self) {
-        for at in 0..self.polled.len() {
-            let place = self.polled[at];
-            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if look(link, place, &mut self.ready) && link.empty_looks >= Self::COLD_AFTER {
-                link.empty_looks = 0;
-                self.hot.push(place);
+        for nth in 0..self.polled.len() {
+            self.poll_tail(self.polled[nth], false);
+        }
+    }
+
+    /// Looks at a tail, or only at that of a link which is cold (`only_cold`): with something new,
+    /// the link is hot again.
+    fn poll_tail(&mut self, at: u32, only_cold: bool) {
+        let Some(place) = self.places.get_mut(at) else { return };
+        // Before the look, which ends that.
+        let is_cold = place.link.empty_looks >= Self::COLD_AFTER;
+        if (is_cold || !only_cold) && look(place) {
+            if is_cold {
+                place.link.empty_looks = 0;
+                self.hot.push(at);
             }
+            self.places.make_ready(at);
         }
     }
 
     #[cold]
     fn cool(&mut self) {
-        let links = &self.links;
-        self.hot.retain(|place| {
-            let link = links.get(*place as usize).and_then(Option::as_ref);
-            link.is_some_and(|link| link.empty_looks < Self::COLD_AFTER)
+        let places = &self.places;
+        self.hot.retain(|at| {
+            places.get(*at).is_some_and(|place| place.link.empty_looks < Self::COLD_AFTER)
         });
     }
 
@@ -126,39 +120,25 @@ impl Receiver {
     /// that have sent nothing since the one before.
     #[cold]
     pub(super) fn look_after(&mut self) {
-        for link in self.links.iter_mut().flatten() {
-            link.settle();
+        for place in self.places.iter_mut() {
+            place.link.settle();
         }
-        if self.watch.begins_round(self.policy.keepalive) {
-            self.ask(Link::probe_if_silent);
+        if self.waiting.begins_round() {
+            self.ask_silent_peers();
         }
     }
 
-    /// Probes peers, if `ask` does; the ones that turn out to have failed are reported.
-    pub(super) fn ask(&mut self, ask: impl Fn(&mut Link) -> bool) {
-        let mut asks = false;
-        for place in 0..self.links.len() as u32 {
-            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            asks |= ask(link);
-            if link.unreported_end().is_some() {
-                self.make_ready(place);
-            }
-        }
-        self.watch.asks(asks);
+    #[cold]
+    fn ask_silent_peers(&mut self) {
+        let asks = self.places.ask_silent();
+        self.waiting.watch.asks(asks);
     }
 }
 
 /// Looks at a link's tail; whether something is new.
 #[inline]
-fn look(link: &mut Link, place: u32, ready: &mut VecDeque<u32>) -> bool {
-    if !link.is_open() || !link.look() {
-        return false;
-    }
-    if !link.is_ready {
-        link.is_ready = true;
-        ready.push_back(place);
-    }
-    true
+fn look(place: &mut Place<Link>) -> bool {
+    let is_new = place.link.is_open() && place.link.look();
+    place.has_spoken |= is_new;
+    is_new
 }

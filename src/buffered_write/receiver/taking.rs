@@ -4,6 +4,7 @@ use conn_core::ring::{Record, RecordError, Span};
 
 use crate::buffered_write::link::Link;
 use crate::copies::{Copies, worth_copying};
+use crate::places::Place;
 
 /// The copied messages of one link that are being handed out.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +48,8 @@ pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Rec
 
 /// Copies what a link has, as far as it is worth it. Records that are no messages are
 /// skipped.
-pub(super) fn copy(link: &mut Link, chunks: &mut Copies, place: u32) -> Option<Open> {
+pub(super) fn copy(place: &mut Place<Link>, chunks: &mut Copies, at: u32) -> Option<Open> {
+    let link = &mut place.link;
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
@@ -56,7 +58,7 @@ pub(super) fn copy(link: &mut Link, chunks: &mut Copies, place: u32) -> Option<O
             let bytes = record.bytes();
             let to = chunks.open().get_mut(..bytes as usize)?.as_chunks_mut::<8>().0;
             to.iter_mut().zip(record.words()).for_each(|(to, word)| *to = word.to_le_bytes());
-            return Some(Open { place, from, until: from + bytes });
+            return Some(Open { place: at, from, until: from + bytes });
         }
         // A header lies in the ring, whose memory is at least as long.
         let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
@@ -67,7 +69,7 @@ pub(super) fn copy(link: &mut Link, chunks: &mut Copies, place: u32) -> Option<O
             let to = chunks.open().get_mut(..bytes as usize);
             let copied = to.map(|to| link.ring.copy_out(offset as usize, to));
             debug_assert!(matches!(copied, Some(Ok(()))), "a piece of the ring fits a copy");
-            return Some(Open { place, from, until: from + bytes });
+            return Some(Open { place: at, from, until: from + bytes });
         }
         match link.core.take(word) {
             Ok(None) => {}
@@ -84,7 +86,8 @@ pub(super) fn copy(link: &mut Link, chunks: &mut Copies, place: u32) -> Option<O
 }
 
 /// Takes the next message of a link where it lies. Records that are no messages are skipped.
-pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InRing> {
+pub(super) fn take_in_place(place: &mut Place<Link>, at: u32) -> Option<InRing> {
+    let link = &mut place.link;
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
@@ -94,8 +97,8 @@ pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InRing> {
         let from = link.core.read_pointer();
         match link.core.take(word) {
             Ok(Some(Record { payload, end, .. })) => {
-                link.messages += 1;
-                return Some(InRing { open: Open { place, from, until: end }, payload });
+                place.messages += 1;
+                return Some(InRing { open: Open { place: at, from, until: end }, payload });
             }
             Ok(None) => {}
             Err(e) => link.fail_record(e),

@@ -4,84 +4,74 @@ use std::time::Duration;
 
 use super::Receiver;
 use crate::buffered_write::Message;
-use crate::buffered_write::link::Link;
-use crate::error::{CloseReason, RecvError};
+use crate::error::RecvError;
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, shares_processor};
+use crate::taking::{Takes, waits_for_messages};
+use crate::wait::{Deadline, POLL_SLEEP, shares_processor};
+use crate::waiting::Waits;
 use crate::wire::ConnectedQp;
+
+impl Waits for Receiver {
+    waits_for_messages!();
+
+    fn ask(&mut self) -> Result<(), RecvError> {
+        tracing::debug!("{SILENT}");
+        self.places.ask(|_| true);
+        self.waiting.watch.asks(true);
+        Ok(())
+    }
+
+    fn before_sleep(&mut self, most: Duration) -> Result<Duration, RecvError> {
+        self.look_after();
+        Ok(most.min(self.waiting.left()))
+    }
+
+    /// A tail that is written makes no event.
+    fn sleep_time(&self, most: Duration) -> Option<Duration> {
+        Some(if self.polled.is_empty() { most } else { most.min(POLL_SLEEP) })
+    }
+
+    fn woken(&mut self) -> Result<(), RecvError> {
+        self.polls |= Self::LOOK_NOW;
+        Ok(())
+    }
+}
 
 impl Receiver {
     /// Looks between two pauses of a wait: a pause takes as long as a few looks.
     const TRIES_PER_STEP: u32 = 8;
+}
 
-    #[cold]
-    pub(super) fn recv_with<T>(
-        &mut self,
-        deadline: Deadline,
-        mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
-    ) -> Result<T, RecvError> {
-        if self.joined == 0 {
-            // No peer can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
-        }
-        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
-        loop {
-            // On a shared processor, each look more is one that cannot find anything.
-            let tries = if shares_processor() { 1 } else { Self::TRIES_PER_STEP };
-            for _ in 0..tries {
-                match try_recv(self) {
-                    Err(RecvError::Empty) => self.await_tail(),
-                    done => return done,
-                }
-            }
-            match idle.step() {
-                Step::Again => {}
-                Step::Sleep(time) => {
-                    self.look_after();
-                    let time = time.min(self.watch.left(self.policy.keepalive));
-                    if let Some(done) = self.sleep(time, &mut try_recv)? {
-                        return Ok(done);
-                    }
-                }
-                Step::Probe => {
-                    tracing::debug!("{SILENT}");
-                    self.ask(|link| {
-                        link.probe();
-                        true
-                    });
-                }
-                Step::TimedOut => {
-                    self.silence = idle.silence();
-                    return Err(RecvError::TimedOut);
-                }
-            }
-        }
+impl Takes for Receiver {
+    fn joined(&self) -> u32 {
+        self.places.joined()
     }
 
-    /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us.
-    /// A tail that is written makes no event: with such peers it sleeps for `POLL_SLEEP` at most.
-    fn sleep<T>(
-        &mut self,
-        time: Duration,
-        mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
-    ) -> Result<Option<T>, RecvError> {
-        let Some(channel) = self.channel.clone() else { return Ok(None) };
-        let device =
-            |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
-        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
+    fn take_completions(&mut self) -> Result<usize, RecvError> {
+        self.poll_completions()
+    }
+
+    fn look_everywhere(&mut self) -> Result<(), RecvError> {
         self.polls |= Self::LOOK_NOW;
         self.poll_all_tails();
-        match try_recv(self) {
-            Err(RecvError::Empty) => {}
-            done => return done.map(Some),
+        Ok(())
+    }
+
+    fn try_often<T>(
+        &mut self,
+        try_recv: &mut impl FnMut(&mut Receiver) -> Result<T, RecvError>,
+    ) -> Result<T, RecvError> {
+        // On a shared processor, each look more is one that cannot find anything.
+        let tries = if shares_processor() { 1 } else { Self::TRIES_PER_STEP };
+        for _ in 0..tries {
+            match try_recv(self) {
+                Err(RecvError::Empty) => self.await_tail(),
+                done => return done,
+            }
         }
-        let time = if self.polled.is_empty() { time } else { time.min(POLL_SLEEP) };
-        channel.wait(&armed, Some(time)).map_err(|e| device(&e))?;
-        self.polls |= Self::LOOK_NOW;
-        Ok(None)
+        Err(RecvError::Empty)
     }
 }
 
@@ -93,11 +83,11 @@ impl driven::Receiver for Receiver {
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.links.iter().flatten().find(|link| link.peer == peer).map(|link| link.qp())
+        self.places.qp_of(peer)
     }
 
     fn abandon(&mut self) {
-        self.policy.linger = Duration::ZERO;
+        self.waiting.common.linger = Duration::ZERO;
     }
 }
 
@@ -105,25 +95,16 @@ impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
         self.open = None;
-        // A peer that has said goodbye needs none from us. The loop takes no more completions
-        // than the queue holds: a sender may keep sending for ever.
-        let mut left = self.cq.capacity() as usize;
-        while left > 0 {
-            match self.poll_completions() {
-                Ok(0) => break,
-                Ok(polled) => left = left.saturating_sub(polled),
-                Err(_) => return,
-            }
+        // A peer that has said goodbye needs none from us.
+        if self.drain_queue().is_err() {
+            return;
         }
-        self.links.iter_mut().flatten().for_each(Link::stop);
+        self.places.iter_mut().for_each(|place| place.link.stop(place.messages));
         // The goodbyes are on their way; their completions say when they are there.
-        let deadline = Deadline::after(self.policy.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
-        while !self.links.iter_mut().flatten().all(Link::is_heard) {
-            if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
-                return;
-            }
-        }
+        let deadline = Deadline::after(self.waiting.common.linger);
+        self.linger_until(deadline, |receiver| {
+            receiver.places.iter_mut().all(|place| place.link.is_heard())
+        });
     }
 }
 

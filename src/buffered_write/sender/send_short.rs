@@ -22,10 +22,10 @@ impl Sender {
     #[inline]
     pub(super) fn is_short(&self, message: &[u8]) -> bool {
         self.posts_short
-            && !self.gathers
+            && !self.writing.gathers
             && message.len() <= MAX_PAYLOAD
             && self.core.gathered() == 0
-            && self.posting.room() >= PUSH_REQUESTS
+            && self.writing.half.posting.room() >= PUSH_REQUESTS
     }
 
     /// Sends a message by itself.
@@ -43,12 +43,14 @@ impl Sender {
         };
         let before = self.core.pushed();
         let record = &line[RECORD_AT..len];
+        // The completion of either acknowledges the message.
+        self.writing.mark_staged(self.stats.messages);
         let to = RemoteSpan { len: len as u64, ..self.peer_tail };
-        self.post_write([&line[..len], &[]], to, tail.position)?;
+        self.post_write([&line[..len], &[]], to)?;
         let to = remote(self.peer_ring, header.offset, record.len() as u64);
-        self.post_write([record, &[]], to, tail.position)?;
+        self.post_write([record, &[]], to)?;
         self.core.mark_pushed(&Push { pieces: [None; 2], tail });
-        self.pushed_messages = self.stats.messages;
+        self.writing.mark_posted();
         (self.records, self.written) = (0, tail.position);
         self.stats.pushes += 1;
         self.stats.pushed_bytes += tail.position - before;

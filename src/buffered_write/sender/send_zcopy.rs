@@ -12,8 +12,10 @@ use verbs_safe::{RemoteSpan, SendOp};
 use super::drive::PUSH_REQUESTS;
 use super::{Sender, Ticket, write_padded};
 use crate::doorbell;
-use crate::error::SendError;
+use crate::error::{CloseReason, SendError};
 use crate::ring::memory::remote;
+use crate::sending::Sends;
+use crate::waiting::Waits;
 
 impl Sender {
     /// From how many bytes on the copy that is spared is worth the requests that it takes.
@@ -43,23 +45,23 @@ impl Sender {
 
     /// Reports whether all requests of a message, and of a push, can be posted now.
     fn has_room(&mut self, bytes: usize) -> Result<bool, SendError> {
-        let most = self.posting.queue().max_inline() as usize;
+        let most = self.writing.half.posting.queue().max_inline() as usize;
         // With its header most fit one request, and a division takes long.
         let requests = if bytes < most { 2 } else { 2 + bytes / most.max(1) };
         if most < Self::ZCOPY_FROM || requests > Self::MOST_REQUESTS {
             return Ok(false);
         }
         let needed = requests as u32 + PUSH_REQUESTS;
-        if self.posting.room() < needed {
+        if self.writing.half.posting.room() < needed {
             self.progress()?;
         }
-        Ok(self.posting.room() >= needed)
+        Ok(self.writing.half.posting.room() >= needed)
     }
 
     /// Writes a record to its place in the receiver's ring.
     #[inline]
     fn put_zcopy(&mut self, header: Header, message: &[u8]) -> Result<(), SendError> {
-        let most = self.posting.queue().max_inline() as usize;
+        let most = self.writing.half.posting.queue().max_inline() as usize;
         let word = header.word.to_le_bytes();
         let (first, rest) = message.split_at(message.len().min(most - word.len()));
         self.post_record([&word, first], header.offset)?;
@@ -76,7 +78,7 @@ impl Sender {
     fn post_record(&mut self, parts: [&[u8]; 2], offset: u64) -> Result<(), SendError> {
         let len = parts[0].len() + parts[1].len();
         let to = remote(self.peer_ring, offset, len as u64);
-        self.post_write(parts, to, self.core.pushed())
+        self.post_write(parts, to)
     }
 
     /// The rest of a push that is still to be written: payloads that were sent zero-copy are at the
@@ -90,7 +92,7 @@ impl Sender {
     }
 
     /// Writes bytes, in two parts, to the peer at once: as many as `to` has. The completion
-    /// acknowledges all up to `end`.
+    /// acknowledges all that was marked as staged.
     // Always: a span that is moved about is read before it is written, as the processor sees
     // it, and that waits for all bytes of the message before.
     #[inline(always)]
@@ -98,12 +100,13 @@ impl Sender {
         &mut self,
         parts: [&[u8]; 2],
         to: RemoteSpan,
-        end: u64,
     ) -> Result<(), SendError> {
-        let signalled = self.plan(end, false).map_err(|e| self.fail_device(&e))?;
+        let planned = self.writing.plan(false);
+        let signalled = planned.map_err(|e| self.fail(CloseReason::device(e)))?;
         let op = SendOp::Write { len: to.len as u32, remote: to };
-        doorbell::post_inline(self.posting.queue_mut(), parts, op, signalled)
-            .map_err(|e| self.fail_device(&e))
+        let queue = self.writing.half.posting.queue_mut();
+        let posted = doorbell::post_inline(queue, parts, op, signalled);
+        posted.map_err(|e| self.fail(CloseReason::device(e)))
     }
 }
 

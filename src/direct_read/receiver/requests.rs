@@ -70,7 +70,7 @@ impl driven::Receiver for Receiver {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let mut idle = self.idle(deadline);
+        let mut idle = self.waiting.idle(deadline);
         // While others are busy, too.
         if let Some(failure) = self.failure() {
             return Err(failure);
@@ -82,7 +82,7 @@ impl driven::Receiver for Receiver {
             {
                 return Err(end);
             }
-            self.wait_a_little(&mut idle, events)?;
+            self.await_more(&mut idle, events)?;
         }
         Ok(())
     }

@@ -23,8 +23,8 @@ impl<B: Offer> Sender<B> {
         class: WrClass,
         awaited: bool,
     ) -> Result<WrId, SendError> {
-        let staged = self.posting.stage(op, class, awaited)?;
-        in_room(staged).map_err(|bug| self.posting.fail(bug).into())
+        let staged = self.half.posting.stage(op, class, awaited)?;
+        in_room(staged).map_err(|bug| self.half.posting.fail(bug).into())
     }
 }
 
@@ -35,19 +35,19 @@ impl<B: Offer> Sender<B> {
 
     /// Takes what has come, and returns how much; with `wanted`, asks for what does not
     /// come by itself.
-    pub(in crate::direct_read) fn progress(&mut self, wanted: bool) -> Result<usize, SendError> {
+    pub(super) fn take_news(&mut self, wanted: bool) -> Result<usize, SendError> {
         let before = self.offers.acked();
         let pulling = self.pull.is_some();
         let mut events = self.poll()?;
         // A pull that found no new count is no event.
         events -= usize::from(pulling && self.pull.is_none()).min(events);
-        if self.posting.ended().is_none() {
-            self.look().map_err(|e| self.posting.fail(CloseReason::Protocol(e)))?;
+        if self.half.posting.ended().is_none() {
+            self.look().map_err(|e| self.half.posting.fail(CloseReason::Protocol(e)))?;
             if wanted && self.config.ack == AckMode::Pull {
                 self.start_pull()?;
             }
-            if self.posting.queue().staged() > 0 && (wanted || !self.gathers) {
-                self.posting.post()?;
+            if self.half.posting.queue().staged() > 0 && (wanted || !self.gathers) {
+                self.half.posting.post()?;
             }
         }
         events += (self.offers.acked() - before) as usize;
@@ -56,23 +56,23 @@ impl<B: Offer> Sender<B> {
 
     fn poll(&mut self) -> Result<usize, SendError> {
         let mut batch = self.batch.take().unwrap_or_else(|| CompletionBatch::new(Self::POLL_BATCH));
-        let polled = self.cq.poll(&mut batch);
+        let polled = self.half.waiting.cq.poll(&mut batch);
         for completion in batch.drain() {
             self.completed(completion);
         }
         self.batch = Some(batch);
-        polled.map_err(|e| self.posting.fail(CloseReason::Device(e.to_string())).into())
+        polled.map_err(|e| self.half.posting.fail(CloseReason::Device(e.to_string())).into())
     }
 
     fn completed(&mut self, completion: Completion<'_>) {
         let taken = if completion.queue_id() == self.notices.queue_id() {
             self.notice(completion)
         } else {
-            let retired = self.posting.retire(&completion);
+            let retired = self.half.posting.retire(&completion);
             retired.and_then(|_| self.pulled().map_err(CloseReason::Protocol))
         };
         if let Err(ended) = taken {
-            self.posting.fail(ended);
+            self.half.posting.fail(ended);
         }
     }
 
@@ -159,7 +159,7 @@ impl<B: Offer> Sender<B> {
         self.looks += 1;
         let rare = 1 << self.vain_pulls.min(Self::RAREST_PULLS);
         let is_early = self.looks < rare && !self.has_woken(number);
-        if is_early || self.posting.control_room() == 0 {
+        if is_early || self.half.posting.control_room() == 0 {
             return Ok(());
         }
         self.looks = 0;
@@ -167,17 +167,18 @@ impl<B: Offer> Sender<B> {
         let id =
             self.stage(SendOp::Read { len: CHECKED_BYTES as u32, remote }, WrClass::Control, true)?;
         self.pull = Some(id.0);
-        Ok(self.posting.post()?)
+        Ok(self.half.posting.post()?)
     }
 
     /// Takes the count that was read, if one was.
     fn pulled(&mut self) -> Result<(), ProtocolError> {
-        let Some(id) = self.pull.filter(|id| *id <= self.posting.queue().retired_total()) else {
+        let Some(id) = self.pull.filter(|id| *id <= self.half.posting.queue().retired_total())
+        else {
             return Ok(());
         };
         self.pull = None;
         let before = self.offers.acked();
-        let word = self.posting.queue().landed(id).and_then(checked::get);
+        let word = self.half.posting.queue().landed(id).and_then(checked::get);
         word.map_or(Ok(()), |[word]| self.counted(word))?;
         if self.offers.acked() > before {
             self.vain_pulls = 0;
@@ -209,7 +210,7 @@ impl<B: Offer> Sender<B> {
         self.pool.push(buffer);
         if let Outcome::Refused(why) = outcome {
             self.refused.get_or_insert((number, why));
-            self.posting.fail(CloseReason::Refused(why));
+            self.half.posting.fail(CloseReason::Refused(why));
         }
     }
 }

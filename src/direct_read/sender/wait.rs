@@ -1,17 +1,16 @@
 //! Waiting, and ending.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use conn_core::direct_read::Notice;
-use conn_core::wr::WrClass;
+use conn_core::wr::{WrClass, WrId};
 use verbs_safe::SendOp;
 
 use super::{Sender, Ticket};
-use crate::arm::Arm;
-use crate::error::{CloseReason, SendError};
-use crate::keepalive::{Look, SILENT};
-use crate::wait::{Deadline, Idle, Step, poll_after};
+use crate::error::{Full, SendError};
+use crate::sending::{Half, Sends};
+use crate::wait::Deadline;
+use crate::waiting::For;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
 
 impl<B: Offer> driven::Sender for Sender<B> {
@@ -24,12 +23,12 @@ impl<B: Offer> driven::Sender for Sender<B> {
         app: &[u8],
         deadline: Deadline,
     ) -> Result<Ticket, NotSent<B>> {
-        let mut idle = self.idle(deadline);
+        let mut idle = self.half.waiting.idle(deadline);
         loop {
             let error = match self.post_offer(&buffer, range.clone(), app) {
                 Ok(number) => return Ok(self.offered(buffer, number, false)),
                 Err(OfferError::Send(SendError::Full(_))) => {
-                    self.wait_a_little(&mut idle).err().map(OfferError::Send)
+                    self.await_news(&mut idle, For::Completion).err().map(OfferError::Send)
                 }
                 Err(error) => Some(error),
             };
@@ -40,7 +39,7 @@ impl<B: Offer> driven::Sender for Sender<B> {
     }
 
     fn take_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<Sent<B>, SendError> {
-        self.wait_for(ticket, deadline)?;
+        self.acked_until(ticket, deadline)?;
         let at = self.done.iter().position(|(number, _)| *number == ticket.number);
         let sent = at.and_then(|at| self.done.remove(at));
         sent.map(|(_, sent)| sent).ok_or(SendError::UnknownTicket)
@@ -50,139 +49,94 @@ impl<B: Offer> driven::Sender for Sender<B> {
         let first = self.done.front().map(|(number, _)| *number);
         let offered = self.on_offer.iter().find(|on| !on.is_pooled).map(|on| on.number);
         let number = first.or(offered).ok_or(SendError::UnknownTicket)?;
-        Ok(Ticket { sender: self.serial, number })
+        Ok(self.half.ticket(number))
     }
 
     fn close_until(mut self, deadline: Deadline) -> Result<Vec<Sent<B>>, SendError> {
-        self.end_until(deadline)?;
+        self.leave(deadline)?;
         Ok(self.done.drain(..).map(|(_, sent)| sent).collect())
     }
 }
 
-/// Waiting.
-impl<B: Offer> Sender<B> {
-    pub(in crate::direct_read) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
-        idle.resume(&mut self.silence)
+impl<B: Offer> Sends for Sender<B> {
+    #[inline]
+    fn half(&self) -> &Half {
+        &self.half
     }
 
-    pub(super) fn check_known(&self, ticket: Ticket) -> Result<(), SendError> {
-        let known = ticket.sender == self.serial && ticket.number <= self.offers.sent();
-        if known { Ok(()) } else { Err(SendError::UnknownTicket) }
+    #[inline]
+    fn half_mut(&mut self) -> &mut Half {
+        &mut self.half
     }
 
-    /// Waits until the receiver is done with a message.
-    pub(in crate::direct_read) fn wait_for(
-        &mut self,
-        ticket: Ticket,
-        deadline: Deadline,
-    ) -> Result<(), SendError> {
-        self.check_known(ticket)?;
-        let mut idle = self.idle(deadline);
-        while ticket.number > self.offers.acked() {
-            self.posting.check()?;
-            self.wait_a_little(&mut idle)?;
-        }
-        Ok(())
+    fn progress(&mut self) -> Result<usize, SendError> {
+        self.take_news(true)
     }
 
-    pub(in crate::direct_read) fn drain_until(
-        &mut self,
-        deadline: Deadline,
-    ) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
-        while self.offers.awaited().is_some() {
-            self.posting.check()?;
-            self.wait_a_little(&mut idle)?;
-        }
-        Ok(())
+    /// A pull in flight completes; none is begun that would only say "not yet".
+    fn look_around(&mut self) -> Result<usize, SendError> {
+        self.take_news(false)
     }
 
-    /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
-    pub(in crate::direct_read) fn wait_a_little(
-        &mut self,
-        idle: &mut Idle,
-    ) -> Result<(), SendError> {
-        let events = self.progress(true)?;
-        if events == 0 {
-            self.posting.check()?;
-        }
-        match idle.after(events) {
-            Step::Again => Ok(()),
-            Step::Sleep(time) => self.sleep(time),
-            Step::Probe => {
-                tracing::debug!(qp = self.qp_num(), "{SILENT}");
-                self.posting.probe()?;
-                Ok(())
-            }
-            Step::TimedOut => {
-                self.silence = idle.silence();
-                Err(SendError::TimedOut { unflushed: 0 })
-            }
-        }
-    }
-
-    /// Arms the queue, looks once more, and sleeps. Where acknowledgements make no
-    /// completion here, the receiver is asked for a notice behind the next one.
-    fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        self.request_wakeup()?;
-        let armed = match self.cq.arm(false) {
-            Ok(armed) => armed,
-            Err(e) => return Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
-        };
-        // A pull in flight completes; none is begun that would only say "not yet".
-        if self.progress(false)? > 0 {
+    /// Where acknowledgements make no completion here, asks the receiver for a notice behind the
+    /// next one.
+    fn request_wakeup(&mut self) -> Result<(), SendError> {
+        if self.will_be_woken() {
             return Ok(());
         }
-        // A pull may have come back with no new count: then nothing would wake this thread but
-        // a wakeup, which the next round asks for.
-        if !self.will_be_woken() {
+        let Some(number) = self.offers.awaited() else { return Ok(()) };
+        if self.has_woken(number) {
+            self.vain_looks += 1;
             return Ok(());
         }
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(&armed, Some(time)) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.posting.fail(CloseReason::Device(e.to_string())).into()),
+        if self.half.posting.control_room() == 0 {
+            return Ok(());
         }
+        let imm = Notice::Wakeup(Notice::low(number)).encode();
+        self.stage(SendOp::SendImm { len: 0, imm }, WrClass::Control, false)?;
+        (self.wakeup, self.wakeup_for) = (true, number);
+        Ok(self.half.posting.post()?)
     }
 
-    /// As [`sleep`](Self::sleep), for an event loop of the program's.
-    pub(in crate::direct_read) fn arm_channel(&mut self) -> Result<Arm<'_>, SendError> {
-        self.posting.check()?;
-        let channel = self.channel.clone();
-        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
-        self.arming.disarm(channel.as_ref()).map_err(|e| self.posting.fail(device(&e)))?;
-        self.posting.post()?;
-        if channel.is_some() {
-            self.request_wakeup()?;
-            self.posting.post()?;
-            let armed = self.cq.arm(false).map_err(|e| self.posting.fail(device(&e)))?;
-            self.arming.note(armed);
-        }
-        let (events, keepalive) = (self.progress(false)?, self.config.common.keepalive);
-        if self.arming.is_silent(events, keepalive) {
-            self.posting.probe()?;
-        }
-        if events > 0 {
-            return Ok(Arm::Ready);
-        }
-        self.posting.check()?;
-        let Some(channel) = channel.filter(|_| self.will_be_woken()) else {
-            return Ok(Arm::Poll(poll_after(self.config.common.wait)));
-        };
-        let descriptor = self.arming.descriptor(&channel, None, keepalive);
-        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
-    }
-
-    /// Reports whether something completes here when the oldest message is acknowledged.
+    /// Reports whether something completes here when the oldest message is acknowledged. A pull
+    /// may have come back with no new count: then only a wakeup would, which the next round asks
+    /// for.
     fn will_be_woken(&self) -> bool {
         let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
         // There is no room to ask for a wakeup now: a signalled request on its way makes some, and
         // completes.
-        let is_full = self.posting.control_room() == 0;
+        let is_full = self.half.posting.control_room() == 0;
         comes || is_full || self.offers.awaited().is_none()
     }
 
+    fn heard(&self) -> u64 {
+        self.stats.messages + self.offers.acked()
+    }
+
+    fn last(&self) -> u64 {
+        self.offers.sent()
+    }
+
+    fn was_acked(&self, number: u64) -> bool {
+        number <= self.offers.acked()
+    }
+
+    fn push_all(&mut self, _awaited: bool) -> Result<(), SendError> {
+        Ok(self.half.posting.post()?)
+    }
+
+    fn stage_goodbye(&mut self) -> Result<WrId, SendError> {
+        // A peer that has stopped does not receive the goodbye.
+        self.take_news(false)?;
+        self.half.posting.check()?;
+        let op = SendOp::SendImm { len: 0, imm: Notice::Fin.encode() };
+        let staged = self.half.posting.stage(op, WrClass::Control, true)?;
+        staged.map(|staged| staged.id).ok_or(SendError::Full(Full::Requests))
+    }
+}
+
+/// Wakeups.
+impl<B: Offer> Sender<B> {
     /// Looks for the acknowledgement that a wakeup has announced. It comes before the wakeup, and
     /// may only be half-written yet.
     const LOOKS_AFTER_WAKEUP: u32 = 64;
@@ -193,98 +147,5 @@ impl<B: Offer> Sender<B> {
     pub(super) fn has_woken(&self, number: u64) -> bool {
         let is_believed = self.vain_looks < Self::LOOKS_AFTER_WAKEUP;
         !self.wakeup && number <= self.wakeup_for && is_believed
-    }
-
-    fn request_wakeup(&mut self) -> Result<(), SendError> {
-        if self.will_be_woken() {
-            return Ok(());
-        }
-        let Some(number) = self.offers.awaited() else { return Ok(()) };
-        if self.has_woken(number) {
-            self.vain_looks += 1;
-            return Ok(());
-        }
-        if self.posting.control_room() == 0 {
-            return Ok(());
-        }
-        let imm = Notice::Wakeup(Notice::low(number)).encode();
-        self.stage(SendOp::SendImm { len: 0, imm }, WrClass::Control, false)?;
-        (self.wakeup, self.wakeup_for) = (true, number);
-        Ok(self.posting.post()?)
-    }
-
-    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
-    /// nothing is heard, as long as the program sends nothing either.
-    #[inline]
-    pub(in crate::direct_read) fn look_after_peer(&mut self) -> Result<(), SendError> {
-        match self.watch.look(self.config.common.keepalive) {
-            Look::No => Ok(()),
-            look => self.look_after_peer_now(look),
-        }
-    }
-
-    #[cold]
-    fn look_after_peer_now(&mut self, look: Look) -> Result<(), SendError> {
-        if self.posting.ended().is_some() {
-            return Ok(());
-        }
-        self.progress(false)?;
-        let heard = self.stats.messages + self.offers.acked();
-        let is_silent = look == Look::Round && self.watch.is_silent(heard);
-        // After the end, `try_take` still hands out what was acknowledged.
-        let is_alive = self.posting.ended().is_none();
-        if is_silent && is_alive && !self.posting.awaits_completion() {
-            tracing::debug!(qp = self.qp_num(), "{SILENT}");
-            self.posting.probe()?;
-        }
-        Ok(())
-    }
-}
-
-/// Ending.
-impl<B: Offer> Sender<B> {
-    /// Waits for what was offered, and says goodbye. Whichever end closes first, and also if
-    /// both do at once, the result is a close unless a message or the goodbye was not acknowledged.
-    /// The half has ended then, also where time was up.
-    pub(in crate::direct_read) fn end_until(
-        &mut self,
-        deadline: Deadline,
-    ) -> Result<(), SendError> {
-        let done = self.say_goodbye(deadline);
-        self.abandon();
-        match done {
-            Err(SendError::Ended(CloseReason::Closed)) => Ok(()),
-            done => done,
-        }
-    }
-
-    pub(in crate::direct_read) fn say_goodbye(
-        &mut self,
-        deadline: Deadline,
-    ) -> Result<(), SendError> {
-        self.drain_until(deadline)?;
-        // A peer that has stopped does not receive the goodbye.
-        self.progress(false)?;
-        self.posting.check()?;
-        let mut idle = self.idle(deadline);
-        while self.posting.control_room() == 0 {
-            self.wait_a_little(&mut idle)?;
-            self.posting.check()?;
-        }
-        let op = SendOp::SendImm { len: 0, imm: Notice::Fin.encode() };
-        let id = self.stage(op, WrClass::Control, true)?;
-        self.posting.post()?;
-        // A probe behind the goodbye may fail where the receiver has gone: that does not count.
-        while !self.posting.is_complete(id) {
-            self.posting.check()?;
-            self.wait_a_little(&mut idle)?;
-        }
-        self.abandon();
-        Ok(())
-    }
-
-    /// Marks the sender as closed: dropping it then sends no goodbye.
-    pub(crate) fn abandon(&mut self) {
-        self.posting.close();
     }
 }

@@ -25,7 +25,7 @@ impl Receiver {
             {
                 return Err(ConnectError::TooManyPeers(self.links.max_peers()));
             }
-            backoff.sleep(SILENT_DEVICE);
+            backoff.wait(SILENT_DEVICE);
         }
     }
 
@@ -82,7 +82,7 @@ impl Receiver {
                 return pool.join(address, max_loan);
             }
             if self.links.waits_for_device() {
-                backoff.sleep(self.policy.linger);
+                backoff.wait(self.waiting.common.linger);
             }
         }
     }

@@ -9,30 +9,29 @@ use super::{Sender, SenderStats};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
 use crate::posting::Posting;
+use crate::waiting::Waits;
 
 /// Driving the device.
 impl Sender {
     /// Rings the doorbell for everything staged.
     pub(super) fn post(&mut self) -> Result<(), SendError> {
         self.book();
-        self.posting.post()?;
+        self.half.posting.post()?;
         self.open_run();
         Ok(())
     }
 
     /// Takes completions: acknowledgements of messages, and credits. Returns how
-    /// many there were.
-    pub(super) fn progress(&mut self) -> Result<usize, SendError> {
-        let polled = match self.cq.poll(&mut self.batch) {
-            Ok(polled) => polled,
-            Err(e) => return Err(self.fail_device(&e)),
-        };
+    /// many there were, also where one ends the half.
+    pub(super) fn take_completions(&mut self) -> Result<usize, SendError> {
+        let polled = self.half.waiting.cq.poll(&mut self.batch);
+        let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         self.book();
         let mut spent = [0u32; Self::POLL_BATCH];
         let (mut spent_count, mut failure, mut stop) = (0, None, None);
         for completion in self.batch.drain() {
             let taken = Books {
-                posting: &mut self.posting,
+                posting: &mut self.half.posting,
                 credits: &mut self.credits,
                 window: &mut self.window,
                 borrower: self.borrower.as_mut(),
@@ -57,7 +56,7 @@ impl Sender {
             (failure, _) => failure,
         };
         if let Some(ended) = failure {
-            self.posting.fail(ended);
+            self.half.posting.fail(ended);
         }
         self.repost_credit_buffers(&spent[..spent_count]);
         self.answer_recall()?;
@@ -67,17 +66,12 @@ impl Sender {
     /// Before anything more is sent: the peer counts on these buffers for the
     /// credits of what we send next.
     fn repost_credit_buffers(&mut self, slots: &[u32]) {
-        if slots.is_empty() || self.posting.ended().is_some() {
+        if slots.is_empty() || self.half.posting.ended().is_some() {
             return;
         }
         if let Err(e) = doorbell::post_receives(&mut self.credits, slots) {
-            self.fail_device(&e);
+            self.fail(CloseReason::device(e));
         }
-    }
-
-    #[cold]
-    pub(super) fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.posting.fail(CloseReason::Device(error.to_string())).into()
     }
 }
 
@@ -97,8 +91,8 @@ impl Books<'_> {
     /// Books one completion. A buffer that brought a credit is returned, to be
     /// posted again.
     fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, CloseReason> {
-        if completion.queue_id() == self.posting.queue_id() {
-            return self.posting.retire(&completion).map(|_| None);
+        if completion.queue_id() == self.half.posting.queue_id() {
+            return self.half.posting.retire(&completion).map(|_| None);
         }
         self.credit(completion).map(Some)
     }

@@ -10,6 +10,8 @@ use crate::wait::WaitStrategy;
 pub(super) struct LoanWaits {
     /// Consecutive waits, up to the last one, that were longer than `SHORT`.
     long: u32,
+    /// Begin of the wait that lasts.
+    since: Option<Instant>,
 }
 
 impl LoanWaits {
@@ -27,9 +29,14 @@ impl LoanWaits {
         }
     }
 
-    /// Records the wait that began at this time, once.
-    pub(super) fn end(&mut self, since: &mut Option<Instant>) {
-        if let Some(since) = since.take() {
+    /// A wait begins.
+    pub(super) fn begin(&mut self) {
+        self.since = Some(host::time::now());
+    }
+
+    /// Records the wait that lasts, if one does.
+    pub(super) fn end(&mut self) {
+        if let Some(since) = self.since.take() {
             self.note(host::time::since(since));
         }
     }

@@ -7,6 +7,7 @@ use verbs_safe::SendOp;
 
 use super::Sender;
 use crate::error::SendError;
+use crate::sending::Sends;
 
 impl Sender {
     /// Asks for a loan, once: no credit is left.
@@ -24,7 +25,7 @@ impl Sender {
         // A pack that is open has the next id and the next slot.
         let is_packing = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
         // Behind FIN nothing may come: the receiver gives back what this sender has.
-        let is_over = self.has_finished || self.posting.ended().is_some();
+        let is_over = self.has_finished || self.half.posting.ended().is_some();
         if self.borrower.is_none() || is_over || is_packing {
             return Ok(());
         }
@@ -60,9 +61,9 @@ impl Sender {
     fn stage_control(&mut self, control: Control) -> Result<bool, SendError> {
         self.book();
         let op = SendOp::SendImm { len: 0, imm: control.encode() };
-        let staged = self.posting.stage(op, WrClass::Control, false)?;
+        let staged = self.half.posting.stage(op, WrClass::Control, false)?;
         let Some(staged) = staged else { return Ok(false) };
-        self.controls.note(staged.id, self.posting.last_completed());
+        self.controls.note(staged.id, self.half.posting.last_completed());
         Ok(true)
     }
 }

@@ -7,31 +7,25 @@
 use conn_core::control::{Control, Taken};
 use conn_core::wr::WrId;
 
-use super::{Sender, Ticket};
+use super::Sender;
 use crate::error::{CloseReason, ProtocolError};
 
 impl Sender {
-    /// Reports whether the message of `ticket` is acknowledged, as far as is known.
-    pub(super) fn was_acked(&self, ticket: Ticket) -> bool {
-        let id = WrId(ticket.number);
-        self.posting.is_complete(id) || id <= self.taken
-    }
-
     /// Requests with messages that were staged.
     pub(super) fn data_sent(&self) -> u64 {
-        self.posting.next_id().0 - 1 - self.controls.total
+        self.half.posting.next_id().0 - 1 - self.controls.total
     }
 
     /// The receiver has taken so many requests with messages, and takes no more: how this half
     /// has ended.
     pub(super) fn peer_stopped(&mut self, taken: Taken) -> CloseReason {
         self.book();
-        let (sent, completed) = (self.data_sent(), self.posting.last_completed());
+        let (sent, completed) = (self.data_sent(), self.half.posting.last_completed());
         let missing = taken.missing_of(sent);
         if u64::from(missing) > sent {
             return CloseReason::Protocol(ProtocolError::Control(Control::Stop(taken).encode()));
         }
-        let outstanding = self.posting.outstanding() - self.controls.outstanding(completed);
+        let outstanding = self.half.posting.outstanding() - self.controls.outstanding(completed);
         let unacked = missing.min(outstanding);
         self.taken = self.last_before(unacked);
         let gathering = self.packer.as_ref().map_or(0, conn_core::pack::Packer::count);
@@ -40,7 +34,7 @@ impl Sender {
 
     /// The request before the last `unacked` ones that carry messages.
     fn last_before(&self, mut unacked: u32) -> WrId {
-        let mut id = WrId(self.posting.next_id().0 - 1);
+        let mut id = WrId(self.half.posting.next_id().0 - 1);
         while unacked > 0 {
             unacked -= u32::from(!self.controls.ids.contains(&id));
             id.0 -= 1;

@@ -81,7 +81,7 @@ impl Transfers {
             if left.is_zero() {
                 return Err(self);
             }
-            backoff.sleep(left);
+            backoff.wait(left);
         }
         Ok(self.join())
     }
@@ -103,7 +103,7 @@ struct StandIn(Weak<Inner>);
 
 impl StandIn {
     fn transfer(&self, is_over: &AtomicBool) -> Result<(), CloseReason> {
-        let (mut waits, mut progress) = (None::<(Idle, SleepBackoff)>, (0, 0));
+        let (mut waits, mut progress) = (None::<Idle>, (0, 0));
         loop {
             let Some(inner) = self.0.upgrade() else { return Ok(()) };
             // Relaxed: it is seen soon.
@@ -125,14 +125,14 @@ impl StandIn {
                 (waits, progress) = (None, now);
                 continue;
             }
-            let idle = || Idle::new(inner.wait, Deadline::NEVER, inner.keepalive);
-            let (idle, backoff) = waits.get_or_insert_with(|| (idle(), SleepBackoff::new()));
+            let new = || Idle::new(inner.wait, Deadline::NEVER, inner.keepalive);
+            let idle = waits.get_or_insert_with(new);
             if let Step::Sleep(time) = idle.step() {
                 inner.lock().tell_all();
                 // Before the sleep: the last receiver that is dropped then ends the connection
                 // at once, and not when this thread wakes.
                 drop(inner);
-                backoff.sleep(time);
+                host::time::sleep(idle.short_sleep(time));
             }
         }
     }

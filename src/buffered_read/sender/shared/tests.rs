@@ -1,5 +1,5 @@
 use super::*;
-use crate::common::Common;
+use crate::buffered_read::Config;
 use crate::error::{CloseReason, RecvError};
 use crate::half::RecvHalf;
 use crate::wait::WaitStrategy;
@@ -19,7 +19,7 @@ fn what_one_call_finds_lost_no_later_call_sends_to() {
         let slept = b.receiver.recv_timeout(Duration::from_millis(1));
         assert_eq!(slept.err(), Some(RecvError::TimedOut));
     }
-    sender.lock().posting.qp().to_error().unwrap();
+    sender.lock().half.posting.qp().to_error().unwrap();
     let ticket = sender.try_send(b"the wake-up for this fails").unwrap();
     let waited = sender.wait_acked(ticket);
     assert!(matches!(waited, Err(SendError::Ended(CloseReason::PeerLost(_)))), "{waited:?}");

@@ -24,7 +24,7 @@ fn a_goodbye_whose_wake_up_fails_ends() {
         let slept = b.receiver.recv_timeout(Duration::from_millis(1));
         assert_eq!(slept.err(), Some(RecvError::TimedOut));
     }
-    sender.posting.qp().to_error().unwrap();
+    sender.half.posting.qp().to_error().unwrap();
     sender.try_send(b"the wake-up for this fails").unwrap();
     // The next one finds that out.
     sender.waker = Waker::default();

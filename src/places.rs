@@ -1,0 +1,203 @@
+//! Places of a receiver's links: there are as many as there may be live peers at a time, and they
+//! are reused. Numbers of peers are not.
+
+use std::collections::VecDeque;
+
+use crate::error::{ConnectError, Losses, RecvError};
+use crate::index::QpIndex;
+use crate::peer::Peer;
+use crate::posting::Posting;
+use crate::wire::ConnectedQp;
+
+/// A link: a receiver's side of one queue pair, by which it reports to its peer.
+pub(crate) trait Peered {
+    fn posting(&self) -> &Posting;
+    fn posting_mut(&mut self) -> &mut Posting;
+}
+
+/// A link and what the receiver knows of it.
+#[derive(Debug)]
+pub(crate) struct Place<L> {
+    pub(crate) link: L,
+    pub(crate) peer: Peer,
+    /// Messages that were taken.
+    pub(crate) messages: u64,
+    /// Its end was reported.
+    pub(crate) is_told: bool,
+    /// Something has come since the last round of probes.
+    pub(crate) has_spoken: bool,
+    /// It is in the queue of links that may have something.
+    is_ready: bool,
+}
+
+/// The links of a receiver, by place.
+#[derive(Debug)]
+pub(crate) struct Places<L> {
+    places: Vec<Option<Place<L>>>,
+    /// From the numbers of queue pairs to places.
+    index: QpIndex,
+    max_peers: u32,
+    joined: u32,
+    /// Links whose end was not reported.
+    open: u32,
+    /// Places that may have something to hand out or to report, each once.
+    ready: VecDeque<u32>,
+}
+
+impl<L: Peered> Places<L> {
+    pub(crate) fn new(max_peers: u32) -> Places<L> {
+        Places {
+            places: Vec::new(),
+            index: QpIndex::default(),
+            max_peers,
+            joined: 0,
+            open: 0,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Peers that have joined so far.
+    pub(crate) fn joined(&self) -> u32 {
+        self.joined
+    }
+
+    /// Peers whose end was not reported.
+    #[inline]
+    pub(crate) fn open(&self) -> u32 {
+        self.open
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place<L>> {
+        self.places.iter().flatten()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Place<L>> {
+        self.places.iter_mut().flatten()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: u32) -> Option<&Place<L>> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Place<L>> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    /// The place of a queue pair.
+    #[inline]
+    pub(crate) fn find(&mut self, qp_num: u32) -> Option<u32> {
+        self.index.find(qp_num)
+    }
+
+    /// The queue pair of a peer, while it has a place.
+    pub(crate) fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        let place = self.iter().find(|place| place.peer == peer);
+        place.map(|place| place.link.posting().qp())
+    }
+
+    /// Returns the reason why there is nothing: not yet, or never.
+    pub(crate) fn nothing(&self, losses: &Losses) -> RecvError {
+        if self.open > 0 || self.joined == 0 { RecvError::Empty } else { losses.end(self.joined) }
+    }
+}
+
+/// Coming and going.
+impl<L: Peered> Places<L> {
+    /// The place that has to be [released](Self::release) for one more link, if all are taken: of
+    /// one whose end was reported.
+    pub(crate) fn to_release(&self) -> Result<Option<u32>, ConnectError> {
+        if self.places.len() < self.max_peers as usize || self.places.iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        let has_gone = |place: &Option<Place<L>>| place.as_ref().is_some_and(|place| place.is_told);
+        let at = self.places.iter().position(has_gone);
+        at.map(|at| Some(at as u32)).ok_or(ConnectError::TooManyPeers(self.max_peers))
+    }
+
+    /// Takes a link out of its place.
+    pub(crate) fn release(&mut self, at: u32) -> Option<Place<L>> {
+        let place = self.places.get_mut(at as usize)?.take()?;
+        self.index.remove(place.link.posting().qp_num());
+        self.ready.retain(|other| *other != at);
+        Some(place)
+    }
+
+    /// Gives a link a place, and its peer a number.
+    pub(crate) fn add(&mut self, link: L) -> (u32, Peer) {
+        let peer = Peer(self.joined);
+        self.joined += 1;
+        self.open += 1;
+        let at = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
+        self.index.insert(link.posting().qp_num(), at as u32);
+        let (is_told, has_spoken, is_ready) = (false, true, false);
+        let place = Place { link, peer, messages: 0, is_told, has_spoken, is_ready };
+        match self.places.get_mut(at) {
+            Some(vacant) => *vacant = Some(place),
+            None => self.places.push(Some(place)),
+        }
+        (at as u32, peer)
+    }
+
+    /// The end of a link is reported.
+    pub(crate) fn tell(&mut self, at: u32) {
+        if let Some(place) = self.get_mut(at) {
+            place.is_told = true;
+            self.open -= 1;
+        }
+    }
+}
+
+/// Turns.
+impl<L: Peered> Places<L> {
+    /// Puts a link at the end of those that may have something, if it is not there.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, at: u32) {
+        if let Some(place) = self.get_mut(at)
+            && !place.is_ready
+        {
+            place.is_ready = true;
+            self.ready.push_back(at);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the first link that may have something.
+    #[inline]
+    pub(crate) fn next_ready(&mut self) -> Option<u32> {
+        let at = self.ready.pop_front()?;
+        if let Some(place) = self.get_mut(at) {
+            place.is_ready = false;
+        }
+        Some(at)
+    }
+
+    /// Probes peers; the ones that turn out to have failed are reported in their turn.
+    pub(crate) fn ask(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
+        for at in 0..self.places.len() as u32 {
+            let Some(place) = self.get_mut(at) else { continue };
+            if !place.is_told && is_meant(place) && !place.link.posting().awaits_completion() {
+                // What fails ends the link.
+                let _ = place.link.posting_mut().probe();
+                self.make_ready(at);
+            }
+        }
+    }
+
+    /// A round begins: probes the peers from which nothing has come since the one before; whether
+    /// there are any.
+    pub(crate) fn ask_silent(&mut self) -> bool {
+        let mut asks = false;
+        self.ask(|place| {
+            let is_silent = !std::mem::take(&mut place.has_spoken);
+            asks |= is_silent;
+            is_silent
+        });
+        asks
+    }
+}

@@ -1,0 +1,205 @@
+//! Completions: messages, and what the sender says besides.
+
+use conn_core::control::Control;
+use conn_core::credit::CreditGrantor;
+use verbs_safe::{Completion, CompletionBatch, RecvBuf, RecvRun};
+
+use super::{Arrival, Goodbye, Link, Source, State};
+use crate::error::{CloseReason, ProtocolError};
+use crate::send_recv::shared::SlotReturn;
+
+impl Link {
+    /// The messages at the head of a batch, as many as the sender may send: the fast path.
+    /// None where the next completion belongs to another link, or needs a closer look: see
+    /// [`take`](Link::take). Packed messages come one by one.
+    pub(crate) fn take_run(
+        &mut self,
+        batch: &mut CompletionBatch,
+        run: &mut RecvRun<SlotReturn>,
+    ) -> u32 {
+        if self.packed || (self.room == 0 && self.count_room() == 0) {
+            return 0;
+        }
+        let taken = match &mut self.source {
+            Source::Own(own) => own.take_run(batch, self.room, run),
+            Source::Shared(member) => member.take_run(batch, self.room, run),
+        };
+        self.room -= taken;
+        taken
+    }
+
+    /// The message of a completion, if it has one and the sender may send it. Every other
+    /// completion is for [`arrive`](Link::arrive).
+    pub(crate) fn take<'c>(
+        &mut self,
+        completion: Completion<'c>,
+    ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
+        if self.room == 0 && self.count_room() == 0 {
+            return Err(completion);
+        }
+        let buffer = match &mut self.source {
+            Source::Own(own) => own.take(completion)?,
+            Source::Shared(member) => member.take(completion)?,
+        };
+        self.room -= 1;
+        Ok(buffer)
+    }
+
+    /// Counts anew how many messages may come.
+    #[inline(never)]
+    fn count_room(&mut self) -> u32 {
+        self.book();
+        let expected = self.expected();
+        self.counted = if self.is_deaf() { 0 } else { expected };
+        self.room = self.counted;
+        self.room
+    }
+
+    /// Messages that the sender may send.
+    fn expected(&self) -> u32 {
+        match &self.source {
+            Source::Own(_) => self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected),
+            Source::Shared(member) => member.expected(),
+        }
+    }
+
+    /// Books the messages that have come: before the grantor is asked for anything, and
+    /// when the state changes.
+    pub(super) fn book(&mut self) {
+        let received = self.counted - self.room;
+        (self.counted, self.room) = (0, 0);
+        self.booked = self.booked.wrapping_add(received);
+        if let Some(grantor) = &mut self.grantor {
+            let booked = grantor.on_receive_many(received);
+            debug_assert!(booked.is_ok(), "there was room, so there were credits");
+        }
+    }
+
+    /// Books a completion that [`take`](Link::take) did not take.
+    #[cold]
+    pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
+        if completion.queue_id() == self.posting.queue_id() {
+            return self.control_sent(&completion);
+        }
+        if completion.queue_id() != self.source.queue_id() {
+            // Of a queue pair that had this number before.
+            return Arrival::Settled;
+        }
+        let imm = completion.imm();
+        let taken = match &mut self.source {
+            Source::Own(own) => own.take_any(completion).map(|buffer| own.reclaim(buffer)),
+            Source::Shared(member) => member.take_control(completion),
+        };
+        match (taken, imm) {
+            // FIN is the last message of a sender.
+            (Ok(()), Some(imm)) if self.state != State::Finished => self.control(imm),
+            (Ok(()), _) => self.overrun(),
+            (Err(ended), _) => self.fail(ended),
+        }
+    }
+
+    /// Reports whether messages that come now are dropped: the link's end was reported.
+    #[inline]
+    fn is_deaf(&self) -> bool {
+        self.state != State::Open && self.error.is_none()
+    }
+
+    /// A message that the sender may not send. After the sender's goodbye it is not reported
+    /// to the application, but it takes a buffer, which may be one of a shared pool: so the
+    /// link takes no more messages.
+    fn overrun(&mut self) -> Arrival {
+        if self.state == State::Finished {
+            self.silence();
+        }
+        self.fail(CloseReason::Protocol(ProtocolError::Overrun))
+    }
+
+    /// Takes no more messages.
+    pub(crate) fn silence(&mut self) {
+        self.is_silent = true;
+        if let Err(e) = self.posting.qp().to_error() {
+            tracing::debug!(qp = self.qp_num(), error = %e, "a queue pair was not moved to ERR");
+        }
+    }
+
+    /// Returns the share of a pool, if it has one: messages that still come are not the link's.
+    pub(crate) fn give_share_back(&mut self) {
+        self.book();
+        self.leave_open(State::Dead);
+        self.error = None;
+        if let Source::Shared(member) = &mut self.source {
+            member.leave();
+        }
+    }
+
+    /// Reports whether the device has said that a queue pair which was silenced keeps no buffer of
+    /// the pool: what it had taken has completed. One system call, if it has not.
+    pub(crate) fn keeps_no_buffer(&self) -> bool {
+        self.posting.qp().has_reached_last_wqe().unwrap_or_else(|e| {
+            tracing::debug!(qp = self.qp_num(), error = %e, "asynchronous events");
+            false
+        })
+    }
+
+    /// Books a completion of a link whose messages are not handed out any more.
+    pub(crate) fn absorb(&mut self, completion: Completion<'_>) {
+        match self.take(completion) {
+            Ok(buffer) => self.reclaim(buffer),
+            Err(other) => drop(self.arrive(other)),
+        }
+    }
+
+    fn control(&mut self, imm: u32) -> Arrival {
+        match Control::decode(imm) {
+            Ok(Control::Fin) => {
+                self.book();
+                self.leave_open(State::Finished);
+                // The sender has gone, or is going: it needs no goodbye from us.
+                self.goodbye = Goodbye::None;
+                Arrival::Settled
+            }
+            Ok(control @ (Control::Want | Control::Return(_))) => self.borrow(control, imm),
+            _ => self.fail(CloseReason::Protocol(ProtocolError::Control(imm))),
+        }
+    }
+
+    /// WANT or RETURN of a sender whose credits are loans. Ignored on a link that has ended.
+    fn borrow(&mut self, control: Control, imm: u32) -> Arrival {
+        self.book();
+        let booked = match (&mut self.source, control) {
+            (Source::Shared(_), _) if self.state != State::Open => Ok(()),
+            (Source::Shared(member), Control::Want) => member.want(),
+            (Source::Shared(member), Control::Return(wire)) => member.give_back(wire),
+            _ => Err(ProtocolError::Control(imm)),
+        };
+        match booked {
+            Ok(()) => Arrival::Settled,
+            Err(violation) => self.fail(CloseReason::Protocol(violation)),
+        }
+    }
+
+    fn control_sent(&mut self, completion: &Completion<'_>) -> Arrival {
+        let retired = self.posting.retire(completion);
+        if !completion.is_success() {
+            // Flushed or failed: nothing is outstanding any more.
+            self.posting.give_up();
+            self.goodbye = Goodbye::None;
+        }
+        match retired {
+            Ok(_) => Arrival::Settled,
+            Err(reason) => self.fail(reason),
+        }
+    }
+
+    /// Ends the link with a reason, unless it has ended already.
+    pub(crate) fn fail(&mut self, reason: CloseReason) -> Arrival {
+        if self.state != State::Open {
+            return Arrival::Settled;
+        }
+        self.book();
+        self.leave_open(State::Dead);
+        self.error = Some(self.posting.fail(reason));
+        self.is_silent = true;
+        Arrival::Failed
+    }
+}

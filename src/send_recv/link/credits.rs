@@ -1,0 +1,167 @@
+//! Buffers that are posted again, and the credits for them.
+
+use conn_core::control::Control;
+use conn_core::credit::CreditGrantor;
+use conn_core::wr::WrClass;
+use host::plant::{Plant, is_planted};
+use verbs_safe::{RecvBuf, RecvRun, SendOp};
+
+use super::{Link, Owed, Posted, Source, State};
+use crate::error::{CloseReason, ProtocolError};
+use crate::send_recv::shared::SlotReturn;
+
+impl Link {
+    /// A message was freed on the receiver's own thread.
+    #[inline(always)]
+    pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
+        match &mut self.source {
+            Source::Own(own) => own.reclaim(buffer),
+            Source::Shared(member) => member.reclaim(buffer),
+        }
+    }
+
+    /// Shows the messages of a run that is this link's, and takes each back at once.
+    #[inline]
+    pub(crate) fn reclaim_each(
+        &mut self,
+        run: &mut RecvRun<SlotReturn>,
+        mut each: impl FnMut(&[u8]),
+    ) {
+        match &mut self.source {
+            Source::Own(own) => {
+                while let Some(buffer) = run.next() {
+                    each(&buffer);
+                    own.reclaim(buffer);
+                }
+            }
+            Source::Shared(member) => {
+                while let Some(buffer) = run.next() {
+                    each(&buffer);
+                    member.reclaim(buffer);
+                }
+            }
+        }
+    }
+
+    /// A message was freed by another thread.
+    pub(crate) fn free(&mut self, slot: u32) {
+        if let Source::Own(own) = &mut self.source {
+            own.free(slot);
+        }
+    }
+
+    /// Reposts and grants what is due (all that there is when `idle`). Returns what is still
+    /// owed, also where that is to report an error.
+    #[inline]
+    pub(crate) fn settle(&mut self, idle: bool) -> Owed {
+        self.book();
+        let mut waits_for_idle = false;
+        if self.state == State::Open {
+            // A sender that is out of credits waits for every single buffer, even
+            // while others keep the receiver busy.
+            let spent = |g: &CreditGrantor| g.expected() == 0;
+            let all = idle || self.grantor.as_ref().is_some_and(spent);
+            let settled = match &mut self.source {
+                Source::Own(own) => own.repost(all).map(|count| self.grant(count)),
+                Source::Shared(member) => member.settle(idle).map(|rests| {
+                    waits_for_idle = rests;
+                    self.lend();
+                }),
+            };
+            if let Err(ended) = settled {
+                self.fail(ended);
+            }
+        }
+        let owed = match (self.state, &mut self.source) {
+            // The error waits to be reported; and messages may have come before it, since the
+            // queue was found empty.
+            _ if self.error.is_some() => {
+                self.unreported = self.unreported.saturating_add(1);
+                Owed::More
+            }
+            (State::Open, Source::Own(own)) if own.waiting() == 0 => Owed::Nothing,
+            (State::Open, Source::Own(_)) if !idle => Owed::Rest,
+            (State::Open, Source::Own(_)) => Owed::More,
+            // The pool tells the link of whatever else happens to its buffers.
+            (State::Open, Source::Shared(_)) if waits_for_idle => Owed::Rest,
+            (State::Open, Source::Shared(_)) => Owed::Nothing,
+            (_, Source::Own(_)) => Owed::Nothing,
+            // Once idle, all that had arrived is booked.
+            (_, Source::Shared(_)) if !idle => Owed::More,
+            // In ERR, the device may keep a buffer of a message that never came to its end: the
+            // share goes back when it says that it keeps none.
+            (_, Source::Shared(member)) if self.is_silent => {
+                member.post_gathered();
+                Owed::Nothing
+            }
+            (_, Source::Shared(member)) => {
+                member.leave();
+                Owed::Nothing
+            }
+        };
+        self.marked = owed == Owed::More;
+        owed
+    }
+
+    #[inline]
+    fn grant(&mut self, reposted: u32) {
+        let Some(grantor) = &mut self.grantor else { return };
+        let granted = reposted + u32::from(is_planted(Plant::ExtraCredit));
+        if granted > 0 && grantor.on_reposted(granted).is_err() {
+            self.fail(CloseReason::Protocol(ProtocolError::Completion));
+            return;
+        }
+        let Some(credit) = grantor.due() else { return };
+        // A full control share is no loss: credits are cumulative, the next one says
+        // it all, and a completion of the share brings us back here.
+        if self.send_control(Control::Credit(credit), false) != Posted::Yes {
+            return;
+        }
+        self.credits_sent += 1;
+        if let Some(grantor) = &mut self.grantor {
+            // It was due a moment ago, so it can be granted.
+            let _ = grantor.mark_granted(credit);
+        }
+    }
+
+    /// Sends the control messages that the pool has for the sender. Where the control share is
+    /// full, they stay due.
+    fn lend(&mut self) {
+        while let Source::Shared(member) = &self.source
+            && let Some(control) = member.due()
+        {
+            if self.send_control(control, false) != Posted::Yes {
+                return;
+            }
+            self.credits_sent += u64::from(control != Control::Recall);
+            if let Source::Shared(member) = &mut self.source {
+                member.mark_sent(control);
+            }
+        }
+    }
+
+    /// The pool has something for the sender.
+    pub(in crate::send_recv) fn tell(&mut self) {
+        if let Source::Shared(member) = &mut self.source {
+            member.tell();
+        }
+    }
+
+    pub(super) fn send_control(&mut self, control: Control, signalled: bool) -> Posted {
+        self.post_control(SendOp::SendImm { len: 0, imm: control.encode() }, signalled)
+    }
+
+    pub(super) fn post_control(&mut self, op: SendOp, signalled: bool) -> Posted {
+        let planned = self.posting.plan(WrClass::Control, signalled);
+        let Some(planned) = planned else { return Posted::Full };
+        let staged = self.posting.queue_mut().stage(op, planned.signalled);
+        let staged = staged.map_err(|e| CloseReason::Device(e.to_string()));
+        if let Err(reason) = staged.and_then(|()| self.posting.post()) {
+            self.fail(reason);
+            // Also where the link was not open any more: what is refused ends in ERR.
+            self.is_silent |= self.posting.ended().is_some();
+            return Posted::Failed;
+        }
+        Posted::Yes
+    }
+}
