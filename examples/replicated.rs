@@ -5,7 +5,7 @@
 //! to it, every member has received it, and the member acknowledges: no acknowledged value
 //! is lost, whichever member dies then.
 //!
-//! When a member is cut off, the survivors deliver what they have agreed on, and continue as a
+//! After a member is cut off, the survivors deliver what they have agreed on, and continue as a
 //! new group without it, which begins with the values that all of them have.
 //!
 //! ```text

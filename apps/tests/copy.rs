@@ -247,7 +247,7 @@ fn a_connection_that_cannot_be_accepted_waits() {
     assert_eq!(stuck.len(), 1, "{stuck:#?}");
 }
 
-/// Of 140 descriptors 12 are left for copies, and a copy takes so many.
+/// 12 of 140 descriptors are left for copies, which is what one copy takes.
 #[test]
 fn a_receiver_has_as_many_copies_as_descriptors_are_left_for() {
     if !connects_processes() {
@@ -255,7 +255,7 @@ fn a_receiver_has_as_many_copies_as_descriptors_are_left_for() {
     }
     let copy = Tree::new("copy-places");
     let (_receiving, to) = Running::listener_limited(140, &["copy", "--into", copy.text()]);
-    // As a sender of copies connects (apps/src/cmd/copy/wire.rs), which then says nothing.
+    // As a sender of copies connects (tools/copy/src/wire.rs), which then says nothing.
     let device = device::of_environment().unwrap();
     let config = Config { app_bytes: 4200, ..Config::default() };
     let connect = || {

@@ -770,7 +770,7 @@ fn given_up_in_use() {
 
     let member = Member::new(&net);
     assert_eq!(attach(&net, member.qp, group(1), 0), 0);
-    // SAFETY: it is alive, and stays so: the call refuses.
+    // SAFETY: `member` owns the queue pair, which the refused call leaves alive.
     assert_eq!(unsafe { (net.v.destroy_qp)(member.qp) }, libc::EBUSY);
     assert_eq!(detach(&net, member.qp, group(1), 0), 0);
     member.close(&net);
@@ -843,7 +843,7 @@ fn requests_that_are_refused() {
     assert_eq!(post_srq_recv(srq, 5, &mut five[..2]), libc::EINVAL);
     assert_eq!(post_recv(qp, 6, &mut five[..1]), libc::EINVAL);
     ends.net.destroy_qp(qp);
-    // SAFETY: the scene is done with it.
+    // SAFETY: this scene made the queue, destroyed its queue pair above, and uses it no more.
     assert_eq!(unsafe { (ends.net.v.destroy_srq)(srq) }, 0);
     ends.close();
 }

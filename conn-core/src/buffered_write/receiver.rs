@@ -259,7 +259,7 @@ impl WriteReceiver {
     /// The update is being written to the sender.
     ///
     /// # Panics
-    /// When it was never due: a bug of the driver.
+    /// Panics if it was never due: a bug of the driver.
     #[inline]
     pub fn mark_told(&mut self, update: Update) {
         self.ring.mark_told(update.head.position);

@@ -429,7 +429,7 @@ impl Consumer {
     /// This head is on its way to the sender, which may use what it frees from now on.
     ///
     /// # Panics
-    /// When it was never due: a bug of the driver.
+    /// Panics if it was never due: a bug of the driver.
     #[inline]
     pub fn mark_told(&mut self, head: u64) {
         let new = head.wrapping_sub(self.told);

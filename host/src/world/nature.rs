@@ -1,4 +1,4 @@
-//! What a world is made with, and what it says when it has ended.
+//! The configuration of a world, and its report.
 
 use std::time::Duration;
 

@@ -307,7 +307,7 @@ fn next<'c>(control: &mut &'c [u8]) -> Option<(cmsghdr, &'c [u8])> {
     let bytes: &[u8; size_of::<cmsghdr>()] = control.first_chunk()?;
     // SAFETY: any bytes are a header of integers.
     let header: cmsghdr = unsafe { core::mem::transmute(*bytes) };
-    // SAFETY: arithmetic.
+    // SAFETY: `CMSG_LEN` computes from its argument, and accesses no memory.
     let before = unsafe { libc::CMSG_LEN(0) } as usize;
     let len = header.cmsg_len;
     let data = control.get(before..len)?;

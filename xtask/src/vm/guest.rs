@@ -68,7 +68,7 @@ impl Guest {
     /// it is printed; it finds `files` in the folder `$RDMA_CONN_VM_SHARED`.
     ///
     /// # Errors
-    /// When the guest does not boot, or does not end in time; one line that says what to do, and
+    /// Fails if the guest does not boot, or does not end in time; one line that says what to do, and
     /// what was printed last.
     pub(super) fn run(
         &self,

@@ -1,4 +1,4 @@
-//! What the leading end is to send, and what it has measured.
+//! The work of the leading end, and its measurements.
 
 use std::time::Duration;
 

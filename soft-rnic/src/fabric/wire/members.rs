@@ -6,7 +6,7 @@
 //! 3. It asks a running member for the sockets. Where there is none it binds them.
 //! 4. It receives from the socket of its place, and serves others from now on.
 //!
-//! Where the system lacks what that takes ([`LACKING`]), the process binds the address
+//! On a system that lacks what that takes ([`LACKING`]), the process binds the address
 //! alone. Any other error, which may pass, is the caller's: alone it would keep all others out.
 
 use core::net::SocketAddr;

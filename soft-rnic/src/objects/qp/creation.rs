@@ -1,4 +1,4 @@
-//! How a queue pair is made, and of what.
+//! Creation of a queue pair, and the checks of its attributes.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};

@@ -1,4 +1,4 @@
-//! Why objects may be sent and shared between threads.
+//! `Send` and `Sync` of the objects, and the reasons.
 
 use super::{Channel, Context, Cq, Device, Pd, Qp, Srq, Td, Xrcd};
 

@@ -76,14 +76,14 @@ impl Default for Control {
     }
 }
 
-/// Bytes of a control message with so many of data.
+/// Returns the bytes of a control message with `len` bytes of data.
 const fn space(len: usize) -> usize {
-    // SAFETY: arithmetic.
+    // SAFETY: `CMSG_SPACE` computes from its argument, and accesses no memory.
     unsafe { libc::CMSG_SPACE(len as u32) as usize }
 }
 
 impl Control {
-    /// Fills it; its bytes.
+    /// Fills it, and returns the number of its bytes.
     pub(super) fn set(&mut self, to: SocketAddr, marks: Marks, segment: Option<u16>) -> usize {
         let (level, class, hops) = match to {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
@@ -101,11 +101,11 @@ impl Control {
     }
 
     fn put(&mut self, at: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
-        // SAFETY: arithmetic.
+        // SAFETY: `CMSG_LEN` computes from its argument, and accesses no memory.
         let len = unsafe { libc::CMSG_LEN(data.len() as u32) } as usize;
         let header = cmsghdr { cmsg_len: len as _, cmsg_level: level, cmsg_type: kind };
         let Control(bytes) = self;
-        // SAFETY: a header of integers, as bytes.
+        // SAFETY: `cmsghdr` is integers without padding; transmute checks that the array has its size.
         let header: [u8; size_of::<cmsghdr>()] = unsafe { core::mem::transmute(header) };
         bytes[at..at + header.len()].copy_from_slice(&header);
         bytes[at + len - data.len()..at + len].copy_from_slice(data);

@@ -59,7 +59,7 @@ impl Transfers {
     /// receiver is dropped.
     ///
     /// # Errors
-    /// Why the connection has failed.
+    /// The reason for which the connection has failed.
     pub fn join(mut self) -> Result<(), CloseReason> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,

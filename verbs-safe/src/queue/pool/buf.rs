@@ -117,7 +117,8 @@ impl<R: Recycle> RecvBuf<R> {
     #[must_use = "the bytes that are split off are gone from this piece"]
     pub fn split_to(&mut self, at: usize) -> RecvBuf<R> {
         let front = self.slice(..at);
-        // SAFETY: `at` is inside, or `slice` would have panicked.
+        // SAFETY: `slice` has checked that `at` is at most the length of this piece, which owns its
+        // bytes.
         self.at = unsafe { self.at.add(at) };
         self.len -= at as u32;
         front
@@ -129,7 +130,8 @@ impl<R: Recycle> RecvBuf<R> {
         if self.state().fetch_add(1, Ordering::Relaxed) >= MAX_PIECES {
             std::process::abort(); // see MAX_PIECES
         }
-        // SAFETY: the offset is inside this piece.
+        // SAFETY: the caller has checked that the offset is inside this piece, which owns its
+        // bytes.
         let at = unsafe { self.at.add(offset) };
         RecvBuf { pool: self.pool, at, len, slot: self.slot, owns: PhantomData }
     }

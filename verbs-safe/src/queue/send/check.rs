@@ -1,4 +1,4 @@
-//! Whether a request can be staged.
+//! Checks of a request that is to be staged.
 
 use crate::error::StageError;
 use crate::queue::send::SendQueue;

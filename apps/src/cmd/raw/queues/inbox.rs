@@ -1,4 +1,4 @@
-//! What an end receives with.
+//! The receive side of an end.
 
 use anyhow::Result;
 use base::outcome::Failure;
