@@ -91,8 +91,8 @@ impl Books<'_> {
     /// Books one completion. A buffer that brought a credit is returned, to be
     /// posted again.
     fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, CloseReason> {
-        if completion.queue_id() == self.half.posting.queue_id() {
-            return self.half.posting.retire(&completion).map(|_| None);
+        if completion.queue_id() == self.posting.queue_id() {
+            return self.posting.retire(&completion).map(|_| None);
         }
         self.credit(completion).map(Some)
     }

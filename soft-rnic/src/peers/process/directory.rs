@@ -33,8 +33,8 @@ const FINDS: u32 = 64;
 const GROUP_WORDS: usize = 64;
 
 /// The bit that stands for a multicast group, and for some others, in the filter of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct GroupBit(pub(super) u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct GroupBit(u32);
 
 impl GroupBit {
     pub(crate) fn of(gid: &Gid) -> GroupBit {
