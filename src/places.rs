@@ -26,6 +26,8 @@ pub(crate) struct Place<L> {
     pub(crate) is_told: bool,
     /// Something has come since the last round of probes.
     pub(crate) has_spoken: bool,
+    /// It is among those that the receiver settles because the program holds their messages.
+    pub(crate) is_lender: bool,
     /// It is in the queue of links that may have something.
     is_ready: bool,
 }
@@ -131,8 +133,9 @@ impl<L: Peered> Places<L> {
         self.open += 1;
         let at = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
         self.index.insert(link.posting().qp_num(), at as u32);
-        let (is_told, has_spoken, is_ready) = (false, true, false);
-        let place = Place { link, peer, messages: 0, is_told, has_spoken, is_ready };
+        let (is_told, has_spoken) = (false, true);
+        let (is_ready, is_lender) = (false, false);
+        let place = Place { link, peer, messages: 0, is_told, has_spoken, is_lender, is_ready };
         match self.places.get_mut(at) {
             Some(vacant) => *vacant = Some(place),
             None => self.places.push(Some(place)),
@@ -181,7 +184,10 @@ impl<L: Peered> Places<L> {
     pub(crate) fn ask(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
         for at in 0..self.places.len() as u32 {
             let Some(place) = self.get_mut(at) else { continue };
-            if !place.is_told && is_meant(place) && !place.link.posting().awaits_completion() {
+            // Of one that has ended, requests may have been planned that were never posted.
+            let is_free =
+                |posting: &Posting| posting.ended().is_some() || !posting.awaits_completion();
+            if !place.is_told && is_meant(place) && is_free(place.link.posting()) {
                 // What fails ends the link.
                 let _ = place.link.posting_mut().probe();
                 self.make_ready(at);

@@ -280,7 +280,8 @@ impl Posting {
     ///
     /// # Errors
     /// It ends by this.
-    #[inline]
+    // Always: the result would be returned by memory, for each message.
+    #[inline(always)]
     pub(crate) fn post(&mut self) -> Result<(), CloseReason> {
         doorbell::ring(&mut self.queue).map_err(|e| self.fail(CloseReason::Device(e.to_string())))
     }
@@ -302,7 +303,8 @@ impl Posting {
     /// # Errors
     /// The reason why it ends; the caller may have something to look at before it
     /// [fails](Self::fail).
-    #[inline]
+    // Always: the result would be returned by memory, for each completion.
+    #[inline(always)]
     pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<u64, CloseReason> {
         let retired = self.queue.retire(completion).ok();
         if let Some(error) = completion.error() {

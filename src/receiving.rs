@@ -298,7 +298,8 @@ impl<L: Link> Receiving<L> {
         if !self.out.is_empty() {
             place.messages += self.out.len() as u64;
             place.has_spoken = true;
-            if place.link.lends() && !self.lenders.contains(&at) {
+            if place.link.lends() && !place.is_lender {
+                place.is_lender = true;
                 self.lenders.push(at);
             }
             if !place.link.settle(&mut self.shared) {
@@ -336,7 +337,8 @@ impl<L: Link> Receiving<L> {
             if !place.is_told {
                 place.link.settle(shared);
             }
-            place.link.lends() && !place.is_told
+            place.is_lender = place.link.lends() && !place.is_told;
+            place.is_lender
         });
     }
 

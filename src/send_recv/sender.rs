@@ -221,8 +221,9 @@ impl Room for Reserved<'_> {
 
     fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
         check_within(bytes, self.bytes)?;
-        // It is there already.
-        self.sender.try_send_with(bytes, |_| ())
+        // It is there already. `try_reserve` has looked after the peer: a probe now would send the
+        // pack that this message is behind.
+        self.sender.put(bytes, |_| ())
     }
 }
 
@@ -242,15 +243,21 @@ impl Sender {
         if self.half.waiting.watch.has_ticked() {
             self.look_after_peer()?;
         }
-        match self.half.posting.queue_mut().stage_next(bytes, fill) {
-            Ok(staged) => self.accepted(bytes, staged),
-            Err(fill) => self.send_apart(bytes, fill),
-        }
+        self.put(bytes, fill)
     }
 }
 
 /// Accepting a message.
 impl Sender {
+    /// Takes a message, without a look after the peer.
+    #[inline(always)]
+    fn put(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Ticket, SendError> {
+        match self.half.posting.queue_mut().stage_next(bytes, fill) {
+            Ok(staged) => self.accepted(bytes, staged),
+            Err(fill) => self.send_apart(bytes, fill),
+        }
+    }
+
     #[cold]
     fn too_long(&self, bytes: usize) -> SendError {
         SendError::TooLong { bytes, limit: self.max_message_bytes() }

@@ -77,3 +77,42 @@ fn a_receive_is_tried_for_a_minute_before_it_ends_the_peer() {
         assert!(is_devices, "{ended}");
     });
 }
+
+/// The update behind a message is the receiver's only request. Whichever is refused, one that is signalled or not,
+/// its link ends, and no completion tells of it.
+#[test]
+fn a_report_that_is_tried_for_a_minute_ends_the_peer_of_a_receiver_that_polls() {
+    let refuse_posts = |one_in| world::here(|here| here.refuse_posts(one_in));
+    for before in 0..8 {
+        let tail = buffered_write::Tail::Written;
+        let config = buffered_write::Config { tail, ..buffered_write::Config::default() };
+        let rounds = LIMIT + 4 * config.common.keepalive;
+        with_ends::<BufferedWrite>(config, move |mut sender, mut receiver| {
+            let longest = vec![7; sender.max_message_bytes()];
+            for _ in 0..before {
+                sender.send(&longest).expect("a peer");
+                let message = receiver.recv().expect("a message");
+                receiver.free(message);
+            }
+            sender.send(&longest).expect("a peer");
+            let held = receiver.recv().expect("a message");
+            // The link has had its turn: what is due now is said in a look after all links.
+            assert_eq!(receiver.try_recv().expect_err("no message"), RecvError::Empty);
+            receiver.free(held);
+            refuse_posts(1);
+            let start = time::now();
+            let ended = loop {
+                match receiver.try_recv() {
+                    Ok(_) => unreachable!("nothing was sent"),
+                    Err(RecvError::Empty) => time::sleep(Duration::from_millis(10)),
+                    Err(ended) => break ended,
+                }
+                assert!(time::since(start) < rounds, "no end is told, after {before} messages");
+            };
+            refuse_posts(0);
+            let is_devices =
+                matches!(ended, RecvError::Peer { reason: CloseReason::Device(_), .. });
+            assert!(is_devices, "after {before}: {ended}");
+        });
+    }
+}

@@ -60,6 +60,7 @@ impl Receiver {
     /// Looks at the tails of all links that were not silent for long, and of some others.
     #[inline]
     fn poll_tails(&mut self) {
+        debug_assert!(self.hot.len() <= self.polled.len(), "a link is hot twice");
         let mut has_cooled = false;
         for &at in &self.hot {
             let Some(place) = self.places.get_mut(at) else { continue };
@@ -102,7 +103,10 @@ impl Receiver {
         if (is_cold || !only_cold) && look(place) {
             if is_cold {
                 place.link.empty_looks = 0;
-                self.hot.push(at);
+                // While few are polled, silent ones stay among the hot ones.
+                if !self.hot.contains(&at) {
+                    self.hot.push(at);
+                }
             }
             self.places.make_ready(at);
         }

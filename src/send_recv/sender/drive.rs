@@ -50,17 +50,24 @@ impl Sender {
                 Err(ended) => failure = failure.or(Some(ended)),
             }
         }
-        let failure = match (failure, stop) {
-            // The stopped peer's queue pair does not answer any more: a consequence of the stop.
-            (None | Some(CloseReason::PeerLost(_)), Some(taken)) => Some(self.peer_stopped(taken)),
-            (failure, _) => failure,
-        };
-        if let Some(ended) = failure {
-            self.half.posting.fail(ended);
+        if failure.is_some() || stop.is_some() {
+            self.end_by(failure, stop);
         }
         self.repost_credit_buffers(&spent[..spent_count]);
         self.answer_recall()?;
         Ok(polled)
+    }
+
+    /// Ends the half by what completions said.
+    #[cold]
+    fn end_by(&mut self, failure: Option<CloseReason>, stop: Option<Taken>) {
+        let ended = match (failure, stop) {
+            // The stopped peer's queue pair does not answer any more: a consequence of the stop.
+            (None | Some(CloseReason::PeerLost(_)), Some(taken)) => self.peer_stopped(taken),
+            (Some(failure), _) => failure,
+            (None, None) => return,
+        };
+        self.half.posting.fail(ended);
     }
 
     /// Before anything more is sent: the peer counts on these buffers for the
