@@ -348,6 +348,7 @@ mod clock;
 mod copy;
 mod counters;
 mod engine;
+mod enums;
 mod errno;
 mod event;
 mod fabric;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Once, Weak};
 
 use host::sync::Mutex;
 
+use crate::enums::{Named, named_enum};
+
 use super::claims::{Bytes, Claims};
 use super::record::Record;
 use super::report::{Kind, Report, number, write};
@@ -15,41 +17,26 @@ use super::report::{Kind, Report, number, write};
 /// Names of objects in a line; those beyond are counted.
 const NAMES: usize = 8;
 
-/// Kinds of objects that a program creates, in the order in which it would destroy them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Object {
-    AddressHandle,
-    QueuePair,
-    SharedReceiveQueue,
-    CompletionQueue,
-    Channel,
-    MemoryWindow,
-    MemoryRegion,
-    DeviceMemory,
-    XrcDomain,
-    ProtectionDomain,
-    ThreadDomain,
-    Context,
+named_enum! {
+    /// Kinds of objects that a program creates, in the order in which it would destroy them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Object {
+        AddressHandle = "address handle",
+        QueuePair = "queue pair",
+        SharedReceiveQueue = "shared receive queue",
+        CompletionQueue = "completion queue",
+        Channel = "completion channel",
+        MemoryWindow = "memory window",
+        MemoryRegion = "memory region",
+        DeviceMemory = "device memory",
+        XrcDomain = "XRC domain",
+        ProtectionDomain = "protection domain",
+        ThreadDomain = "thread domain",
+        Context = "open context",
+    }
 }
 
 impl Object {
-    fn name(self) -> &'static str {
-        match self {
-            Object::AddressHandle => "address handle",
-            Object::QueuePair => "queue pair",
-            Object::SharedReceiveQueue => "shared receive queue",
-            Object::CompletionQueue => "completion queue",
-            Object::Channel => "completion channel",
-            Object::MemoryWindow => "memory window",
-            Object::MemoryRegion => "memory region",
-            Object::DeviceMemory => "device memory",
-            Object::XrcDomain => "XRC domain",
-            Object::ProtectionDomain => "protection domain",
-            Object::ThreadDomain => "thread domain",
-            Object::Context => "open context",
-        }
-    }
-
     /// Returns the name that the program has for an object, if its number gives one.
     fn named(self, id: u64) -> Option<String> {
         match self {
