@@ -1,7 +1,6 @@
 //! Completion channels.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -14,6 +13,7 @@ use crate::event::EventQueue;
 use crate::fabric::process::progress_thread::{before_waiting, watch_doorbell};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Channel, Context, Cq};
+use crate::objects::users::Users;
 
 impl Channel {
     /// The object behind a caller's pointer; none for NULL.
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         };
         let context = context.keep();
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
-        let channel = Arc::new(Channel { abi, context, events, users: AtomicUsize::new(0) });
+        let channel = Arc::new(Channel { abi, context, events, users: Users::default() });
         channel.made();
         Ok(Arc::into_raw(channel).cast_mut().cast())
     }))
@@ -54,13 +54,11 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
     // SAFETY: NULL, or a channel that the caller gives back.
     errno::code(unsafe { Channel::from_abi(channel) }.and_then(|object| {
         let object = object.ok_or(errno::EINVAL)?;
-        let users = object.users.load(Ordering::Acquire);
-        if users != 0 {
+        object.users.end().inspect_err(|error| {
             let (call, what) = ("ibv_destroy_comp_channel", "a completion channel");
-            let queues = || vec![number(users as u64, "completion queue")];
-            object.context.check_in_use(errno::EBUSY, call, what, queues);
-            return Err(errno::EBUSY);
-        }
+            let queues = || vec![number(object.users.count() as u64, "completion queue")];
+            object.context.check_in_use(*error, call, what, queues);
+        })?;
         if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {
             peers.waits_no_more(set);
         }
