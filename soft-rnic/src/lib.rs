@@ -359,6 +359,7 @@ mod lock;
 mod memory;
 mod objects;
 mod peers;
+mod per_process;
 pub mod probe;
 mod queues;
 mod reason;
