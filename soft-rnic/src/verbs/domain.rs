@@ -21,7 +21,6 @@ use crate::alloc;
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::mr;
 use crate::objects::state::{Context, Parent, Pd, Td};
 use crate::objects::users::Users;
 use crate::queues::queue_memory::Allocators;
@@ -137,22 +136,23 @@ pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Resu
     is_parent.then(|| object.keep()).ok_or(errno::EINVAL)
 }
 
-/// Gives back a domain of either kind.
+/// Gives back a domain of either kind: `EBUSY` while something is in it, and `ENOENT` if it was given
+/// back through another struct.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Pd::named(pd) }.and_then(|object| {
-        let Some(Parent { pd: child, td, .. }) = &object.parent else {
-            // SAFETY: the caller gives `pd` back, and uses the struct no more.
-            return unsafe { mr::dealloc(&object) };
-        };
         object.users.end().inspect_err(|error| object.check_in_use(*error))?;
-        object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
-        object.context.gone(Object::ProtectionDomain, 0);
-        child.users.leave();
-        if let Some(td) = td {
-            td.users.leave();
+        let context = &object.context;
+        context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+        context.gone(Object::ProtectionDomain, 0);
+        match &object.parent {
+            None => context.handles.pds.remove(object.id),
+            Some(Parent { pd: child, td, .. }) => {
+                child.users.leave();
+                td.iter().for_each(|td| td.users.leave());
+            }
         }
-        // SAFETY: takes back the reference of `alloc_parent_domain`.
+        // SAFETY: takes back the reference of `alloc_pd`, `import_pd` or `alloc_parent_domain`.
         unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
         Ok(())
     }))
