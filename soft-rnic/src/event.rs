@@ -114,6 +114,16 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
+    /// What a call that does not wait has taken, or the descriptor to wait for before the next one;
+    /// `EAGAIN` if the program does not want to wait.
+    pub(crate) fn taken_or_fd(&self, taken: Option<T>) -> Result<Result<T, c_int>, Errno> {
+        match taken {
+            Some(event) => Ok(Ok(event)),
+            None if self.is_nonblocking() => Err(errno::EAGAIN),
+            None => Ok(Err(self.raw_fd())),
+        }
+    }
+
     /// Reads a token; the lock is held.
     fn read_token(&self) {
         let mut own = [PollFd::new(&self.fd, PollFlags::IN)];

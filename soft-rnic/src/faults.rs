@@ -25,6 +25,7 @@ pub(crate) mod queue;
 mod tally;
 
 pub use injector::draw_seed;
+pub(crate) use plan::PORT_EVENTS;
 pub use plan::{EVENTS, LONGEST, MAX_EVENTS, Plan, PlanError};
 
 /// The environment variable that has the plan.

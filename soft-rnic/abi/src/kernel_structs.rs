@@ -110,20 +110,26 @@ pub(crate) struct Path {
 }
 const _: () = assert!(size_of::<Path>() == 64);
 
+/// Copies fields, each by itself: padding is not written. Integers may have another width, or sign.
+macro_rules! copy {
+    ($from:expr => $to:expr; $($field:ident)*) => { $($to.$field = $from.$field as _;)* };
+}
+
+/// Copies the integers of a path in either direction.
+macro_rules! copy_path {
+    ($from:ident => $to:ident) => {
+        copy! { $from => $to;
+            dlid slid raw_traffic flow_label reversible mtu pkey hop_limit traffic_class numb_path
+            sl mtu_selector rate_selector rate packet_life_time_selector packet_life_time preference
+        }
+    };
+}
+
 impl KernelAh {
-    /// Field by field: padding is not written.
     fn copy_to(&self, to: &mut ibv_ah_attr) {
         to.grh.dgid.raw = self.dgid;
-        to.grh.flow_label = self.flow_label;
-        to.grh.sgid_index = self.sgid_index;
-        to.grh.hop_limit = self.hop_limit;
-        to.grh.traffic_class = self.traffic_class;
-        to.dlid = self.dlid;
-        to.sl = self.sl;
-        to.src_path_bits = self.src_path_bits;
-        to.static_rate = self.static_rate;
-        to.is_global = self.is_global;
-        to.port_num = self.port_num;
+        copy! { self => to.grh; flow_label sgid_index hop_limit traffic_class }
+        copy! { self => to; dlid sl src_path_bits static_rate is_global port_num }
     }
 }
 
@@ -144,79 +150,26 @@ pub(crate) unsafe extern "C" fn copy_qp_attr_from_kern(
     to.cur_qp_state = ibv_qp_state(from.cur_qp_state);
     to.path_mtu = ibv_mtu(from.path_mtu);
     to.path_mig_state = ibv_mig_state(from.path_mig_state);
-    to.qkey = from.qkey;
-    to.rq_psn = from.rq_psn;
-    to.sq_psn = from.sq_psn;
-    to.dest_qp_num = from.dest_qp_num;
-    to.qp_access_flags = from.qp_access_flags;
-    to.cap = ibv_qp_cap {
-        max_send_wr: from.max_send_wr,
-        max_recv_wr: from.max_recv_wr,
-        max_send_sge: from.max_send_sge,
-        max_recv_sge: from.max_recv_sge,
-        max_inline_data: from.max_inline_data,
-    };
+    copy! { from => to.cap; max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data }
     from.ah_attr.copy_to(&mut to.ah_attr);
     from.alt_ah_attr.copy_to(&mut to.alt_ah_attr);
-    to.pkey_index = from.pkey_index;
-    to.alt_pkey_index = from.alt_pkey_index;
-    to.en_sqd_async_notify = from.en_sqd_async_notify;
-    to.sq_draining = from.sq_draining;
-    to.max_rd_atomic = from.max_rd_atomic;
-    to.max_dest_rd_atomic = from.max_dest_rd_atomic;
-    to.min_rnr_timer = from.min_rnr_timer;
-    to.port_num = from.port_num;
-    to.timeout = from.timeout;
-    to.retry_cnt = from.retry_cnt;
-    to.rnr_retry = from.rnr_retry;
-    to.alt_port_num = from.alt_port_num;
-    to.alt_timeout = from.alt_timeout;
+    copy! { from => to;
+        qkey rq_psn sq_psn dest_qp_num qp_access_flags pkey_index alt_pkey_index
+        en_sqd_async_notify sq_draining max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num
+        timeout retry_cnt rnr_retry alt_port_num alt_timeout
+    }
 }
 
 pub(crate) unsafe extern "C" fn copy_path_rec_from_kern(to: *mut Path, from: *const KernelPath) {
     // SAFETY: the caller's structs.
     let (to, from) = unsafe { (&mut *to, &*from) };
-    to.dgid = ibv_gid { raw: from.dgid };
-    to.sgid = ibv_gid { raw: from.sgid };
-    to.dlid = from.dlid;
-    to.slid = from.slid;
-    to.raw_traffic = from.raw_traffic as i32;
-    to.flow_label = from.flow_label;
-    to.hop_limit = from.hop_limit;
-    to.traffic_class = from.traffic_class;
-    to.reversible = from.reversible as i32;
-    to.numb_path = from.numb_path;
-    to.pkey = from.pkey;
-    to.sl = from.sl;
-    to.mtu_selector = from.mtu_selector;
-    to.mtu = from.mtu as u8;
-    to.rate_selector = from.rate_selector;
-    to.rate = from.rate;
-    to.packet_life_time_selector = from.packet_life_time_selector;
-    to.packet_life_time = from.packet_life_time;
-    to.preference = from.preference;
+    (to.dgid.raw, to.sgid.raw) = (from.dgid, from.sgid);
+    copy_path!(from => to);
 }
 
 pub(crate) unsafe extern "C" fn copy_path_rec_to_kern(to: *mut KernelPath, from: *const Path) {
     // SAFETY: the caller's structs; the members of the unions are bytes.
     let (to, from, dgid, sgid) = unsafe { (&mut *to, &*from, (*from).dgid.raw, (*from).sgid.raw) };
-    to.dgid = dgid;
-    to.sgid = sgid;
-    to.dlid = from.dlid;
-    to.slid = from.slid;
-    to.raw_traffic = from.raw_traffic as u32;
-    to.flow_label = from.flow_label;
-    to.reversible = from.reversible as u32;
-    to.mtu = from.mtu.into();
-    to.pkey = from.pkey;
-    to.hop_limit = from.hop_limit;
-    to.traffic_class = from.traffic_class;
-    to.numb_path = from.numb_path;
-    to.sl = from.sl;
-    to.mtu_selector = from.mtu_selector;
-    to.rate_selector = from.rate_selector;
-    to.rate = from.rate;
-    to.packet_life_time_selector = from.packet_life_time_selector;
-    to.packet_life_time = from.packet_life_time;
-    to.preference = from.preference;
+    (to.dgid, to.sgid) = (dgid, sgid);
+    copy_path!(from => to);
 }

@@ -8,6 +8,9 @@ use std::sync::{Arc, Once, Weak};
 
 use host::sync::Mutex;
 
+use crate::enums::{Named, named_enum};
+use crate::per_process::{PerProcess, variable};
+
 use super::claims::{Bytes, Claims};
 use super::record::Record;
 use super::report::{Kind, Report, number, write};
@@ -15,41 +18,26 @@ use super::report::{Kind, Report, number, write};
 /// Names of objects in a line; those beyond are counted.
 const NAMES: usize = 8;
 
-/// Kinds of objects that a program creates, in the order in which it would destroy them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Object {
-    AddressHandle,
-    QueuePair,
-    SharedReceiveQueue,
-    CompletionQueue,
-    Channel,
-    MemoryWindow,
-    MemoryRegion,
-    DeviceMemory,
-    XrcDomain,
-    ProtectionDomain,
-    ThreadDomain,
-    Context,
+named_enum! {
+    /// Kinds of objects that a program creates, in the order in which it would destroy them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Object {
+        AddressHandle = "address handle",
+        QueuePair = "queue pair",
+        SharedReceiveQueue = "shared receive queue",
+        CompletionQueue = "completion queue",
+        Channel = "completion channel",
+        MemoryWindow = "memory window",
+        MemoryRegion = "memory region",
+        DeviceMemory = "device memory",
+        XrcDomain = "XRC domain",
+        ProtectionDomain = "protection domain",
+        ThreadDomain = "thread domain",
+        Context = "open context",
+    }
 }
 
 impl Object {
-    fn name(self) -> &'static str {
-        match self {
-            Object::AddressHandle => "address handle",
-            Object::QueuePair => "queue pair",
-            Object::SharedReceiveQueue => "shared receive queue",
-            Object::CompletionQueue => "completion queue",
-            Object::Channel => "completion channel",
-            Object::MemoryWindow => "memory window",
-            Object::MemoryRegion => "memory region",
-            Object::DeviceMemory => "device memory",
-            Object::XrcDomain => "XRC domain",
-            Object::ProtectionDomain => "protection domain",
-            Object::ThreadDomain => "thread domain",
-            Object::Context => "open context",
-        }
-    }
-
     /// Returns the name that the program has for an object, if its number gives one.
     fn named(self, id: u64) -> Option<String> {
         match self {
@@ -103,26 +91,22 @@ enum Fails {
     WithNotes,
 }
 
-/// The checker of the process of this number.
-static CHECKER: Mutex<Option<(u32, Arc<Checker>)>> = Mutex::new(None);
+/// The checker of the process.
+static CHECKER: PerProcess<Arc<Checker>> = PerProcess::new();
 
 /// The checker of this process, if its environment asks for one.
 pub(crate) fn checker() -> Option<Arc<Checker>> {
     let fails = wanted()?;
-    let process = std::process::id();
-    let mut known = CHECKER.lock();
-    if let Some((_, checker)) = known.as_ref().filter(|(of, _)| *of == process) {
-        return Some(Arc::clone(checker));
-    }
-    act_at_exit();
-    let checker = Arc::new(Checker::new(fails, Record::named()));
-    if let Some(value) = std::env::var_os(super::VARIABLE).filter(|value| !is_known(value)) {
-        let advice = "write report, fail or strict, or 0 for no check";
-        let value = value.to_string_lossy();
-        write(&format!("{}={value} is taken for report: {advice}", super::VARIABLE));
-    }
-    *known = Some((process, Arc::clone(&checker)));
-    Some(checker)
+    Some(CHECKER.get_or_make(|_| {
+        act_at_exit();
+        let checker = Arc::new(Checker::new(fails, Record::named()));
+        if let Some(value) = std::env::var_os(super::VARIABLE).filter(|value| !is_known(value)) {
+            let advice = "write report, fail or strict, or 0 for no check";
+            let value = value.to_string_lossy();
+            write(&format!("{}={value} is taken for report: {advice}", super::VARIABLE));
+        }
+        checker
+    }))
 }
 
 /// Reserves a handler for the end of the process, if its environment asks for checks. Handlers that
@@ -140,15 +124,10 @@ fn act_at_exit() {
     REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
-/// Returns the choice of the environment; `None` where the program has rights that its user does
-/// not have.
+/// Returns the choice of the environment.
 fn wanted() -> Option<Fails> {
-    // SAFETY: it reads a word that the kernel has given the process.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return None;
-    }
-    match std::env::var_os(super::VARIABLE)?.as_encoded_bytes() {
-        b"" | b"0" => None,
+    match variable(super::VARIABLE)?.as_encoded_bytes() {
+        b"0" => None,
         b"fail" => Some(Fails::WithFindings),
         b"strict" => Some(Fails::WithNotes),
         _ => Some(Fails::Never),
@@ -162,8 +141,7 @@ fn is_known(value: &OsStr) -> bool {
 
 /// Reports what only the end shows. A child of fork that has opened no device has nothing to say.
 extern "C" fn at_exit() {
-    let known = CHECKER.lock().clone();
-    let Some((_, checker)) = known.filter(|(of, _)| *of == std::process::id()) else { return };
+    let Some(checker) = CHECKER.get() else { return };
     let (findings, notes) = checker.finish();
     let fails = match checker.fails {
         Fails::Never => false,

@@ -18,30 +18,22 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Result, Write};
 
+use crate::enums::{Named, named_enum};
+
 /// The environment variable that names the file of the record. `rdma-conn soft` sets it.
 pub const RECORD: &str = "RDMA_CONN_SOFT_CHECK_RECORD";
 
 /// Bytes of a record that are read; what a program has written beyond is not.
 pub const MAX_RECORD: u64 = 64 << 20;
 
-/// A kind of line in a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// It is checked, and what it is called.
-    Checked,
-    Finding,
-    Note,
-}
-
-impl Mark {
-    const ALL: [Mark; 3] = [Mark::Checked, Mark::Finding, Mark::Note];
-
-    fn letter(self) -> char {
-        match self {
-            Mark::Checked => 'c',
-            Mark::Finding => 'f',
-            Mark::Note => 'n',
-        }
+named_enum! {
+    /// A kind of line in a record, with its letter.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Mark {
+        /// It is checked, and what it is called.
+        Checked = "c",
+        Finding = "f",
+        Note = "n",
     }
 }
 
@@ -65,7 +57,7 @@ impl Record {
     /// The file cannot be written to. That is said once.
     pub(crate) fn mark(&self, mark: Mark, text: &str) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let line = format!("{} {} {text}\n", mark.letter(), std::process::id());
+        let line = format!("{} {} {text}\n", mark.name(), std::process::id());
         let appended = OpenOptions::new().append(true).open(file);
         let written = appended.and_then(|mut file| file.write_all(line.as_bytes()));
         match written {
@@ -114,7 +106,7 @@ pub fn read(record: impl Read) -> Result<Vec<Checked>> {
 fn parse(line: &str) -> Option<(Mark, u32, &str)> {
     let (letter, rest) = line.split_once(' ')?;
     let (process, text) = rest.split_once(' ')?;
-    let mark = Mark::ALL.into_iter().find(|mark| letter.chars().eq([mark.letter()]))?;
+    let mark = Mark::ALL.iter().copied().find(|mark| mark.name() == letter)?;
     Some((mark, process.parse().ok()?, text))
 }
 

@@ -5,57 +5,40 @@ use std::io::Write;
 use host::sync::Mutex;
 
 use crate::cancellation::Uncancelled;
+use crate::enums::{Named, named_enum};
 
 use super::record::{Mark, RECORD, Record};
 
 /// Lines of a kind; those beyond are only counted.
 pub(crate) const LINES: u64 = 16;
 
-/// Kind of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    ChangedBeforeExecution,
-    ChangedBeforeResend,
-    ChangedBeforePoll,
-    WrittenWhilePosted,
-    ChangedAfterArrival,
-    Deregistered,
-    Unreadable,
-    Failed,
-    Refused,
-    CouldOverflow,
-    Overrun,
-    TooSmall,
-    Unacknowledged,
-    // From here on notes.
-    WindowEnded,
-    Overlaps,
-    Unpolled,
-    Unread,
-    Leak,
+named_enum! {
+    /// Kind of a report, with its name in the line that only counts its reports.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Kind {
+        ChangedBeforeExecution = "buffers changed before the execution",
+        ChangedBeforeResend = "buffers changed before a packet was sent again",
+        ChangedBeforePoll = "buffers changed before the completion was polled",
+        WrittenWhilePosted = "receive buffers written to while posted",
+        ChangedAfterArrival = "messages changed before their completion was polled",
+        Deregistered = "buffers deregistered while posted",
+        Unreadable = "buffers unmapped or protected while posted",
+        Failed = "requests that failed by a mistake",
+        Refused = "calls that were refused",
+        CouldOverflow = "completion queues that could overflow",
+        Overrun = "completion queues that have overrun",
+        TooSmall = "receive buffers that were too small",
+        Unacknowledged = "objects with events that were never acknowledged",
+        // From here on notes.
+        WindowEnded = "accesses by keys of windows that are no longer bound",
+        Overlaps = "buffers that overlap",
+        Unpolled = "objects with completions that were never polled",
+        Unread = "objects with events that were never read",
+        Leak = "kinds of objects that were never destroyed",
+    }
 }
 
-const KINDS: usize = Kind::Leak as usize + 1;
-const ALL: [Kind; KINDS] = [
-    Kind::ChangedBeforeExecution,
-    Kind::ChangedBeforeResend,
-    Kind::ChangedBeforePoll,
-    Kind::WrittenWhilePosted,
-    Kind::ChangedAfterArrival,
-    Kind::Deregistered,
-    Kind::Unreadable,
-    Kind::Failed,
-    Kind::Refused,
-    Kind::CouldOverflow,
-    Kind::Overrun,
-    Kind::TooSmall,
-    Kind::Unacknowledged,
-    Kind::WindowEnded,
-    Kind::Overlaps,
-    Kind::Unpolled,
-    Kind::Unread,
-    Kind::Leak,
-];
+const KINDS: usize = Kind::ALL.len();
 
 impl Kind {
     /// Reports whether it is a mistake; otherwise it may be meant.
@@ -65,30 +48,6 @@ impl Kind {
 
     fn level(self) -> &'static str {
         if self.is_finding() { "finding" } else { "note" }
-    }
-
-    /// Returns the name of the kind in the line that only counts its reports.
-    fn name(self) -> &'static str {
-        match self {
-            Kind::ChangedBeforeExecution => "buffers changed before the execution",
-            Kind::ChangedBeforeResend => "buffers changed before a packet was sent again",
-            Kind::ChangedBeforePoll => "buffers changed before the completion was polled",
-            Kind::WrittenWhilePosted => "receive buffers written to while posted",
-            Kind::ChangedAfterArrival => "messages changed before their completion was polled",
-            Kind::Deregistered => "buffers deregistered while posted",
-            Kind::Unreadable => "buffers unmapped or protected while posted",
-            Kind::Failed => "requests that failed by a mistake",
-            Kind::Refused => "calls that were refused",
-            Kind::WindowEnded => "accesses by keys of windows that are no longer bound",
-            Kind::CouldOverflow => "completion queues that could overflow",
-            Kind::Overrun => "completion queues that have overrun",
-            Kind::TooSmall => "receive buffers that were too small",
-            Kind::Unacknowledged => "objects with events that were never acknowledged",
-            Kind::Overlaps => "buffers that overlap",
-            Kind::Unpolled => "objects with completions that were never polled",
-            Kind::Unread => "objects with events that were never read",
-            Kind::Leak => "kinds of objects that were never destroyed",
-        }
     }
 }
 
@@ -132,14 +91,14 @@ impl Report {
     /// Writes how many there were; the numbers of findings and of notes.
     pub(crate) fn sum_up(&self) -> (u64, u64) {
         let counts = *self.counts.lock();
-        for kind in ALL {
+        for &kind in Kind::ALL {
             if let more @ 1.. = counts[kind as usize].saturating_sub(LINES) {
                 write(&format!("{}: … and {more} more {}", kind.level(), kind.name()));
             }
         }
         let of = |findings| {
-            let kinds = ALL.into_iter().filter(|kind| kind.is_finding() == findings);
-            kinds.map(|kind| counts[kind as usize]).sum()
+            let kinds = Kind::ALL.iter().filter(|kind| kind.is_finding() == findings);
+            kinds.map(|kind| counts[*kind as usize]).sum()
         };
         let (findings, notes): (u64, u64) = (of(true), of(false));
         write(&format!("{}, {}", number(findings, "finding"), number(notes, "note")));

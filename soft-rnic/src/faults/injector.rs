@@ -1,10 +1,9 @@
 //! The plan of this process, if its environment has one.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
-use host::sync::Mutex;
+use crate::per_process::{PerProcess, variable};
 
 use super::VARIABLE;
 use super::plan::{Plan, SeededPlan};
@@ -34,13 +33,12 @@ impl Injector {
     }
 }
 
-/// The injector of the process of this number, if it has a plan that can be read.
-static INJECTOR: Mutex<Option<(u32, Option<Arc<Injector>>)>> = Mutex::new(None);
+/// The injector of the process, if it has a plan that can be read.
+static INJECTOR: PerProcess<Option<Arc<Injector>>> = PerProcess::new();
 
 /// Says what the plan has done. A child of fork that has opened no device has nothing to say.
 extern "C" fn at_exit() {
-    let known = INJECTOR.lock().clone();
-    let Some((_, injector)) = known.filter(|(of, _)| *of == std::process::id()) else { return };
+    let injector = INJECTOR.get().flatten();
     if let Some(injector) = injector.filter(|injector| injector.plan().strikes_requests()) {
         let line = injector.of.tally.line(injector.plan().loss > 0.0);
         write(&format!("rdma-conn faults {}: {line}", std::process::id()));
@@ -52,29 +50,14 @@ extern "C" fn at_exit() {
 /// A plan that cannot be read is reported on standard error, once: the program runs without. So is
 /// a seed that had to be drawn.
 pub(crate) fn injector() -> Option<Arc<Injector>> {
-    let text = wanted()?;
-    let process = std::process::id();
-    let mut known = INJECTOR.lock();
-    if let Some((_, injector)) = known.as_ref().filter(|(of, _)| *of == process) {
-        return injector.clone();
-    }
     // A child of fork has its parent's handler.
-    if known.is_none() {
+    static REGISTERED: Once = Once::new();
+    let text = variable(VARIABLE)?;
+    INJECTOR.get_or_make(|_| {
         // SAFETY: the function stays: the library is never unloaded.
-        let _ = unsafe { libc::atexit(at_exit) };
-    }
-    let injector = read(&text.to_string_lossy()).map(Arc::new);
-    *known = Some((process, injector.clone()));
-    injector
-}
-
-/// Returns the plan that the environment asks for; `None` where the program has rights that its
-/// user does not have.
-fn wanted() -> Option<OsString> {
-    let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty())?;
-    // SAFETY: it reads a word that the kernel has given the process.
-    let has_more_rights = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    (!has_more_rights).then_some(text)
+        REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+        read(&text.to_string_lossy()).map(Arc::new)
+    })
 }
 
 #[cold]

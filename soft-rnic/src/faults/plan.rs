@@ -7,17 +7,28 @@ use verbs_sys::ibv_event_type;
 
 use super::tally::Tally;
 
-/// The events that a plan can raise, as [`Plan`] calls them: those of the device and its port.
-pub const EVENTS: [&str; 8] = [
-    "device_fatal",
-    "port_active",
-    "port_err",
-    "lid_change",
-    "pkey_change",
-    "sm_change",
-    "client_reregister",
-    "gid_change",
-];
+/// Events by their names in a plan.
+macro_rules! events {
+    ($($name:literal = $event:ident,)*) => {
+        /// The events that a plan can raise, as [`Plan`] calls them: those of the device and its
+        /// port.
+        pub const EVENTS: [&str; 8] = [$($name),*];
+        /// The same, as the ABI calls them.
+        pub(crate) const PORT_EVENTS: [ibv_event_type; 8] = [$(ibv_event_type::$event),*];
+    };
+}
+
+events! {
+    "device_fatal" = IBV_EVENT_DEVICE_FATAL,
+    "port_active" = IBV_EVENT_PORT_ACTIVE,
+    "port_err" = IBV_EVENT_PORT_ERR,
+    "lid_change" = IBV_EVENT_LID_CHANGE,
+    "pkey_change" = IBV_EVENT_PKEY_CHANGE,
+    "sm_change" = IBV_EVENT_SM_CHANGE,
+    "client_reregister" = IBV_EVENT_CLIENT_REREGISTER,
+    "gid_change" = IBV_EVENT_GID_CHANGE,
+}
+
 /// Events that a plan may have.
 pub const MAX_EVENTS: usize = 64;
 /// The longest delay, and the latest event.
@@ -183,20 +194,9 @@ impl Plan {
 
 /// An event, and after how many nanoseconds it is raised.
 fn event(text: &str) -> Option<(ibv_event_type, u64)> {
-    use ibv_event_type as E;
     let (name, time) = text.split_once('@')?;
-    let event = match name {
-        "device_fatal" => E::IBV_EVENT_DEVICE_FATAL,
-        "port_active" => E::IBV_EVENT_PORT_ACTIVE,
-        "port_err" => E::IBV_EVENT_PORT_ERR,
-        "lid_change" => E::IBV_EVENT_LID_CHANGE,
-        "pkey_change" => E::IBV_EVENT_PKEY_CHANGE,
-        "sm_change" => E::IBV_EVENT_SM_CHANGE,
-        "client_reregister" => E::IBV_EVENT_CLIENT_REREGISTER,
-        "gid_change" => E::IBV_EVENT_GID_CHANGE,
-        _ => return None,
-    };
-    Some((event, nanoseconds(time)?))
+    let at = EVENTS.iter().position(|known| *known == name)?;
+    Some((PORT_EVENTS[at], nanoseconds(time)?))
 }
 
 /// A time such as `500ms`.

@@ -64,12 +64,8 @@ impl Context {
     /// The program has opened the device.
     pub(crate) fn opened(self: &Arc<Context>) {
         let Some(checker) = &self.checker else { return };
-        let context = Arc::downgrade(self);
-        let unread = move || match context.upgrade().map_or(0, |context| context.events.len()) {
-            0 => Vec::new(),
-            n => vec![(Kind::Unread, unread("a context", "asynchronous event", n))],
-        };
-        checker.made(Object::Context, self.id(), Some(Box::new(unread)));
+        let unread = unread(self, "a context", "asynchronous event", |it| it.events.len());
+        checker.made(Object::Context, self.id(), Some(unread));
     }
 
     /// The program has closed it.
@@ -119,20 +115,29 @@ impl Context {
     }
 }
 
-fn unread(of: &str, what: &str, n: usize) -> String {
-    format!("{of} is left with {} not read", number(n as u64, what))
+/// Reports the events of an object that the program has not read.
+fn unread<T: Send + Sync + 'static>(
+    object: &Arc<T>,
+    of: &'static str,
+    what: &'static str,
+    events: fn(&T) -> usize,
+) -> Leftovers {
+    let object = Arc::downgrade(object);
+    Box::new(move || match object.upgrade().map_or(0, |object| events(&object)) {
+        0 => Vec::new(),
+        n => {
+            let events = number(n as u64, what);
+            vec![(Kind::Unread, format!("{of} is left with {events} not read"))]
+        }
+    })
 }
 
 impl Channel {
     /// The program has created it.
     pub(crate) fn made(self: &Arc<Channel>) {
         let Some(checker) = &self.context.checker else { return };
-        let channel = Arc::downgrade(self);
-        let unread = move || match channel.upgrade().map_or(0, |channel| channel.events.len()) {
-            0 => Vec::new(),
-            n => vec![(Kind::Unread, unread("a completion channel", "event", n))],
-        };
-        checker.made(Object::Channel, Arc::as_ptr(self).addr() as u64, Some(Box::new(unread)));
+        let unread = unread(self, "a completion channel", "event", |it| it.events.len());
+        checker.made(Object::Channel, Arc::as_ptr(self).addr() as u64, Some(unread));
     }
 
     /// The program has destroyed it.

@@ -39,7 +39,7 @@ mod rings;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 
 use host::plant::{Plant, is_planted};
@@ -54,6 +54,7 @@ use crate::objects::cq::producer::{Armed, Producer};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Channel, Context, Cq, Element, Extended, Qp, Ring, Slack};
+use crate::objects::users::Users;
 use crate::queues::queue_memory::{Lender, Resource};
 use crate::reason::Reason;
 use crate::trace::completions::Completions;
@@ -150,7 +151,7 @@ impl Cq {
             producer: Padded(Lock::new(Producer { armed, ..Producer::default() })),
             consumer: Padded::default(),
             head: Padded::default(),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             qps: Mutex::default(),
             channel_acks: Acks::default(),
             async_acks: Acks::default(),
@@ -415,11 +416,11 @@ impl Cq {
     pub(crate) fn detach(&self, qp: &Qp) {
         let gone = |weak: &Weak<Qp>| core::ptr::eq(weak.as_ptr(), qp);
         self.qps.lock().retain(|weak| !gone(weak));
-        self.users.fetch_sub(1, Ordering::Release);
+        self.users.leave();
     }
 
     pub(crate) fn attach(&self, qp: &Arc<Qp>) {
-        self.users.fetch_add(1, Ordering::Relaxed);
+        self.users.add();
         self.qps.lock().push(Arc::downgrade(qp));
     }
 }

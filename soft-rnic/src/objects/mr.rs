@@ -235,21 +235,6 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     }))
 }
 
-/// Gives back a domain that is no parent: `EBUSY` while something is in it, and `ENOENT` if it was
-/// given back through another struct.
-///
-/// # Safety
-/// The struct is used no more, if that succeeds.
-pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), Errno> {
-    pd.users.end().inspect_err(|error| pd.check_in_use(*error))?;
-    pd.context.handles.pds.remove(pd.id);
-    pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
-    pd.context.gone(Object::ProtectionDomain, 0);
-    // SAFETY: takes back the reference of the struct's maker.
-    unsafe { Arc::decrement_strong_count(Arc::as_ptr(pd)) };
-    Ok(())
-}
-
 pub(crate) unsafe extern "C" fn reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,

@@ -177,7 +177,7 @@ impl Qp {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
         if let Some(srq) = &self.srq {
-            srq.users.fetch_sub(1, Ordering::Release);
+            srq.users.leave();
         }
         self.pd.users.leave();
     }

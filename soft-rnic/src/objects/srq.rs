@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use crate::objects::checked::check_receive;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, XrcSrq, Xrcd};
+use crate::objects::users::Users;
 use crate::queues::queue_memory::Resource;
 use crate::queues::recv_ring::{RecvRing, Taker, recv_len};
 use crate::timing::card::Turn;
@@ -130,9 +131,8 @@ fn create_xrc(
     let srq = device.xrc.insert(next_num, make)?;
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     in_domain.keep();
-    for users in [&xrcd.users, &cq.users] {
-        users.fetch_add(1, Ordering::Relaxed);
-    }
+    xrcd.users.add();
+    cq.users.add();
     if let Some(peers) = &device.peers {
         peers.publish_srq(srq.num, xrcd.domain.id, pd.id);
     }
@@ -233,7 +233,7 @@ fn new(
         num,
         ring,
         taker: Padded::default(),
-        users: AtomicUsize::new(0),
+        users: Users::default(),
         turn: Turn::default(),
         acks: Acks::default(),
         xrc,
@@ -282,10 +282,7 @@ pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
 pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: NULL, or a queue that the caller gives back.
     errno::code(unsafe { Srq::named(srq) }.and_then(|object| {
-        if object.users.load(Ordering::Acquire) != 0 {
-            object.check_in_use(errno::EBUSY);
-            return Err(errno::EBUSY);
-        }
+        object.users.end().inspect_err(|error| object.check_in_use(*error))?;
         if object.xrc.is_some() {
             object.withdraw();
         }
@@ -305,8 +302,8 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         match &object.xrc {
             None => _ = context.device.population.srqs.fetch_sub(1, Ordering::Relaxed),
             Some(xrc) => {
-                xrc.cq.users.fetch_sub(1, Ordering::Release);
-                xrc.xrcd.users.fetch_sub(1, Ordering::Release);
+                xrc.cq.users.leave();
+                xrc.xrcd.users.leave();
             }
         }
         // SAFETY: it has no users, and the caller uses it no more; of one of XRC, `withdraw` has

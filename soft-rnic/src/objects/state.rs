@@ -11,9 +11,7 @@ mod layout;
 mod threads;
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use host::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -157,7 +155,7 @@ pub(crate) struct Xrcd {
     pub(crate) pd: Arc<Pd>,
     pub(crate) cq: Arc<Cq>,
     /// Receive queues, and handles of queue pairs, made with it.
-    pub(crate) users: AtomicUsize,
+    pub(crate) users: Users,
 }
 
 /// Other processes, as `soft0` or a device on the network knows them.
@@ -248,7 +246,7 @@ pub(crate) struct Td {
     pub(crate) abi: ibv_td,
     pub(crate) context: Arc<Context>,
     /// Parent domains that name it.
-    pub(crate) users: AtomicUsize,
+    pub(crate) users: Users,
 }
 
 /// A completion channel: events of the queues that were created with it.
@@ -258,7 +256,7 @@ pub(crate) struct Channel {
     pub(crate) context: Arc<Context>,
     pub(crate) events: EventQueue<Arc<Cq>>,
     /// Completion queues that use it.
-    pub(crate) users: AtomicUsize,
+    pub(crate) users: Users,
 }
 
 /// Zeroes behind the ABI's structs that later versions of the library extend: a program may know
@@ -305,7 +303,7 @@ pub(crate) struct Cq {
     pub(crate) consumer: Padded<Lock<()>>,
     pub(crate) head: Padded<AtomicU32>,
     /// Queue pairs that use it, once for each of their two queues.
-    pub(crate) users: AtomicUsize,
+    pub(crate) users: Users,
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
     pub(crate) channel_acks: Acks,
     pub(crate) async_acks: Acks,
@@ -341,7 +339,7 @@ pub(crate) struct Srq {
     pub(crate) ring: RecvRing,
     pub(crate) taker: Padded<Lock<Taker>>,
     /// Queue pairs that use it.
-    pub(crate) users: AtomicUsize,
+    pub(crate) users: Users,
     /// The time from which it is free, on a card.
     pub(crate) turn: Turn,
     pub(crate) acks: Acks,

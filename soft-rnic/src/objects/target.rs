@@ -5,7 +5,6 @@
 //! of them.
 
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use host::sync::Mutex;
@@ -95,7 +94,7 @@ fn new_handle(
     alloc::headroom()?;
     let parts = parts(context, xrcd, Some(Arc::clone(qp)))?;
     let handle = Arc::new(Qp::new(parts, qp.num, user));
-    xrcd.users.fetch_add(1, Ordering::Relaxed);
+    xrcd.users.add();
     handle.pd.context.made(Object::QueuePair, handle.num.into());
     Ok(handle)
 }

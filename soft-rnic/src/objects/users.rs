@@ -33,6 +33,18 @@ impl Users {
         joined.map(|_| NewUser(self)).map_err(|_| errno::ENOENT)
     }
 
+    /// Counts one more of an object that the program may not end meanwhile.
+    pub(crate) fn add(&self) {
+        // Relaxed: as in `join`.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of users of an object that has not ended.
+    pub(crate) fn count(&self) -> usize {
+        // Relaxed: as in `join`.
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Counts one less.
     pub(crate) fn leave(&self) {
         // Release: the end of the object sees what its users did.
@@ -51,7 +63,7 @@ impl Users {
 
     pub(crate) fn has_ended(&self) -> bool {
         // Relaxed: only `join` decides.
-        self.0.load(Ordering::Relaxed) == ENDED
+        self.count() == ENDED
     }
 }
 

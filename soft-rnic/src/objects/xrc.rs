@@ -5,7 +5,7 @@
 //! documentation of the crate.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::hash_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::check::report::number;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Cq, Pd, Ring, Srq, XrcDomain, XrcTable, Xrcd};
+use crate::objects::users::Users;
 use crate::{errno, limits};
 
 const FD: u32 = ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0;
@@ -47,7 +48,7 @@ impl Xrcd {
         let cq = Arc::new(Cq::new(Arc::clone(&context), None, ring, core::ptr::null_mut(), None));
         // No region is in domain 0.
         let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default(), parent: None });
-        Ok(Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) })
+        Ok(Xrcd { abi, domain, pd, cq, users: Users::default() })
     }
 }
 
@@ -152,13 +153,10 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Xrcd::from_abi(xrcd) }.and_then(|object| {
-        // Acquire: sees what the last destroyed object did.
-        let users = object.users.load(Ordering::Acquire);
-        if users != 0 {
-            let of = || vec![number(users as u64, "queue pair or receive queue")];
-            object.context().check_in_use(errno::EBUSY, "ibv_close_xrcd", "an XRC domain", of);
-            return Err(errno::EBUSY);
-        }
+        object.users.end().inspect_err(|error| {
+            let of = || vec![number(object.users.count() as u64, "queue pair or receive queue")];
+            object.context().check_in_use(*error, "ibv_close_xrcd", "an XRC domain", of);
+        })?;
         object.context().device.population.xrcds.fetch_sub(1, Ordering::Relaxed);
         object.context().gone(Object::XrcDomain, 0);
         // SAFETY: takes back the reference of `open_xrcd`.

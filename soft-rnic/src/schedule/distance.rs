@@ -127,8 +127,7 @@ pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &Reques
             };
             let (arrival, answer) = transit(card, (near, far), (at, leaves), load);
             let shared = peer.as_ref().and_then(|peer| peer.srq.as_ref());
-            // Relaxed: the count guards no memory.
-            let is_shared = |srq: &&Arc<Srq>| srq.users.load(Ordering::Relaxed) > 1;
+            let is_shared = |srq: &&Arc<Srq>| srq.users.count() > 1;
             match shared.filter(is_shared).filter(|_| wqe.takes_receive()) {
                 None => Transit { arrival, answer },
                 Some(srq) => {

@@ -4,6 +4,8 @@
 //! `polled <= retired <= executed <= posted <= polled + capacity`, of a receive queue
 //! `first <= posted <= first + capacity`.
 
+use crate::enums::named_enum;
+
 /// The first eight bytes of a trace.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAtrac");
 /// Version of the format: it changes with every change of this file.
@@ -171,45 +173,28 @@ pub(crate) const TRANSPORTS: [&str; 5] = ["RC", "XRC_SEND", "XRC_RECV", "UC", "U
 pub(crate) const STATES: [&str; 8] =
     ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "DESTROYED"];
 
-/// Events of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Open,
-    CreateQp,
-    DestroyQp,
-    CreateCq,
-    DestroyCq,
-    CreateSrq,
-    DestroySrq,
-    RegisterMr,
-    DeregisterMr,
-    State,
-    PostSend,
-    PostRecv,
-    Wait,
-    Completion,
-    Poll,
+named_enum! {
+    /// Events of the log, with their names.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[repr(u8)]
+    pub(crate) enum Kind {
+        Open = "open",
+        CreateQp = "create QP",
+        DestroyQp = "destroy QP",
+        CreateCq = "create CQ",
+        DestroyCq = "destroy CQ",
+        CreateSrq = "create SRQ",
+        DestroySrq = "destroy SRQ",
+        RegisterMr = "register MR",
+        DeregisterMr = "deregister MR",
+        State = "state",
+        PostSend = "post",
+        PostRecv = "post",
+        Wait = "wait",
+        Completion = "complete",
+        Poll = "poll",
+    }
 }
-
-/// Their names, in the same order.
-pub(crate) const EVENTS: [&str; 15] = [
-    "open",
-    "create QP",
-    "destroy QP",
-    "create CQ",
-    "destroy CQ",
-    "create SRQ",
-    "destroy SRQ",
-    "register MR",
-    "deregister MR",
-    "state",
-    "post",
-    "post",
-    "wait",
-    "complete",
-    "poll",
-];
 
 /// A checksum of words that belong together. It finds what is torn, and no forgery.
 pub(crate) fn checksum(words: &[u64]) -> u64 {

@@ -11,10 +11,11 @@ use std::io::Read;
 
 use verbs_sys::ibv_wc_status;
 
+use crate::enums::Named;
 use crate::reason::{Cause, Reason};
 
 use super::layout::{
-    EVENTS, HEADER, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION, checksum,
+    HEADER, Kind, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION, checksum,
     head, high, kind, low, object, record,
 };
 
@@ -219,8 +220,8 @@ impl Trace {
 fn event(all: &[u64; RECORD]) -> Option<Event> {
     let what = all[record::WHAT];
     let [event, operation, status, reason, ..] = what.to_le_bytes();
-    let name = EVENTS.get(usize::from(event))?;
-    let why = match *name {
+    let name = Kind::ALL.get(usize::from(event))?.name();
+    let why = match name {
         "state" => Cause::of(u16::from_le_bytes([reason, operation])).map(|why| why.to_string()),
         _ => Reason::of(reason).map(|reason| reason.text().to_owned()),
     };
@@ -228,7 +229,7 @@ fn event(all: &[u64; RECORD]) -> Option<Event> {
     Some(Event {
         time_ns: all[record::TIME],
         what: name,
-        operation: operation.copied().filter(|_| matches!(*name, "post" | "complete")),
+        operation: operation.copied().filter(|_| matches!(name, "post" | "complete")),
         number: low(all[record::OBJECT]),
         other: high(all[record::OBJECT]),
         wr_id: all[record::WR_ID],

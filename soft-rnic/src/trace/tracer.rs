@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use host::sync::{Mutex, RwLock};
+use host::sync::RwLock;
 use rustix::io::Errno;
+
+use crate::per_process::{PerProcess, variable};
 
 use super::file::TraceFile;
 use super::layout::{Kind, kind};
@@ -23,26 +25,13 @@ pub(crate) struct Tracer {
 ///
 /// One that cannot be written is reported on standard error, once: the program runs all the same.
 pub(crate) fn tracer() -> Option<Arc<Tracer>> {
-    static TRACER: Mutex<Option<(u32, Option<Arc<Tracer>>)>> = Mutex::new(None);
-    let name = wanted()?;
-    let process = std::process::id();
-    let mut known = TRACER.lock();
-    if let Some((_, tracer)) = known.as_ref().filter(|(of, _)| *of == process) {
-        return tracer.clone();
-    }
-    let path = path_of(&name, process);
-    let tracer = Tracer::create(&path, process).map(Arc::new);
-    let tracer = tracer.inspect_err(|e| report(&path, *e)).ok();
-    *known = Some((process, tracer.clone()));
-    tracer
-}
-
-/// Returns the name that the environment gives; `None` where the program has rights that its user
-/// does not have.
-fn wanted() -> Option<std::ffi::OsString> {
-    // SAFETY: it reads a word that the kernel has given the process.
-    let has_more_rights = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    std::env::var_os(super::VARIABLE).filter(|name| !name.is_empty() && !has_more_rights)
+    static TRACER: PerProcess<Option<Arc<Tracer>>> = PerProcess::new();
+    let name = variable(super::VARIABLE)?;
+    TRACER.get_or_make(|process| {
+        let path = path_of(&name, process);
+        let tracer = Tracer::create(&path, process).map(Arc::new);
+        tracer.inspect_err(|e| report(&path, *e)).ok()
+    })
 }
 
 /// The file of this process.

@@ -1,12 +1,10 @@
 //! Abilities of the system's sockets.
 
-use core::mem::size_of_val;
 use core::net::{IpAddr, SocketAddr};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::port::Port;
-use std::os::fd::AsRawFd;
+use super::port::{Port, set};
 
 /// Abilities of the system's UDP sockets, as far as it takes the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +23,8 @@ pub struct Abilities {
 pub fn abilities(ip: IpAddr) -> Abilities {
     let takes = |option: libc::c_int, value: libc::c_int| {
         let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let Ok(socket) = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
-            return false;
-        };
-        let from = (&raw const value).cast();
-        let len = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the option's value is an integer, which is read.
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, from, len) == 0 }
+        let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        socket.is_ok_and(|socket| set(&socket, libc::SOL_UDP, option, value).is_ok())
     };
     let shared = Port::bind_group(SocketAddr::new(ip, 0), 0, 1);
     Abilities {

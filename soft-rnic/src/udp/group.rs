@@ -20,7 +20,6 @@ use libc::{c_int, sock_filter, sock_fprog};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::errors::last_error;
 use super::port::{BUFFER, Port, PortError, set};
 
 /// Offset of the number of the destination queue pair in a packet, with a byte before it.
@@ -72,12 +71,8 @@ impl Port {
             op(libc::BPF_RET | libc::BPF_A, 0),
         ];
         let all = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
-        let len = size_of_val(&all) as libc::socklen_t;
-        let from = (&raw const all).cast();
-        // SAFETY: the program lives here, with its length; the kernel reads and checks it.
-        let done: c_int = unsafe { libc::setsockopt(self.raw(), level, name, from, len) };
-        if done == 0 { Ok(()) } else { Err(last_error()) }
+        // The program lives here, with its length; the kernel reads and checks it.
+        set(self, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, all)
     }
 
     /// The socket of a place of a group that another process has bound, for the process that takes

@@ -233,13 +233,7 @@ impl Port {
     /// The same, which can send no runs, as it makes no checksums.
     pub(crate) fn without_runs(local: &str) -> Port {
         let port = Port::bind_any(local);
-        let yes = 1_i32;
-        // SAFETY: the option's value is an integer, which is read.
-        let set = unsafe {
-            let value = (&raw const yes).cast();
-            libc::setsockopt(port.raw(), libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
-        };
-        assert_eq!(set, 0);
+        set(&port, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         port
     }
 }
@@ -298,7 +292,7 @@ fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets an option, whose value is an integer or a struct of them.
+/// Sets an option, whose value is an integer or a struct.
 pub(super) fn set<T: Copy>(
     socket: impl AsFd,
     level: c_int,

@@ -7,6 +7,7 @@ use verbs_sys::*;
 
 use crate::cancellation::Uncancelled;
 use crate::event::Acks;
+use crate::faults::PORT_EVENTS;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Cq, Element, Qp, Srq};
 use crate::{errno, limits};
@@ -58,22 +59,21 @@ pub unsafe extern "C" fn try_get_async_event(
     fd: *mut c_int,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    let mut waits = false;
     // SAFETY: `context` is NULL or open (see # Safety).
-    let result = unsafe { asked(context, event) }.and_then(|context| {
-        match context.events.try_take(got) {
-            // SAFETY: the caller's place for one event.
-            Some(taken) => unsafe { event.write(taken.as_abi()) },
-            None if context.events.is_nonblocking() => return Err(errno::EAGAIN),
-            None => {
-                waits = true;
-                // SAFETY: the caller's place.
-                unsafe { fd.write(context.events.raw_fd()) };
+    let taken = unsafe { asked(context, event) }
+        .and_then(|context| context.events.taken_or_fd(context.events.try_take(got)));
+    // SAFETY: the caller's places for an event and for a descriptor.
+    unsafe {
+        match taken {
+            Ok(Ok(taken)) => event.write(taken.as_abi()),
+            Ok(Err(own)) => {
+                fd.write(own);
+                return crate::WAITS;
             }
+            Err(error) => return errno::minus_one(Err(error)),
         }
-        Ok(())
-    });
-    if waits { crate::WAITS } else { errno::minus_one(result) }
+    }
+    0
 }
 
 /// The context of a call that asks for an event.
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                     srq.acks.ack(1);
                 }
             }
-            event if is_of_port(event) => {}
+            event if PORT_EVENTS.contains(&event) => {}
             // What is left is of queue pairs.
             _ => {
                 if let Ok(qp) = Qp::from_abi(event.element.qp) {
@@ -127,20 +127,4 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
             }
         }
     }
-}
-
-/// Reports whether an event is the port's, or the whole device's.
-fn is_of_port(event: ibv_event_type) -> bool {
-    use ibv_event_type as E;
-    matches!(
-        event,
-        E::IBV_EVENT_DEVICE_FATAL
-            | E::IBV_EVENT_PORT_ACTIVE
-            | E::IBV_EVENT_PORT_ERR
-            | E::IBV_EVENT_LID_CHANGE
-            | E::IBV_EVENT_PKEY_CHANGE
-            | E::IBV_EVENT_SM_CHANGE
-            | E::IBV_EVENT_CLIENT_REREGISTER
-            | E::IBV_EVENT_GID_CHANGE
-    )
 }

@@ -40,7 +40,7 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) ->
     wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
     wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info };
     // SAFETY: `qp` is NULL or live (see # Safety); the list is `wr`, with a live window.
-    unsafe { post::send(qp, &mut wr, &mut core::ptr::null_mut()) }?;
+    unsafe { post::send::<false>(qp, &mut wr, &mut core::ptr::null_mut()) }?;
     object.set_key(rkey);
     Ok(())
 }

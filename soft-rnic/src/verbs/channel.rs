@@ -1,7 +1,6 @@
 //! Completion channels.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -14,6 +13,7 @@ use crate::event::EventQueue;
 use crate::fabric::process::progress_thread::{before_waiting, watch_doorbell};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Channel, Context, Cq};
+use crate::objects::users::Users;
 
 impl Channel {
     /// The object behind a caller's pointer; none for NULL.
@@ -22,9 +22,9 @@ impl Channel {
     /// `channel` is NULL or a live channel of ours.
     pub(crate) unsafe fn from_abi<'a>(
         channel: *mut ibv_comp_channel,
-    ) -> Result<Option<InArc<'a, Channel>>, Errno> {
+    ) -> Option<InArc<'a, Channel>> {
         // SAFETY: `channel` is NULL or live (see # Safety), and every channel lives in an `Arc`.
-        Ok(unsafe { InArc::new(channel.cast::<Channel>()) })
+        unsafe { InArc::new(channel.cast::<Channel>()) }
     }
 
     pub(crate) fn as_abi(self: &Arc<Channel>) -> *mut ibv_comp_channel {
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         };
         let context = context.keep();
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
-        let channel = Arc::new(Channel { abi, context, events, users: AtomicUsize::new(0) });
+        let channel = Arc::new(Channel { abi, context, events, users: Users::default() });
         channel.made();
         Ok(Arc::into_raw(channel).cast_mut().cast())
     }))
@@ -52,15 +52,12 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 
 pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: NULL, or a channel that the caller gives back.
-    errno::code(unsafe { Channel::from_abi(channel) }.and_then(|object| {
-        let object = object.ok_or(errno::EINVAL)?;
-        let users = object.users.load(Ordering::Acquire);
-        if users != 0 {
+    errno::code(unsafe { Channel::from_abi(channel) }.ok_or(errno::EINVAL).and_then(|object| {
+        object.users.end().inspect_err(|error| {
             let (call, what) = ("ibv_destroy_comp_channel", "a completion channel");
-            let queues = || vec![number(users as u64, "completion queue")];
-            object.context.check_in_use(errno::EBUSY, call, what, queues);
-            return Err(errno::EBUSY);
-        }
+            let queues = || vec![number(object.users.count() as u64, "completion queue")];
+            object.context.check_in_use(*error, call, what, queues);
+        })?;
         if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {
             peers.waits_no_more(set);
         }
@@ -105,28 +102,28 @@ pub unsafe extern "C" fn try_get_cq_event(
     fd: *mut c_int,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    let mut waits = false;
     // SAFETY: `channel` is NULL or alive (see # Safety).
-    let result = unsafe { asked(channel, cq, cq_context) }.and_then(|channel| {
+    let taken = unsafe { asked(channel, cq, cq_context) }.and_then(|channel| {
         let take = || channel.events.try_take(|cq| cq.channel_acks.got());
         let event = take().or_else(|| {
             // The descriptor is to be readable as well when another process has sent something.
             before_waiting(&channel.context.device, channel.events.set(), || false);
             take()
         });
-        match event {
-            // SAFETY: the caller's places.
-            Some(event) => unsafe { write_event(&event, cq, cq_context) },
-            None if channel.events.is_nonblocking() => return Err(errno::EAGAIN),
-            None => {
-                waits = true;
-                // SAFETY: the caller's place.
-                unsafe { fd.write(channel.events.raw_fd()) };
-            }
-        }
-        Ok(())
+        channel.events.taken_or_fd(event)
     });
-    if waits { crate::WAITS } else { errno::minus_one(result) }
+    // SAFETY: the caller's places for a queue and its pointer, and for a descriptor.
+    unsafe {
+        match taken {
+            Ok(Ok(event)) => write_event(&event, cq, cq_context),
+            Ok(Err(own)) => {
+                fd.write(own);
+                return crate::WAITS;
+            }
+            Err(error) => return errno::minus_one(Err(error)),
+        }
+    }
+    0
 }
 
 /// The channel of a call that asks for an event.
@@ -139,7 +136,7 @@ unsafe fn asked<'a>(
     cq_context: *mut *mut c_void,
 ) -> Result<InArc<'a, Channel>, Errno> {
     // SAFETY: `channel` is NULL or a live channel of ours (see # Safety).
-    let channel = unsafe { Channel::from_abi(channel) }?;
+    let channel = unsafe { Channel::from_abi(channel) };
     let channel = channel.filter(|_| !cq.is_null() && !cq_context.is_null());
     let channel = channel.ok_or(errno::EINVAL)?;
     channel.context.device.is_ours()?;

@@ -44,30 +44,13 @@ impl Context {
         // SAFETY: zero is a valid value of every field (null pointers, no
         // operations, an unlocked mutex).
         let mut abi: verbs_context = unsafe { core::mem::zeroed() };
+        ops::fill(&mut abi);
         abi.query_port = Some(query_port_ex);
         abi.query_device_ex = Some(query_device_ex);
-        abi.create_cq_ex = Some(ops::create_cq_ex);
-        abi.create_qp_ex = Some(ops::create_qp_ex);
-        abi.create_srq_ex = Some(ops::create_srq_ex);
         abi.get_srq_num = Some(srq::get_srq_num);
-        abi.open_xrcd = Some(ops::open_xrcd);
-        abi.close_xrcd = Some(ops::close_xrcd);
-        abi.open_qp = Some(ops::open_qp);
-        abi.alloc_td = Some(ops::alloc_td);
-        abi.dealloc_td = Some(ops::dealloc_td);
-        abi.alloc_parent_domain = Some(ops::alloc_parent_domain);
-        abi.modify_cq = Some(ops::modify_cq);
         abi.query_rt_values = Some(cq_ex::query_rt_values);
-        abi.alloc_null_mr = Some(ops::alloc_null_mr);
-        abi.advise_mr = Some(ops::advise_mr);
-        abi.alloc_dm = Some(ops::alloc_dm);
-        abi.free_dm = Some(ops::free_dm);
-        abi.reg_dm_mr = Some(ops::reg_dm_mr);
         abi.sz = size_of::<verbs_context>();
         abi.context.device = device.as_abi();
-        abi.context.ops.alloc_mw = Some(ops::alloc_mw);
-        abi.context.ops.bind_mw = Some(ops::bind_mw);
-        abi.context.ops.dealloc_mw = Some(ops::dealloc_mw);
         abi.context.ops.poll_cq = Some(cq::poll_cq);
         abi.context.ops.req_notify_cq = Some(cq::req_notify_cq);
         abi.context.ops.post_send = Some(post::post_send);

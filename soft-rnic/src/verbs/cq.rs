@@ -45,7 +45,7 @@ pub(super) unsafe fn create(
 ) -> Result<*mut ibv_cq, Errno> {
     errno::memory()?;
     // SAFETY: the channel is NULL or a live one of ours (see # Safety).
-    let channel = unsafe { Channel::from_abi(user.1) }?;
+    let channel = unsafe { Channel::from_abi(user.1) };
     let len = ring_len(&context.device, cqe)?;
     let foreign = channel.as_ref().is_some_and(|c| !c.context.shares(context));
     if comp_vector != 0 || foreign {
@@ -57,7 +57,7 @@ pub(super) unsafe fn create(
     admit(&context.device.population.cqs, limits::MAX_CQ)?;
     let channel = channel.as_ref().map(InArc::keep);
     if let Some(channel) = &channel {
-        channel.users.fetch_add(1, Ordering::Relaxed);
+        channel.users.add();
     }
     in_domain.into_iter().for_each(NewUser::keep);
     let cq = Arc::new(Cq::new(Arc::clone(context), channel, ring, user.0, extended));
@@ -89,17 +89,14 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: NULL, or a completion queue that the caller gives back.
     errno::code(unsafe { Cq::named(cq) }.and_then(|object| {
-        if object.users.load(Ordering::Acquire) != 0 {
-            object.check_in_use(errno::EBUSY);
-            return Err(errno::EBUSY);
-        }
+        object.users.end().inspect_err(|error| object.check_in_use(*error))?;
         object.check_acknowledged();
         object.retire();
         let is_this = |other: &Arc<Cq>| core::ptr::eq(Arc::as_ptr(other), &raw const **object);
         if let Some(channel) = &object.channel {
             channel.events.remove(is_this);
             object.channel_acks.wait();
-            channel.users.fetch_sub(1, Ordering::Release);
+            channel.users.leave();
         }
         object.context.events.remove(|e| matches!(&e.element, Element::Cq(cq) if is_this(cq)));
         object.async_acks.wait();

@@ -71,24 +71,16 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 /// Every function is there, whatever fields were asked for: a program that reads others gets what
 /// the device has, or 0.
 fn fill(cq: &mut ibv_cq_ex) {
-    cq.start_poll = Some(start_poll);
-    cq.next_poll = Some(next_poll);
-    cq.end_poll = Some(end_poll);
-    cq.read_opcode = Some(read_opcode);
-    cq.read_vendor_err = Some(read_vendor_err);
-    cq.read_byte_len = Some(read_byte_len);
-    cq.read_imm_data = Some(read_imm_data);
-    cq.read_qp_num = Some(read_qp_num);
-    cq.read_src_qp = Some(read_src_qp);
-    cq.read_wc_flags = Some(read_wc_flags);
+    fill! { cq;
+        start_poll next_poll end_poll read_opcode read_vendor_err read_byte_len read_imm_data
+        read_qp_num read_src_qp read_wc_flags read_completion_ts read_completion_wallclock_ns
+    }
     cq.read_slid = Some(nothing);
     cq.read_sl = Some(nothing_short);
     cq.read_dlid_path_bits = Some(nothing_short);
-    cq.read_completion_ts = Some(read_completion_ts);
     cq.read_cvlan = Some(no_vlan);
     cq.read_flow_tag = Some(nothing);
     cq.read_tm_info = Some(no_tag);
-    cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {

@@ -1,7 +1,6 @@
 //! The end of a queue pair, or of a handle of one.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -40,7 +39,7 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
     object.async_acks.wait();
     match &object.target {
         // Its domain can be closed now.
-        Some(target) => _ = target.xrcd.users.fetch_sub(1, Ordering::Release),
+        Some(target) => target.xrcd.users.leave(),
         None => {
             // SAFETY: it was destroyed under both of its locks, after which none looks at receive
             // requests; the caller uses it no more.

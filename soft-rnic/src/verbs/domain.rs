@@ -11,7 +11,7 @@
 //! domain, also when that is resized (`queues::queue_memory`).
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -21,8 +21,8 @@ use crate::alloc;
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::mr;
 use crate::objects::state::{Context, Parent, Pd, Td};
+use crate::objects::users::Users;
 use crate::queues::queue_memory::Allocators;
 use crate::{errno, limits};
 
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
         let context = context.keep();
         context.made(Object::ThreadDomain, 0);
         let abi = ibv_td { context: context.as_abi() };
-        let td = Arc::new(Td { abi, context, users: AtomicUsize::new(0) });
+        let td = Arc::new(Td { abi, context, users: Users::default() });
         Ok(Arc::into_raw(td).cast_mut().cast())
     }))
 }
@@ -63,11 +63,10 @@ pub(crate) unsafe extern "C" fn alloc_td(
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: NULL, or a thread domain that the caller gives back.
     errno::code(unsafe { Td::from_abi(td) }.ok_or(errno::EINVAL).and_then(|object| {
-        if object.users.load(Ordering::Acquire) != 0 {
+        object.users.end().inspect_err(|error| {
             let users = || vec!["a parent domain".into()];
-            object.context.check_in_use(errno::EBUSY, "ibv_dealloc_td", "a thread domain", users);
-            return Err(errno::EBUSY);
-        }
+            object.context.check_in_use(*error, "ibv_dealloc_td", "a thread domain", users);
+        })?;
         object.context.gone(Object::ThreadDomain, 0);
         // SAFETY: takes back the reference of `alloc_td`.
         unsafe { Arc::decrement_strong_count(td.cast::<Td>()) };
@@ -117,7 +116,7 @@ fn parent(parent: Parent) -> Result<*mut ibv_pd, Errno> {
     admit(&context.device.population.pds, limits::MAX_PD)?;
     in_domain.keep();
     if let Some(td) = td {
-        td.users.fetch_add(1, Ordering::Relaxed);
+        td.users.add();
     }
     context.made(Object::ProtectionDomain, 0);
     let abi = ibv_pd { context: context.as_abi(), handle: id };
@@ -137,22 +136,23 @@ pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Resu
     is_parent.then(|| object.keep()).ok_or(errno::EINVAL)
 }
 
-/// Gives back a domain of either kind.
+/// Gives back a domain of either kind: `EBUSY` while something is in it, and `ENOENT` if it was given
+/// back through another struct.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Pd::named(pd) }.and_then(|object| {
-        let Some(Parent { pd: child, td, .. }) = &object.parent else {
-            // SAFETY: the caller gives `pd` back, and uses the struct no more.
-            return unsafe { mr::dealloc(&object) };
-        };
         object.users.end().inspect_err(|error| object.check_in_use(*error))?;
-        object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
-        object.context.gone(Object::ProtectionDomain, 0);
-        child.users.leave();
-        if let Some(td) = td {
-            td.users.fetch_sub(1, Ordering::Release);
+        let context = &object.context;
+        context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+        context.gone(Object::ProtectionDomain, 0);
+        match &object.parent {
+            None => context.handles.pds.remove(object.id),
+            Some(Parent { pd: child, td, .. }) => {
+                child.users.leave();
+                td.iter().for_each(|td| td.users.leave());
+            }
         }
-        // SAFETY: takes back the reference of `alloc_parent_domain`.
+        // SAFETY: takes back the reference of `alloc_pd`, `import_pd` or `alloc_parent_domain`.
         unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
         Ok(())
     }))

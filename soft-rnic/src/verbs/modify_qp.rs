@@ -30,26 +30,37 @@ use crate::queues::address::{Gid, ROUTE, is_route_to_port};
 use crate::queues::qp_state::{State, Transport};
 use crate::{errno, limits};
 
-const STATE: u32 = ibv_qp_attr_mask::IBV_QP_STATE.0;
-const CUR_STATE: u32 = ibv_qp_attr_mask::IBV_QP_CUR_STATE.0;
-const NOTIFY: u32 = ibv_qp_attr_mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
-const ACCESS: u32 = ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0;
-const PKEY: u32 = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0;
-const PORT: u32 = ibv_qp_attr_mask::IBV_QP_PORT.0;
-const QKEY: u32 = ibv_qp_attr_mask::IBV_QP_QKEY.0;
-const AV: u32 = ibv_qp_attr_mask::IBV_QP_AV.0;
-const MTU: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MTU.0;
-const TIMEOUT: u32 = ibv_qp_attr_mask::IBV_QP_TIMEOUT.0;
-const RETRY: u32 = ibv_qp_attr_mask::IBV_QP_RETRY_CNT.0;
-const RNR_RETRY: u32 = ibv_qp_attr_mask::IBV_QP_RNR_RETRY.0;
-const RQ_PSN: u32 = ibv_qp_attr_mask::IBV_QP_RQ_PSN.0;
-const RD_ATOMIC: u32 = ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
-const ALT_PATH: u32 = ibv_qp_attr_mask::IBV_QP_ALT_PATH.0;
-const RNR_TIMER: u32 = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0;
-const SQ_PSN: u32 = ibv_qp_attr_mask::IBV_QP_SQ_PSN.0;
-const DEST_RD_ATOMIC: u32 = ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
-const MIG_STATE: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0;
-const DEST_QPN: u32 = ibv_qp_attr_mask::IBV_QP_DEST_QPN.0;
+/// Attributes: the bit of each in a mask, and all with their names.
+macro_rules! attributes {
+    ($($name:ident = $abi:ident;)*) => {
+        $(const $name: u32 = ibv_qp_attr_mask::$abi.0;)*
+        const NAMES: &[(u32, &str)] = &[$(($name, stringify!($abi))),*];
+    };
+}
+
+attributes! {
+    STATE = IBV_QP_STATE;
+    CUR_STATE = IBV_QP_CUR_STATE;
+    NOTIFY = IBV_QP_EN_SQD_ASYNC_NOTIFY;
+    ACCESS = IBV_QP_ACCESS_FLAGS;
+    PKEY = IBV_QP_PKEY_INDEX;
+    PORT = IBV_QP_PORT;
+    QKEY = IBV_QP_QKEY;
+    AV = IBV_QP_AV;
+    MTU = IBV_QP_PATH_MTU;
+    TIMEOUT = IBV_QP_TIMEOUT;
+    RETRY = IBV_QP_RETRY_CNT;
+    RNR_RETRY = IBV_QP_RNR_RETRY;
+    RQ_PSN = IBV_QP_RQ_PSN;
+    RD_ATOMIC = IBV_QP_MAX_QP_RD_ATOMIC;
+    ALT_PATH = IBV_QP_ALT_PATH;
+    RNR_TIMER = IBV_QP_MIN_RNR_TIMER;
+    SQ_PSN = IBV_QP_SQ_PSN;
+    DEST_RD_ATOMIC = IBV_QP_MAX_DEST_RD_ATOMIC;
+    MIG_STATE = IBV_QP_PATH_MIG_STATE;
+    DEST_QPN = IBV_QP_DEST_QPN;
+    CAP = IBV_QP_CAP;
+}
 
 /// All attributes that the kernel accepts for every device; rate limits are some devices'.
 const KNOWN: u32 = (DEST_QPN << 1) - 1;
@@ -121,30 +132,6 @@ fn attributes_of_rc(from: State, to: State) -> Option<(u32, u32)> {
         _ => return None,
     })
 }
-
-/// Names of attributes.
-const NAMES: [(u32, &str); 20] = [
-    (CUR_STATE, "IBV_QP_CUR_STATE"),
-    (NOTIFY, "IBV_QP_EN_SQD_ASYNC_NOTIFY"),
-    (ACCESS, "IBV_QP_ACCESS_FLAGS"),
-    (PKEY, "IBV_QP_PKEY_INDEX"),
-    (PORT, "IBV_QP_PORT"),
-    (QKEY, "IBV_QP_QKEY"),
-    (AV, "IBV_QP_AV"),
-    (MTU, "IBV_QP_PATH_MTU"),
-    (TIMEOUT, "IBV_QP_TIMEOUT"),
-    (RETRY, "IBV_QP_RETRY_CNT"),
-    (RNR_RETRY, "IBV_QP_RNR_RETRY"),
-    (RQ_PSN, "IBV_QP_RQ_PSN"),
-    (RD_ATOMIC, "IBV_QP_MAX_QP_RD_ATOMIC"),
-    (ALT_PATH, "IBV_QP_ALT_PATH"),
-    (RNR_TIMER, "IBV_QP_MIN_RNR_TIMER"),
-    (SQ_PSN, "IBV_QP_SQ_PSN"),
-    (DEST_RD_ATOMIC, "IBV_QP_MAX_DEST_RD_ATOMIC"),
-    (MIG_STATE, "IBV_QP_PATH_MIG_STATE"),
-    (DEST_QPN, "IBV_QP_DEST_QPN"),
-    (ibv_qp_attr_mask::IBV_QP_CAP.0, "IBV_QP_CAP"),
-];
 
 /// Reason why a transition is refused.
 #[derive(Debug, PartialEq, Eq)]

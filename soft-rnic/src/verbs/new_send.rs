@@ -52,27 +52,12 @@ pub(crate) fn operations(transport: Transport) -> u64 {
 
 /// Fills in the functions.
 pub(crate) fn fill(qp: &mut ibv_qp_ex) {
-    qp.wr_start = Some(wr_start);
-    qp.wr_complete = Some(wr_complete);
-    qp.wr_abort = Some(wr_abort);
-    qp.wr_send = Some(wr_send);
-    qp.wr_send_imm = Some(wr_send_imm);
-    qp.wr_rdma_write = Some(wr_rdma_write);
-    qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
-    qp.wr_rdma_read = Some(wr_rdma_read);
-    qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
-    qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
-    qp.wr_set_ud_addr = Some(wr_set_ud_addr);
-    qp.wr_set_sge = Some(wr_set_sge);
-    qp.wr_set_sge_list = Some(wr_set_sge_list);
-    qp.wr_set_inline_data = Some(wr_set_inline_data);
-    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
-    qp.wr_bind_mw = Some(wr_bind_mw);
-    qp.wr_local_inv = Some(wr_local_inv);
-    qp.wr_send_inv = Some(wr_send_inv);
-    qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
-    qp.wr_send_tso = Some(wr_send_tso);
-    qp.wr_atomic_write = Some(wr_atomic_write);
+    fill! { qp;
+        wr_start wr_complete wr_abort wr_send wr_send_imm wr_rdma_write wr_rdma_write_imm
+        wr_rdma_read wr_atomic_cmp_swp wr_atomic_fetch_add wr_set_ud_addr wr_set_sge
+        wr_set_sge_list wr_set_inline_data wr_set_inline_data_list wr_bind_mw wr_local_inv
+        wr_send_inv wr_set_xrc_srqn wr_send_tso wr_atomic_write
+    }
 }
 
 /// The queue pair and its batch, which the calling thread has started.

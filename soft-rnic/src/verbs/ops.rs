@@ -11,7 +11,7 @@ use super::{bind_mw, cq_ex, domain, qp_ex};
 
 macro_rules! uncancelled {
     ($($module:ident::$name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => { $(
-        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+        unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             let _uncancelled = Uncancelled::new();
             // SAFETY: the function has the contract of this one.
             unsafe { $module::$name($($arg),*) }
@@ -45,4 +45,13 @@ uncancelled! {
     mw::alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw;
     mw::dealloc_mw(mw: *mut ibv_mw) -> c_int;
     bind_mw::bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int;
+}
+
+/// Fills in what a context has of these.
+pub(super) fn fill(abi: &mut verbs_context) {
+    fill! { abi;
+        create_cq_ex create_qp_ex create_srq_ex open_xrcd close_xrcd open_qp alloc_td dealloc_td
+        alloc_parent_domain modify_cq alloc_null_mr advise_mr alloc_dm free_dm reg_dm_mr
+    }
+    fill! { abi.context.ops; alloc_mw bind_mw dealloc_mw }
 }

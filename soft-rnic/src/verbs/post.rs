@@ -38,15 +38,15 @@ pub(crate) unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: `ibv_post_send` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
-    errno::code(unsafe { send(qp, wr, bad_wr) })
+    errno::code(unsafe { send::<false>(qp, wr, bad_wr) })
 }
 
-/// [`post_send`], for other verbs.
+/// [`post_send`], for other verbs; `QUEUED` if each request is queued first.
 ///
 /// # Safety
 /// That of the verb.
 #[inline(always)]
-pub(crate) unsafe fn send(
+pub(crate) unsafe fn send<const QUEUED: bool>(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
@@ -59,7 +59,7 @@ pub(crate) unsafe fn send(
     unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
     unsafe {
-        if is_queued(&qp) {
+        if QUEUED || is_queued(&qp) {
             return post_queued(qp, None, wr, bad_wr);
         }
         let sq = qp.object().sq.lock();
@@ -78,24 +78,7 @@ pub(crate) unsafe extern "C" fn post_send_queued(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: `ibv_post_send` asks for a live `qp`, a valid list `wr` and a writable `bad_wr`.
-    errno::code(unsafe { send_queued(qp, wr, bad_wr) })
-}
-
-/// # Safety
-/// That of the verb.
-unsafe fn send_queued(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_send_wr,
-    bad_wr: *mut *mut ibv_send_wr,
-) -> Result<(), Errno> {
-    // SAFETY: NULL, or a queue pair of ours.
-    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
-        return Err(errno::EINVAL);
-    };
-    // SAFETY: `bad_wr` is not NULL.
-    unsafe { errno::memory_of_post(wr, bad_wr) }?;
-    // SAFETY: the caller's list.
-    unsafe { post_queued(qp, None, wr, bad_wr) }
+    errno::code(unsafe { send::<true>(qp, wr, bad_wr) })
 }
 
 /// Reports whether requests are queued before any is executed.

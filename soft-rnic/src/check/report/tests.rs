@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn each_kind_is_there_once() {
-    assert!(ALL.iter().enumerate().all(|(i, kind)| *kind as usize == i));
+    assert!(Kind::ALL.iter().enumerate().all(|(i, kind)| *kind as usize == i));
     assert!(Kind::Unacknowledged.is_finding() && !Kind::Overlaps.is_finding());
 }
 

@@ -1,7 +1,7 @@
 //! Creation of a queue pair, and the checks of its attributes.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -240,7 +240,7 @@ impl Qp {
         self.send_cq.attach(self);
         self.recv_cq.attach(self);
         if let Some(srq) = &self.srq {
-            srq.users.fetch_add(1, Ordering::Relaxed);
+            srq.users.add();
         }
     }
 }

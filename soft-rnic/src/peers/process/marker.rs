@@ -9,14 +9,10 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{bind, connect, listen};
 
+use super::connection::new_socket;
 use super::names::Names;
-
-fn new_socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
 
 /// The marker of a slot.
 #[derive(Debug)]
