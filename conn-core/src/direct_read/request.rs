@@ -15,7 +15,8 @@
 //! | 8 | the address of the signal; 0 if there is none |
 //! | … | application data |
 
-use crate::wire::{Wire, fields};
+use crate::ring::offer::Place;
+use crate::wire::Wire;
 
 /// Version, flags, length of the application data; number, length and place of the message; key
 /// and address of the signal.
@@ -26,17 +27,6 @@ pub const HEADER_LEN: usize = Header::LEN;
 
 const VERSION: u8 = 1;
 const SIGNAL: u8 = 1;
-
-/// A place in the sender's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// Its address, in the sender's address space.
-    pub addr: u64,
-    /// The remote key of the memory.
-    pub rkey: u32,
-}
-
-fields! { Place { addr: u64, rkey: u32 } }
 
 /// Description of a message that a sender offers to be read.
 ///

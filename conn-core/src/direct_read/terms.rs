@@ -13,7 +13,7 @@
 //! | 8 | the address of the counts; key and address are 0 where there are none |
 //! | 4 | bytes of the longest message that a receiver reads into buffers of its own |
 
-use super::request::Place;
+use crate::ring::offer::Place;
 use crate::wire::Wire;
 
 /// Acknowledgement, signal, READs, zero; key and address of the counts; the longest message.

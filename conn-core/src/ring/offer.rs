@@ -117,9 +117,10 @@ impl Tail {
 }
 
 /// Beginning of one end's memory, for the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The address, in the address space of the end that offers it: a multiple of 8.
+    /// The address, in the address space of the end that offers it: a multiple of 8 in all offers
+    /// and terms of rings and buffers.
     pub addr: u64,
     /// The remote key.
     pub rkey: u32,
