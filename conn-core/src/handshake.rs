@@ -57,7 +57,7 @@
 
 use core::fmt;
 
-use crate::wire::{Wire, fields};
+use crate::wire::{Wire, codes, fields};
 
 mod decode;
 mod encode;
@@ -145,24 +145,9 @@ pub enum Mtu {
     B4096 = 5,
 }
 
+codes! { Mtu { B256, B512, B1024, B2048, B4096 } }
+
 impl Mtu {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::B256,
-            2 => Self::B512,
-            3 => Self::B1024,
-            4 => Self::B2048,
-            5 => Self::B4096,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// Its size, in bytes.
     ///
     /// ```

@@ -21,7 +21,7 @@ pub mod oracle;
 mod tests;
 
 use crate::handshake::MAX_APPLICATION;
-use crate::wire::{Wire, fields};
+use crate::wire::{Wire, codes, fields};
 
 /// Transport, zeros, Q_Key, memory.
 type Head = (u8, [u8; 3], u32, Memory);
@@ -43,22 +43,9 @@ pub enum Transport {
     Ud = 3,
 }
 
+codes! { Transport { Rc, Uc, Ud } }
+
 impl Transport {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Rc,
-            2 => Self::Uc,
-            3 => Self::Ud,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// `rc`, `uc` or `ud`.
     pub const fn name(self) -> &'static str {
         match self {

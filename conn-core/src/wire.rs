@@ -123,3 +123,24 @@ macro_rules! fields {
     )+};
 }
 pub(crate) use fields;
+
+/// Numbers of an enum of `u8`, which are its discriminants, in both directions.
+macro_rules! codes {
+    ($name:ident { $($variant:ident),+ }) => {
+        impl $name {
+            /// From its number; `None` for an unknown one.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                $(if code == Self::$variant as u8 {
+                    return Some(Self::$variant);
+                })+
+                None
+            }
+
+            /// Its number.
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+        }
+    };
+}
+pub(crate) use codes;

@@ -14,7 +14,7 @@
 //! | 4 | bytes of the longest message that a receiver reads into buffers of its own |
 
 use crate::ring::offer::Place;
-use crate::wire::Wire;
+use crate::wire::{Wire, codes};
 
 /// Acknowledgement, signal, READs, zero; key and address of the counts; the longest message.
 type Fields = (u8, u8, u8, u8, u32, u64, u32);
@@ -38,27 +38,12 @@ pub enum AckMode {
     Pull = 4,
 }
 
+codes! { AckMode { FencedWrite, Write, Send, Cumulative, Pull } }
+
 impl AckMode {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::FencedWrite, Self::Write, Self::Send, Self::Cumulative, Self::Pull];
-
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::FencedWrite,
-            1 => Self::Write,
-            2 => Self::Send,
-            3 => Self::Cumulative,
-            4 => Self::Pull,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
 
     /// Its name, as users write it.
     ///

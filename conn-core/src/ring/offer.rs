@@ -57,7 +57,7 @@ mod tests;
 
 use super::{Geometry, GeometryError};
 use crate::handshake::{MAX_APPLICATION, Parameters, ProtocolId};
-use crate::wire::{Wire, fields};
+use crate::wire::{Wire, codes, fields};
 
 /// Bytes of a control block.
 pub const CONTROL_BYTES: u64 = 128;
@@ -99,22 +99,7 @@ pub enum Tail {
     Read = 3,
 }
 
-impl Tail {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Immediate,
-            2 => Self::Written,
-            3 => Self::Read,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-}
+codes! { Tail { Immediate, Written, Read } }
 
 /// Beginning of one end's memory, for the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
