@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::oracle::{assemble, check_bytes, extended_headers};
 use super::*;
-use crate::headers::{NakCode, RnrTimer};
+use crate::headers::{
+    Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, NakCode, Reth, RnrTimer, Syndrome,
+};
 use crate::opcode::ALL;
 
 const QPN: std::ops::Range<u32> = 0..1 << 24;
