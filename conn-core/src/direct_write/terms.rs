@@ -101,8 +101,7 @@ impl Terms {
             let detection = Detection::from_code(code).ok_or(TermsError::Detection(code))?;
             (Self::Receiver { place, layout, detection }, layout.bytes())
         };
-        if place.addr == 0 || !place.addr.is_multiple_of(8) || place.addr.checked_add(len).is_none()
-        {
+        if !place.holds(len) {
             return Err(TermsError::Memory);
         }
         Ok((terms, rest))

@@ -244,7 +244,8 @@ pub enum FitError {
 impl Place {
     const NOWHERE: Self = Self { addr: 0, rkey: 0 };
 
-    const fn holds(&self, bytes: u64) -> bool {
+    /// Reports whether memory of `bytes` bytes can be here.
+    pub(crate) const fn holds(&self, bytes: u64) -> bool {
         self.addr > 0 && self.addr.is_multiple_of(ALIGN) && self.addr.checked_add(bytes).is_some()
     }
 }

@@ -111,8 +111,7 @@ impl Terms {
             }
             _ => return Err(TermsError::Kind(kind)),
         };
-        if place.addr == 0 || !place.addr.is_multiple_of(8) || place.addr.checked_add(len).is_none()
-        {
+        if !place.holds(len) {
             return Err(TermsError::Memory);
         }
         Ok((terms, rest))
