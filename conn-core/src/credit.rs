@@ -22,6 +22,8 @@
 //! they have arrived, `received == granted`, and then every reposted buffer is due
 //! for granting whatever the threshold is.
 
+use core::fmt;
+
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -31,37 +33,53 @@ mod tests;
 /// the wire can tell apart, so a credit that lies at either side is always seen.
 pub const MAX_WINDOW: u32 = 1 << 20;
 
-const WIRE_MASK: u32 = (1 << 31) - 1;
-/// Distances up to this are taken as forward, the others as backward.
-const HALF: u32 = 1 << 30;
-
-/// A position as the wire carries it: its low 31 bits.
+/// A position as the wire carries it: its low `BITS` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CreditWire(u32);
+pub struct WirePosition<const BITS: u32>(u32);
 
-impl CreditWire {
-    /// From the wire; `None` when the top bit is set, which marks a control code.
+/// A position as a credit carries it: its low 31 bits. The top bit marks a control code.
+pub type CreditWire = WirePosition<31>;
+
+impl<const BITS: u32> WirePosition<BITS> {
+    const MASK: u32 = (1 << BITS) - 1;
+
+    /// From the wire; `None` when more bits are set than it has.
     #[inline]
     pub const fn new(value: u32) -> Option<Self> {
-        if value & !WIRE_MASK == 0 { Some(Self(value)) } else { None }
+        if value & !Self::MASK == 0 { Some(Self(value)) } else { None }
     }
 
     /// The wire form of a position.
     #[inline]
     pub const fn of_position(position: u64) -> Self {
-        Self(position as u32 & WIRE_MASK)
+        Self(position as u32 & Self::MASK)
     }
 
-    /// The 31 bits.
+    /// The bits.
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the distance from `position` to this position, modulo 2^31.
+    /// Returns the distance from `position` to this position, modulo 2^`BITS`.
     #[inline]
-    const fn beyond(self, position: u64) -> u32 {
-        self.0.wrapping_sub(position as u32) & WIRE_MASK
+    pub(crate) const fn beyond(self, position: u64) -> u32 {
+        self.0.wrapping_sub(position as u32) & Self::MASK
+    }
+
+    /// Sorts a distance that is not allowed into too far, up to half of all, and backwards.
+    #[cold]
+    const fn refuse(ahead: u32, room: u32) -> CreditError {
+        if ahead <= 1 << (BITS - 1) {
+            return CreditError::Impossible { ahead, room };
+        }
+        CreditError::Backwards { by: (Self::MASK - ahead) + 1 }
+    }
+}
+
+impl<const BITS: u32> fmt::Display for WirePosition<BITS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -209,23 +227,22 @@ impl CreditWindow {
     /// [`CreditError`] when the limit goes back, or beyond the peer's buffers.
     #[inline]
     pub fn on_credit(&mut self, wire: CreditWire) -> Result<u32, CreditError> {
+        self.on_limit(wire)
+    }
+
+    /// The same, from a position of any width.
+    #[inline]
+    pub(crate) fn on_limit<const BITS: u32>(
+        &mut self,
+        wire: WirePosition<BITS>,
+    ) -> Result<u32, CreditError> {
         let ahead = wire.beyond(self.limit);
         let room = self.window - self.available();
         if ahead > room {
-            return Err(refuse(ahead, room));
+            return Err(WirePosition::<BITS>::refuse(ahead, room));
         }
         self.limit += u64::from(ahead);
         Ok(ahead)
-    }
-
-    /// Credits that the peer can have granted beyond the present limit.
-    pub(crate) fn grantable(&self) -> u32 {
-        self.window - self.available()
-    }
-
-    /// Moves the limit by no more than that.
-    pub(crate) fn advance(&mut self, ahead: u32) {
-        self.limit += u64::from(ahead);
     }
 
     /// As if `already` messages had been sent and granted.
@@ -252,14 +269,6 @@ impl CreditWindow {
     pub fn window(&self) -> u32 {
         self.window
     }
-}
-
-#[cold]
-fn refuse(ahead: u32, room: u32) -> CreditError {
-    if ahead <= HALF {
-        return CreditError::Impossible { ahead, room };
-    }
-    CreditError::Backwards { by: (WIRE_MASK - ahead) + 1 }
 }
 
 /// A window or threshold that makes no grantor.

@@ -84,13 +84,18 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+use crate::wire::Wire;
+
 pub use receiver::{Fragment, FragmentReceiver};
 pub use sender::{FragmentSender, SenderConfig};
 
+/// Beginning of both kinds of datagrams: the kind, zeros, a number, and 64 bits.
+type Header = (u8, [u8; 3], u32, u64);
+
 /// Bytes in front of a fragment's payload.
-pub const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = Header::LEN;
 /// Bytes of an acknowledgement.
-pub const ACK_LEN: usize = 16;
+pub const ACK_LEN: usize = Header::LEN;
 /// The most fragments under way: an acknowledgement has a bit for each one behind the first.
 pub const MAX_WINDOW: u32 = 64;
 
@@ -172,25 +177,20 @@ impl FragmentHeader {
 
     /// The header, and the payload behind it.
     fn decode(datagram: &[u8]) -> Option<(Self, &[u8])> {
-        let (header, payload) = datagram.split_first_chunk()?;
-        let (number, rest) = decode(FRAGMENT, header)?;
+        let (number, rest, payload) = decode(FRAGMENT, datagram)?;
         Some((Self { number, message_bytes: rest as u32, offset: (rest >> 32) as u32 }, payload))
     }
 }
 
-/// Encodes the 16 bytes that both kinds of datagrams begin with: the kind, a number, and 64 bits.
 fn encode(kind: u8, number: u32, rest: u64) -> [u8; HEADER_LEN] {
-    let mut bytes = [0; HEADER_LEN];
-    bytes[0] = kind;
-    bytes[4..8].copy_from_slice(&number.to_le_bytes());
-    bytes[8..].copy_from_slice(&rest.to_le_bytes());
-    bytes
+    let header: Header = (kind, [0; 3], number, rest);
+    header.encoded()
 }
 
-fn decode(kind: u8, bytes: &[u8; HEADER_LEN]) -> Option<(u32, u64)> {
-    let (head, rest) = bytes.split_last_chunk()?;
-    let (start, number) = head.split_last_chunk()?;
-    (start == [kind, 0, 0, 0]).then_some((u32::from_le_bytes(*number), u64::from_le_bytes(*rest)))
+/// The number and the 64 bits of a datagram of this kind, and the payload behind them.
+fn decode(kind: u8, datagram: &[u8]) -> Option<(u32, u64, &[u8])> {
+    let ((found, zeros, number, rest), payload) = Header::split(datagram)?;
+    (found == kind && zeros == [0; 3]).then_some((number, rest, payload))
 }
 
 /// Distance from `position` to the nearest position with these low bits; negative if it is behind.

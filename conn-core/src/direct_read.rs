@@ -66,13 +66,14 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+pub use crate::ring::offer::Place;
 pub use ack::{CountWord, Notice, Outcome, Refusal, UnknownNotice, UnknownOutcome};
 pub use offers::{AckError, Acknowledged, NoticeEffect, OfferError, Offers};
 pub use reads::{
     Ack, DecideError, ReadDoneError, ReadPart, ReadSlot, Reads, ReadsConfig, ReadsConfigError,
     RequestError,
 };
-pub use request::{DecodeError, EncodeError, HEADER_LEN, Place, ReadRequest};
+pub use request::{DecodeError, EncodeError, HEADER_LEN, ReadRequest};
 pub use terms::{AckMode, SignalAt, TERMS_LEN, Terms, TermsError};
 
 /// The largest window of either end, in messages.

@@ -34,6 +34,8 @@ pub mod terms;
 #[cfg(test)]
 mod tests;
 
+use crate::wire::codes;
+
 pub use receiver::{Arrival, ArrivalError, BufferReceiver, SlotRun};
 pub use sender::{BufferSender, SlotError};
 
@@ -81,22 +83,7 @@ pub enum Detection {
     Immediate = 3,
 }
 
-impl Detection {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Trailer,
-            2 => Self::ApartTrailer,
-            3 => Self::Immediate,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-}
+codes! { Detection { Trailer, ApartTrailer, Immediate } }
 
 /// The shape of a receiver's memory: its buffers, and behind them the goodbye.
 ///

@@ -57,6 +57,8 @@
 
 use core::fmt;
 
+use crate::wire::{Wire, codes, fields};
+
 mod decode;
 mod encode;
 #[cfg(any(test, feature = "oracle"))]
@@ -72,7 +74,7 @@ pub const MAGIC: [u8; 8] = *b"RDMACONN";
 /// The version of this format.
 pub const VERSION: u16 = 1;
 /// Bytes of the header.
-pub const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = Header::LEN;
 /// The longest body that any version may use, in bytes.
 pub const MAX_BODY: usize = 2048;
 /// The longest frame, in bytes.
@@ -82,9 +84,16 @@ pub const MAX_APPLICATION: usize = 512;
 /// The longest text of a refusal, in bytes.
 pub const MAX_TEXT: usize = 255;
 
-const PARAMETERS_LEN: usize = 24;
-const ENDPOINT_LEN: usize = 16;
-const REFUSAL_LEN: usize = 4;
+/// Magic, version, kind, zero, length of the body.
+type Header = ([u8; 8], u16, u8, u8, u32);
+/// Protocol, flags, MTU, options; LID, length of the application data, GID.
+type ParameterFields = (u8, u8, u8, u8, u16, u16, [u8; 16]);
+/// Reason, length of the text, zero.
+type RefusalFields = (u16, u8, u8);
+
+const PARAMETERS_LEN: usize = ParameterFields::LEN;
+const ENDPOINT_LEN: usize = Endpoint::LEN;
+const REFUSAL_LEN: usize = RefusalFields::LEN;
 /// Queue pair numbers and packet sequence numbers have 24 bits.
 const BITS_24: u32 = (1 << 24) - 1;
 
@@ -136,24 +145,9 @@ pub enum Mtu {
     B4096 = 5,
 }
 
+codes! { Mtu { B256, B512, B1024, B2048, B4096 } }
+
 impl Mtu {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::B256,
-            2 => Self::B512,
-            3 => Self::B1024,
-            4 => Self::B2048,
-            5 => Self::B4096,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// Its size, in bytes.
     ///
     /// ```
@@ -220,6 +214,15 @@ pub struct Endpoint {
     pub recv_depth: u32,
     /// The longest message that these receives take, in bytes.
     pub max_message: u32,
+}
+
+fields! { Endpoint { qp_num: u32, psn: u32, recv_depth: u32, max_message: u32 } }
+
+impl Endpoint {
+    /// A number of more than 24 bits, if one of those that have 24 has more.
+    fn more_than_24_bits(&self) -> Option<u32> {
+        [self.qp_num, self.psn].into_iter().find(|value| *value > BITS_24)
+    }
 }
 
 /// Parameters that an end offers, in Hello and Accept.

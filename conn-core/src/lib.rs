@@ -197,4 +197,5 @@ pub mod ring;
 pub mod shared_write;
 pub mod storage;
 mod sync;
+mod wire;
 pub mod wr;

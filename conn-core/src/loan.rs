@@ -51,9 +51,7 @@
 //! sender waits for it. Held messages of a sender that waits itself are silent, too. Silent buffers
 //! leave less for the others, down to loans of one, which are made from the last quarter.
 
-use core::fmt;
-
-use crate::credit::CreditError;
+use crate::credit::WirePosition;
 
 mod borrower;
 mod grantor;
@@ -78,50 +76,5 @@ pub const KEPT: u32 = 3;
 /// and STOP.)
 pub const MAX_IN_FLIGHT: u32 = 6;
 
-const WIRE_BITS: u32 = 28;
-const WIRE_MASK: u32 = (1 << WIRE_BITS) - 1;
-
 /// A position as LOAN and RETURN carry it: its low 28 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LoanWire(u32);
-
-impl LoanWire {
-    /// From the wire; `None` when more than 28 bits are used.
-    #[inline]
-    pub const fn new(value: u32) -> Option<Self> {
-        if value & !WIRE_MASK == 0 { Some(Self(value)) } else { None }
-    }
-
-    /// The wire form of a position.
-    #[inline]
-    pub const fn of_position(position: u64) -> Self {
-        Self(position as u32 & WIRE_MASK)
-    }
-
-    /// The 28 bits.
-    #[inline]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-
-    /// Returns the distance from `position` to this position, modulo 2^28.
-    #[inline]
-    const fn beyond(self, position: u64) -> u32 {
-        self.0.wrapping_sub(position as u32) & WIRE_MASK
-    }
-}
-
-/// Sorts a distance that is not allowed into too far and backwards.
-#[cold]
-const fn refuse(ahead: u32, room: u32) -> CreditError {
-    if ahead <= 1 << (WIRE_BITS - 1) {
-        return CreditError::Impossible { ahead, room };
-    }
-    CreditError::Backwards { by: (WIRE_MASK - ahead) + 1 }
-}
-
-impl fmt::Display for LoanWire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub type LoanWire = WirePosition<28>;

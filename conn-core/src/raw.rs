@@ -21,9 +21,13 @@ pub mod oracle;
 mod tests;
 
 use crate::handshake::MAX_APPLICATION;
+use crate::wire::{Wire, codes, fields};
+
+/// Transport, zeros, Q_Key, memory.
+type Head = (u8, [u8; 3], u32, Memory);
 
 /// Bytes of an offer without the user's data.
-pub const OFFER_LEN: usize = 28;
+pub const OFFER_LEN: usize = Head::LEN;
 /// The longest user's data, in bytes.
 pub const MAX_USER: usize = MAX_APPLICATION - OFFER_LEN;
 
@@ -39,22 +43,9 @@ pub enum Transport {
     Ud = 3,
 }
 
+codes! { Transport { Rc, Uc, Ud } }
+
 impl Transport {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Rc,
-            2 => Self::Uc,
-            3 => Self::Ud,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// `rc`, `uc` or `ud`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,6 +66,8 @@ pub struct Memory {
     /// Its remote key.
     pub rkey: u32,
 }
+
+fields! { Memory { rkey: u32, addr: u64, len: u64 } }
 
 /// Offer of one end of a raw queue pair to the other.
 ///
@@ -165,14 +158,11 @@ impl<'a> Offer<'a> {
         if keyless || self.memory.is_some_and(|m| !m.exists()) {
             return Err(EncodeError::Meaningless);
         }
-        let out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        let mut out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
         let memory = self.memory.unwrap_or(Memory { addr: 0, len: 0, rkey: 0 });
-        out[..4].copy_from_slice(&[self.transport.code(), 0, 0, 0]);
-        out[4..8].copy_from_slice(&self.qkey.to_le_bytes());
-        out[8..12].copy_from_slice(&memory.rkey.to_le_bytes());
-        out[12..20].copy_from_slice(&memory.addr.to_le_bytes());
-        out[20..28].copy_from_slice(&memory.len.to_le_bytes());
-        out[28..].copy_from_slice(self.user);
+        let head: Head = (self.transport.code(), [0; 3], self.qkey, memory);
+        head.put(&mut out);
+        out.copy_from_slice(self.user);
         Ok(need)
     }
 
@@ -182,26 +172,17 @@ impl<'a> Offer<'a> {
     /// [`DecodeError`]: what is wrong with it.
     pub fn decode(bytes: &'a [u8]) -> Result<Offer<'a>, DecodeError> {
         let short = DecodeError::TooShort { len: bytes.len() };
-        let (head, user) = bytes.split_first_chunk::<OFFER_LEN>().ok_or(short)?;
-        let transport = Transport::from_code(head[0]).ok_or(DecodeError::Transport(head[0]))?;
-        let [qkey, rkey] = [4, 8].map(|at| u32::from_le_bytes(part(head, at)));
-        let [addr, len] = [12, 20].map(|at| u64::from_le_bytes(part(head, at)));
+        let ((code, zeros, qkey, memory), user) = Head::split(bytes).ok_or(short)?;
+        let transport = Transport::from_code(code).ok_or(DecodeError::Transport(code))?;
         let keyless = transport != Transport::Ud && qkey != 0;
-        let nothing = len == 0 && (rkey != 0 || addr != 0);
-        if head[1..4] != [0; 3] || keyless || nothing {
+        let nothing = memory.len == 0 && (memory.rkey != 0 || memory.addr != 0);
+        if zeros != [0; 3] || keyless || nothing {
             return Err(DecodeError::NotZero);
         }
-        let memory = (len > 0).then_some(Memory { addr, len, rkey });
+        let memory = (memory.len > 0).then_some(memory);
         if memory.is_some_and(|m| !m.exists()) {
             return Err(DecodeError::Memory);
         }
         Ok(Offer { transport, qkey, memory, user })
     }
-}
-
-/// `N` bytes at `at`, which the caller knows to be inside.
-fn part<const N: usize>(head: &[u8; OFFER_LEN], at: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&head[at..at + N]);
-    bytes
 }

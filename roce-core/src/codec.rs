@@ -7,20 +7,23 @@
 //!
 //! [`parse`] does not look at the [ICRC](crate::icrc): check that first.
 
-use crate::headers::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Reth, Syndrome, TVER,
-};
+use crate::headers::{Bth, Headers, TVER};
 use crate::lengths::{self, ICRC, MAX_HEADERS, MAX_PACKET, MAX_PAYLOAD, MIN_PACKET, PATH_MTUS};
 use crate::opcode::{Opcode, PayloadRule};
 use crate::psn::Psn;
 
+mod extended;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 mod write;
 
+use extended::HeaderReader;
 pub use write::{WriteError, write};
+
+/// The largest number of a queue pair, and the largest sequence number.
+const BITS_24: u32 = 0xff_ffff;
 
 /// A packet as it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +130,12 @@ pub struct Peek {
 /// that [`parse`] refuses. `None` if there is none.
 #[inline]
 pub fn peek(packet: &[u8]) -> Option<Peek> {
-    let bth = packet.first_chunk()?;
+    let [first, second, third] = words_of(packet.first_chunk()?);
     Some(Peek {
-        opcode: bth[0],
-        pkey: u16::from_be_bytes([bth[2], bth[3]]),
-        dest_qpn: qpn_of(bth),
-        psn: psn_of(bth),
+        opcode: (first >> 24) as u8,
+        pkey: first as u16,
+        dest_qpn: second & BITS_24,
+        psn: Psn::new(third),
     })
 }
 
@@ -163,43 +166,40 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (bth, rest) = packet.split_first_chunk().ok_or(truncated)?;
     let (body, _icrc) = rest.split_last_chunk::<ICRC>().ok_or(truncated)?;
     let bth = bth_of(bth)?;
-    let headers_truncated = ParseError::HeadersTruncated { opcode: bth.opcode, len };
+    let truncated = ParseError::HeadersTruncated { opcode: bth.opcode, len };
     if lengths::BTH + body.len() < bth.opcode.header_len() {
-        return Err(headers_truncated);
+        return Err(truncated);
     }
-    let mut reader = HeaderReader(body);
-    let headers =
-        reader.headers(bth).ok_or(headers_truncated)?.map_err(ParseError::UnknownSyndrome)?;
-    Ok(Packet { headers, payload: payload_of(&bth, reader.0)? })
+    let mut reader = HeaderReader { bytes: body, truncated };
+    let headers = reader.headers(bth)?;
+    Ok(Packet { headers, payload: payload_of(&bth, reader.bytes)? })
 }
 
 fn bth_of(bytes: &[u8; lengths::BTH]) -> Result<Bth, ParseError> {
-    let flags = bytes[1];
-    let tver = flags & 0x0f;
+    let [first, second, third] = words_of(bytes);
+    let (opcode, tver) = ((first >> 24) as u8, (first >> 16 & 15) as u8);
     if tver != TVER {
         return Err(ParseError::Version(tver));
     }
     Ok(Bth {
-        opcode: Opcode::from_u8(bytes[0]).ok_or(ParseError::UnknownOpcode(bytes[0]))?,
-        solicited: flags & 1 << 7 != 0,
-        mig_req: flags & 1 << 6 != 0,
-        pad: flags >> 4 & 3,
+        opcode: Opcode::from_u8(opcode).ok_or(ParseError::UnknownOpcode(opcode))?,
+        solicited: first & 1 << 23 != 0,
+        mig_req: first & 1 << 22 != 0,
+        pad: (first >> 20 & 3) as u8,
         tver,
-        pkey: u16::from_be_bytes([bytes[2], bytes[3]]),
-        fecn: bytes[4] & 1 << 7 != 0,
-        becn: bytes[4] & 1 << 6 != 0,
-        dest_qpn: qpn_of(bytes),
-        ack_req: bytes[8] & 1 << 7 != 0,
-        psn: psn_of(bytes),
+        pkey: first as u16,
+        fecn: second & 1 << 31 != 0,
+        becn: second & 1 << 30 != 0,
+        dest_qpn: second & BITS_24,
+        ack_req: third & 1 << 31 != 0,
+        psn: Psn::new(third),
     })
 }
 
-fn qpn_of(bth: &[u8; lengths::BTH]) -> u32 {
-    u32::from_be_bytes([0, bth[5], bth[6], bth[7]])
-}
-
-fn psn_of(bth: &[u8; lengths::BTH]) -> Psn {
-    Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]]))
+/// The words of a base transport header.
+fn words_of(bth: &[u8; lengths::BTH]) -> [u32; 3] {
+    let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
+    [word(0), word(4), word(8)]
 }
 
 /// Takes the padding away, and judges the length of what is left.
@@ -220,83 +220,5 @@ fn permits(rule: PayloadRule, len: usize) -> bool {
         PayloadRule::Rest => (1..=MAX_PAYLOAD).contains(&len),
         PayloadRule::Mtu => PATH_MTUS.contains(&len),
         PayloadRule::AtomicWrite => len == lengths::ATOMIC_WRITE,
-    }
-}
-
-/// Bytes that have not been read yet.
-struct HeaderReader<'a>(&'a [u8]);
-
-/// Each header, or `None` if there are not enough bytes.
-impl HeaderReader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    /// All headers of an opcode, or the syndrome that is none.
-    fn headers(&mut self, bth: Bth) -> Option<Result<Headers, u8>> {
-        let opcode = bth.opcode;
-        let mut headers = Headers::new(bth);
-        if opcode.has_deth() {
-            headers.deth = Some(self.deth()?);
-        }
-        if opcode.has_reth() {
-            headers.reth = Some(self.reth()?);
-        }
-        if opcode.has_atomic_eth() {
-            headers.atomic = Some(self.atomic_eth()?);
-        }
-        if opcode.has_aeth() {
-            match self.aeth()? {
-                Ok(aeth) => headers.aeth = Some(aeth),
-                Err(value) => return Some(Err(value)),
-            }
-        }
-        if opcode.has_atomic_ack_eth() {
-            headers.atomic_ack = Some(AtomicAckEth { original: self.u64()? });
-        }
-        if opcode.has_imm() {
-            headers.imm = Some(ImmDt(self.u32()?));
-        }
-        if opcode.has_ieth() {
-            headers.ieth = Some(Ieth { rkey: self.u32()? });
-        }
-        if opcode == Opcode::Cnp {
-            self.take::<{ lengths::CNP_RESERVED }>()?;
-        }
-        Some(Ok(headers))
-    }
-
-    fn deth(&mut self) -> Option<Deth> {
-        Some(Deth { qkey: self.u32()?, src_qpn: self.u32()? & 0xff_ffff })
-    }
-
-    fn reth(&mut self) -> Option<Reth> {
-        Some(Reth { va: self.u64()?, rkey: self.u32()?, len: self.u32()? })
-    }
-
-    fn atomic_eth(&mut self) -> Option<AtomicEth> {
-        Some(AtomicEth {
-            va: self.u64()?,
-            rkey: self.u32()?,
-            swap_add: self.u64()?,
-            compare: self.u64()?,
-        })
-    }
-
-    fn aeth(&mut self) -> Option<Result<Aeth, u8>> {
-        let [value, msn @ ..]: [u8; lengths::AETH] = self.take()?;
-        let msn = u32::from_be_bytes([0, msn[0], msn[1], msn[2]]);
-        let aeth = Syndrome::from_u8(value).map(|syndrome| Aeth { syndrome, msn });
-        Some(aeth.ok_or(value))
     }
 }

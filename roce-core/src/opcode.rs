@@ -260,144 +260,81 @@ const fn header_len(flags: u32) -> u8 {
     len as u8
 }
 
-/// Position of a packet in its message.
-impl Opcode {
-    /// The first of several.
-    #[inline]
-    pub fn is_first(self) -> bool {
-        self.has_any(FIRST)
-    }
+/// Declares predicates, each true for opcodes with one of its flags.
+macro_rules! predicates {
+    ($(#[$group:meta])+ impl Opcode { $($(#[$doc:meta])+ $name:ident = $($flag:ident)|+;)+ }) => {
+        $(#[$group])+
+        impl Opcode {
+            $(
+                $(#[$doc])+
+                #[inline]
+                pub fn $name(self) -> bool {
+                    self.has_any($($flag)|+)
+                }
+            )+
+        }
+    };
+}
 
-    /// Neither the first nor the last.
-    #[inline]
-    pub fn is_middle(self) -> bool {
-        self.has_any(MIDDLE)
-    }
-
-    /// The last of several.
-    #[inline]
-    pub fn is_last(self) -> bool {
-        self.has_any(LAST)
-    }
-
-    /// A message in one packet.
-    #[inline]
-    pub fn is_only(self) -> bool {
-        self.has_any(ONLY)
-    }
-
-    /// A message begins with this packet.
-    #[inline]
-    pub fn starts_message(self) -> bool {
-        self.has_any(FIRST | ONLY)
-    }
-
-    /// A message ends with this packet.
-    #[inline]
-    pub fn ends_message(self) -> bool {
-        self.has_any(LAST | ONLY)
+predicates! {
+    /// Position of a packet in its message.
+    impl Opcode {
+        /// The first of several.
+        is_first = FIRST;
+        /// Neither the first nor the last.
+        is_middle = MIDDLE;
+        /// The last of several.
+        is_last = LAST;
+        /// A message in one packet.
+        is_only = ONLY;
+        /// A message begins with this packet.
+        starts_message = FIRST | ONLY;
+        /// A message ends with this packet.
+        ends_message = LAST | ONLY;
     }
 }
 
-/// Purpose of a packet.
-impl Opcode {
-    /// A request, as the responder gets it.
-    #[inline]
-    pub fn is_request(self) -> bool {
-        self.has_any(REQUEST)
-    }
-
-    /// An answer, as the requester gets it.
-    #[inline]
-    pub fn is_response(self) -> bool {
-        self.has_any(READ_RESPONSE | AETH)
-    }
-
-    /// A packet of a SEND.
-    #[inline]
-    pub fn is_send(self) -> bool {
-        self.has_any(SEND)
-    }
-
-    /// A packet of a WRITE; an ATOMIC WRITE is none.
-    #[inline]
-    pub fn is_write(self) -> bool {
-        self.has_any(WRITE)
-    }
-
-    /// A READ's request.
-    #[inline]
-    pub fn is_read_request(self) -> bool {
-        self.has_any(READ_REQUEST)
-    }
-
-    /// A packet of what a READ has read.
-    #[inline]
-    pub fn is_read_response(self) -> bool {
-        self.has_any(READ_RESPONSE)
-    }
-
-    /// Compare and swap, or fetch and add.
-    #[inline]
-    pub fn is_atomic(self) -> bool {
-        self.has_any(ATOMIC)
-    }
-
-    /// A request that is answered by a response of its own, which the responder remembers.
-    #[inline]
-    pub fn has_response(self) -> bool {
-        self.has_any(READ_REQUEST | ATOMIC | ATOMIC_WRITE)
-    }
-
-    /// An ATOMIC WRITE.
-    #[inline]
-    pub fn is_atomic_write(self) -> bool {
-        self.has_any(ATOMIC_WRITE)
+predicates! {
+    /// Purpose of a packet.
+    impl Opcode {
+        /// A request, as the responder gets it.
+        is_request = REQUEST;
+        /// An answer, as the requester gets it.
+        is_response = READ_RESPONSE | AETH;
+        /// A packet of a SEND.
+        is_send = SEND;
+        /// A packet of a WRITE; an ATOMIC WRITE is none.
+        is_write = WRITE;
+        /// A READ's request.
+        is_read_request = READ_REQUEST;
+        /// A packet of what a READ has read.
+        is_read_response = READ_RESPONSE;
+        /// Compare and swap, or fetch and add.
+        is_atomic = ATOMIC;
+        /// A request that is answered by a response of its own, which the responder remembers.
+        has_response = READ_REQUEST | ATOMIC | ATOMIC_WRITE;
+        /// An ATOMIC WRITE.
+        is_atomic_write = ATOMIC_WRITE;
     }
 }
 
-/// Headers that follow the base transport header.
-impl Opcode {
-    /// An address, a key and a length of remote memory.
-    #[inline]
-    pub fn has_reth(self) -> bool {
-        self.has_any(RETH)
-    }
-
-    /// A syndrome and a message sequence number.
-    #[inline]
-    pub fn has_aeth(self) -> bool {
-        self.has_any(AETH)
-    }
-
-    /// The operands of an atomic.
-    #[inline]
-    pub fn has_atomic_eth(self) -> bool {
-        self.has_any(ATOMIC_ETH)
-    }
-
-    /// The value that an atomic has found.
-    #[inline]
-    pub fn has_atomic_ack_eth(self) -> bool {
-        self.has_any(ATOMIC_ACK_ETH)
-    }
-
-    /// The Q_Key and the source of a datagram.
-    #[inline]
-    pub fn has_deth(self) -> bool {
-        self.has_any(DETH)
-    }
-
-    /// An immediate.
-    #[inline]
-    pub fn has_imm(self) -> bool {
-        self.has_any(IMM)
-    }
-
-    /// A key to invalidate.
-    #[inline]
-    pub fn has_ieth(self) -> bool {
-        self.has_any(IETH)
+predicates! {
+    /// Headers that follow the base transport header.
+    impl Opcode {
+        /// An address, a key and a length of remote memory.
+        has_reth = RETH;
+        /// A syndrome and a message sequence number.
+        has_aeth = AETH;
+        /// The operands of an atomic.
+        has_atomic_eth = ATOMIC_ETH;
+        /// The value that an atomic has found.
+        has_atomic_ack_eth = ATOMIC_ACK_ETH;
+        /// The Q_Key and the source of a datagram.
+        has_deth = DETH;
+        /// An immediate.
+        has_imm = IMM;
+        /// A key to invalidate.
+        has_ieth = IETH;
     }
 }
 

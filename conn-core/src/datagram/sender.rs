@@ -153,8 +153,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
     /// [`DatagramError`]: the datagram is no acknowledgement, or is one of a fragment that was not
     /// sent.
     pub fn on_ack(&mut self, datagram: &[u8], now_ns: u64) -> Result<u32, DatagramError> {
-        let ack = datagram.try_into().ok().and_then(|ack| decode(ACK, ack));
-        let (missing, there) = ack.ok_or(DatagramError::Malformed)?;
+        let ack = decode(ACK, datagram).filter(|(_, _, behind)| behind.is_empty());
+        let (missing, there, _) = ack.ok_or(DatagramError::Malformed)?;
         let Ok(ahead) = u64::try_from(ahead(self.acked, missing)) else {
             return Ok(0); // overtaken by a later one
         };

@@ -241,6 +241,19 @@ fn an_acknowledgement_is_due_at_a_quarter_of_the_window_or_at_a_gap() {
 }
 
 #[test]
+fn both_datagrams_have_these_bytes() {
+    let (number, message_bytes, offset) = (0x0102_0304, 0x1112_1314, 0x2122_2324);
+    let header = FragmentHeader { number, message_bytes, offset };
+    let (low, high) = ([0x14, 0x13, 0x12, 0x11], [0x24, 0x23, 0x22, 0x21]);
+    let mut bytes = [[1, 0, 0, 0], [4, 3, 2, 1], low, high];
+    assert_eq!(header.encode(), bytes.as_flattened());
+    assert_eq!(FragmentHeader::decode(bytes.as_flattened()), Some((header, &[][..])));
+    bytes[0][0] = 2;
+    assert_eq!(encode(ACK, number, 0x2122_2324_1112_1314), bytes.as_flattened());
+    assert_eq!(FragmentHeader::decode(bytes.as_flattened()), None, "an acknowledgement");
+}
+
+#[test]
 fn sizes_that_cannot_be_are_refused() {
     let new = |window, bytes, storage: usize| {
         FragmentReceiver::new(window, bytes, 0, vec![0; storage]).map(drop)

@@ -15,20 +15,18 @@
 //! | 8 | the address of the signal; 0 if there is none |
 //! | … | application data |
 
+use crate::ring::offer::Place;
+use crate::wire::Wire;
+
+/// Version, flags, length of the application data; number, length and place of the message; key
+/// and address of the signal.
+type Header = (u8, u8, u16, u32, u64, Place, u32, u64);
+
 /// Bytes of a request without the application data.
-pub const HEADER_LEN: usize = 40;
+pub const HEADER_LEN: usize = Header::LEN;
 
 const VERSION: u8 = 1;
 const SIGNAL: u8 = 1;
-
-/// A place in the sender's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// Its address, in the sender's address space.
-    pub addr: u64,
-    /// The remote key of the memory.
-    pub rkey: u32,
-}
 
 /// Description of a message that a sender offers to be read.
 ///
@@ -125,17 +123,13 @@ impl<'a> ReadRequest<'a> {
         if self.complaint().is_some() {
             return Err(EncodeError::Meaningless);
         }
-        let out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
-        let signal = self.signal.unwrap_or(Self::NOWHERE);
-        out[..2].copy_from_slice(&[VERSION, if self.signal.is_some() { SIGNAL } else { 0 }]);
-        out[2..4].copy_from_slice(&app_len.to_le_bytes());
-        out[4..8].copy_from_slice(&self.number.to_le_bytes());
-        out[8..16].copy_from_slice(&self.len.to_le_bytes());
-        out[16..24].copy_from_slice(&self.memory.addr.to_le_bytes());
-        out[24..28].copy_from_slice(&self.memory.rkey.to_le_bytes());
-        out[28..32].copy_from_slice(&signal.rkey.to_le_bytes());
-        out[32..40].copy_from_slice(&signal.addr.to_le_bytes());
-        out[40..].copy_from_slice(self.app);
+        let mut out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        let flags = if self.signal.is_some() { SIGNAL } else { 0 };
+        let Place { addr, rkey } = self.signal.unwrap_or(Self::NOWHERE);
+        let header: Header =
+            (VERSION, flags, app_len, self.number, self.len, self.memory, rkey, addr);
+        header.put(&mut out);
+        out.copy_from_slice(self.app);
         Ok(need)
     }
 
@@ -145,25 +139,23 @@ impl<'a> ReadRequest<'a> {
     /// [`DecodeError`]: what is wrong with it.
     pub fn decode(bytes: &'a [u8]) -> Result<ReadRequest<'a>, DecodeError> {
         let short = DecodeError::TooShort { len: bytes.len() };
-        let (head, app) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(short)?;
-        if head[0] != VERSION {
-            return Err(DecodeError::Version(head[0]));
+        let (header, app) = Header::split(bytes).ok_or(short)?;
+        let (version, flags, app_len, number, len, memory, rkey, addr) = header;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
         }
-        if head[1] & !SIGNAL != 0 {
-            return Err(DecodeError::Flags(head[1]));
+        if flags & !SIGNAL != 0 {
+            return Err(DecodeError::Flags(flags));
         }
-        let said = usize::from(u16::from_le_bytes(part(head, 2)));
+        let said = usize::from(app_len);
         if said != app.len() {
             return Err(DecodeError::AppLength { said, found: app.len() });
         }
-        let [number, rkey, signal_rkey] = [4, 24, 28].map(|at| u32::from_le_bytes(part(head, at)));
-        let [len, addr, signal_addr] = [8, 16, 32].map(|at| u64::from_le_bytes(part(head, at)));
-        let signal = Place { addr: signal_addr, rkey: signal_rkey };
-        let signalled = head[1] & SIGNAL != 0;
+        let (signal, signalled) = (Place { addr, rkey }, flags & SIGNAL != 0);
         if !signalled && signal != Self::NOWHERE {
             return Err(DecodeError::NotZero);
         }
-        let (memory, signal) = (Place { addr, rkey }, signalled.then_some(signal));
+        let signal = signalled.then_some(signal);
         let request = ReadRequest { number, len, memory, signal, app };
         request.complaint().map_or(Ok(request), Err)
     }
@@ -177,11 +169,4 @@ impl<'a> ReadRequest<'a> {
         let signal = self.signal.is_some_and(|signal| wraps(signal, 1));
         (signal || wraps(self.memory, self.len)).then_some(DecodeError::Wraps)
     }
-}
-
-/// `N` bytes at `at`, which the caller knows to be inside.
-pub(super) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut part = [0; N];
-    part.copy_from_slice(&bytes[at..at + N]);
-    part
 }

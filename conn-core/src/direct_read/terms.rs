@@ -13,10 +13,14 @@
 //! | 8 | the address of the counts; key and address are 0 where there are none |
 //! | 4 | bytes of the longest message that a receiver reads into buffers of its own |
 
-use super::request::{Place, part};
+use crate::ring::offer::Place;
+use crate::wire::{Wire, codes};
+
+/// Acknowledgement, signal, READs, zero; key and address of the counts; the longest message.
+type Fields = (u8, u8, u8, u8, u32, u64, u32);
 
 /// Bytes of the terms of one direction.
-pub const TERMS_LEN: usize = 20;
+pub const TERMS_LEN: usize = Fields::LEN;
 
 /// Mode of acknowledgement: how a sender learns that a message was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,27 +38,12 @@ pub enum AckMode {
     Pull = 4,
 }
 
+codes! { AckMode { FencedWrite, Write, Send, Cumulative, Pull } }
+
 impl AckMode {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::FencedWrite, Self::Write, Self::Send, Self::Cumulative, Self::Pull];
-
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::FencedWrite,
-            1 => Self::Write,
-            2 => Self::Send,
-            3 => Self::Cumulative,
-            4 => Self::Pull,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
 
     /// Its name, as users write it.
     ///
@@ -142,13 +131,10 @@ pub enum TermsError {
 impl Terms {
     /// Their bytes.
     pub fn encode(&self) -> [u8; TERMS_LEN] {
-        let counts = self.counts.unwrap_or(Place { addr: 0, rkey: 0 });
-        let mut out = [0; TERMS_LEN];
-        out[..3].copy_from_slice(&[self.ack.code(), self.signal as u8, self.reads]);
-        out[4..8].copy_from_slice(&counts.rkey.to_le_bytes());
-        out[8..16].copy_from_slice(&counts.addr.to_le_bytes());
-        out[16..].copy_from_slice(&self.max_message.to_le_bytes());
-        out
+        let Place { addr, rkey } = self.counts.unwrap_or(Place { addr: 0, rkey: 0 });
+        let fields: Fields =
+            (self.ack.code(), self.signal as u8, self.reads, 0, rkey, addr, self.max_message);
+        fields.encoded()
     }
 
     /// Decodes the terms at the beginning of `bytes`; also what follows them.
@@ -157,25 +143,21 @@ impl Terms {
     /// [`TermsError`]: what is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), TermsError> {
         let short = TermsError::TooShort { len: bytes.len() };
-        let (head, rest) = bytes.split_first_chunk::<TERMS_LEN>().ok_or(short)?;
-        let ack = AckMode::from_code(head[0]).ok_or(TermsError::Ack(head[0]))?;
-        let signal = match head[1] {
+        let (fields, rest) = Fields::split(bytes).ok_or(short)?;
+        let (ack, signal, reads, zero, rkey, addr, max_message) = fields;
+        let ack = AckMode::from_code(ack).ok_or(TermsError::Ack(ack))?;
+        let signal = match signal {
             0 => SignalAt::Separate,
             1 => SignalAt::Tail,
             other => return Err(TermsError::Reserved(other)),
         };
-        if head[3] != 0 {
-            return Err(TermsError::Reserved(head[3]));
+        if zero != 0 {
+            return Err(TermsError::Reserved(zero));
         }
-        let counts = Place {
-            addr: u64::from_le_bytes(part(head, 8)),
-            rkey: u32::from_le_bytes(part(head, 4)),
-        };
-        if counts.addr.checked_add(8).is_none() {
+        if addr.checked_add(8).is_none() {
             return Err(TermsError::Wraps);
         }
-        let counts = (counts.addr != 0 || counts.rkey != 0).then_some(counts);
-        let max_message = u32::from_le_bytes(part(head, 16));
-        Ok((Self { ack, signal, reads: head[2], counts, max_message }, rest))
+        let counts = (addr != 0 || rkey != 0).then_some(Place { addr, rkey });
+        Ok((Self { ack, signal, reads, counts, max_message }, rest))
     }
 }

@@ -138,6 +138,22 @@ fn each_fault_of_a_request_is_named() {
     assert_eq!(signalled.encode(&mut good), Err(EncodeError::Meaningless));
 }
 
+#[test]
+fn terms_have_these_bytes() {
+    let counts = Some(Place { addr: 0x0102_0304_0506_0708, rkey: 0x1112_1314 });
+    let (ack, signal) = (AckMode::Cumulative, SignalAt::Tail);
+    let terms = Terms { ack, signal, reads: 16, counts, max_message: 0x2122_2324 };
+    let bytes = [
+        [3, 1, 16, 0],
+        [0x14, 0x13, 0x12, 0x11],
+        [8, 7, 6, 5],
+        [4, 3, 2, 1],
+        [0x24, 0x23, 0x22, 0x21],
+    ];
+    assert_eq!(terms.encode(), bytes.as_flattened());
+    assert_eq!(Terms::decode(bytes.as_flattened()), Ok((terms, &[][..])));
+}
+
 fn offer_op() -> impl Strategy<Value = OffersOp> {
     prop_oneof![
         4 => Just(OffersOp::Offer),

@@ -14,9 +14,13 @@
 
 use super::{Detection, Layout, LayoutError, MAX_BUFFERS, slots_bytes};
 use crate::ring::offer::Place;
+use crate::wire::Wire;
+
+/// The memory, buffers or slots, the longest message, the detection, zeros.
+type Fields = (Place, u32, u32, u8, [u8; 3]);
 
 /// Bytes of the terms of one direction.
-pub const TERMS_LEN: usize = 24;
+pub const TERMS_LEN: usize = Fields::LEN;
 
 /// Memory of one end for one direction, as that end tells it to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +71,13 @@ pub enum TermsError {
 impl Terms {
     /// As bytes.
     pub fn encode(&self) -> [u8; TERMS_LEN] {
-        let (place, count, longest, code) = match *self {
-            Self::Sender { place, slots } => (place, slots, 0, 0),
+        let fields: Fields = match *self {
+            Self::Sender { place, slots } => (place, slots, 0, 0, [0; 3]),
             Self::Receiver { place, layout, detection } => {
-                (place, layout.buffers(), layout.max_message(), detection.code())
+                (place, layout.buffers(), layout.max_message(), detection.code(), [0; 3])
             }
         };
-        let mut out = [0; TERMS_LEN];
-        out[..8].copy_from_slice(&place.addr.to_le_bytes());
-        for (part, word) in out[8..20].chunks_exact_mut(4).zip([place.rkey, count, longest]) {
-            part.copy_from_slice(&word.to_le_bytes());
-        }
-        out[20] = code;
-        out
+        fields.encoded()
     }
 
     /// From the first bytes, and the rest of them.
@@ -88,16 +86,9 @@ impl Terms {
     /// [`TermsError`]
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), TermsError> {
         let short = TermsError::TooShort { len: bytes.len() };
-        let (part, rest) = bytes.split_first_chunk::<TERMS_LEN>().ok_or(short)?;
-        let (addr, words) = part.split_first_chunk::<8>().ok_or(short)?;
-        let word = |nth: usize| {
-            let mut word = [0; 4];
-            word.copy_from_slice(&words[4 * nth..4 * nth + 4]);
-            u32::from_le_bytes(word)
-        };
-        let place = Place { addr: u64::from_le_bytes(*addr), rkey: word(0) };
-        let (count, longest, code) = (word(1), word(2), part[20]);
-        if part[21..] != [0; 3] || (code == 0 && longest != 0) {
+        let (fields, rest) = Fields::split(bytes).ok_or(short)?;
+        let (place, count, longest, code, zeros) = fields;
+        if zeros != [0; 3] || (code == 0 && longest != 0) {
             return Err(TermsError::NotZero);
         }
         let (terms, len) = if code == 0 {
@@ -110,8 +101,7 @@ impl Terms {
             let detection = Detection::from_code(code).ok_or(TermsError::Detection(code))?;
             (Self::Receiver { place, layout, detection }, layout.bytes())
         };
-        if place.addr == 0 || !place.addr.is_multiple_of(8) || place.addr.checked_add(len).is_none()
-        {
+        if !place.holds(len) {
             return Err(TermsError::Memory);
         }
         Ok((terms, rest))

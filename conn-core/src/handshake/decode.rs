@@ -155,10 +155,8 @@ impl<'a> BodyReader<'a> {
         Ok(head)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(self.slice(N)?);
-        Ok(bytes)
+    fn take<T: Wire>(&mut self) -> Result<T, DecodeError> {
+        T::take(&mut self.bytes).ok_or(DecodeError::BodyLength { len: self.len })
     }
 
     fn end(&self) -> Result<(), DecodeError> {
@@ -166,13 +164,12 @@ impl<'a> BodyReader<'a> {
     }
 
     fn parameters(&mut self) -> Result<Parameters<'a>, DecodeError> {
-        let [protocol, flags, mtu, options] = self.take()?;
+        let fields: ParameterFields = self.take()?;
+        let (protocol, flags, mtu, options, lid, len, gid) = fields;
         if !(1..=3).contains(&flags) {
             return Err(DecodeError::Flags(flags));
         }
         let mtu = Mtu::from_code(mtu).ok_or(DecodeError::Mtu(mtu))?;
-        let lid = u16::from_le_bytes(self.take()?);
-        let len = u16::from_le_bytes(self.take()?);
         if usize::from(len) > MAX_APPLICATION {
             return Err(DecodeError::ApplicationTooLong { len });
         }
@@ -180,7 +177,7 @@ impl<'a> BodyReader<'a> {
             protocol: ProtocolId(protocol),
             options: Options(options),
             lid,
-            gid: self.take()?,
+            gid,
             mtu,
             initiator_to_acceptor: self.endpoint(flags & 1 != 0)?,
             acceptor_to_initiator: self.endpoint(flags & 2 != 0)?,
@@ -192,26 +189,17 @@ impl<'a> BodyReader<'a> {
         if !exists {
             return Ok(None);
         }
-        Ok(Some(Endpoint {
-            qp_num: self.bits_24()?,
-            psn: self.bits_24()?,
-            recv_depth: u32::from_le_bytes(self.take()?),
-            max_message: u32::from_le_bytes(self.take()?),
-        }))
-    }
-
-    fn bits_24(&mut self) -> Result<u32, DecodeError> {
-        let value = u32::from_le_bytes(self.take()?);
-        if value > BITS_24 { Err(DecodeError::MoreThan24Bits { value }) } else { Ok(value) }
+        let end: Endpoint = self.take()?;
+        end.more_than_24_bits()
+            .map_or(Ok(Some(end)), |value| Err(DecodeError::MoreThan24Bits { value }))
     }
 
     fn refusal(&mut self) -> Result<Refusal<'a>, DecodeError> {
-        let reason = Reason(u16::from_le_bytes(self.take()?));
-        let [len, zero] = self.take()?;
+        let (reason, len, zero): RefusalFields = self.take()?;
         if zero != 0 {
             return Err(DecodeError::Reserved);
         }
         let text = core::str::from_utf8(self.slice(len.into())?);
-        Ok(Refusal { reason, text: text.map_err(|_| DecodeError::Text)? })
+        Ok(Refusal { reason: Reason(reason), text: text.map_err(|_| DecodeError::Text)? })
     }
 }

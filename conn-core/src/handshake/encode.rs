@@ -44,17 +44,12 @@ impl Frame<'_> {
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
         let body = self.body_len()?;
         let need = HEADER_LEN + body;
-        let Some(out) = out.get_mut(..need) else {
-            return Err(EncodeError::BufferTooSmall { need });
-        };
-        let mut writer = BodyWriter(out);
-        writer.put(MAGIC);
-        writer.put(VERSION.to_le_bytes());
-        writer.put([self.kind(), 0]);
-        writer.put((body as u32).to_le_bytes());
+        let mut out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        let header: Header = (MAGIC, VERSION, self.kind(), 0, body as u32);
+        header.put(&mut out);
         match self {
-            Self::Hello(parameters) | Self::Accept(parameters) => writer.parameters(parameters),
-            Self::Refuse(refusal) => writer.refusal(refusal),
+            Self::Hello(parameters) | Self::Accept(parameters) => put_parameters(parameters, out),
+            Self::Refuse(refusal) => put_refusal(refusal, out),
             Self::Ready => {}
         }
         Ok(need)
@@ -82,10 +77,8 @@ fn parameters_len(parameters: &Parameters<'_>) -> Result<usize, EncodeError> {
     if directions == 0 {
         return Err(EncodeError::NoDirection);
     }
-    for value in endpoints(parameters).flat_map(|end| [end.qp_num, end.psn]) {
-        if value > BITS_24 {
-            return Err(EncodeError::MoreThan24Bits { value });
-        }
+    if let Some(value) = endpoints(parameters).find_map(Endpoint::more_than_24_bits) {
+        return Err(EncodeError::MoreThan24Bits { value });
     }
     if len > MAX_APPLICATION {
         return Err(EncodeError::ApplicationTooLong { len });
@@ -93,37 +86,19 @@ fn parameters_len(parameters: &Parameters<'_>) -> Result<usize, EncodeError> {
     Ok(PARAMETERS_LEN + directions * ENDPOINT_LEN + len)
 }
 
-/// Appends to a buffer whose length has been checked.
-struct BodyWriter<'a>(&'a mut [u8]);
+/// Fills `out`, the body of Hello or Accept.
+fn put_parameters(parameters: &Parameters<'_>, mut out: &mut [u8]) {
+    let Parameters { protocol, options, mtu, lid, gid, application, .. } = *parameters;
+    let (flags, len) = (parameters.flags(), application.len() as u16);
+    let fields: ParameterFields = (protocol.0, flags, mtu.code(), options.0, lid, len, gid);
+    fields.put(&mut out);
+    endpoints(parameters).for_each(|end| end.put(&mut out));
+    out.copy_from_slice(application);
+}
 
-impl BodyWriter<'_> {
-    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
-        self.slice(&bytes);
-    }
-
-    fn slice(&mut self, bytes: &[u8]) {
-        let (head, tail) = core::mem::take(&mut self.0).split_at_mut(bytes.len());
-        head.copy_from_slice(bytes);
-        self.0 = tail;
-    }
-
-    fn parameters(&mut self, parameters: &Parameters<'_>) {
-        let Parameters { protocol, options, mtu, .. } = parameters;
-        self.put([protocol.0, parameters.flags(), mtu.code(), options.0]);
-        self.put(parameters.lid.to_le_bytes());
-        self.put((parameters.application.len() as u16).to_le_bytes());
-        self.put(parameters.gid);
-        for end in endpoints(parameters) {
-            for field in [end.qp_num, end.psn, end.recv_depth, end.max_message] {
-                self.put(field.to_le_bytes());
-            }
-        }
-        self.slice(parameters.application);
-    }
-
-    fn refusal(&mut self, refusal: &Refusal<'_>) {
-        self.put(refusal.reason.0.to_le_bytes());
-        self.put([refusal.text.len() as u8, 0]);
-        self.slice(refusal.text.as_bytes());
-    }
+/// Fills `out`, the body of Refuse.
+fn put_refusal(refusal: &Refusal<'_>, mut out: &mut [u8]) {
+    let fields: RefusalFields = (refusal.reason.0, refusal.text.len() as u8, 0);
+    fields.put(&mut out);
+    out.copy_from_slice(refusal.text.as_bytes());
 }

@@ -1,6 +1,6 @@
 //! The sender of a connection whose credits are loans.
 
-use super::{LoanWire, refuse};
+use super::LoanWire;
 use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};
 
 /// Progress of a WANT.
@@ -86,11 +86,7 @@ impl Borrower {
         if self.asked != WantState::Sent {
             return Err(LoanError::Unasked);
         }
-        let (ahead, room) = (wire.beyond(window.limit()), window.grantable());
-        if ahead > room {
-            return Err(LoanError::Credit(refuse(ahead, room)));
-        }
-        window.advance(ahead);
+        let ahead = window.on_limit(wire).map_err(LoanError::Credit)?;
         self.asked = if ahead > 0 { WantState::No } else { WantState::Queued };
         self.recalled &= ahead == 0;
         Ok(ahead)

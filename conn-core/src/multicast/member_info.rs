@@ -28,11 +28,19 @@
 //! | 8 | 0 |
 
 use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank};
+use crate::wire::{Wire, fields};
+
+/// The first four bytes; senders; window, longest message and k; the ring; the three times.
+type TermsFields = ([u8; 4], u64, [u32; 3], u64, [u64; 3]);
+/// Rank, members, LID, MTU, GID.
+type Head = (u8, u8, u16, u32, [u8; 16]);
+/// A contact, and zeros.
+type ContactFields = (Contact, u64);
 
 /// Bytes of [`Terms`].
-pub const TERMS_BYTES: usize = 56;
-const HEAD_BYTES: usize = 24;
-const CONTACT_BYTES: usize = 56;
+pub const TERMS_BYTES: usize = TermsFields::LEN;
+const HEAD_BYTES: usize = Head::LEN;
+const CONTACT_BYTES: usize = ContactFields::LEN;
 /// Bytes of the longest [`MemberInfo`].
 pub const MAX_MEMBER_INFO_BYTES: usize = HEAD_BYTES + MAX_MEMBERS * CONTACT_BYTES;
 const BITS_24: u32 = (1 << 24) - 1;
@@ -63,43 +71,6 @@ pub enum MemberInfoError {
     Contact(Rank),
 }
 
-/// Writes fields one after the other.
-struct FieldWriter<'a>(&'a mut [u8]);
-
-impl FieldWriter<'_> {
-    fn put(&mut self, bytes: &[u8]) {
-        let (front, rest) = core::mem::take(&mut self.0).split_at_mut(bytes.len());
-        front.copy_from_slice(bytes);
-        self.0 = rest;
-    }
-}
-
-/// Reads fields one after the other; their number was checked before.
-struct FieldReader<'a>(&'a [u8]);
-
-impl FieldReader<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let mut field = [0; N];
-        let (front, rest) = self.0.split_at(N);
-        field.copy_from_slice(front);
-        self.0 = rest;
-        field
-    }
-
-    fn u8(&mut self) -> u8 {
-        let [byte] = self.take();
-        byte
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-}
-
 /// A group, and the rank of the member that gets these terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms(pub Config);
@@ -113,17 +84,14 @@ impl Terms {
             Policy::OpportunisticWithNulls => (1, 0),
             Policy::Every(k) => (2, k),
         };
-        let mut bytes = [0; TERMS_BYTES];
-        let mut out = FieldWriter(&mut bytes);
-        out.put(&[config.rank.0, config.members, policy, u8::from(config.is_mirrored)]);
-        out.put(&config.senders.bits().to_le_bytes());
-        for field in [config.window, config.max_message, k] {
-            out.put(&field.to_le_bytes());
-        }
-        let times = [config.deadline_ns, config.health_ns, config.suspect_ns];
-        out.put(&config.capacity.to_le_bytes());
-        times.iter().for_each(|field| out.put(&field.to_le_bytes()));
-        bytes
+        let fields: TermsFields = (
+            [config.rank.0, config.members, policy, u8::from(config.is_mirrored)],
+            config.senders.bits(),
+            [config.window, config.max_message, k],
+            config.capacity,
+            [config.deadline_ns, config.health_ns, config.suspect_ns],
+        );
+        fields.encoded()
     }
 
     /// From bytes.
@@ -132,21 +100,20 @@ impl Terms {
     /// [`MemberInfoError`]: they are no terms.
     pub fn decode(bytes: &[u8]) -> Result<Self, MemberInfoError> {
         let length = MemberInfoError::Length { found: bytes.len(), expected: TERMS_BYTES };
-        let mut fields = FieldReader(<&[u8; TERMS_BYTES]>::try_from(bytes).map_err(|_| length)?);
-        let [rank, members, policy, mirrored] = fields.take();
-        let senders = Members::from_bits(fields.u64());
-        let [window, max_message, k] = [0; 3].map(|_: u8| fields.u32());
+        let (fields, _) =
+            TermsFields::split(bytes).filter(|(_, rest)| rest.is_empty()).ok_or(length)?;
+        let ([rank, members, policy, mirrored], senders, numbers, capacity, times) = fields;
+        let ([window, max_message, k], [deadline_ns, health_ns, suspect_ns]) = (numbers, times);
         let policy = match (policy, k) {
             (0, 0) => Policy::Opportunistic,
             (1, 0) => Policy::OpportunisticWithNulls,
             (2, k) => Policy::Every(k),
             _ => return Err(MemberInfoError::Malformed),
         };
-        let [capacity, deadline_ns, health_ns, suspect_ns] = [0; 4].map(|_: u8| fields.u64());
         let config = Config {
             members,
             rank: Rank(rank),
-            senders,
+            senders: Members::from_bits(senders),
             window,
             max_message,
             capacity,
@@ -188,6 +155,11 @@ pub struct Contact {
     pub slots: Place,
 }
 
+fields! {
+    Place { addr: u64, len: u64, rkey: u32 }
+    Contact { qp_num: u32, psn: u32, rows: Place, slots: Place }
+}
+
 /// Addresses at which the others reach a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
@@ -214,20 +186,12 @@ impl MemberInfo {
 
     /// As bytes, at the beginning of `out`; returns how many.
     pub fn encode(&self, out: &mut [u8; MAX_MEMBER_INFO_BYTES]) -> usize {
-        let mut out = FieldWriter(out);
-        out.put(&[self.rank.0, self.members]);
-        out.put(&self.lid.to_le_bytes());
-        out.put(&self.mtu_bytes.to_le_bytes());
-        out.put(&self.gid);
+        let mut out = &mut out[..];
+        let head: Head = (self.rank.0, self.members, self.lid, self.mtu_bytes, self.gid);
+        head.put(&mut out);
         for contact in self.contacts.iter().take(self.members.into()) {
-            out.put(&contact.qp_num.to_le_bytes());
-            out.put(&contact.psn.to_le_bytes());
-            for place in [contact.rows, contact.slots] {
-                out.put(&place.addr.to_le_bytes());
-                out.put(&place.len.to_le_bytes());
-                out.put(&place.rkey.to_le_bytes());
-            }
-            out.put(&[0; 8]);
+            let contact: ContactFields = (*contact, 0);
+            contact.put(&mut out);
         }
         Self::bytes(self.members)
     }
@@ -238,33 +202,33 @@ impl MemberInfo {
     /// [`MemberInfoError`]: they are none.
     pub fn decode(bytes: &[u8], rank: Rank, members: u8) -> Result<Self, MemberInfoError> {
         let expected = Self::bytes(members);
+        let length = MemberInfoError::Length { found: bytes.len(), expected };
         if bytes.len() != expected {
-            return Err(MemberInfoError::Length { found: bytes.len(), expected });
+            return Err(length);
         }
-        let mut fields = FieldReader(bytes);
-        if [fields.u8(), fields.u8()] != [rank.0, members] || usize::from(members) > MAX_MEMBERS {
+        let ((of, count, lid, mtu_bytes, gid), mut rest) = Head::split(bytes).ok_or(length)?;
+        if [of, count] != [rank.0, members] || usize::from(members) > MAX_MEMBERS {
             return Err(MemberInfoError::Stranger);
         }
-        let lid = u16::from_le_bytes(fields.take());
-        let (mtu_bytes, gid) = (fields.u32(), fields.take());
         let mut contacts = [Contact::default(); MAX_MEMBERS];
-        for (of, contact) in (0..members).map(Rank).zip(&mut contacts) {
-            *contact = contact_of(&mut fields, of)?;
+        for (of, to) in (0..members).map(Rank).zip(&mut contacts) {
+            let (contact, zeros) = ContactFields::take(&mut rest).ok_or(length)?;
+            if !contact.is_possible() {
+                return Err(MemberInfoError::Contact(of));
+            }
+            if zeros != 0 {
+                return Err(MemberInfoError::Malformed);
+            }
+            *to = contact;
         }
         Ok(Self { rank, members, lid, mtu_bytes, gid, contacts })
     }
 }
 
-fn contact_of(fields: &mut FieldReader<'_>, of: Rank) -> Result<Contact, MemberInfoError> {
-    let (qp_num, psn) = (fields.u32(), fields.u32());
-    let mut place = || Place { addr: fields.u64(), len: fields.u64(), rkey: fields.u32() };
-    let (rows, slots) = (place(), place());
-    let reaches = |place: &Place| place.addr.checked_add(place.len).is_some();
-    if qp_num > BITS_24 || psn > BITS_24 || !reaches(&rows) || !reaches(&slots) {
-        return Err(MemberInfoError::Contact(of));
-    }
-    match fields.u64() {
-        0 => Ok(Contact { qp_num, psn, rows, slots }),
-        _ => Err(MemberInfoError::Malformed),
+impl Contact {
+    /// Reports whether the numbers have 24 bits, and the memory ends in the address space.
+    fn is_possible(&self) -> bool {
+        [self.qp_num, self.psn].iter().all(|number| *number <= BITS_24)
+            && [self.rows, self.slots].iter().all(|at| at.addr.checked_add(at.len).is_some())
     }
 }

@@ -294,6 +294,63 @@ fn terms_and_cards_come_out_as_they_went_in() {
     );
 }
 
+#[test]
+fn terms_have_these_bytes() {
+    let terms = Terms(Config {
+        members: 4,
+        rank: Rank(2),
+        senders: Members::from_bits(0b1011),
+        window: 0x0102,
+        max_message: 0x20,
+        capacity: 0x4000,
+        is_mirrored: true,
+        policy: Policy::Every(3),
+        deadline_ns: 0x0102_0304_0506_0708,
+        health_ns: 0x1112_1314_1516_1718,
+        suspect_ns: 0x2122_2324_2526_2728,
+    });
+    let bytes = [
+        [2, 4, 2, 1, 0b1011, 0, 0, 0],
+        [0, 0, 0, 0, 2, 1, 0, 0],
+        [0x20, 0, 0, 0, 3, 0, 0, 0],
+        [0, 0x40, 0, 0, 0, 0, 0, 0],
+        [8, 7, 6, 5, 4, 3, 2, 1],
+        [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11],
+        [0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21],
+    ];
+    assert_eq!(terms.encode(), bytes.as_flattened());
+    assert_eq!(Terms::decode(bytes.as_flattened()), Ok(terms));
+}
+
+#[test]
+fn a_member_info_has_these_bytes() {
+    let mut contacts = [Contact::default(); MAX_MEMBERS];
+    contacts[0] = Contact {
+        qp_num: 0x0001_0203,
+        psn: 0x0004_0506,
+        rows: Place { addr: 0x1112_1314_1516_1718, len: 0x2000, rkey: 0x2122_2324 },
+        slots: Place { addr: 0x3132_3334_3536_3738, len: 0x4000, rkey: 0x4142_4344 },
+    };
+    let gid = *b"0123456789abcdef";
+    let info =
+        MemberInfo { rank: Rank(1), members: 2, lid: 0x0304, mtu_bytes: 4096, gid, contacts };
+    let expected = [
+        &[1, 2, 4, 3, 0, 0x10, 0, 0][..],
+        &gid,
+        &[3, 2, 1, 0, 6, 5, 4, 0],
+        &[0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11],
+        &[0, 0x20, 0, 0, 0, 0, 0, 0, 0x24, 0x23, 0x22, 0x21],
+        &[0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31],
+        &[0, 0x40, 0, 0, 0, 0, 0, 0, 0x44, 0x43, 0x42, 0x41],
+        &[0; 8 + 56],
+    ]
+    .concat();
+    let mut bytes = [0; MAX_MEMBER_INFO_BYTES];
+    let len = info.encode(&mut bytes);
+    assert_eq!(bytes[..len], expected);
+    assert_eq!(MemberInfo::decode(&expected, Rank(1), 2), Ok(info));
+}
+
 /// A member is suspected for each invalid value that it writes, with the reason.
 #[test]
 fn a_member_that_lies_is_cut_off_with_the_reason() {

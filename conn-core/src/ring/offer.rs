@@ -57,6 +57,7 @@ mod tests;
 
 use super::{Geometry, GeometryError};
 use crate::handshake::{MAX_APPLICATION, Parameters, ProtocolId};
+use crate::wire::{Wire, codes, fields};
 
 /// Bytes of a control block.
 pub const CONTROL_BYTES: u64 = 128;
@@ -75,8 +76,13 @@ pub const MAX_OFFER_LEN: usize = OFFER_LEN + 2 * HALF_LEN;
 /// The longest user's data that always fits, in bytes.
 pub const MAX_USER: usize = MAX_APPLICATION - MAX_OFFER_LEN;
 
-const OFFER_LEN: usize = 4;
-const HALF_LEN: usize = 36;
+/// The directions, and zeros.
+type Head = (u8, [u8; 3]);
+/// The control block; layout, tail and zeros; the ring, its capacity, the longest message.
+type HalfFields = (Place, u8, u8, [u8; 2], Place, u32, u32);
+
+const OFFER_LEN: usize = Head::LEN;
+const HALF_LEN: usize = HalfFields::LEN;
 /// Positions are multiples of 8, and addresses of words, too.
 const ALIGN: u64 = super::ALIGN;
 
@@ -93,31 +99,19 @@ pub enum Tail {
     Read = 3,
 }
 
-impl Tail {
-    /// From its number; `None` for an unknown one.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Immediate,
-            2 => Self::Written,
-            3 => Self::Read,
-            _ => return None,
-        })
-    }
-
-    /// Its number.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-}
+codes! { Tail { Immediate, Written, Read } }
 
 /// Beginning of one end's memory, for the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The address, in the address space of the end that offers it: a multiple of 8.
+    /// The address, in the address space of the end that offers it: a multiple of 8 in all offers
+    /// and terms of rings and buffers.
     pub addr: u64,
     /// The remote key.
     pub rkey: u32,
 }
+
+fields! { Place { addr: u64, rkey: u32 } }
 
 /// A ring that the peer may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +242,10 @@ pub enum FitError {
 }
 
 impl Place {
-    const fn holds(&self, bytes: u64) -> bool {
+    const NOWHERE: Self = Self { addr: 0, rkey: 0 };
+
+    /// Reports whether memory of `bytes` bytes can be here.
+    pub(crate) const fn holds(&self, bytes: u64) -> bool {
         self.addr > 0 && self.addr.is_multiple_of(ALIGN) && self.addr.checked_add(bytes).is_some()
     }
 }
@@ -319,13 +316,11 @@ impl<'a> Offer<'a> {
             return Err(EncodeError::Memory);
         }
         let need = OFFER_LEN + halves * HALF_LEN + len;
-        let out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
-        out[..OFFER_LEN].copy_from_slice(&[self.flags(), 0, 0, 0]);
-        let (parts, user) = out[OFFER_LEN..].split_at_mut(halves * HALF_LEN);
-        for (half, part) in self.halves().zip(parts.as_chunks_mut().0) {
-            *part = half.encoded();
-        }
-        user.copy_from_slice(self.user);
+        let mut out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        let head: Head = (self.flags(), [0; 3]);
+        head.put(&mut out);
+        self.halves().for_each(|half| half.to_fields().put(&mut out));
+        out.copy_from_slice(self.user);
         Ok(need)
     }
 
@@ -335,21 +330,18 @@ impl<'a> Offer<'a> {
     /// [`DecodeError`]: what is wrong with it.
     pub fn decode(bytes: &'a [u8]) -> Result<Offer<'a>, DecodeError> {
         let short = DecodeError::TooShort { len: bytes.len() };
-        let (&[flags, zeros @ ..], rest) = bytes.split_first_chunk::<OFFER_LEN>().ok_or(short)?;
+        let ((flags, zeros), mut rest) = Head::split(bytes).ok_or(short)?;
         if !(1..=3).contains(&flags) {
             return Err(DecodeError::Directions(flags));
         }
         if zeros != [0; 3] {
             return Err(DecodeError::NotZero);
         }
-        let mut rest = rest;
         let mut half = |exists: bool| {
             if !exists {
                 return Ok(None);
             }
-            let (part, behind) = rest.split_first_chunk::<HALF_LEN>().ok_or(short)?;
-            rest = behind;
-            HalfOffer::decoded(part).map(Some)
+            HalfOffer::from_fields(HalfFields::take(&mut rest).ok_or(short)?).map(Some)
         };
         let (initiator_to_acceptor, acceptor_to_initiator) =
             (half(flags & 1 != 0)?, half(flags & 2 != 0)?);
@@ -378,69 +370,37 @@ impl<'a> Offer<'a> {
 }
 
 impl HalfOffer {
-    fn encoded(&self) -> [u8; HALF_LEN] {
-        let mut part = [0; HALF_LEN];
-        if let Some(Place { addr, rkey }) = self.control {
-            part[..8].copy_from_slice(&addr.to_le_bytes());
-            part[8..12].copy_from_slice(&rkey.to_le_bytes());
-        }
-        if let Some(RingOffer { place, geometry, tail }) = self.ring {
-            let units = (geometry.capacity() / ALIGN) as u32;
-            part[12] = if geometry.is_mirrored() { 1 } else { 2 };
-            part[13] = tail.code();
-            part[16..24].copy_from_slice(&place.addr.to_le_bytes());
-            part[24..28].copy_from_slice(&place.rkey.to_le_bytes());
-            part[28..32].copy_from_slice(&units.to_le_bytes());
-            part[32..36].copy_from_slice(&geometry.max_payload().to_le_bytes());
-        }
-        part
+    fn to_fields(self) -> HalfFields {
+        let control = self.control.unwrap_or(Place::NOWHERE);
+        let Some(RingOffer { place, geometry, tail }) = self.ring else {
+            return (control, 0, 0, [0; 2], Place::NOWHERE, 0, 0);
+        };
+        let layout = if geometry.is_mirrored() { 1 } else { 2 };
+        let units = (geometry.capacity() / ALIGN) as u32;
+        (control, layout, tail.code(), [0; 2], place, units, geometry.max_payload())
     }
 
-    fn decoded(part: &[u8; HALF_LEN]) -> Result<HalfOffer, DecodeError> {
-        let control = Place {
-            addr: u64::from_le_bytes(bytes_at(part, 0)),
-            rkey: u32::from_le_bytes(bytes_at(part, 8)),
-        };
+    fn from_fields(fields: HalfFields) -> Result<HalfOffer, DecodeError> {
+        let (control, layout, tail, zeros, place, units, longest) = fields;
         let control = match control {
             Place { addr: 0, rkey: 0 } => None,
             Place { addr: 0, .. } => return Err(DecodeError::NotZero),
             place => Some(place),
         };
-        let ring = match part[12] {
-            0 if part[13..] != [0; HALF_LEN - 13] => return Err(DecodeError::NotZero),
+        let is_empty = tail == 0 && place == Place::NOWHERE && units == 0 && longest == 0;
+        let ring = match layout {
+            0..=2 if zeros != [0; 2] => return Err(DecodeError::NotZero),
+            0 if !is_empty => return Err(DecodeError::NotZero),
             0 => None,
-            1 | 2 => Some(RingOffer::decoded(part)?),
+            1 | 2 => {
+                let tail = Tail::from_code(tail).ok_or(DecodeError::Tail(tail))?;
+                let new = if layout == 1 { Geometry::mirrored } else { Geometry::plain };
+                let geometry = new(u64::from(units) * ALIGN, longest);
+                Some(RingOffer { place, geometry: geometry.map_err(DecodeError::Geometry)?, tail })
+            }
             other => return Err(DecodeError::Layout(other)),
         };
         let half = HalfOffer { control, ring };
         if half.is_possible() { Ok(half) } else { Err(DecodeError::Memory) }
     }
-}
-
-impl RingOffer {
-    /// The ring of a half that has one.
-    fn decoded(part: &[u8; HALF_LEN]) -> Result<RingOffer, DecodeError> {
-        if part[14..16] != [0; 2] {
-            return Err(DecodeError::NotZero);
-        }
-        let tail = Tail::from_code(part[13]).ok_or(DecodeError::Tail(part[13]))?;
-        let place = Place {
-            addr: u64::from_le_bytes(bytes_at(part, 16)),
-            rkey: u32::from_le_bytes(bytes_at(part, 24)),
-        };
-        let capacity = u64::from(u32::from_le_bytes(bytes_at(part, 28))) * ALIGN;
-        let longest = u32::from_le_bytes(bytes_at(part, 32));
-        let made = match part[12] {
-            1 => Geometry::mirrored(capacity, longest),
-            _ => Geometry::plain(capacity, longest),
-        };
-        Ok(RingOffer { place, geometry: made.map_err(DecodeError::Geometry)?, tail })
-    }
-}
-
-/// `N` bytes at `offset`, which the caller knows to be inside.
-fn bytes_at<const N: usize>(part: &[u8; HALF_LEN], offset: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&part[offset..offset + N]);
-    bytes
 }

@@ -18,9 +18,13 @@
 
 use super::{Layout, LayoutError, STOP_BYTES};
 use crate::ring::offer::Place;
+use crate::wire::Wire;
+
+/// The memory, the five numbers of a receiver, the kind of end, zeros.
+type Fields = (Place, [u32; 5], u8, [u8; 7]);
 
 /// Bytes of the terms of one direction.
-pub const TERMS_LEN: usize = 40;
+pub const TERMS_LEN: usize = Fields::LEN;
 
 /// Memory of one end for one direction, as that end tells it to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,21 +78,14 @@ pub enum TermsError {
 impl Terms {
     /// As bytes.
     pub fn encode(&self) -> [u8; TERMS_LEN] {
-        let (place, numbers, kind) = match *self {
-            Self::Sender { place } => (place, [0; 5], 0),
+        let fields: Fields = match *self {
+            Self::Sender { place } => (place, [0; 5], 0, [0; 7]),
             Self::Receiver { place, layout: of, link, apart } => {
                 let shape = [of.extents(), of.extent_bytes(), of.max_message(), of.links(), link];
-                (place, shape, 1 + u8::from(apart))
+                (place, shape, 1 + u8::from(apart), [0; 7])
             }
         };
-        let mut out = [0; TERMS_LEN];
-        out[..8].copy_from_slice(&place.addr.to_le_bytes());
-        let (words, _) = out[8..32].as_chunks_mut::<4>();
-        for (part, word) in words.iter_mut().zip([place.rkey].into_iter().chain(numbers)) {
-            *part = word.to_le_bytes();
-        }
-        out[32] = kind;
-        out
+        fields.encoded()
     }
 
     /// From the first bytes, and the rest of them.
@@ -97,13 +94,8 @@ impl Terms {
     /// [`TermsError`]
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), TermsError> {
         let short = TermsError::TooShort { len: bytes.len() };
-        let (part, rest) = bytes.split_first_chunk::<TERMS_LEN>().ok_or(short)?;
-        let (addr, others) = part.split_first_chunk::<8>().ok_or(short)?;
-        let (words, _) = others.as_chunks::<4>();
-        let word = |nth: usize| u32::from_le_bytes(words[nth]);
-        let place = Place { addr: u64::from_le_bytes(*addr), rkey: word(0) };
-        let (numbers, kind) = ([1, 2, 3, 4, 5].map(word), part[32]);
-        if part[33..] != [0; 7] || (kind == 0 && numbers != [0; 5]) {
+        let ((place, numbers, kind, zeros), rest) = Fields::split(bytes).ok_or(short)?;
+        if zeros != [0; 7] || (kind == 0 && numbers != [0; 5]) {
             return Err(TermsError::NotZero);
         }
         let (terms, len) = match kind {
@@ -119,8 +111,7 @@ impl Terms {
             }
             _ => return Err(TermsError::Kind(kind)),
         };
-        if place.addr == 0 || !place.addr.is_multiple_of(8) || place.addr.checked_add(len).is_none()
-        {
+        if !place.holds(len) {
             return Err(TermsError::Memory);
         }
         Ok((terms, rest))

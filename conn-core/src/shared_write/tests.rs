@@ -250,6 +250,30 @@ proptest! {
 }
 
 #[test]
+fn terms_have_these_bytes() {
+    let place = Place { addr: 0x0102_0304_0506_0708, rkey: 0x1112_1314 };
+    let layout = Layout::new(0x21, 0x3400, 0x3132, 0x41).unwrap();
+    let bytes = [
+        [8, 7, 6, 5],
+        [4, 3, 2, 1],
+        [0x14, 0x13, 0x12, 0x11],
+        [0x21, 0, 0, 0],
+        [0, 0x34, 0, 0],
+        [0x32, 0x31, 0, 0],
+        [0x41, 0, 0, 0],
+        [0x40, 0, 0, 0],
+        [2, 0, 0, 0],
+        [0; 4],
+    ];
+    let receiver = Terms::Receiver { place, layout, link: 0x40, apart: true };
+    assert_eq!(receiver.encode(), bytes.as_flattened());
+    assert_eq!(Terms::decode(bytes.as_flattened()), Ok((receiver, &[][..])));
+    let mut bytes = bytes;
+    bytes[3..].fill([0; 4]);
+    assert_eq!(Terms::Sender { place }.encode(), bytes.as_flattened());
+}
+
+#[test]
 fn terms_that_cannot_be_are_named() {
     let place = Place { addr: 4096, rkey: 7 };
     let layout = Layout::new(4, 1024, 100, 2).unwrap();

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::oracle::{assemble, check_bytes, extended_headers};
 use super::*;
-use crate::headers::{NakCode, RnrTimer};
+use crate::headers::{
+    Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, NakCode, Reth, RnrTimer, Syndrome,
+};
 use crate::opcode::ALL;
 
 const QPN: std::ops::Range<u32> = 0..1 << 24;
@@ -170,6 +172,66 @@ fn the_longest_packet_is_accepted() {
     let longer = assemble(&headers, &[5; MAX_PAYLOAD + 4]);
     let error = ParseError::PayloadLen { opcode: Opcode::RcWriteOnlyImm, len: MAX_PAYLOAD + 4 };
     assert_eq!(parse(&longer), Err(error));
+}
+
+/// Packets of `vectors/vectors.txt`, with the fields that scapy was given.
+#[test]
+fn headers_have_the_bytes_that_scapy_gives_them() {
+    let bth = |opcode, qpn, psn| Bth { mig_req: false, ..Bth::new(opcode, qpn, Psn::new(psn)) };
+    let mut write_imm = bth(Opcode::RcWriteOnlyImm, 0x12, 6);
+    (write_imm.solicited, write_imm.pkey) = (true, 0x8001);
+    let mut write_imm = Headers::new(write_imm);
+    write_imm.reth = Some(Reth { va: 0x7f00_1122_3344_5566, rkey: 0x0102_0304, len: 12 });
+    write_imm.imm = Some(ImmDt(0xdead_beef));
+
+    let mut add = bth(Opcode::RcFetchAdd, 0x12, 7);
+    add.ack_req = true;
+    let mut add = Headers::new(add);
+    let (va, rkey) = (0x7f00_0000_0000_1000, 0x0506_0708);
+    add.atomic = Some(AtomicEth { va, rkey, swap_add: 1, compare: 0 });
+
+    let mut datagram = bth(Opcode::UdSendOnlyImm, 1, 8);
+    (datagram.pad, datagram.fecn, datagram.becn) = (1, true, true);
+    let mut datagram = Headers::new(datagram);
+    datagram.deth = Some(Deth { qkey: 0x1111_1111, src_qpn: 0x33_0044 });
+    datagram.imm = Some(ImmDt(0xdead_beef));
+
+    let mut cnp = bth(Opcode::Cnp, 0x11_2233, 0);
+    cnp.becn = true;
+    let cnp = Headers::new(cnp);
+
+    let packets: [(Headers, &[u8], &[u8]); 4] = [
+        (
+            write_imm,
+            b"twelve bytes",
+            b"\x0b\x80\x80\x01\0\0\0\x12\0\0\0\x06\
+            \x7f\0\x11\x22\x33\x44\x55\x66\x01\x02\x03\x04\0\0\0\x0c\xde\xad\xbe\xef\
+            twelve bytes\0\0\0\0",
+        ),
+        (
+            add,
+            b"",
+            b"\x14\0\xff\xff\0\0\0\x12\x80\0\0\x07\
+            \x7f\0\0\0\0\0\x10\0\x05\x06\x07\x08\
+            \0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0",
+        ),
+        (
+            datagram,
+            b"abc",
+            b"\x65\x10\xff\xff\xc0\0\0\x01\0\0\0\x08\
+            \x11\x11\x11\x11\0\x33\0\x44\xde\xad\xbe\xefabc\0\0\0\0\0",
+        ),
+        (
+            cnp,
+            b"",
+            b"\x81\0\xff\xff\x40\x11\x22\x33\0\0\0\0\
+            \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        ),
+    ];
+    for (headers, payload, bytes) in packets {
+        assert_eq!(assemble(&headers, payload), bytes);
+        assert_eq!(parse(bytes), Ok(Packet { headers, payload }));
+    }
 }
 
 #[test]

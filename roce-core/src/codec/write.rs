@@ -1,8 +1,7 @@
 //! Headers into a caller's buffer.
 
-use core::mem;
-
-use super::{Bth, Headers, MAX_HEADERS};
+use super::extended::HeaderWriter;
+use super::{BITS_24, Headers, MAX_HEADERS};
 
 /// Reason why headers cannot be written. All of them are mistakes of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +61,6 @@ fn is_complete(headers: &Headers) -> bool {
 fn check_fields(headers: &Headers) -> Result<(), WriteError> {
     use crate::headers::Syndrome;
 
-    const BITS_24: u32 = 0xff_ffff;
     let bth = &headers.bth;
     fits("dest_qpn", bth.dest_qpn, BITS_24)?;
     fits("pad", bth.pad.into(), 3)?;
@@ -81,85 +79,4 @@ fn check_fields(headers: &Headers) -> Result<(), WriteError> {
 
 fn fits(field: &'static str, value: u32, max: u32) -> Result<(), WriteError> {
     if value > max { Err(WriteError::TooLarge { field, value, max }) } else { Ok(()) }
-}
-
-/// Bytes that have not been written yet.
-struct HeaderWriter<'a>(&'a mut [u8]);
-
-/// `None` if there is no room: [`MAX_HEADERS`] has room for all headers of an opcode.
-impl HeaderWriter<'_> {
-    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
-        let (here, rest) = mem::take(&mut self.0).split_first_chunk_mut()?;
-        *here = bytes;
-        self.0 = rest;
-        Some(())
-    }
-
-    fn u32(&mut self, value: u32) -> Option<()> {
-        self.put(value.to_be_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> Option<()> {
-        self.put(value.to_be_bytes())
-    }
-
-    fn headers(mut self, headers: &Headers) -> Option<()> {
-        self.put(bth_bytes(&headers.bth))?;
-        if let Some(deth) = headers.deth {
-            self.u32(deth.qkey)?;
-            self.u32(deth.src_qpn)?;
-        }
-        if let Some(reth) = headers.reth {
-            self.u64(reth.va)?;
-            self.u32(reth.rkey)?;
-            self.u32(reth.len)?;
-        }
-        if let Some(atomic) = headers.atomic {
-            self.u64(atomic.va)?;
-            self.u32(atomic.rkey)?;
-            self.u64(atomic.swap_add)?;
-            self.u64(atomic.compare)?;
-        }
-        if let Some(aeth) = headers.aeth {
-            self.u32(u32::from(aeth.syndrome.to_u8()) << 24 | aeth.msn)?;
-        }
-        if let Some(ack) = headers.atomic_ack {
-            self.u64(ack.original)?;
-        }
-        if let Some(imm) = headers.imm {
-            self.u32(imm.0)?;
-        }
-        if let Some(ieth) = headers.ieth {
-            self.u32(ieth.rkey)?;
-        }
-        if headers.bth.opcode == crate::opcode::Opcode::Cnp {
-            self.put([0; crate::lengths::CNP_RESERVED])?;
-        }
-        Some(())
-    }
-}
-
-fn bth_bytes(bth: &Bth) -> [u8; crate::lengths::BTH] {
-    let bit = |flag: bool, at: u8| u8::from(flag) << at;
-    let [pkey_0, pkey_1] = bth.pkey.to_be_bytes();
-    let [_, qpn_0, qpn_1, qpn_2] = bth.dest_qpn.to_be_bytes();
-    let [_, psn_0, psn_1, psn_2] = bth.psn.get().to_be_bytes();
-    let flags = bit(bth.solicited, 7) | bit(bth.mig_req, 6) | bth.pad << 4 | bth.tver;
-    let congestion = bit(bth.fecn, 7) | bit(bth.becn, 6);
-    let acknowledge = bit(bth.ack_req, 7);
-    let opcode = bth.opcode.to_u8();
-    [
-        opcode,
-        flags,
-        pkey_0,
-        pkey_1,
-        congestion,
-        qpn_0,
-        qpn_1,
-        qpn_2,
-        acknowledge,
-        psn_0,
-        psn_1,
-        psn_2,
-    ]
 }
