@@ -44,26 +44,25 @@ impl Qp {
         only_one: bool,
     ) {
         match self.transport {
-            Transport::Rc | Transport::Uc => self.run_connected(sq, deferred, only_one),
-            Transport::XrcSend | Transport::XrcRecv => self.run_xrc(sq, deferred, only_one),
+            Transport::Rc | Transport::Uc => self.run_connected::<false>(sq, deferred, only_one),
+            Transport::XrcSend | Transport::XrcRecv => {
+                self.run_connected::<true>(sq, deferred, only_one);
+            }
             Transport::Ud => self.run_datagrams(sq, deferred, only_one),
         }
     }
 
-    fn run_connected(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+    /// [`run_queue`](Self::run_queue) of a connection; `XRC` says whether requests go over XRC.
+    fn run_connected<const XRC: bool>(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
         match sq.remote.is_some() {
             _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
-            true => process::remote::run::<false>(self, sq, deferred, only_one),
-            false => loopback::run(self, sq, deferred, only_one),
-        }
-        self.check_drained(sq);
-    }
-
-    /// [`run_connected`](Self::run_connected) over XRC.
-    fn run_xrc(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
-        match sq.remote.is_some() {
-            true => process::remote::run::<true>(self, sq, deferred, only_one),
-            false => loopback::xrc::run(self, sq, deferred, only_one),
+            true => process::remote::run::<XRC>(self, sq, deferred, only_one),
+            false => loopback::run::<XRC>(self, sq, deferred, only_one),
         }
         self.check_drained(sq);
     }
