@@ -12,7 +12,7 @@ use crate::memory::lists::{resolve, resolve_one};
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand::Piece;
 use crate::memory::span::Span;
-use crate::objects::state::{Qp, Responder, Srq};
+use crate::objects::state::{Qp, Responder};
 use crate::queues::qp_state::Transport;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::Op;
@@ -69,12 +69,15 @@ pub(crate) fn why_not_permitted(
     }
 }
 
-impl<'d> Delivery<'d, '_> {
+impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// Checks the request, and takes the receive request that it uses up.
     #[inline(always)]
     pub(super) fn begin(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
         if !self.is_expected() {
             return Err(Refusal::Unexpected);
+        }
+        if let [None] = self.named[..] {
+            return Err(Refusal::Denied(Reason::PeerQueue));
         }
         if op == Op::Send {
             return Ok(Begun { wr_id: Some(self.take_receive(true)?), target: None });
@@ -84,13 +87,14 @@ impl<'d> Delivery<'d, '_> {
         if takes_receive && !self.is_receive_ready() {
             return Err(Refusal::NotReady);
         }
-        let target = self.target(op, self.peer.pd.id)?;
+        let pd = self.named().map_or(self.peer.pd.id, |srq| srq.pd.id);
+        let target = self.target(op, pd)?;
         let wr_id = if takes_receive { Some(self.take_receive(false)?) } else { None };
         Ok(Begun { wr_id, target })
     }
 
     #[inline(always)]
-    pub(super) fn is_expected(&self) -> bool {
+    fn is_expected(&self) -> bool {
         let message = self.message;
         match message.to {
             None => expects(self.peer, self.responder, message.from_qpn, message.psn),
@@ -109,27 +113,27 @@ impl<'d> Delivery<'d, '_> {
 
     /// Reports whether a receive request is posted.
     fn is_receive_ready(&mut self) -> bool {
-        match &self.peer.srq {
+        match self.srq() {
             None => self.peer.rq.is_ready(&mut self.responder.consumer),
             Some(srq) => srq.ring.is_ready(&mut srq.taker.lock().consumer),
         }
     }
 
-    /// Takes the oldest receive request out of the peer's queue; for a message with
+    /// Takes the oldest receive request out of the queue; for a message with
     /// data its buffers are checked, and their pieces put into `room`. The slot is
     /// free before the completion is visible: an application that sees it may post again.
     #[inline(always)]
     pub(super) fn take_receive(&mut self, with_data: bool) -> Result<u64, Refusal> {
         let peer: &Arc<Qp> = self.peer;
-        match &peer.srq {
+        match self.srq() {
             None => {
                 let front = peer.rq.front(&mut self.responder.consumer);
                 let request = front.ok_or(Refusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, with_data);
-                if self.takes(fits, None)? {
+                if self.takes(fits)? {
                     peer.rq.pop(&mut self.responder.consumer);
                     if peer.is_watched {
-                        self.check_taken(None);
+                        self.check_taken();
                     }
                 }
                 fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
@@ -138,10 +142,13 @@ impl<'d> Delivery<'d, '_> {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, with_data);
-                if self.takes(fits, None)? {
+                if self.takes(fits)? {
                     srq.ring.pop(&mut taker.consumer);
+                    if let Some(trace) = srq.trace.as_ref().filter(|_| XRC > 0) {
+                        trace.took(wr_id, 0);
+                    }
                     if peer.is_watched {
-                        self.check_taken(None);
+                        self.check_taken();
                     }
                     srq.check_limit(&mut taker);
                 }
@@ -152,16 +159,12 @@ impl<'d> Delivery<'d, '_> {
 
     /// Reports whether a message takes its receive request away. On unreliable transports one that
     /// is too long leaves it to a shorter one, and is dropped itself (class D of the
-    /// specification's responder errors). Over XRC, `xrc` is the queue of the receive request.
+    /// specification's responder errors).
     #[inline(always)]
-    pub(super) fn takes(
-        &mut self,
-        fits: Result<(), Unfit>,
-        xrc: Option<&Srq>,
-    ) -> Result<bool, Refusal> {
+    fn takes(&mut self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
         match fits {
             Ok(()) if self.data == Data::AtHand => Ok(true),
-            Ok(()) => self.takes_rare(xrc),
+            Ok(()) => self.takes_rare(),
             Err(SENDER_LOST) => Err(Refusal::Lost),
             Err(LATER) => Err(Refusal::Later),
             Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
@@ -171,11 +174,7 @@ impl<'d> Delivery<'d, '_> {
 
     /// Checks that the message fits into a receive request's buffers.
     #[inline(always)]
-    pub(super) fn fit(
-        &mut self,
-        request: &RecvRequest<'_>,
-        with_data: bool,
-    ) -> (u64, Result<(), Unfit>) {
+    fn fit(&mut self, request: &RecvRequest<'_>, with_data: bool) -> (u64, Result<(), Unfit>) {
         let (wr_id, len) = (request.wr_id(), self.len());
         if !with_data {
             return (wr_id, Ok(()));
@@ -219,7 +218,7 @@ impl<'d> Delivery<'d, '_> {
     /// The memory that the request names, if this domain may access it so. No key is needed for
     /// none.
     #[inline(always)]
-    pub(super) fn target(&mut self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
+    fn target(&mut self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
         let wqe = self.message.wqe;
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
         let len = self.message.len;

@@ -1,26 +1,31 @@
 //! Reports to the checker about the receive request that a message takes, if the process is
 //! checked.
 
-use crate::check::queue::Posted;
+use std::sync::Arc;
+
+use crate::check::queue::{Posted, Queue, Receives};
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
 use crate::memory::denial::Denial;
 use crate::objects::misuse::Asked;
-use crate::objects::state::Srq;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
-impl Delivery<'_, '_> {
-    /// A receive request has been taken, out of `srq` over XRC; nothing was written to its buffer
-    /// yet. The queue's lock is held.
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
+    /// The checked queue pair, and the queue that the message takes its receive request from.
+    fn checked(&self) -> Option<(&Queue, &Arc<Receives>)> {
+        let check = self.peer.check()?;
+        let named = self.named().map(|srq| srq.check.as_ref());
+        Some((check, named.unwrap_or(Some(&check.receives))?))
+    }
+
+    /// A receive request has been taken; nothing was written to its buffer yet. The queue's lock is
+    /// held.
     #[cold]
-    pub(super) fn check_taken(&self, srq: Option<&Srq>) {
-        let Some(check) = self.peer.check() else { return };
-        let named = srq.map(|srq| srq.check.as_ref());
-        let receives = named.map_or(Some(&check.receives), |named| named);
-        let Some(receives) = receives else { return };
+    pub(super) fn check_taken(&self) {
+        let Some((check, receives)) = self.checked() else { return };
         check.arrive(receives, |mut posted| {
             if self.message.wqe.op == Op::Send {
                 self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
@@ -29,13 +34,11 @@ impl Delivery<'_, '_> {
         });
     }
 
-    /// A message is going to be put into the buffers of the oldest receive request, out of `xrc`
-    /// over XRC, before it takes that. The queue's lock is held.
+    /// A message is going to be put into the buffers of the oldest receive request, before it takes
+    /// that. The queue's lock is held.
     #[cold]
-    pub(super) fn check_filled(&self, xrc: Option<&Srq>) {
-        let Some(check) = self.peer.check() else { return };
-        let named = xrc.map(|srq| srq.check.as_ref());
-        let Some(receives) = named.map_or(Some(&check.receives), |named| named) else { return };
+    pub(super) fn check_filled(&self) {
+        let Some((check, receives)) = self.checked() else { return };
         receives.with_first(|posted| {
             self.peer.compare(check, posted, Kind::WrittenWhilePosted);
             // What lies there from now on is the message's, or a part of one that was lost.

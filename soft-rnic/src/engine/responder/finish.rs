@@ -11,7 +11,7 @@ use crate::queues::outcome::Reply;
 use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 
-impl Delivery<'_, '_> {
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
     /// The request is done.
     #[inline(always)]
     pub(super) fn finish(&mut self, begun: &Begun<'_>) -> Reply {
@@ -70,7 +70,7 @@ impl Delivery<'_, '_> {
     /// The responder cannot continue: it enters the error state, and the requester's
     /// completion has `reason`. The event, if any, tells the responder why; where
     /// a receive request completed in error, that says it.
-    pub(super) fn refuse(&mut self, reason: Reason, event: Option<ibv_event_type>) -> Reply {
+    fn refuse(&mut self, reason: Reason, event: Option<ibv_event_type>) -> Reply {
         self.writer.release();
         if self.peer.enter_error(Cause::peer(reason)) {
             if let Some(event) = event {
@@ -83,14 +83,17 @@ impl Delivery<'_, '_> {
 
     /// Completes a receive request.
     #[inline(always)]
-    pub(super) fn complete_receive(&mut self, wr_id: u64, failure: Option<Reason>) {
+    fn complete_receive(&mut self, wr_id: u64, failure: Option<Reason>) {
         let completion = self.received(wr_id, failure);
-        self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
+        match self.named() {
+            None => self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred),
+            Some(srq) => self.complete_at(srq, &completion),
+        }
     }
 
     /// The completion of a receive request.
     #[inline(always)]
-    pub(super) fn received(&self, wr_id: u64, failure: Option<Reason>) -> Completion {
+    fn received(&self, wr_id: u64, failure: Option<Reason>) -> Completion {
         if self.peer.is_watched {
             self.check_arrived(failure.is_none());
         }

@@ -5,7 +5,6 @@
 //! is. What is left to the copy is memory that a thread of the program unmaps at this very moment.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
 
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{
@@ -18,7 +17,6 @@ use crate::memory::on_demand;
 use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
 use crate::memory::paging::{Presence, presence};
 use crate::memory::span::Span;
-use crate::objects::state::Srq;
 use crate::queues::outcome::Reply;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::{Op, Wqe};
@@ -90,13 +88,13 @@ fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too:
     if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
 }
 
-impl<'d> Delivery<'d, '_> {
+impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// [`carry_out`](Self::carry_out) of a request whose own memory may have gone.
     #[cold]
     #[inline(never)]
     pub(super) fn carry_out_on_demand(&mut self) -> Reply {
         let op = self.message.wqe.op;
-        let begun = match self.begin_on_demand(op, None) {
+        let begun = match self.begin_on_demand(op) {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
@@ -108,17 +106,10 @@ impl<'d> Delivery<'d, '_> {
 
     /// The checks of a request whose own memory may have gone. What it carries or asks for is in
     /// its place then, and only then a receive request is taken: what the requester has lost is no
-    /// matter of its peer's. Over XRC, `xrc` is the queue that the request names.
-    pub(super) fn begin_on_demand(
-        &mut self,
-        op: Op,
-        xrc: Option<&Arc<Srq>>,
-    ) -> Result<Begun<'d>, Refusal> {
+    /// matter of its peer's.
+    fn begin_on_demand(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
         self.data = if op == Op::Send { Data::MayBeGone } else { Data::Unread };
-        let Begun { wr_id, target } = match xrc {
-            None => self.begin(op),
-            Some(srq) => self.begin_for(op, srq),
-        }?;
+        let Begun { wr_id, target } = self.begin(op)?;
         if let Some(target) = target {
             self.writer.release();
             let (there, local) = ((target, false), (self.message.local, true));
@@ -129,21 +120,17 @@ impl<'d> Delivery<'d, '_> {
             return Ok(Begun { wr_id, target: None });
         }
         self.data = Data::AtHand;
-        let taken = match xrc {
-            None => self.take_receive(false),
-            Some(srq) => self.take_from(srq, false),
-        };
-        Ok(Begun { wr_id: Some(taken?), target: None })
+        Ok(Begun { wr_id: Some(self.take_receive(false)?), target: None })
     }
 
     /// [`takes`](Self::takes) of a message whose data are not at hand.
     #[cold]
     #[inline(never)]
-    pub(super) fn takes_rare(&mut self, xrc: Option<&Srq>) -> Result<bool, Refusal> {
+    pub(super) fn takes_rare(&mut self) -> Result<bool, Refusal> {
         if self.data == Data::Unread {
             return Ok(false);
         }
-        self.check_filled(xrc);
+        self.check_filled();
         self.fill(false).map_err(|_| Refusal::Lost)?;
         self.room.clear();
         Ok(true)

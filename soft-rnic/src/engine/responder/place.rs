@@ -64,7 +64,7 @@ pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     was
 }
 
-impl Delivery<'_, '_> {
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
     /// Copies a part of a SEND to where it belongs.
     pub(super) fn place_part(&mut self, offset: usize, part: Span<'_>) {
         self.writer.release();
