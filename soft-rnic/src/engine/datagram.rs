@@ -101,7 +101,6 @@ impl Qp {
         request: &Request<'_>,
         to: &(Address, u32),
     ) -> Outcome {
-        let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
         let Scratch { local, remote: room } = &mut **scratch;
         let local = match self.check_datagram(requester, request, &to.0, local) {
@@ -121,17 +120,8 @@ impl Qp {
             execution.deferred.push(WorkItem::MeetMembers(Arc::clone(self)));
             return Outcome::Blocked(Wait::Meeting, None);
         }
-        let message = Message {
-            wqe: request.wqe,
-            from_qpn: self.num,
-            psn: requester.psn,
-            packets: 1,
-            len,
-            local,
-            on_demand: false,
-            pages: None,
-            to: Some(to),
-        };
+        let from = (self.num, requester.psn);
+        let message = Message::new(request.wqe, from, (local, request.len()), Some(to));
         let outcome = match receivers {
             None => Outcome::Dropped,
             Some(Receivers::Group(members)) => {

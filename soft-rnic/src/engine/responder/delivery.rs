@@ -29,6 +29,18 @@ pub(crate) struct Message<'a> {
     pub(crate) to: Option<&'a (Address, u32)>,
 }
 
+impl<'a> Message<'a> {
+    /// A message of one packet, whose memory stays, from this queue pair with this PSN.
+    pub(crate) fn new(
+        wqe: &'a Wqe,
+        (from_qpn, psn): (u32, u32),
+        (local, len): (&'a [Span<'a>], u64),
+        to: Option<&'a (Address, u32)>,
+    ) -> Message<'a> {
+        Message { wqe, from_qpn, psn, packets: 1, len, local, on_demand: false, pages: None, to }
+    }
+}
+
 /// One request at its destination. `XRC` is 1 for a request over XRC, and else 0: so the code for
 /// others has no part of it.
 pub(super) struct Delivery<'d, 'a, const XRC: usize> {
