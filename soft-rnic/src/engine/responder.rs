@@ -175,10 +175,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
-        if op == Op::Send && self.message.wqe.invalidates {
-            self.invalidate();
-        }
         self.place(op, &begun);
-        self.finish(&begun)
+        self.finish(op, &begun)
     }
 }

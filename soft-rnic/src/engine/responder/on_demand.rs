@@ -98,10 +98,7 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
-        if op == Op::Send && self.message.wqe.invalidates {
-            self.invalidate();
-        }
-        self.finish(&begun)
+        self.finish(op, &begun)
     }
 
     /// The checks of a request whose own memory may have gone. What it carries or asks for is in

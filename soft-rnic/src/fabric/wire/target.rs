@@ -405,13 +405,6 @@ impl Target for Here<'_, '_> {
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {
-        let device = &self.qp.pd.context.device;
-        match device.mrs.end_bound(rkey, self.qp.num, device.peers.as_ref()) {
-            Ok(ending) => {
-                device.mrs.set_settled(&ending);
-                Ok(())
-            }
-            Err(_) => Err(Refusal::Access),
-        }
+        self.qp.invalidate(rkey).map_err(|_unbound| Refusal::Access)
     }
 }
