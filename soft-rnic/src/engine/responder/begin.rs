@@ -9,13 +9,14 @@ use crate::engine::responder::delivery::{
 };
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_one};
-use crate::memory::mr_table::LOCAL_WRITE;
+use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
 use crate::memory::on_demand::Piece;
-use crate::memory::span::Span;
+use crate::memory::span::{Hold, Span};
+use crate::objects::misuse::Asked;
 use crate::objects::state::{Qp, Responder};
 use crate::queues::qp_state::Transport;
 use crate::queues::recv_ring::RecvRequest;
-use crate::queues::wqe::Op;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);
@@ -66,6 +67,23 @@ pub(crate) fn why_not_permitted(
         () if op.is_response() && dest_rd_atomic == 0 => Reason::PeerReads,
         () if !permits(u32::MAX, 1, op, asked) => Reason::PeerWord,
         () => Reason::PeerInvalid,
+    }
+}
+
+/// The memory that a request names by the key of an on-demand region, or of a memory window, if the
+/// queue pair may access it so in a domain; and whether that may have gone.
+#[cold]
+#[inline(never)]
+pub(crate) fn find_rare<'m>(
+    qp: &Qp,
+    hold: Hold<'m>,
+    (op, pd): (Op, u32),
+    (rkey, addr, len): (u32, u64, u64),
+) -> Option<Piece<'m>> {
+    let (mrs, access) = (&qp.pd.context.device.mrs, op.remote_access());
+    match mrs.check(hold, rkey, pd, addr, len, access | ON_DEMAND) {
+        Some(span) => Some((span, true)),
+        None => mrs.check_mw(hold, rkey, (pd, qp.num), (addr, len), access),
     }
 }
 
@@ -246,10 +264,12 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     #[cold]
     #[inline(never)]
     fn target_rare(&mut self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
-        let found = match self.target_on_demand(op, pd, len) {
-            Some(found) => Ok((found, true)),
-            None => self.target_by_mw(op, pd, len),
-        };
+        let (peer, Wqe { rkey, remote_addr: addr, .. }) = (self.peer, *self.message.wqe);
+        let found = find_rare(peer, self.room.hold(), (op, pd), (rkey, addr, len));
+        let found = found.ok_or_else(|| {
+            let asked = Asked { op, rkey, addr, len };
+            Refusal::Denied(peer.why_denied(self.message.from_qpn, pd, &asked))
+        });
         match found? {
             (target, _) if op.is_word() && !is_aligned(&target) => {
                 Err(Refusal::Denied(Reason::PeerWord))
@@ -257,18 +277,6 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
             (target, true) => self.reach_on_demand(op, target).map(|()| None),
             (target, false) => Ok(Some(target)),
         }
-    }
-
-    fn target_by_mw(&self, op: Op, pd: u32, len: u64) -> Result<Piece<'d>, Refusal> {
-        let (wqe, hold) = (self.message.wqe, self.room.hold());
-        let (asked, piece) = ((pd, self.peer.num), (wqe.remote_addr, len));
-        let mrs = &self.peer.pd.context.device.mrs;
-        let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
-        found.ok_or_else(|| {
-            let denial = mrs.denial(wqe.rkey, asked, piece, op.remote_access());
-            self.check_denied((pd, op), denial);
-            Refusal::Denied(denial.remote())
-        })
     }
 }
 

@@ -7,8 +7,7 @@ use crate::check::queue::{Posted, Queue, Receives};
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
-use crate::memory::denial::Denial;
-use crate::objects::misuse::Asked;
+use crate::objects::state::Qp;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::Op;
 use crate::reason::Reason;
@@ -62,39 +61,42 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
         self.peer.check_buffer(request.wr_id(), (&sges, self.len()), request.pd())
     }
 
-    /// A request of a peer that is elsewhere names memory of this domain, and may not access it.
-    #[cold]
-    pub(super) fn check_denied(&self, (pd, op): (u32, Op), denial: Denial) {
-        let asked = Asked {
-            op,
-            rkey: self.message.wqe.rkey,
-            addr: self.message.wqe.remote_addr,
-            len: self.message.len,
-        };
-        self.peer.check_denied(self.message.from_qpn, pd, &asked, denial);
-    }
-
     /// The message has no room in a receive request.
     #[cold]
     pub(super) fn check_short(&self, request: &RecvRequest<'_>) {
-        let Some(check) = self.peer.check() else { return };
-        let (len, room) = (self.len(), request.room());
-        let header = match self.message.to {
-            Some(_) => format!(" ({GRH_LEN} of them the header in front)"),
-            None => String::new(),
+        let (from, has_header) = (self.message.from_qpn, self.message.to.is_some());
+        let bytes = (request.room(), self.len());
+        self.peer.check_short(request.wr_id(), bytes, true, (from, has_header));
+    }
+}
+
+impl Qp {
+    /// A receive request has room for `room` bytes, and its message, from this queue pair, has
+    /// `needs`, or more unless `is_all`; a datagram's header is among them.
+    #[cold]
+    pub(crate) fn check_short(
+        &self,
+        wr_id: u64,
+        (room, needs): (u64, u64),
+        is_all: bool,
+        (from, has_header): (u32, bool),
+    ) {
+        let Some(check) = self.check() else { return };
+        let (least, more) = if is_all { ("", "") } else { ("at least ", " or more") };
+        let header = match has_header {
+            true => format!(" ({GRH_LEN} of them the header in front)"),
+            false => String::new(),
         };
-        let what = match self.peer.transport.is_reliable() {
+        let dropped = match self.transport.is_reliable() {
             true => "",
             false => "; the message is dropped",
         };
         check.checker.report.say(Kind::TooSmall, || {
             format!(
-                "RECV wr_id {:#x} on QP {:#x} is too small by {}: it has room for {room}, and a \
-                 message from QP {:#x} has {len}{header}{what}",
-                request.wr_id(),
+                "RECV wr_id {wr_id:#x} on QP {:#x} is too small by {least}{}: it has room for {room}, \
+                 and a message from QP {from:#x} has {needs}{more}{header}{dropped}",
                 check.number,
-                number(len - room, "byte"),
-                self.message.from_qpn,
+                number(needs - room, "byte"),
             )
         });
     }

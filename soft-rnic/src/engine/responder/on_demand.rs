@@ -12,7 +12,7 @@ use crate::engine::responder::delivery::{
 };
 use crate::engine::responder::place::exchange;
 use crate::memory::lists::resolve_any;
-use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand;
 use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
 use crate::memory::paging::{Presence, presence};
@@ -43,11 +43,7 @@ pub(crate) unsafe fn access(
             Op::BindMw | Op::LocalInv => Ok(()),
             Op::AtomicWrite => return store((there, may_be_gone), local.0, wqe),
             Op::CompareSwap | Op::FetchAdd => {
-                let change = |word: &AtomicU64| exchange(word, wqe);
-                let old = match may_be_gone {
-                    true => on_demand::exchange(there, change).map_err(|_| Gone::There)?,
-                    false => change(AtomicU64::from_ptr(there.ptr().cast())),
-                };
+                let old = change((there, may_be_gone), |word| exchange(word, wqe))?;
                 return copy_word(local.0, old).map_err(|_| Gone::Here);
             }
         }
@@ -59,26 +55,34 @@ pub(crate) unsafe fn access(
 ///
 /// # Safety
 /// As [`access`].
-unsafe fn store(
-    (there, may_be_gone): Piece<'_>,
-    local: &[Span<'_>],
-    wqe: &Wqe,
-) -> Result<(), Gone> {
+unsafe fn store(there: Piece<'_>, local: &[Span<'_>], wqe: &Wqe) -> Result<(), Gone> {
     let mut word = wqe.compare_add;
     let here = local.iter().copied();
     // SAFETY: `local` fits the request (see # Safety), and `word` is a local variable.
     unsafe { copy(&[Span::of_words(core::slice::from_mut(&mut word))], here) }
         .map_err(|_| Gone::Here)?;
     // Release: a reader that sees the word sees what was written before it.
-    let change = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
+    let put = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
     // SAFETY: `there` is an aligned word, which programs access atomically only (see # Safety).
+    unsafe { change(there, put) }.map(drop)
+}
+
+/// Changes a word that a request names, and returns what was there; the word may have gone, if
+/// `may_be_gone`.
+///
+/// # Safety
+/// It was checked, under a lock that deregistration waits for, and is at a multiple of eight;
+/// programs access it atomically only.
+pub(crate) unsafe fn change(
+    (word, may_be_gone): Piece<'_>,
+    change: impl FnOnce(&AtomicU64) -> u64,
+) -> Result<u64, Gone> {
+    // SAFETY: `word` was checked under a lock that deregistration waits for, is at a multiple of
+    // eight, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
-            true => on_demand::exchange(there, change).map(drop).map_err(|_| Gone::There),
-            false => {
-                change(AtomicU64::from_ptr(there.ptr().cast()));
-                Ok(())
-            }
+            true => on_demand::exchange(word, change).map_err(|_| Gone::There),
+            false => Ok(change(AtomicU64::from_ptr(word.ptr().cast()))),
         }
     }
 }
@@ -131,13 +135,6 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
         self.fill(false).map_err(|_| Refusal::Lost)?;
         self.room.clear();
         Ok(true)
-    }
-
-    /// The memory that a request names in an on-demand region, if there is such a region.
-    pub(super) fn target_on_demand(&self, op: Op, pd: u32, len: u64) -> Option<Span<'d>> {
-        let (wqe, access) = (self.message.wqe, op.remote_access() | ON_DEMAND);
-        let mrs = &self.peer.pd.context.device.mrs;
-        mrs.check(self.room.hold(), wqe.rkey, pd, wqe.remote_addr, len, access)
     }
 
     /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is
