@@ -151,7 +151,7 @@ pub enum ReceiveFault {
 }
 
 /// A receive request that completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveDone {
     /// Bytes of the message. Those of a WRITE are not in the buffer.
     pub length: u32,

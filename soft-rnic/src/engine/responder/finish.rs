@@ -124,15 +124,11 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
         };
         let has_grh = self.message.to.is_some() && failure.is_none();
         Completion {
-            wr_id,
-            failure,
-            opcode,
-            byte_len: self.len() as u32,
             imm: wqe.imm.unwrap_or(0),
             flags: flag(wqe.imm.is_some(), with) | flag(has_grh, ibv_wc_flags::IBV_WC_GRH),
-            qp_num: self.peer.num,
             src_qp: self.message.from_qpn,
             solicited: wqe.solicited,
+            ..self.peer.completion(wr_id, failure, opcode, self.len() as u32)
         }
     }
 }

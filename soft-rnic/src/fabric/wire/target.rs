@@ -136,21 +136,18 @@ impl Here<'_, '_> {
     fn complete(&mut self, wr_id: u64, failure: Option<Reason>, done: &ReceiveDone) {
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
         let is_success = failure.is_none();
+        let opcode = match done.is_write {
+            true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
+            false => ibv_wc_opcode::IBV_WC_RECV,
+        };
         let completion = Completion {
-            wr_id,
-            failure,
-            opcode: match done.is_write {
-                true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
-                false => ibv_wc_opcode::IBV_WC_RECV,
-            },
-            byte_len: done.length + self.before(),
             imm: done.imm.map_or(done.invalidated.unwrap_or(0), u32::to_be),
             flags: flag(done.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
                 | flag(done.invalidated.is_some(), ibv_wc_flags::IBV_WC_WITH_INV)
                 | flag(self.datagram.is_some() && is_success, ibv_wc_flags::IBV_WC_GRH),
-            qp_num: self.qp.num,
             src_qp: self.source(),
             solicited: done.is_solicited,
+            ..self.qp.completion(wr_id, failure, opcode, done.length + self.before())
         };
         if self.qp.is_watched {
             self.check_arrived(is_success, done);
@@ -270,15 +267,8 @@ impl Target for Here<'_, '_> {
             // The request that has taken it was refused.
             ReceiveFault::Flushed => Reason::FlushedByPeer,
         };
-        let none = ReceiveDone {
-            length: 0,
-            imm: None,
-            invalidated: None,
-            is_solicited: false,
-            is_write: false,
-        };
         if let Some(taken) = self.taken.take() {
-            self.complete(taken.wr_id, Some(reason), &none);
+            self.complete(taken.wr_id, Some(reason), &ReceiveDone::default());
         }
     }
 
