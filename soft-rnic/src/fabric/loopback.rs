@@ -9,7 +9,6 @@ use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::link::Link;
 use crate::engine::responder::{Message, Session};
 use crate::memory::span::Scratch;
-use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::qp_state::{State, Transport};
@@ -33,22 +32,6 @@ impl<'a, const XRC: bool> Link<'a> for InProcess<'a, XRC> {
         let session = if arrives { &mut self.0 } else { &mut None };
         qp.execute::<XRC>(parts.requester, session, execution, parts.scratch, request)
     }
-}
-
-/// Executes what is pending. The send queue's lock is held.
-pub(crate) fn run<const XRC: bool>(
-    qp: &Arc<Qp>,
-    sq: &mut Sq,
-    deferred: &mut DeferredWork,
-    only_one: bool,
-) {
-    qp.resolve_peer(sq);
-    let Sq { requester, pending, peer, counters, scratch, .. } = sq;
-    let mut link = InProcess::<XRC>(peer.as_ref().map(Session::open));
-    let mut execution = Execution::new();
-    let mut parts = SqParts { requester, counters, scratch };
-    qp.run_over(&mut link, &mut parts, pending, &mut execution, only_one);
-    deferred.append(execution.finish());
 }
 
 impl Qp {

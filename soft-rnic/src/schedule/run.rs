@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::fabric::{loopback, process};
+use crate::engine::execution::{Execution, SqParts};
+use crate::engine::responder::Session;
+use crate::fabric::loopback::InProcess;
+use crate::fabric::process::remote::RemoteLink;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::qp_state::Transport;
@@ -59,11 +62,28 @@ impl Qp {
         deferred: &mut DeferredWork,
         only_one: bool,
     ) {
-        match sq.remote.is_some() {
-            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
-            true => process::remote::run::<XRC>(self, sq, deferred, only_one),
-            false => loopback::run::<XRC>(self, sq, deferred, only_one),
+        if sq.wire.is_some() {
+            self.run_wire(sq, deferred, only_one);
+            return self.check_drained(sq);
         }
+        if sq.remote.is_none() {
+            self.resolve_peer(sq);
+        }
+        let Sq { requester, pending, peer, remote, counters, scratch, .. } = sq;
+        let (mut near, mut execution) = (InProcess::<XRC>(None), Execution::new());
+        let mut parts = SqParts { requester, counters, scratch };
+        match remote.as_deref_mut() {
+            None => {
+                near.0 = peer.as_ref().map(Session::open);
+                self.run_over(&mut near, &mut parts, pending, &mut execution, only_one);
+            }
+            Some(remote) => remote.hold(self, |link: &mut RemoteLink<'_, XRC>| {
+                self.run_over(link, &mut parts, pending, &mut execution, only_one);
+            }),
+        }
+        // A peer in this process is held until the completions are there.
+        deferred.append(execution.finish());
+        drop(near);
         self.check_drained(sq);
     }
 }

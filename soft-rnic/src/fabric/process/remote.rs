@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::link::{Link, Step};
 use crate::memory::span::Span;
-use crate::objects::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::outside::wait_for;
@@ -280,23 +280,6 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
             }
         }))
     }
-}
-
-/// Sends and executes what is pending, as far as it goes. The send queue's lock is held.
-pub(crate) fn run<const XRC: bool>(
-    qp: &Arc<Qp>,
-    sq: &mut Sq,
-    deferred: &mut DeferredWork,
-    only_one: bool,
-) {
-    let Sq { requester, pending, remote, counters, scratch, .. } = sq;
-    let Some(remote) = remote.as_deref_mut() else { return };
-    let mut execution = Execution::new();
-    let mut parts = SqParts { requester, counters, scratch };
-    remote.hold(qp, |link: &mut RemoteLink<'_, XRC>| {
-        qp.run_over(link, &mut parts, pending, &mut execution, only_one);
-    });
-    deferred.append(execution.finish());
 }
 
 impl Qp {
