@@ -30,7 +30,6 @@ impl Qp {
     ) {
         while self.run_to_one_peer(sq, deferred, only_one) && !only_one {}
         self.flush_wire();
-        self.check_drained(sq);
     }
 
     /// Executes requests from the head on that go to the same peer, or the first

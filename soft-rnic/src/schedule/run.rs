@@ -47,25 +47,24 @@ impl Qp {
         only_one: bool,
     ) {
         match self.transport {
+            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
             Transport::Rc | Transport::Uc => self.run_connected::<false>(sq, deferred, only_one),
             Transport::XrcSend | Transport::XrcRecv => {
                 self.run_connected::<true>(sq, deferred, only_one);
             }
             Transport::Ud => self.run_datagrams(sq, deferred, only_one),
         }
+        self.check_drained(sq);
     }
 
-    /// [`run_queue`](Self::run_queue) of a connection; `XRC` says whether requests go over XRC.
+    /// [`run_queue`](Self::run_queue) of a connection within this machine; `XRC` says whether
+    /// requests go over XRC.
     fn run_connected<const XRC: bool>(
         self: &Arc<Qp>,
         sq: &mut Sq,
         deferred: &mut DeferredWork,
         only_one: bool,
     ) {
-        if sq.wire.is_some() {
-            self.run_wire(sq, deferred, only_one);
-            return self.check_drained(sq);
-        }
         if sq.remote.is_none() {
             self.resolve_peer(sq);
         }
@@ -84,6 +83,5 @@ impl Qp {
         // A peer in this process is held until the completions are there.
         deferred.append(execution.finish());
         drop(near);
-        self.check_drained(sq);
     }
 }
