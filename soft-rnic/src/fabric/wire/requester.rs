@@ -18,8 +18,8 @@ use crate::check::packets::Packets;
 use crate::clock;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::link::{Link, Step};
-use crate::memory::on_demand;
-use crate::memory::span::{Copying, Span, Spans, copy_pieces};
+use crate::engine::responder::place::land;
+use crate::memory::span::{Span, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::wire::state::{OwnPages, Path, Reliable, Wire, WireSq};
@@ -32,7 +32,7 @@ use crate::udp::Outbox;
 
 use super::own_pages::{LOOK_AGAIN_NS, Unsent};
 use super::packets::HOLDS_FROM;
-use super::requests::{behind, copy_payload, request_of, span_of};
+use super::requests::{copy_payload, request_of, span_of};
 use super::responder::Answering;
 use super::unreliable::UnreliableLink;
 
@@ -404,18 +404,9 @@ impl Qp {
         };
         let landed = pending.nth((index.0 - wire.first) as u32).and_then(|request| {
             let local = self.local_again(requester, &request, &mut scratch.local).ok()?;
-            let to = behind(local.as_slice(), offset);
-            let from = core::iter::once(from);
-            // SAFETY: as in `fill`; a landing place may be polled.
-            unsafe {
-                match local.on_demand {
-                    true => on_demand::copy_pieces(to, from).ok(),
-                    false => {
-                        copy_pieces(to, from, Copying::Shared);
-                        Some(())
-                    }
-                }
-            }
+            // SAFETY: `local_again` has just checked the list, and `wire` is of a send queue that
+            // is locked; programs access the list atomically only.
+            unsafe { land(&local, offset, from) }.ok()
         });
         if landed.is_none() {
             wire.lost.get_or_insert(index.0);

@@ -12,6 +12,7 @@ use crate::engine::responder::begin::{find_rare, permits, why_not_permitted};
 use crate::engine::responder::datagram::{GRH_LEN, Grh};
 use crate::engine::responder::on_demand::change;
 use crate::engine::responder::place;
+use crate::engine::responder::place::behind;
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_any};
 use crate::memory::mr_table::LOCAL_WRITE;
@@ -29,7 +30,7 @@ use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 use super::paging::{LOOKED_AT, Paging};
-use super::requests::{behind, span_of};
+use super::requests::span_of;
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
 pub(super) struct Here<'h, 'a> {
