@@ -332,11 +332,8 @@ impl Qp {
         }
         self.check_execution(request.wqe);
         let device = &self.pd.context.device;
-        let is_faulty = match self.transport.is_reliable() {
-            true => device.sim().is_some(),
-            false => device.sim().is_some() || device.network.is_faulty(),
-        };
-        if !is_faulty {
+        let is_lossy = || !self.transport.is_reliable() && device.network.is_faulty();
+        if device.sim().is_none() && !is_lossy() {
             return link.advance(self, parts, request, execution);
         }
         let mut advance = |parts: &mut SqParts<'_>, arrives| {

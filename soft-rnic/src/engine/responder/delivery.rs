@@ -30,7 +30,8 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// A message of one packet, whose memory stays, from this queue pair with this PSN.
+    /// A message of one packet, from memory that stays, of this queue pair with this PSN.
+    #[inline]
     pub(crate) fn new(
         wqe: &'a Wqe,
         (from_qpn, psn): (u32, u32),

@@ -214,17 +214,13 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => Reply::Silence,
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
-                let is_put = match out.put_copied(&mut sent, &local) {
-                    Ok(is_put) => is_put,
-                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
-                };
-                if is_put {
-                    Reply::Done
-                } else {
-                    match qp.await_room(requester, out.pair, out.pair.has_read()) {
+                match out.put_copied(&mut sent, &local) {
+                    Ok(true) => Reply::Done,
+                    Ok(false) => match qp.await_room(requester, out.pair, out.pair.has_read()) {
                         Outcome::Dropped => Reply::Silence,
                         waits => return waits,
-                    }
+                    },
+                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
                 }
             }
             _ if request.wqe.takes_receive() => Reply::Silence,

@@ -49,14 +49,9 @@ pub(super) fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
 }
 
-/// The send queue's hold on its machine.
-struct WireLink<'w> {
-    wire: &'w mut Reliable,
-}
-
-impl<'a> Link<'a> for WireLink<'_> {
+impl<'a> Link<'a> for Reliable {
     fn sent(&self) -> u32 {
-        self.wire.machine.outstanding() as u32
+        self.machine.outstanding() as u32
     }
 
     fn advance(
@@ -72,7 +67,7 @@ impl<'a> Link<'a> for WireLink<'_> {
             _ => Step::Later,
         };
         let SqParts { requester, scratch, .. } = parts;
-        match qp.check_local(requester, request, &mut scratch.local, &mut self.wire.own) {
+        match qp.check_local(requester, request, &mut scratch.local, &mut self.own) {
             Ok(()) => {}
             Err(Unsent::Later) => return Step::Later,
             Err(Unsent::Failed(reason)) => return fails(reason, self.sent()),
@@ -80,7 +75,7 @@ impl<'a> Link<'a> for WireLink<'_> {
         let Some(asked) = request_of(request) else {
             return fails(Reason::Operation, self.sent());
         };
-        match self.wire.machine.post(asked) {
+        match self.machine.post(asked) {
             Ok(_) => {
                 requester.started = true;
                 Step::Sent
@@ -186,7 +181,7 @@ impl Qp {
         };
         wire.own.looks_again = false;
         self.end_requests(&mut parts, &mut execution, (pending, wire));
-        self.run_over(&mut WireLink { wire }, &mut parts, pending, &mut execution, only_one);
+        self.run_over(wire, &mut parts, pending, &mut execution, only_one);
         // What has been completed can be seen meanwhile.
         execution.writer.release();
         self.transmit(&mut parts, pending, wire, &mut execution.deferred);
