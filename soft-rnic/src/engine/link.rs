@@ -27,7 +27,8 @@ pub(crate) trait Link<'a> {
     /// One more does.
     fn count_sent(&mut self) {}
 
-    /// Sends a request, or executes it.
+    /// Sends a request, or executes it. A link over which each request ends at once has
+    /// [`advance_lossy`](Self::advance_lossy) alone.
     #[inline(always)]
     fn advance(
         &mut self,
