@@ -51,7 +51,7 @@ pub use slots::ResponseSlot;
 use slots::ResponseSlots;
 
 use crate::headers::{NakCode, RnrTimer};
-use crate::lengths::{ATOMIC_WRITE, PATH_MTUS};
+use crate::lengths::PATH_MTUS;
 use crate::message::IncomingMessage;
 use crate::psn::Psn;
 use crate::requester::MAX_WINDOW;
@@ -151,7 +151,7 @@ pub enum ReceiveFault {
 }
 
 /// A receive request that completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveDone {
     /// Bytes of the message. Those of a WRITE are not in the buffer.
     pub length: u32,
@@ -165,45 +165,51 @@ pub struct ReceiveDone {
     pub is_write: bool,
 }
 
-/// State that a responder acts on: memory, its keys, and receive requests.
+/// State that a responder acts on: memory, its keys, and receive requests. A target that is only
+/// read has [`read`](Target::read) alone: it has no receive requests, and refuses other accesses.
 pub trait Target {
     /// Takes the oldest receive request; returns how many bytes it has room for. The request
     /// remains taken until it is completed or has failed.
-    fn take_receive(&mut self) -> Option<u32>;
-
-    /// The receive request that was taken has room for `room` bytes, and its message has more:
-    /// exactly `needs` bytes if `is_all`, else at least `needs`. Called before the receive request
-    /// fails, or the message is dropped. For reports; nothing has to be done.
-    fn note_short(&mut self, room: u32, needs: u32, is_all: bool) {
-        let _ = (room, needs, is_all);
+    fn take_receive(&mut self) -> Option<u32> {
+        None
     }
+
+    /// The receive request that was taken has room for `_room` bytes, and its message has more:
+    /// exactly `_needs` bytes if `_is_all`, else at least `_needs`. Called before the receive
+    /// request fails, or the message is dropped. For reports; nothing has to be done.
+    fn note_short(&mut self, _room: u32, _needs: u32, _is_all: bool) {}
 
     /// The next bytes of a SEND, into the receive request that was taken.
     ///
     /// # Errors
     /// [`AccessError`]: its memory is not there yet, and nothing was copied; or it is not
     /// accessible.
-    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), AccessError>;
+    fn place(&mut self, _offset: u32, _payload: &[u8]) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
+    }
 
     /// Completes the receive request that was taken.
-    fn complete_receive(&mut self, done: ReceiveDone);
+    fn complete_receive(&mut self, _done: ReceiveDone) {}
 
     /// The receive request that was taken fails.
-    fn fail_receive(&mut self, fault: ReceiveFault);
+    fn fail_receive(&mut self, _fault: ReceiveFault) {}
 
-    /// Checks whether a request may access `length` bytes of memory. It is called for the whole
+    /// Checks whether a request may access `_len` bytes of memory. It is called for the whole
     /// length before a byte is read or written, and not for a length of 0.
     ///
     /// # Errors
     /// [`AccessError`]
-    fn check(&mut self, access: Access, rkey: u32, va: u64, length: u32)
-    -> Result<(), AccessError>;
+    fn check(&mut self, _: Access, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
+    }
 
     /// Bytes of a WRITE. The key was checked when the WRITE began.
     ///
     /// # Errors
     /// [`AccessError`], if the key is no longer valid, or the memory is there no longer.
-    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError>;
+    fn write(&mut self, _rkey: u32, _va: u64, _payload: &[u8]) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
+    }
 
     /// Bytes for the response that [`Responder::next_response`] returns: the caller's next packet.
     /// The key was checked when the READ began; a READ that is repeated is checked by this alone.
@@ -216,25 +222,26 @@ pub trait Target {
     ///
     /// # Errors
     /// [`AccessError`]
-    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError>;
+    fn atomic(&mut self, _rkey: u32, _va: u64, _op: AtomicOp) -> Result<u64, AccessError> {
+        Err(Refusal::Access.into())
+    }
 
     /// Stores eight bytes at a multiple of eight, at once: a reader that sees them sees all that
     /// was stored before. The key was checked.
     ///
     /// # Errors
     /// [`AccessError`]
-    fn atomic_write(
-        &mut self,
-        rkey: u32,
-        va: u64,
-        bytes: [u8; ATOMIC_WRITE],
-    ) -> Result<(), AccessError>;
+    fn atomic_write(&mut self, _rkey: u32, _va: u64, _: [u8; 8]) -> Result<(), AccessError> {
+        Err(Refusal::Access.into())
+    }
 
     /// Invalidates a key for the peer.
     ///
     /// # Errors
     /// [`Refusal`], if the peer may not.
-    fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal>;
+    fn invalidate(&mut self, _rkey: u32) -> Result<(), Refusal> {
+        Err(Refusal::Access)
+    }
 }
 
 /// Reason for which memory is not accessed.

@@ -30,7 +30,6 @@ impl Qp {
     ) {
         while self.run_to_one_peer(sq, deferred, only_one) && !only_one {}
         self.flush_wire();
-        self.check_drained(sq);
     }
 
     /// Executes requests from the head on that go to the same peer, or the first
@@ -101,7 +100,6 @@ impl Qp {
         request: &Request<'_>,
         to: &(Address, u32),
     ) -> Outcome {
-        let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
         let Scratch { local, remote: room } = &mut **scratch;
         let local = match self.check_datagram(requester, request, &to.0, local) {
@@ -121,17 +119,8 @@ impl Qp {
             execution.deferred.push(WorkItem::MeetMembers(Arc::clone(self)));
             return Outcome::Blocked(Wait::Meeting, None);
         }
-        let message = Message {
-            wqe: request.wqe,
-            from_qpn: self.num,
-            psn: requester.psn,
-            packets: 1,
-            len,
-            local,
-            on_demand: false,
-            pages: None,
-            to: Some(to),
-        };
+        let from = (self.num, requester.psn);
+        let message = Message::new(request.wqe, from, (local, request.len()), Some(to));
         let outcome = match receivers {
             None => Outcome::Dropped,
             Some(Receivers::Group(members)) => {

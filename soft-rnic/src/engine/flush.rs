@@ -89,16 +89,6 @@ impl Qp {
     }
 
     fn flushed_receive(&self, wr_id: u64) -> Completion {
-        Completion {
-            wr_id,
-            failure: Some(self.flush_reason()),
-            opcode: ibv_wc_opcode::IBV_WC_RECV,
-            byte_len: 0,
-            imm: 0,
-            flags: 0,
-            qp_num: self.num,
-            src_qp: 0,
-            solicited: false,
-        }
+        self.completion(wr_id, Some(self.flush_reason()), ibv_wc_opcode::IBV_WC_RECV, 0)
     }
 }

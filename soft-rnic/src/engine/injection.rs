@@ -87,14 +87,8 @@ impl Qp {
         parts.counters.faults += 1;
         match fault {
             Fault::Delay => Outcome::Blocked(Wait::Delay, Some(delay_ns)),
-            Fault::Rnr => {
-                parts.requester.started = true;
-                rnr_nak(parts.requester, RNR_CODE)
-            }
-            Fault::Retry => {
-                parts.requester.started = true;
-                no_response(parts)
-            }
+            Fault::Rnr => unanswered(parts, true),
+            Fault::Retry => unanswered(parts, false),
             Fault::Flush | Fault::Loss => {
                 if self.enter_error(Cause::request(Reason::InjectedFlush)) {
                     self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
@@ -136,15 +130,14 @@ pub(crate) fn execute_faulty(
     if let Some(outcome) = delay(device, parts) {
         return outcome;
     }
-    if let Some(outcome) = fault_before(sim, parts, request) {
+    let is_done = parts.requester.done || request.wqe.ahead;
+    let is_refused = request.wqe.takes_receive() && !is_done && sim.strikes(sim.faults.rnr);
+    if is_refused || sim.strikes(sim.faults.lost_response / 2.0) {
         parts.counters.faults += 1;
-        return outcome;
+        return unanswered(parts, is_refused);
     }
     // A request that the responder has done already is only acknowledged again.
-    let outcome = match parts.requester.done || request.wqe.ahead {
-        true => Outcome::Done,
-        false => execute(parts),
-    };
+    let outcome = if is_done { Outcome::Done } else { execute(parts) };
     if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
         parts.counters.faults += 1;
         parts.requester.done = true;
@@ -162,19 +155,10 @@ pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome>
     })
 }
 
-/// A fault that keeps a request from reaching the responder.
-fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
-    let done = parts.requester.done || request.wqe.ahead;
-    let refusable = request.wqe.takes_receive() && !done;
-    if refusable && sim.strikes(sim.faults.rnr) {
-        parts.requester.started = true;
-        return Some(rnr_nak(parts.requester, RNR_CODE));
-    }
-    if sim.strikes(sim.faults.lost_response / 2.0) {
-        parts.requester.started = true;
-        return Some(no_response(parts));
-    }
-    None
+/// A request that a fault keeps from the responder, as if that was not ready or did not answer.
+fn unanswered(parts: &mut SqParts<'_>, is_rnr: bool) -> Outcome {
+    parts.requester.started = true;
+    if is_rnr { rnr_nak(parts.requester, RNR_CODE) } else { no_response(parts) }
 }
 
 fn no_response(parts: &SqParts<'_>) -> Outcome {

@@ -27,14 +27,18 @@ pub(crate) trait Link<'a> {
     /// One more does.
     fn count_sent(&mut self) {}
 
-    /// Sends a request, or executes it.
+    /// Sends a request, or executes it. A link over which each request ends at once has
+    /// [`advance_lossy`](Self::advance_lossy) alone.
+    #[inline(always)]
     fn advance(
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
         request: &Request<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step;
+    ) -> Step {
+        Step::Ended(self.advance_lossy(qp, parts, request, execution, true))
+    }
 
     /// Sends a request of an unreliable transport into a network that may have lost it already
     /// (then it does not arrive).

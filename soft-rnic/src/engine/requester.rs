@@ -220,6 +220,28 @@ impl Qp {
         }
     }
 
+    /// A completion, with the fields that those of all requests have.
+    #[inline(always)]
+    pub(crate) fn completion(
+        &self,
+        wr_id: u64,
+        failure: Option<Reason>,
+        opcode: ibv_wc_opcode,
+        byte_len: u32,
+    ) -> Completion {
+        Completion {
+            wr_id,
+            failure,
+            opcode,
+            byte_len,
+            imm: 0,
+            flags: 0,
+            qp_num: self.num,
+            src_qp: 0,
+            solicited: false,
+        }
+    }
+
     /// Completes a request of the send queue.
     #[inline]
     pub(crate) fn complete<'a>(
@@ -229,17 +251,7 @@ impl Qp {
         len: u64,
         failure: Option<Reason>,
     ) {
-        let completion = Completion {
-            wr_id: wqe.wr_id,
-            failure,
-            opcode: wqe.op.wc_opcode(),
-            byte_len: len as u32,
-            imm: 0,
-            flags: 0,
-            qp_num: self.num,
-            src_qp: 0,
-            solicited: false,
-        };
+        let completion = self.completion(wqe.wr_id, failure, wqe.op.wc_opcode(), len as u32);
         let owner = Some((&**self, wqe.position));
         execution.writer.push(&self.send_cq, &completion, owner, &mut execution.deferred);
     }
@@ -320,11 +332,8 @@ impl Qp {
         }
         self.check_execution(request.wqe);
         let device = &self.pd.context.device;
-        let is_faulty = match self.transport.is_reliable() {
-            true => device.sim().is_some(),
-            false => device.sim().is_some() || device.network.is_faulty(),
-        };
-        if !is_faulty {
+        let is_lossy = || !self.transport.is_reliable() && device.network.is_faulty();
+        if device.sim().is_none() && !is_lossy() {
             return link.advance(self, parts, request, execution);
         }
         let mut advance = |parts: &mut SqParts<'_>, arrives| {

@@ -30,7 +30,7 @@ use crate::lock::Guard;
 use crate::memory::span::{Span, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder};
+use crate::objects::state::{Qp, Responder, Srq};
 use crate::queues::outcome::Reply;
 use crate::queues::wqe::Op;
 
@@ -71,16 +71,13 @@ impl<'a> Session<'a> {
         deferred: &mut DeferredWork,
     ) -> Result<bool, Reply> {
         let is_one_senders = self.peer.srq.is_none() && self.peer.transport.is_reliable();
-        let takes_parts = is_one_senders && self.peer.check().is_none();
-        let mut delivery = self.delivery(message, room, writer, deferred);
-        delivery.data = Data::Unread;
-        if let Some(srqn) = srqn {
-            return delivery.judge_xrc(srqn).map_or(Ok(false), Err);
-        }
-        match delivery.begin(message.wqe.op) {
-            Ok(_) => Ok(takes_parts && !delivery.room.on_demand),
-            Err(refusal) => Err(delivery.reject(refusal)),
-        }
+        let takes_parts = srqn.is_none() && is_one_senders && self.peer.check().is_none();
+        let (named, op) = (srqn.map(|srqn| self.named(srqn)), message.wqe.op);
+        let judged = match &named {
+            None => self.delivery([], message, room, writer, deferred).judge(op),
+            Some(srq) => self.delivery([srq.as_ref()], message, room, writer, deferred).judge(op),
+        };
+        judged.map(|is_present| takes_parts && is_present)
     }
 
     /// Puts a part of a SEND, which begins at this offset of it, into the receive request at the
@@ -96,12 +93,9 @@ impl<'a> Session<'a> {
         deferred: &mut DeferredWork,
     ) -> Result<u32, Reply> {
         let receive = self.responder.consumer.position();
-        let mut delivery = self.delivery(message, room, writer, deferred);
-        delivery.data = Data::Unread;
-        match delivery.begin(Op::Send) {
-            Ok(_) => delivery.place_part(offset, part),
-            Err(refusal) => return Err(delivery.reject(refusal)),
-        }
+        let mut delivery = self.delivery([], message, room, writer, deferred);
+        delivery.judge(Op::Send)?;
+        delivery.place_part(offset, part);
         Ok(receive)
     }
 
@@ -115,7 +109,12 @@ impl<'a> Session<'a> {
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
     ) -> Reply {
-        self.delivery(message, room, writer, deferred).carry_out_xrc(srqn)
+        let srq = self.named(srqn);
+        let mut delivery = self.delivery([srq.as_ref()], message, room, writer, deferred);
+        match message.on_demand {
+            false => delivery.carry_out(message.wqe.op),
+            true => delivery.carry_out_on_demand(),
+        }
     }
 
     /// Carries one request out.
@@ -129,7 +128,7 @@ impl<'a> Session<'a> {
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
     ) -> Reply {
-        let mut delivery = self.delivery(message, room, writer, deferred);
+        let mut delivery = self.delivery([], message, room, writer, deferred);
         if message.on_demand {
             return delivery.carry_out_on_demand();
         }
@@ -146,29 +145,37 @@ impl<'a> Session<'a> {
     }
 
     #[inline(always)]
-    fn delivery<'d>(
+    fn delivery<'d, const XRC: usize>(
         &'d mut self,
+        named: [Option<&'d Arc<Srq>>; XRC],
         message: &'d Message<'d>,
         room: &'d mut SpanBuf,
         writer: &'d mut CqWriter<'a>,
         deferred: &'d mut DeferredWork,
-    ) -> Delivery<'d, 'a> {
+    ) -> Delivery<'d, 'a, XRC> {
         let (peer, responder, room) = (self.peer, &mut *self.responder, room.start());
-        Delivery { peer, responder, room, message, writer, deferred, data: Data::AtHand }
+        Delivery { peer, named, responder, room, message, writer, deferred, data: Data::AtHand }
     }
 }
 
-impl Delivery<'_, '_> {
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
+    /// Checks a message whose data are not there yet: returns whether its buffers are not on demand,
+    /// or the reply if it is refused.
+    fn judge(&mut self, op: Op) -> Result<bool, Reply> {
+        self.data = Data::Unread;
+        match self.begin(op) {
+            Ok(_) => Ok(!self.room.on_demand),
+            Err(refusal) => Err(self.reject(refusal)),
+        }
+    }
+
     #[inline(always)]
     fn carry_out(&mut self, op: Op) -> Reply {
         let begun = match self.begin(op) {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
-        if op == Op::Send && self.message.wqe.invalidates {
-            self.invalidate();
-        }
         self.place(op, &begun);
-        self.finish(&begun)
+        self.finish(op, &begun)
     }
 }

@@ -2,36 +2,25 @@
 //! request ends when it is sent.
 
 pub(crate) mod fast_path;
-pub(crate) mod xrc;
 
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts, packets};
-use crate::engine::link::{Link, Step};
+use crate::engine::link::Link;
 use crate::engine::responder::{Message, Session};
 use crate::memory::span::Scratch;
-use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::qp_state::{State, Transport};
 use crate::queues::requester::Requester;
 use crate::queues::wqe::Request;
 
-/// The hold on a peer in this process, if there is one. Nothing that can be executed goes
-/// without the peer: its lock is taken first.
-impl<'a> Link<'a> for Option<Session<'a>> {
-    #[inline(always)]
-    fn advance(
-        &mut self,
-        qp: &'a Arc<Qp>,
-        parts: &mut SqParts<'_>,
-        request: &Request<'_>,
-        execution: &mut Execution<'a>,
-    ) -> Step {
-        let SqParts { requester, scratch, .. } = parts;
-        Step::Ended(qp.execute::<false>(requester, self, execution, scratch, request))
-    }
+/// The hold on a peer in this process, if there is one; `XRC` says whether requests go over XRC.
+/// Nothing that can be executed goes without the peer: its lock is taken first.
+pub(crate) struct InProcess<'a, const XRC: bool>(pub(crate) Option<Session<'a>>);
 
+impl<'a, const XRC: bool> Link<'a> for InProcess<'a, XRC> {
+    #[inline(always)]
     fn advance_lossy(
         &mut self,
         qp: &'a Arc<Qp>,
@@ -40,19 +29,9 @@ impl<'a> Link<'a> for Option<Session<'a>> {
         execution: &mut Execution<'a>,
         arrives: bool,
     ) -> Outcome {
-        let session = if arrives { self } else { &mut None };
-        qp.execute::<false>(parts.requester, session, execution, parts.scratch, request)
+        let session = if arrives { &mut self.0 } else { &mut None };
+        qp.execute::<XRC>(parts.requester, session, execution, parts.scratch, request)
     }
-}
-
-/// Executes what is pending. The send queue's lock is held.
-pub(crate) fn run(qp: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
-    qp.resolve_peer(sq);
-    let Sq { requester, pending, peer, counters, scratch, .. } = sq;
-    let (mut link, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
-    let mut parts = SqParts { requester, counters, scratch };
-    qp.run_over(&mut link, &mut parts, pending, &mut execution, only_one);
-    deferred.append(execution.finish());
 }
 
 impl Qp {

@@ -196,11 +196,11 @@ impl Qp {
         denial.local()
     }
 
-    /// Finds the reason why a peer's request may not access the memory that it names.
+    /// Finds the reason why a peer's request may not access the memory that it names in a domain.
     #[cold]
-    pub(crate) fn why_denied(&self, from: u32, asked: &Asked) -> Reason {
+    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &Asked) -> Reason {
         let &Asked { op, rkey, addr, len } = asked;
-        let (mrs, pd) = (&self.pd.context.device.mrs, self.pd.id);
+        let mrs = &self.pd.context.device.mrs;
         let denial = mrs.denial(rkey, (pd, self.num), (addr, len), op.remote_access());
         self.check_denied(from, pd, asked, denial);
         denial.remote()
@@ -208,7 +208,7 @@ impl Qp {
 
     /// A peer's request may not access the memory that it names. One in this process is told so at its end.
     #[cold]
-    pub(crate) fn check_denied(&self, from: u32, pd: u32, asked: &Asked, denial: Denial) {
+    fn check_denied(&self, from: u32, pd: u32, asked: &Asked, denial: Denial) {
         let Some(check) = self.check() else { return };
         let device = &self.pd.context.device;
         if device.wire().is_none() && device.qps.get(from).is_some() {

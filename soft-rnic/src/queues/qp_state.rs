@@ -20,14 +20,8 @@ pub(crate) enum Transport {
 
 impl Transport {
     pub(crate) fn from_abi(kind: ibv_qp_type) -> Option<Transport> {
-        Some(match kind {
-            ibv_qp_type::IBV_QPT_RC => Transport::Rc,
-            ibv_qp_type::IBV_QPT_UC => Transport::Uc,
-            ibv_qp_type::IBV_QPT_UD => Transport::Ud,
-            ibv_qp_type::IBV_QPT_XRC_SEND => Transport::XrcSend,
-            ibv_qp_type::IBV_QPT_XRC_RECV => Transport::XrcRecv,
-            _ => return None,
-        })
+        let all = [Self::Rc, Self::XrcSend, Self::XrcRecv, Self::Uc, Self::Ud];
+        all.into_iter().find(|transport| transport.abi() == kind)
     }
 
     pub(crate) fn abi(self) -> ibv_qp_type {
@@ -90,16 +84,8 @@ impl State {
     ];
 
     pub(crate) fn from_abi(state: ibv_qp_state) -> Option<State> {
-        Some(match state {
-            ibv_qp_state::IBV_QPS_RESET => State::Reset,
-            ibv_qp_state::IBV_QPS_INIT => State::Init,
-            ibv_qp_state::IBV_QPS_RTR => State::Rtr,
-            ibv_qp_state::IBV_QPS_RTS => State::Rts,
-            ibv_qp_state::IBV_QPS_SQD => State::Sqd,
-            ibv_qp_state::IBV_QPS_SQE => State::Sqe,
-            ibv_qp_state::IBV_QPS_ERR => State::Err,
-            _ => return None,
-        })
+        // The first one of those that a program sees as RESET.
+        State::ALL.into_iter().find(|known| known.abi() == state)
     }
 
     pub(crate) fn abi(self) -> ibv_qp_state {

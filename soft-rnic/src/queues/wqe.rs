@@ -7,8 +7,9 @@ use crate::memory::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::queues::address::Address;
 
 /// The operations of a send queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
+    #[default]
     Send,
     Write,
     Read,
@@ -119,7 +120,7 @@ impl Op {
 }
 
 /// A send work request, free of the caller's pointers except for the data.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Wqe {
     pub(crate) wr_id: u64,
     pub(crate) remote_addr: u64,
@@ -185,23 +186,7 @@ impl Wqe {
 
     /// An atomic of a peer.
     pub(crate) fn atomic(op: Op, compare_add: u64, swap: u64) -> Wqe {
-        Wqe {
-            wr_id: 0,
-            remote_addr: 0,
-            compare_add,
-            swap,
-            rkey: 0,
-            imm: None,
-            position: 0,
-            op,
-            signaled: false,
-            solicited: false,
-            inline: false,
-            fence: false,
-            ahead: false,
-            invalidates: false,
-            access: 0,
-        }
+        Wqe { op, compare_add, swap, ..Wqe::default() }
     }
 
     /// Takes over the fields of a plain SEND ([`plain`]): [`new`](Self::new) reads more, and costs
@@ -211,20 +196,13 @@ impl Wqe {
         let flag = |f: ibv_send_flags| wr.send_flags & f.0 != 0;
         Wqe {
             wr_id: wr.wr_id,
-            remote_addr: 0,
-            compare_add: 0,
-            swap: 0,
-            rkey: 0,
-            imm: None,
             position,
             op: Op::Send,
             signaled: sig_all || flag(ibv_send_flags::IBV_SEND_SIGNALED),
             solicited: flag(ibv_send_flags::IBV_SEND_SOLICITED),
             inline: flag(ibv_send_flags::IBV_SEND_INLINE),
             fence: flag(ibv_send_flags::IBV_SEND_FENCE),
-            ahead: false,
-            invalidates: false,
-            access: 0,
+            ..Wqe::default()
         }
     }
 

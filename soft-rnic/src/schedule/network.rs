@@ -194,19 +194,11 @@ impl Qp {
             let payload = [Span::of(&mut late.payload)];
             return self.arrive_remote(sq, &late.wqe, &payload);
         }
-        let len = late.payload.len();
+        let len = late.payload.len() as u64;
         let payload = [Span::of(&mut late.payload)];
-        let message = Message {
-            wqe: &late.wqe,
-            from_qpn: self.num,
-            psn: late.psn,
-            packets: packets(len as u64, mtu_shift),
-            len: len as u64,
-            local: &payload[..usize::from(len > 0)],
-            on_demand: false,
-            pages: None,
-            to: late.to.as_ref(),
-        };
+        let (from, local) = ((self.num, late.psn), &payload[..usize::from(len > 0)]);
+        let message = Message::new(&late.wqe, from, (local, len), late.to.as_ref());
+        let message = Message { packets: packets(len, mtu_shift), ..message };
         if let Some((to, _)) = late.to.as_ref().filter(|(to, _)| to.is_group()) {
             return self.arrive_at_group(&message, &to.gid, &mut sq.scratch.remote, deferred);
         }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::fabric::{loopback, process};
+use crate::engine::execution::{Execution, SqParts};
+use crate::engine::responder::Session;
+use crate::fabric::loopback::InProcess;
+use crate::fabric::process::remote::RemoteLink;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::qp_state::Transport;
@@ -44,27 +47,41 @@ impl Qp {
         only_one: bool,
     ) {
         match self.transport {
-            Transport::Rc | Transport::Uc => self.run_connected(sq, deferred, only_one),
-            Transport::XrcSend | Transport::XrcRecv => self.run_xrc(sq, deferred, only_one),
+            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
+            Transport::Rc | Transport::Uc => self.run_connected::<false>(sq, deferred, only_one),
+            Transport::XrcSend | Transport::XrcRecv => {
+                self.run_connected::<true>(sq, deferred, only_one);
+            }
             Transport::Ud => self.run_datagrams(sq, deferred, only_one),
         }
-    }
-
-    fn run_connected(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
-        match sq.remote.is_some() {
-            _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
-            true => process::remote::run::<false>(self, sq, deferred, only_one),
-            false => loopback::run(self, sq, deferred, only_one),
-        }
         self.check_drained(sq);
     }
 
-    /// [`run_connected`](Self::run_connected) over XRC.
-    fn run_xrc(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
-        match sq.remote.is_some() {
-            true => process::remote::run::<true>(self, sq, deferred, only_one),
-            false => loopback::xrc::run(self, sq, deferred, only_one),
+    /// [`run_queue`](Self::run_queue) of a connection within this machine; `XRC` says whether
+    /// requests go over XRC.
+    fn run_connected<const XRC: bool>(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        if sq.remote.is_none() {
+            self.resolve_peer(sq);
         }
-        self.check_drained(sq);
+        let Sq { requester, pending, peer, remote, counters, scratch, .. } = sq;
+        let (mut near, mut execution) = (InProcess::<XRC>(None), Execution::new());
+        let mut parts = SqParts { requester, counters, scratch };
+        match remote.as_deref_mut() {
+            None => {
+                near.0 = peer.as_ref().map(Session::open);
+                self.run_over(&mut near, &mut parts, pending, &mut execution, only_one);
+            }
+            Some(remote) => remote.hold(self, |link: &mut RemoteLink<'_, XRC>| {
+                self.run_over(link, &mut parts, pending, &mut execution, only_one);
+            }),
+        }
+        // A peer in this process is held until the completions are there.
+        deferred.append(execution.finish());
+        drop(near);
     }
 }

@@ -14,7 +14,7 @@ use crate::engine::execution::{Execution, SqParts};
 use crate::engine::link::{Link, Step};
 use crate::engine::responder::Session;
 use crate::errno;
-use crate::fabric::loopback::fast_path;
+use crate::fabric::loopback::{InProcess, fast_path};
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
 use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
@@ -229,9 +229,10 @@ unsafe fn post_loopback(
 ) -> Result<(), Errno> {
     qp.resolve_peer(&mut sq);
     let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
-    let (mut link, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+    let session = peer.as_ref().map(Session::open);
+    let (mut link, mut execution) = (InProcess::<false>(session), Execution::new());
     let mut parts = SqParts { requester, counters, scratch };
-    if let Some(session) = link.as_mut()
+    if let Some(session) = link.0.as_mut()
         && is_next(&qp, parts.requester, pending, 0)
     {
         // SAFETY: the caller's list.

@@ -9,13 +9,14 @@ use crate::engine::responder::delivery::{
 };
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_one};
-use crate::memory::mr_table::LOCAL_WRITE;
+use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
 use crate::memory::on_demand::Piece;
-use crate::memory::span::Span;
-use crate::objects::state::{Qp, Responder, Srq};
+use crate::memory::span::{Hold, Span};
+use crate::objects::misuse::Asked;
+use crate::objects::state::{Qp, Responder};
 use crate::queues::qp_state::Transport;
 use crate::queues::recv_ring::RecvRequest;
-use crate::queues::wqe::Op;
+use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);
@@ -69,12 +70,32 @@ pub(crate) fn why_not_permitted(
     }
 }
 
-impl<'d> Delivery<'d, '_> {
+/// The memory that a request names by the key of an on-demand region, or of a memory window, if the
+/// queue pair may access it so in a domain; and whether that may have gone.
+#[cold]
+#[inline(never)]
+pub(crate) fn find_rare<'m>(
+    qp: &Qp,
+    hold: Hold<'m>,
+    (op, pd): (Op, u32),
+    (rkey, addr, len): (u32, u64, u64),
+) -> Option<Piece<'m>> {
+    let (mrs, access) = (&qp.pd.context.device.mrs, op.remote_access());
+    match mrs.check(hold, rkey, pd, addr, len, access | ON_DEMAND) {
+        Some(span) => Some((span, true)),
+        None => mrs.check_mw(hold, rkey, (pd, qp.num), (addr, len), access),
+    }
+}
+
+impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// Checks the request, and takes the receive request that it uses up.
     #[inline(always)]
     pub(super) fn begin(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
         if !self.is_expected() {
             return Err(Refusal::Unexpected);
+        }
+        if let [None] = self.named[..] {
+            return Err(Refusal::Denied(Reason::PeerQueue));
         }
         if op == Op::Send {
             return Ok(Begun { wr_id: Some(self.take_receive(true)?), target: None });
@@ -84,13 +105,14 @@ impl<'d> Delivery<'d, '_> {
         if takes_receive && !self.is_receive_ready() {
             return Err(Refusal::NotReady);
         }
-        let target = self.target(op, self.peer.pd.id)?;
+        let pd = self.named().map_or(self.peer.pd.id, |srq| srq.pd.id);
+        let target = self.target(op, pd)?;
         let wr_id = if takes_receive { Some(self.take_receive(false)?) } else { None };
         Ok(Begun { wr_id, target })
     }
 
     #[inline(always)]
-    pub(super) fn is_expected(&self) -> bool {
+    fn is_expected(&self) -> bool {
         let message = self.message;
         match message.to {
             None => expects(self.peer, self.responder, message.from_qpn, message.psn),
@@ -109,27 +131,27 @@ impl<'d> Delivery<'d, '_> {
 
     /// Reports whether a receive request is posted.
     fn is_receive_ready(&mut self) -> bool {
-        match &self.peer.srq {
+        match self.srq() {
             None => self.peer.rq.is_ready(&mut self.responder.consumer),
             Some(srq) => srq.ring.is_ready(&mut srq.taker.lock().consumer),
         }
     }
 
-    /// Takes the oldest receive request out of the peer's queue; for a message with
+    /// Takes the oldest receive request out of the queue; for a message with
     /// data its buffers are checked, and their pieces put into `room`. The slot is
     /// free before the completion is visible: an application that sees it may post again.
     #[inline(always)]
     pub(super) fn take_receive(&mut self, with_data: bool) -> Result<u64, Refusal> {
         let peer: &Arc<Qp> = self.peer;
-        match &peer.srq {
+        match self.srq() {
             None => {
                 let front = peer.rq.front(&mut self.responder.consumer);
                 let request = front.ok_or(Refusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, with_data);
-                if self.takes(fits, None)? {
+                if self.takes(fits)? {
                     peer.rq.pop(&mut self.responder.consumer);
                     if peer.is_watched {
-                        self.check_taken(None);
+                        self.check_taken();
                     }
                 }
                 fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
@@ -138,10 +160,13 @@ impl<'d> Delivery<'d, '_> {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, with_data);
-                if self.takes(fits, None)? {
+                if self.takes(fits)? {
                     srq.ring.pop(&mut taker.consumer);
+                    if let Some(trace) = srq.trace.as_ref().filter(|_| XRC > 0) {
+                        trace.took(wr_id, 0);
+                    }
                     if peer.is_watched {
-                        self.check_taken(None);
+                        self.check_taken();
                     }
                     srq.check_limit(&mut taker);
                 }
@@ -152,16 +177,12 @@ impl<'d> Delivery<'d, '_> {
 
     /// Reports whether a message takes its receive request away. On unreliable transports one that
     /// is too long leaves it to a shorter one, and is dropped itself (class D of the
-    /// specification's responder errors). Over XRC, `xrc` is the queue of the receive request.
+    /// specification's responder errors).
     #[inline(always)]
-    pub(super) fn takes(
-        &mut self,
-        fits: Result<(), Unfit>,
-        xrc: Option<&Srq>,
-    ) -> Result<bool, Refusal> {
+    fn takes(&mut self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
         match fits {
             Ok(()) if self.data == Data::AtHand => Ok(true),
-            Ok(()) => self.takes_rare(xrc),
+            Ok(()) => self.takes_rare(),
             Err(SENDER_LOST) => Err(Refusal::Lost),
             Err(LATER) => Err(Refusal::Later),
             Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
@@ -171,11 +192,7 @@ impl<'d> Delivery<'d, '_> {
 
     /// Checks that the message fits into a receive request's buffers.
     #[inline(always)]
-    pub(super) fn fit(
-        &mut self,
-        request: &RecvRequest<'_>,
-        with_data: bool,
-    ) -> (u64, Result<(), Unfit>) {
+    fn fit(&mut self, request: &RecvRequest<'_>, with_data: bool) -> (u64, Result<(), Unfit>) {
         let (wr_id, len) = (request.wr_id(), self.len());
         if !with_data {
             return (wr_id, Ok(()));
@@ -219,7 +236,7 @@ impl<'d> Delivery<'d, '_> {
     /// The memory that the request names, if this domain may access it so. No key is needed for
     /// none.
     #[inline(always)]
-    pub(super) fn target(&mut self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
+    fn target(&mut self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
         let wqe = self.message.wqe;
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
         let len = self.message.len;
@@ -247,10 +264,12 @@ impl<'d> Delivery<'d, '_> {
     #[cold]
     #[inline(never)]
     fn target_rare(&mut self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
-        let found = match self.target_on_demand(op, pd, len) {
-            Some(found) => Ok((found, true)),
-            None => self.target_by_mw(op, pd, len),
-        };
+        let (peer, Wqe { rkey, remote_addr: addr, .. }) = (self.peer, *self.message.wqe);
+        let found = find_rare(peer, self.room.hold(), (op, pd), (rkey, addr, len));
+        let found = found.ok_or_else(|| {
+            let asked = Asked { op, rkey, addr, len };
+            Refusal::Denied(peer.why_denied(self.message.from_qpn, pd, &asked))
+        });
         match found? {
             (target, _) if op.is_word() && !is_aligned(&target) => {
                 Err(Refusal::Denied(Reason::PeerWord))
@@ -258,18 +277,6 @@ impl<'d> Delivery<'d, '_> {
             (target, true) => self.reach_on_demand(op, target).map(|()| None),
             (target, false) => Ok(Some(target)),
         }
-    }
-
-    fn target_by_mw(&self, op: Op, pd: u32, len: u64) -> Result<Piece<'d>, Refusal> {
-        let (wqe, hold) = (self.message.wqe, self.room.hold());
-        let (asked, piece) = ((pd, self.peer.num), (wqe.remote_addr, len));
-        let mrs = &self.peer.pd.context.device.mrs;
-        let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
-        found.ok_or_else(|| {
-            let denial = mrs.denial(wqe.rkey, asked, piece, op.remote_access());
-            self.check_denied((pd, op), denial);
-            Refusal::Denied(denial.remote())
-        })
     }
 }
 

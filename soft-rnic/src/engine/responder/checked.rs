@@ -1,26 +1,30 @@
 //! Reports to the checker about the receive request that a message takes, if the process is
 //! checked.
 
-use crate::check::queue::Posted;
+use std::sync::Arc;
+
+use crate::check::queue::{Posted, Queue, Receives};
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
-use crate::memory::denial::Denial;
-use crate::objects::misuse::Asked;
-use crate::objects::state::Srq;
+use crate::objects::state::Qp;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::Op;
 use crate::reason::Reason;
 
-impl Delivery<'_, '_> {
-    /// A receive request has been taken, out of `srq` over XRC; nothing was written to its buffer
-    /// yet. The queue's lock is held.
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
+    /// The checked queue pair, and the queue that the message takes its receive request from.
+    fn checked(&self) -> Option<(&Queue, &Arc<Receives>)> {
+        let check = self.peer.check()?;
+        let named = self.named().map(|srq| srq.check.as_ref());
+        Some((check, named.unwrap_or(Some(&check.receives))?))
+    }
+
+    /// A receive request has been taken; nothing was written to its buffer yet. The queue's lock is
+    /// held.
     #[cold]
-    pub(super) fn check_taken(&self, srq: Option<&Srq>) {
-        let Some(check) = self.peer.check() else { return };
-        let named = srq.map(|srq| srq.check.as_ref());
-        let receives = named.map_or(Some(&check.receives), |named| named);
-        let Some(receives) = receives else { return };
+    pub(super) fn check_taken(&self) {
+        let Some((check, receives)) = self.checked() else { return };
         check.arrive(receives, |mut posted| {
             if self.message.wqe.op == Op::Send {
                 self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
@@ -29,13 +33,11 @@ impl Delivery<'_, '_> {
         });
     }
 
-    /// A message is going to be put into the buffers of the oldest receive request, out of `xrc`
-    /// over XRC, before it takes that. The queue's lock is held.
+    /// A message is going to be put into the buffers of the oldest receive request, before it takes
+    /// that. The queue's lock is held.
     #[cold]
-    pub(super) fn check_filled(&self, xrc: Option<&Srq>) {
-        let Some(check) = self.peer.check() else { return };
-        let named = xrc.map(|srq| srq.check.as_ref());
-        let Some(receives) = named.map_or(Some(&check.receives), |named| named) else { return };
+    pub(super) fn check_filled(&self) {
+        let Some((check, receives)) = self.checked() else { return };
         receives.with_first(|posted| {
             self.peer.compare(check, posted, Kind::WrittenWhilePosted);
             // What lies there from now on is the message's, or a part of one that was lost.
@@ -59,39 +61,42 @@ impl Delivery<'_, '_> {
         self.peer.check_buffer(request.wr_id(), (&sges, self.len()), request.pd())
     }
 
-    /// A request of a peer that is elsewhere names memory of this domain, and may not access it.
-    #[cold]
-    pub(super) fn check_denied(&self, (pd, op): (u32, Op), denial: Denial) {
-        let asked = Asked {
-            op,
-            rkey: self.message.wqe.rkey,
-            addr: self.message.wqe.remote_addr,
-            len: self.message.len,
-        };
-        self.peer.check_denied(self.message.from_qpn, pd, &asked, denial);
-    }
-
     /// The message has no room in a receive request.
     #[cold]
     pub(super) fn check_short(&self, request: &RecvRequest<'_>) {
-        let Some(check) = self.peer.check() else { return };
-        let (len, room) = (self.len(), request.room());
-        let header = match self.message.to {
-            Some(_) => format!(" ({GRH_LEN} of them the header in front)"),
-            None => String::new(),
+        let (from, has_header) = (self.message.from_qpn, self.message.to.is_some());
+        let bytes = (request.room(), self.len());
+        self.peer.check_short(request.wr_id(), bytes, true, (from, has_header));
+    }
+}
+
+impl Qp {
+    /// A receive request has room for `room` bytes, and its message, from this queue pair, has
+    /// `needs`, or more unless `is_all`; a datagram's header is among them.
+    #[cold]
+    pub(crate) fn check_short(
+        &self,
+        wr_id: u64,
+        (room, needs): (u64, u64),
+        is_all: bool,
+        (from, has_header): (u32, bool),
+    ) {
+        let Some(check) = self.check() else { return };
+        let (least, more) = if is_all { ("", "") } else { ("at least ", " or more") };
+        let header = match has_header {
+            true => format!(" ({GRH_LEN} of them the header in front)"),
+            false => String::new(),
         };
-        let what = match self.peer.transport.is_reliable() {
+        let dropped = match self.transport.is_reliable() {
             true => "",
             false => "; the message is dropped",
         };
         check.checker.report.say(Kind::TooSmall, || {
             format!(
-                "RECV wr_id {:#x} on QP {:#x} is too small by {}: it has room for {room}, and a \
-                 message from QP {:#x} has {len}{header}{what}",
-                request.wr_id(),
+                "RECV wr_id {wr_id:#x} on QP {:#x} is too small by {least}{}: it has room for {room}, \
+                 and a message from QP {from:#x} has {needs}{more}{header}{dropped}",
                 check.number,
-                number(len - room, "byte"),
-                self.message.from_qpn,
+                number(needs - room, "byte"),
             )
         });
     }

@@ -6,7 +6,7 @@ use crate::memory::paging::Pages;
 use crate::memory::span::{Span, Spans};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder};
+use crate::objects::state::{Qp, Responder, Srq};
 use crate::queues::address::Address;
 use crate::queues::wqe::Wqe;
 use crate::reason::Reason;
@@ -29,9 +29,25 @@ pub(crate) struct Message<'a> {
     pub(crate) to: Option<&'a (Address, u32)>,
 }
 
-/// One request at its destination.
-pub(super) struct Delivery<'d, 'a> {
+impl<'a> Message<'a> {
+    /// A message of one packet, from memory that stays, of this queue pair with this PSN.
+    #[inline]
+    pub(crate) fn new(
+        wqe: &'a Wqe,
+        (from_qpn, psn): (u32, u32),
+        (local, len): (&'a [Span<'a>], u64),
+        to: Option<&'a (Address, u32)>,
+    ) -> Message<'a> {
+        Message { wqe, from_qpn, psn, packets: 1, len, local, on_demand: false, pages: None, to }
+    }
+}
+
+/// One request at its destination. `XRC` is 1 for a request over XRC, and else 0: so the code for
+/// others has no part of it.
+pub(super) struct Delivery<'d, 'a, const XRC: usize> {
     pub(super) peer: &'a Arc<Qp>,
+    /// The shared receive queue that a request over XRC names, if the domain has it.
+    pub(super) named: [Option<&'d Arc<Srq>>; XRC],
     pub(super) responder: &'d mut Responder,
     /// The buffers that a message is for.
     pub(super) room: Spans<'d>,

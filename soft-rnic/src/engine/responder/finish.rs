@@ -6,15 +6,52 @@ use verbs_sys::*;
 
 use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
 use crate::objects::cq::Completion;
-use crate::objects::deferred_work::WorkItem;
+use crate::objects::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::mw_table::Refused;
+use crate::objects::state::Qp;
 use crate::queues::outcome::Reply;
 use crate::queues::wqe::Op;
 use crate::reason::{Cause, Reason};
 
-impl Delivery<'_, '_> {
+impl Qp {
+    /// Ends the binding of the window with this key, for the peer. No access is under way under it:
+    /// only the peer may use it, in the order of its requests, and all that it does in this
+    /// process holds this end's lock.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn invalidate(&self, key: u32) -> Result<(), Refused> {
+        let device = &self.pd.context.device;
+        let ending = device.mrs.end_bound(key, self.num, device.peers.as_ref())?;
+        device.mrs.set_settled(&ending);
+        Ok(())
+    }
+
+    /// The responder cannot continue: it enters the error state, and the requester's
+    /// completion has `reason`. The event, if any, tells the responder why; where
+    /// a receive request completed in error, that says it.
+    pub(crate) fn refuse(
+        self: &Arc<Qp>,
+        reason: Reason,
+        event: Option<ibv_event_type>,
+        deferred: &mut DeferredWork,
+    ) {
+        if self.enter_error(Cause::peer(reason)) {
+            if let Some(event) = event {
+                self.raise(event);
+            }
+            deferred.push(WorkItem::Flush(Arc::clone(self)));
+        }
+    }
+}
+
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
     /// The request is done.
     #[inline(always)]
-    pub(super) fn finish(&mut self, begun: &Begun<'_>) -> Reply {
+    pub(super) fn finish(&mut self, op: Op, begun: &Begun<'_>) -> Reply {
+        if op == Op::Send && self.message.wqe.invalidates {
+            // If it fails, this end has invalidated it itself since the check.
+            let _ = self.peer.invalidate(self.message.wqe.imm.unwrap_or(0));
+        }
         if let Some(wr_id) = begun.wr_id {
             self.complete_receive(wr_id, None);
         }
@@ -24,20 +61,6 @@ impl Delivery<'_, '_> {
             self.responder.psn = psn & 0x00ff_ffff;
         }
         Reply::Done
-    }
-
-    /// Ends the binding of the window whose key the request names. No access is under way under it:
-    /// only the requester may use it, in the order of its requests, and all that it does in this
-    /// process holds this end's lock.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn invalidate(&self) {
-        let device = &self.peer.pd.context.device;
-        let key = self.message.wqe.imm.unwrap_or(0);
-        // Otherwise this end has invalidated it itself since the check.
-        if let Ok(ending) = device.mrs.end_bound(key, self.peer.num, device.peers.as_ref()) {
-            device.mrs.set_settled(&ending);
-        }
     }
 
     /// Refuses a request that may not proceed.
@@ -67,30 +90,25 @@ impl Delivery<'_, '_> {
         self.refuse(reason, Some(event))
     }
 
-    /// The responder cannot continue: it enters the error state, and the requester's
-    /// completion has `reason`. The event, if any, tells the responder why; where
-    /// a receive request completed in error, that says it.
-    pub(super) fn refuse(&mut self, reason: Reason, event: Option<ibv_event_type>) -> Reply {
+    fn refuse(&mut self, reason: Reason, event: Option<ibv_event_type>) -> Reply {
         self.writer.release();
-        if self.peer.enter_error(Cause::peer(reason)) {
-            if let Some(event) = event {
-                self.peer.raise(event);
-            }
-            self.deferred.push(WorkItem::Flush(Arc::clone(self.peer)));
-        }
+        self.peer.refuse(reason, event, self.deferred);
         Reply::Refused(reason)
     }
 
     /// Completes a receive request.
     #[inline(always)]
-    pub(super) fn complete_receive(&mut self, wr_id: u64, failure: Option<Reason>) {
+    fn complete_receive(&mut self, wr_id: u64, failure: Option<Reason>) {
         let completion = self.received(wr_id, failure);
-        self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
+        match self.named() {
+            None => self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred),
+            Some(srq) => self.complete_at(srq, &completion),
+        }
     }
 
     /// The completion of a receive request.
     #[inline(always)]
-    pub(super) fn received(&self, wr_id: u64, failure: Option<Reason>) -> Completion {
+    fn received(&self, wr_id: u64, failure: Option<Reason>) -> Completion {
         if self.peer.is_watched {
             self.check_arrived(failure.is_none());
         }
@@ -106,15 +124,11 @@ impl Delivery<'_, '_> {
         };
         let has_grh = self.message.to.is_some() && failure.is_none();
         Completion {
-            wr_id,
-            failure,
-            opcode,
-            byte_len: self.len() as u32,
             imm: wqe.imm.unwrap_or(0),
             flags: flag(wqe.imm.is_some(), with) | flag(has_grh, ibv_wc_flags::IBV_WC_GRH),
-            qp_num: self.peer.num,
             src_qp: self.message.from_qpn,
             solicited: wqe.solicited,
+            ..self.peer.completion(wr_id, failure, opcode, self.len() as u32)
         }
     }
 }

@@ -5,7 +5,6 @@
 //! is. What is left to the copy is memory that a thread of the program unmaps at this very moment.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
 
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{
@@ -13,12 +12,11 @@ use crate::engine::responder::delivery::{
 };
 use crate::engine::responder::place::exchange;
 use crate::memory::lists::resolve_any;
-use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand;
 use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
 use crate::memory::paging::{Presence, presence};
 use crate::memory::span::Span;
-use crate::objects::state::Srq;
 use crate::queues::outcome::Reply;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::{Op, Wqe};
@@ -45,11 +43,7 @@ pub(crate) unsafe fn access(
             Op::BindMw | Op::LocalInv => Ok(()),
             Op::AtomicWrite => return store((there, may_be_gone), local.0, wqe),
             Op::CompareSwap | Op::FetchAdd => {
-                let change = |word: &AtomicU64| exchange(word, wqe);
-                let old = match may_be_gone {
-                    true => on_demand::exchange(there, change).map_err(|_| Gone::There)?,
-                    false => change(AtomicU64::from_ptr(there.ptr().cast())),
-                };
+                let old = change((there, may_be_gone), |word| exchange(word, wqe))?;
                 return copy_word(local.0, old).map_err(|_| Gone::Here);
             }
         }
@@ -61,26 +55,34 @@ pub(crate) unsafe fn access(
 ///
 /// # Safety
 /// As [`access`].
-unsafe fn store(
-    (there, may_be_gone): Piece<'_>,
-    local: &[Span<'_>],
-    wqe: &Wqe,
-) -> Result<(), Gone> {
+unsafe fn store(there: Piece<'_>, local: &[Span<'_>], wqe: &Wqe) -> Result<(), Gone> {
     let mut word = wqe.compare_add;
     let here = local.iter().copied();
     // SAFETY: `local` fits the request (see # Safety), and `word` is a local variable.
     unsafe { copy(&[Span::of_words(core::slice::from_mut(&mut word))], here) }
         .map_err(|_| Gone::Here)?;
     // Release: a reader that sees the word sees what was written before it.
-    let change = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
+    let put = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
     // SAFETY: `there` is an aligned word, which programs access atomically only (see # Safety).
+    unsafe { change(there, put) }.map(drop)
+}
+
+/// Changes a word that a request names, and returns what was there; the word may have gone, if
+/// `may_be_gone`.
+///
+/// # Safety
+/// It was checked, under a lock that deregistration waits for, and is at a multiple of eight;
+/// programs access it atomically only.
+pub(crate) unsafe fn change(
+    (word, may_be_gone): Piece<'_>,
+    change: impl FnOnce(&AtomicU64) -> u64,
+) -> Result<u64, Gone> {
+    // SAFETY: `word` was checked under a lock that deregistration waits for, is at a multiple of
+    // eight, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
-            true => on_demand::exchange(there, change).map(drop).map_err(|_| Gone::There),
-            false => {
-                change(AtomicU64::from_ptr(there.ptr().cast()));
-                Ok(())
-            }
+            true => on_demand::exchange(word, change).map_err(|_| Gone::There),
+            false => Ok(change(AtomicU64::from_ptr(word.ptr().cast()))),
         }
     }
 }
@@ -90,35 +92,25 @@ fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too:
     if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
 }
 
-impl<'d> Delivery<'d, '_> {
+impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// [`carry_out`](Self::carry_out) of a request whose own memory may have gone.
     #[cold]
     #[inline(never)]
     pub(super) fn carry_out_on_demand(&mut self) -> Reply {
         let op = self.message.wqe.op;
-        let begun = match self.begin_on_demand(op, None) {
+        let begun = match self.begin_on_demand(op) {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
-        if op == Op::Send && self.message.wqe.invalidates {
-            self.invalidate();
-        }
-        self.finish(&begun)
+        self.finish(op, &begun)
     }
 
     /// The checks of a request whose own memory may have gone. What it carries or asks for is in
     /// its place then, and only then a receive request is taken: what the requester has lost is no
-    /// matter of its peer's. Over XRC, `xrc` is the queue that the request names.
-    pub(super) fn begin_on_demand(
-        &mut self,
-        op: Op,
-        xrc: Option<&Arc<Srq>>,
-    ) -> Result<Begun<'d>, Refusal> {
+    /// matter of its peer's.
+    fn begin_on_demand(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
         self.data = if op == Op::Send { Data::MayBeGone } else { Data::Unread };
-        let Begun { wr_id, target } = match xrc {
-            None => self.begin(op),
-            Some(srq) => self.begin_for(op, srq),
-        }?;
+        let Begun { wr_id, target } = self.begin(op)?;
         if let Some(target) = target {
             self.writer.release();
             let (there, local) = ((target, false), (self.message.local, true));
@@ -129,31 +121,20 @@ impl<'d> Delivery<'d, '_> {
             return Ok(Begun { wr_id, target: None });
         }
         self.data = Data::AtHand;
-        let taken = match xrc {
-            None => self.take_receive(false),
-            Some(srq) => self.take_from(srq, false),
-        };
-        Ok(Begun { wr_id: Some(taken?), target: None })
+        Ok(Begun { wr_id: Some(self.take_receive(false)?), target: None })
     }
 
     /// [`takes`](Self::takes) of a message whose data are not at hand.
     #[cold]
     #[inline(never)]
-    pub(super) fn takes_rare(&mut self, xrc: Option<&Srq>) -> Result<bool, Refusal> {
+    pub(super) fn takes_rare(&mut self) -> Result<bool, Refusal> {
         if self.data == Data::Unread {
             return Ok(false);
         }
-        self.check_filled(xrc);
+        self.check_filled();
         self.fill(false).map_err(|_| Refusal::Lost)?;
         self.room.clear();
         Ok(true)
-    }
-
-    /// The memory that a request names in an on-demand region, if there is such a region.
-    pub(super) fn target_on_demand(&self, op: Op, pd: u32, len: u64) -> Option<Span<'d>> {
-        let (wqe, access) = (self.message.wqe, op.remote_access() | ON_DEMAND);
-        let mrs = &self.peer.pd.context.device.mrs;
-        mrs.check(self.room.hold(), wqe.rkey, pd, wqe.remote_addr, len, access)
     }
 
     /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is

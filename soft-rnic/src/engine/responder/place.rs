@@ -2,10 +2,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
+
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{Begun, Delivery};
 use crate::limits::LONG;
-use crate::memory::span::{Copying, Span, copy_pieces, copy_spans, copy_with_header};
+use crate::memory::on_demand;
+use crate::memory::span::{Copying, Span, Spans, copy_pieces, copy_spans, copy_with_header};
 use crate::queues::wqe::{Op, Wqe};
 
 /// Carries an operation on memory out: `there` is what the request names, `local` the
@@ -64,16 +67,41 @@ pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     was
 }
 
-impl Delivery<'_, '_> {
+/// Returns the pieces of a list behind its first `skip` bytes.
+pub(crate) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
+    list.iter().filter_map(move |span| {
+        let before = skip.min(span.len());
+        skip -= before;
+        (before < span.len()).then(|| span.behind(before))
+    })
+}
+
+/// Copies what a response brings to the requester's memory, behind its first `offset` bytes. An
+/// error says that this has gone.
+///
+/// # Safety
+/// The list was checked, and the lock of the send queue is held since; programs access it
+/// atomically only: it may be polled.
+pub(crate) unsafe fn land(local: &Spans<'_>, offset: usize, from: Span<'_>) -> Result<(), Errno> {
+    let (to, from) = (behind(local.as_slice(), offset), core::iter::once(from));
+    // SAFETY: `local` was checked, and the lock of the send queue, for which deregistration waits,
+    // is held since; programs access it atomically only: this function's contract (see # Safety).
+    unsafe {
+        match local.on_demand {
+            true => on_demand::copy_pieces(to, from),
+            false => {
+                copy_pieces(to, from, Copying::Shared);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<const XRC: usize> Delivery<'_, '_, XRC> {
     /// Copies a part of a SEND to where it belongs.
     pub(super) fn place_part(&mut self, offset: usize, part: Span<'_>) {
         self.writer.release();
-        let mut skip = offset;
-        let room = self.room.as_slice().iter().map(|span| {
-            let before = skip.min(span.len());
-            skip -= before;
-            span.behind(before)
-        });
+        let room = behind(self.room.as_slice(), offset);
         // SAFETY: the receive request was checked, and its buffers are the device's while it is
         // posted, which it stays as long as the lock of its queue is held; the part is as well.
         unsafe { copy_pieces(room, core::iter::once(part), Copying::Owned) }

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::link::{Link, Step};
 use crate::memory::span::Span;
-use crate::objects::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::outside::wait_for;
@@ -214,17 +214,13 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => Reply::Silence,
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
-                let is_put = match out.put_copied(&mut sent, &local) {
-                    Ok(is_put) => is_put,
-                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
-                };
-                if is_put {
-                    Reply::Done
-                } else {
-                    match qp.await_room(requester, out.pair, out.pair.has_read()) {
+                match out.put_copied(&mut sent, &local) {
+                    Ok(true) => Reply::Done,
+                    Ok(false) => match qp.await_room(requester, out.pair, out.pair.has_read()) {
                         Outcome::Dropped => Reply::Silence,
                         waits => return waits,
-                    }
+                    },
+                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
                 }
             }
             _ if request.wqe.takes_receive() => Reply::Silence,
@@ -280,23 +276,6 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
             }
         }))
     }
-}
-
-/// Sends and executes what is pending, as far as it goes. The send queue's lock is held.
-pub(crate) fn run<const XRC: bool>(
-    qp: &Arc<Qp>,
-    sq: &mut Sq,
-    deferred: &mut DeferredWork,
-    only_one: bool,
-) {
-    let Sq { requester, pending, remote, counters, scratch, .. } = sq;
-    let Some(remote) = remote.as_deref_mut() else { return };
-    let mut execution = Execution::new();
-    let mut parts = SqParts { requester, counters, scratch };
-    remote.hold(qp, |link: &mut RemoteLink<'_, XRC>| {
-        qp.run_over(link, &mut parts, pending, &mut execution, only_one);
-    });
-    deferred.append(execution.finish());
 }
 
 impl Qp {

@@ -4,8 +4,7 @@ use roce_core::request::Outgoing;
 use roce_core::responder::ReceiveDone;
 
 use crate::check::packets::Packets;
-use crate::check::report::{Kind, number};
-use crate::engine::responder::datagram::GRH_LEN;
+use crate::check::report::Kind;
 use crate::objects::state::Qp;
 use crate::queues::wqe::Wqe;
 
@@ -46,28 +45,12 @@ impl Here<'_, '_> {
         });
     }
 
-    /// A receive request has room for `room` bytes, and its message has `needs`, or more unless
-    /// `is_all`.
+    /// A receive request has room for the first number of bytes, and its message has the second, or
+    /// more unless `is_all`.
     #[cold]
-    pub(super) fn check_short(&self, wr_id: u64, (room, needs): (u64, u64), is_all: bool) {
-        let Some(check) = self.qp.check() else { return };
-        let (least, more) = if is_all { ("", "") } else { ("at least ", " or more") };
-        let (header, from) = match self.datagram {
-            Some((from, _)) => (format!(" ({GRH_LEN} of them the header in front)"), from),
-            None => (String::new(), self.dest_qpn),
-        };
-        let dropped = match self.qp.transport.is_reliable() {
-            true => "",
-            false => "; the message is dropped",
-        };
-        check.checker.report.say(Kind::TooSmall, || {
-            format!(
-                "RECV wr_id {wr_id:#x} on QP {:#x} is too small by {least}{}: it has room for {room}, \
-                 and a message from QP {from:#x} has {needs}{more}{header}{dropped}",
-                check.number,
-                number(needs - room, "byte"),
-            )
-        });
+    pub(super) fn check_short(&self, wr_id: u64, bytes: (u64, u64), is_all: bool) {
+        let (from, has_header) = (self.source(), self.datagram.is_some());
+        self.qp.check_short(wr_id, bytes, is_all, (from, has_header));
     }
 }
 

@@ -12,9 +12,7 @@ use std::sync::Arc;
 use roce_core::codec;
 use roce_core::codec::Packet;
 use roce_core::icrc::Flow;
-use roce_core::responder::{
-    Access, AccessError, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Target,
-};
+use roce_core::responder::{AccessError, Refusal, Target};
 
 use super::responder::Buffers;
 use crate::clock;
@@ -138,37 +136,5 @@ impl Target for Kept<'_> {
         let found = self.reads.iter().find_map(|read| read.part(rkey, va, length));
         self.found = found.ok_or(Refusal::Access)?;
         Ok(())
-    }
-
-    fn take_receive(&mut self) -> Option<u32> {
-        None
-    }
-
-    fn place(&mut self, _: u32, _: &[u8]) -> Result<(), AccessError> {
-        Err(Refusal::Access.into())
-    }
-
-    fn complete_receive(&mut self, _: ReceiveDone) {}
-
-    fn fail_receive(&mut self, _: ReceiveFault) {}
-
-    fn check(&mut self, _: Access, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
-        Err(Refusal::Access.into())
-    }
-
-    fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), AccessError> {
-        Err(Refusal::Access.into())
-    }
-
-    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
-        Err(Refusal::Access.into())
-    }
-
-    fn atomic_write(&mut self, _: u32, _: u64, _: [u8; 8]) -> Result<(), AccessError> {
-        Err(Refusal::Access.into())
-    }
-
-    fn invalidate(&mut self, _: u32) -> Result<(), Refusal> {
-        Err(Refusal::Access)
     }
 }

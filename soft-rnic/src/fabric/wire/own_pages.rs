@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::paging::{LOOKED_AT, Paging};
-use super::requests::behind;
+use crate::engine::responder::place::behind;
 use crate::memory::on_demand::bring;
 use crate::memory::paging::Presence;
 use crate::memory::span::{Span, SpanBuf, Spans};

@@ -18,8 +18,8 @@ use crate::check::packets::Packets;
 use crate::clock;
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::link::{Link, Step};
-use crate::memory::on_demand;
-use crate::memory::span::{Copying, Span, Spans, copy_pieces};
+use crate::engine::responder::place::land;
+use crate::memory::span::{Span, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::wire::state::{OwnPages, Path, Reliable, Wire, WireSq};
@@ -32,7 +32,7 @@ use crate::udp::Outbox;
 
 use super::own_pages::{LOOK_AGAIN_NS, Unsent};
 use super::packets::HOLDS_FROM;
-use super::requests::{behind, copy_payload, request_of, span_of};
+use super::requests::{copy_payload, request_of, span_of};
 use super::responder::Answering;
 use super::unreliable::UnreliableLink;
 
@@ -49,14 +49,9 @@ pub(super) fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
 }
 
-/// The send queue's hold on its machine.
-struct WireLink<'w> {
-    wire: &'w mut Reliable,
-}
-
-impl<'a> Link<'a> for WireLink<'_> {
+impl<'a> Link<'a> for Reliable {
     fn sent(&self) -> u32 {
-        self.wire.machine.outstanding() as u32
+        self.machine.outstanding() as u32
     }
 
     fn advance(
@@ -72,7 +67,7 @@ impl<'a> Link<'a> for WireLink<'_> {
             _ => Step::Later,
         };
         let SqParts { requester, scratch, .. } = parts;
-        match qp.check_local(requester, request, &mut scratch.local, &mut self.wire.own) {
+        match qp.check_local(requester, request, &mut scratch.local, &mut self.own) {
             Ok(()) => {}
             Err(Unsent::Later) => return Step::Later,
             Err(Unsent::Failed(reason)) => return fails(reason, self.sent()),
@@ -80,7 +75,7 @@ impl<'a> Link<'a> for WireLink<'_> {
         let Some(asked) = request_of(request) else {
             return fails(Reason::Operation, self.sent());
         };
-        match self.wire.machine.post(asked) {
+        match self.machine.post(asked) {
             Ok(_) => {
                 requester.started = true;
                 Step::Sent
@@ -186,7 +181,7 @@ impl Qp {
         };
         wire.own.looks_again = false;
         self.end_requests(&mut parts, &mut execution, (pending, wire));
-        self.run_over(&mut WireLink { wire }, &mut parts, pending, &mut execution, only_one);
+        self.run_over(wire, &mut parts, pending, &mut execution, only_one);
         // What has been completed can be seen meanwhile.
         execution.writer.release();
         self.transmit(&mut parts, pending, wire, &mut execution.deferred);
@@ -404,18 +399,9 @@ impl Qp {
         };
         let landed = pending.nth((index.0 - wire.first) as u32).and_then(|request| {
             let local = self.local_again(requester, &request, &mut scratch.local).ok()?;
-            let to = behind(local.as_slice(), offset);
-            let from = core::iter::once(from);
-            // SAFETY: as in `fill`; a landing place may be polled.
-            unsafe {
-                match local.on_demand {
-                    true => on_demand::copy_pieces(to, from).ok(),
-                    false => {
-                        copy_pieces(to, from, Copying::Shared);
-                        Some(())
-                    }
-                }
-            }
+            // SAFETY: `local_again` has just checked the list, and `wire` is of a send queue that
+            // is locked; programs access the list atomically only.
+            unsafe { land(&local, offset, from) }.ok()
         });
         if landed.is_none() {
             wire.lost.get_or_insert(index.0);

@@ -3,6 +3,7 @@
 use roce_core::request::{Operation, Outgoing, Request};
 
 use crate::copy::sum;
+use crate::engine::responder::place::behind;
 use crate::memory::on_demand;
 use crate::memory::span::{Span, Spans, copy_summed};
 use crate::queues::wqe;
@@ -31,15 +32,6 @@ fn kind_of(wqe: &wqe::Wqe) -> Option<Operation> {
         (Op::FetchAdd, _) => Operation::FetchAdd { add: wqe.compare_add },
         (Op::AtomicWrite, _) => Operation::AtomicWrite,
         (Op::BindMw | Op::LocalInv, _) => return None,
-    })
-}
-
-/// Returns the pieces of a list behind its first `skip` bytes.
-pub(super) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
-    list.iter().filter_map(move |span| {
-        let before = skip.min(span.len());
-        skip -= before;
-        (before < span.len()).then(|| span.behind(before))
     })
 }
 

@@ -17,13 +17,13 @@ use crate::engine::responder::datagram::Route;
 use crate::lock::Guard;
 use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
-use crate::objects::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
 use crate::peers::wire::answers::{Allowance, Said};
 use crate::peers::wire::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
 use crate::queues::address::Gid;
 use crate::queues::qp_state::{State, Transport};
-use crate::reason::{Cause, Reason};
+use crate::reason::Reason;
 use crate::udp::Datagram;
 
 use super::paging::{Paging, peer_of};
@@ -281,21 +281,13 @@ impl Qp {
         (refusal, denied): (Refusal, Option<Reason>),
         deferred: &mut DeferredWork,
     ) {
-        let reason = match refusal {
-            Refusal::Invalid => denied.unwrap_or(Reason::PeerInvalid),
-            Refusal::Access => denied.unwrap_or(Reason::PeerAccess),
-            Refusal::Operation => Reason::PeerReceiveBuffer,
-        };
-        if !self.enter_error(Cause::peer(reason)) {
-            return;
-        }
-        match refusal {
-            Refusal::Invalid => self.raise(ibv_event_type::IBV_EVENT_QP_REQ_ERR),
-            Refusal::Access => self.raise(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
+        let (reason, event) = match refusal {
+            Refusal::Invalid => (Reason::PeerInvalid, ibv_event_type::IBV_EVENT_QP_REQ_ERR),
+            Refusal::Access => (Reason::PeerAccess, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
             // The receive request that has completed in error says it.
-            Refusal::Operation => {}
-        }
-        deferred.push(WorkItem::Flush(Arc::clone(self)));
+            Refusal::Operation => return self.refuse(Reason::PeerReceiveBuffer, None, deferred),
+        };
+        self.refuse(denied.unwrap_or(reason), Some(event), deferred);
     }
 
     /// Reports whether the peer is still to be answered.

@@ -8,12 +8,14 @@ use roce_core::responder::{
 };
 use verbs_sys::*;
 
-use crate::engine::responder::begin::{permits, why_not_permitted};
+use crate::engine::responder::begin::{find_rare, permits, why_not_permitted};
 use crate::engine::responder::datagram::{GRH_LEN, Grh};
+use crate::engine::responder::on_demand::change;
 use crate::engine::responder::place;
+use crate::engine::responder::place::behind;
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_any};
-use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand;
 use crate::memory::on_demand::{Piece, bring};
 use crate::memory::paging::Presence;
@@ -28,7 +30,7 @@ use crate::queues::wqe::{Op, Wqe};
 use crate::reason::Reason;
 
 use super::paging::{LOOKED_AT, Paging};
-use super::requests::{behind, span_of};
+use super::requests::span_of;
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
 pub(super) struct Here<'h, 'a> {
@@ -62,24 +64,8 @@ fn find<'s>(
     let (mrs, pd) = (&qp.pd.context.device.mrs, qp.pd.id);
     match mrs.check(room.hold(), rkey, pd, va, len, op.remote_access()) {
         Some(span) => Ok((span, false)),
-        None => find_rare(qp, room, op, (rkey, va, len)),
+        None => find_rare(qp, room.hold(), (op, pd), (rkey, va, len)).ok_or(Refusal::Access),
     }
-}
-
-/// [`find`] of a key that may be that of an on-demand region, or of a memory window.
-#[cold]
-fn find_rare<'s>(
-    qp: &Qp,
-    room: &'s SpanBuf,
-    op: Op,
-    (rkey, va, len): (u32, u64, u64),
-) -> Result<Piece<'s>, Refusal> {
-    let (mrs, pd, access) = (&qp.pd.context.device.mrs, qp.pd.id, op.remote_access());
-    if let Some(span) = mrs.check(room.hold(), rkey, pd, va, len, access | ON_DEMAND) {
-        return Ok((span, true));
-    }
-    let asked = (pd, qp.num);
-    mrs.check_mw(room.hold(), rkey, asked, (va, len), access).ok_or(Refusal::Access)
 }
 
 /// Turns the presence of pages into the result of an access.
@@ -106,25 +92,6 @@ unsafe fn copy(may_be_gone: bool, to: Span<'_>, from: Span<'_>) -> Result<(), Re
                 copy_spans(&[to], &[from], Copying::Shared);
                 Ok(())
             }
-        }
-    }
-}
-
-/// Changes a word that a request names; what was there.
-///
-/// # Safety
-/// As [`copy`]; it is at a multiple of eight.
-unsafe fn change(
-    may_be_gone: bool,
-    word: Span<'_>,
-    change: impl FnOnce(&AtomicU64) -> u64,
-) -> Result<u64, Refusal> {
-    // SAFETY: `word` was checked under a lock that deregistration waits for, is at a multiple of
-    // eight, and programs access it atomically only: this function's contract (see # Safety).
-    unsafe {
-        match may_be_gone {
-            true => on_demand::exchange(word, change).map_err(|_gone| Refusal::Access),
-            false => Ok(change(AtomicU64::from_ptr(word.ptr().cast()))),
         }
     }
 }
@@ -162,24 +129,26 @@ impl Here<'_, '_> {
         if self.datagram.is_some() { GRH_LEN } else { 0 }
     }
 
+    /// The queue pair that requests are from.
+    pub(super) fn source(&self) -> u32 {
+        self.datagram.map_or(self.dest_qpn, |(from, _)| from)
+    }
+
     fn complete(&mut self, wr_id: u64, failure: Option<Reason>, done: &ReceiveDone) {
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
         let is_success = failure.is_none();
+        let opcode = match done.is_write {
+            true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
+            false => ibv_wc_opcode::IBV_WC_RECV,
+        };
         let completion = Completion {
-            wr_id,
-            failure,
-            opcode: match done.is_write {
-                true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
-                false => ibv_wc_opcode::IBV_WC_RECV,
-            },
-            byte_len: done.length + self.before(),
             imm: done.imm.map_or(done.invalidated.unwrap_or(0), u32::to_be),
             flags: flag(done.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
                 | flag(done.invalidated.is_some(), ibv_wc_flags::IBV_WC_WITH_INV)
                 | flag(self.datagram.is_some() && is_success, ibv_wc_flags::IBV_WC_GRH),
-            qp_num: self.qp.num,
-            src_qp: self.datagram.map_or(self.dest_qpn, |(from, _)| from),
+            src_qp: self.source(),
             solicited: done.is_solicited,
+            ..self.qp.completion(wr_id, failure, opcode, done.length + self.before())
         };
         if self.qp.is_watched {
             self.check_arrived(is_success, done);
@@ -299,15 +268,8 @@ impl Target for Here<'_, '_> {
             // The request that has taken it was refused.
             ReceiveFault::Flushed => Reason::FlushedByPeer,
         };
-        let none = ReceiveDone {
-            length: 0,
-            imm: None,
-            invalidated: None,
-            is_solicited: false,
-            is_write: false,
-        };
         if let Some(taken) = self.taken.take() {
-            self.complete(taken.wr_id, Some(reason), &none);
+            self.complete(taken.wr_id, Some(reason), &ReceiveDone::default());
         }
     }
 
@@ -327,7 +289,7 @@ impl Target for Here<'_, '_> {
         let found = find(self.qp, self.room, op, (rkey, va, len));
         if found.is_err() {
             let asked = Asked { op, rkey, addr: va, len };
-            self.denied = Some(self.qp.why_denied(self.dest_qpn, &asked));
+            self.denied = Some(self.qp.why_denied(self.dest_qpn, self.qp.pd.id, &asked));
         }
         let (span, may_be_gone) = found?;
         if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
@@ -386,32 +348,27 @@ impl Target for Here<'_, '_> {
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let (word, may_be_gone) = find(self.qp, self.room, Op::FetchAdd, (rkey, va, 8))?;
+        let word = find(self.qp, self.room, Op::FetchAdd, (rkey, va, 8))?;
         let (kind, compare_add, swap) = match op {
             AtomicOp::CmpSwap { compare, swap } => (Op::CompareSwap, compare, swap),
             AtomicOp::FetchAdd { add } => (Op::FetchAdd, add, 0),
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
-        Ok(unsafe { change(may_be_gone, word, |word| place::exchange(word, &wqe)) }?)
+        let was = unsafe { change(word, |word| place::exchange(word, &wqe)) };
+        Ok(was.map_err(|_gone| Refusal::Access)?)
     }
 
     fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), AccessError> {
-        let (word, may_be_gone) = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
+        let word = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
         // AcqRel: a reader that sees the word sees what was written before it.
         let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
-        Ok(unsafe { change(may_be_gone, word, store) }.map(drop)?)
+        let was = unsafe { change(word, store) };
+        Ok(was.map(drop).map_err(|_gone| Refusal::Access)?)
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal> {
-        let device = &self.qp.pd.context.device;
-        match device.mrs.end_bound(rkey, self.qp.num, device.peers.as_ref()) {
-            Ok(ending) => {
-                device.mrs.set_settled(&ending);
-                Ok(())
-            }
-            Err(_) => Err(Refusal::Access),
-        }
+        self.qp.invalidate(rkey).map_err(|_unbound| Refusal::Access)
     }
 }

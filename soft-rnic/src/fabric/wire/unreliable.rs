@@ -9,7 +9,7 @@ use roce_core::request::WqeIndex;
 use roce_core::{uc, ud};
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
+use crate::engine::link::Link;
 use crate::memory::span::{Span, copy_summed};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::Qp;
@@ -17,7 +17,6 @@ use crate::peers::wire::state::{Path, Wire, ip_of};
 use crate::queues::address::Address;
 use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::requester::Requester;
-use crate::queues::wqe;
 use crate::queues::wqe::Request;
 use crate::reason::Reason;
 use crate::udp::{Marks, Outbox};
@@ -70,34 +69,21 @@ impl UnreliableLink<'_> {
 }
 
 impl<'a> Link<'a> for UnreliableLink<'_> {
-    fn advance(
-        &mut self,
-        qp: &'a Arc<Qp>,
-        parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
-        execution: &mut Execution<'a>,
-    ) -> Step {
-        parts.requester.started = true;
-        Step::Ended(match self.send(qp, parts, request, &mut execution.writer) {
-            Ok(()) => qp.judge(parts.requester, Reply::Done, request.len()),
-            Err(reason) => Outcome::Failed(reason),
-        })
-    }
-
     fn advance_lossy(
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
+        request: &Request<'_>,
         execution: &mut Execution<'a>,
         arrives: bool,
     ) -> Outcome {
         if !arrives {
             return qp.judge(parts.requester, Reply::Silence, request.len());
         }
-        match self.advance(qp, parts, request, execution) {
-            Step::Ended(outcome) => outcome,
-            Step::Sent | Step::Later => Outcome::Dropped,
+        parts.requester.started = true;
+        match self.send(qp, parts, request, &mut execution.writer) {
+            Ok(()) => qp.judge(parts.requester, Reply::Done, request.len()),
+            Err(reason) => Outcome::Failed(reason),
         }
     }
 }

@@ -55,17 +55,8 @@ impl Side {
         let wqe = wqe(request);
         let to = (transport == Transport::Ud).then(|| address(request, device.gid()));
         let Scratch { local, room, list } = scratch;
-        let message = Message {
-            wqe: &wqe,
-            from_qpn: request.from,
-            psn: session.responder.psn,
-            packets: 1,
-            len: request.len.into(),
-            local: &[],
-            on_demand: false,
-            pages,
-            to: to.as_ref(),
-        };
+        let (from, len) = ((request.from, session.responder.psn), request.len.into());
+        let message = Message { pages, ..Message::new(&wqe, from, (&[], len), to.as_ref()) };
         // Nothing is fetched, nor memory taken for it, that is refused whatever it is.
         let takes_parts = match &reading {
             None => false,
@@ -148,21 +139,15 @@ pub(super) fn wqe(request: &Request) -> Wqe {
     let [first, compare_add, third, rkey] = request.body;
     let (remote_addr, swap) = if carries_data(request) { (third, 0) } else { (first, third) };
     Wqe {
-        wr_id: 0,
         remote_addr,
         compare_add,
         swap,
         rkey: rkey as u32,
         imm: (request.flags & HAS_IMM != 0).then_some(request.imm),
-        position: 0,
         op,
-        signaled: false,
         solicited: request.flags & SOLICITED != 0,
-        inline: false,
-        fence: false,
-        ahead: false,
         invalidates: request.what == What::Send && request.flags & INVALIDATES != 0,
-        access: 0,
+        ..Wqe::default()
     }
 }
 

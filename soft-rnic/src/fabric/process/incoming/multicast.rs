@@ -52,17 +52,8 @@ impl Side {
         let to = (Address { qpn: MULTICAST_QPN, ..to }, qkey);
         let Scratch { local, room, list } = scratch;
         let Gathered::There(local) = self.gather(request, local, list) else { return false };
-        let message = Message {
-            wqe: &wqe(request),
-            from_qpn: request.from,
-            psn: 0,
-            packets: 1,
-            len: request.len.into(),
-            local: local.as_slice(),
-            on_demand: false,
-            pages: None,
-            to: Some(&to),
-        };
+        let (wqe, data) = (wqe(request), (local.as_slice(), request.len.into()));
+        let message = Message::new(&wqe, (request.from, 0), data, Some(&to));
         let mut writer = CqWriter::default();
         deliver_to_all(&members, &message, room, &mut writer, deferred) == Reply::Done
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::memory::on_demand::copy_word;
-use crate::memory::span::{Copying, Span, copy_spans};
+use crate::engine::responder::place::land;
+use crate::memory::span::Span;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::outcome::{Outcome, Reply};
@@ -119,16 +119,10 @@ impl Qp {
     fn land(&self, parts: &mut SqParts<'_>, request: &wqe::Request<'_>, mut value: u64) -> bool {
         let room = &mut parts.scratch.local;
         let Ok(spans) = self.local(parts.requester, request, 8, room) else { return false };
-        if spans.on_demand {
-            // SAFETY: the list has just been checked; the program accesses it
-            // atomically only.
-            return unsafe { copy_word(spans.as_slice(), value) }.is_ok();
-        }
         let value = Span::of_words(core::slice::from_mut(&mut value));
         // SAFETY: `self.local` has just checked the list, and `parts` is of a send queue that is
         // locked; the program accesses the list atomically only; `value` is ours.
-        unsafe { copy_spans(spans.as_slice(), &[value], Copying::Shared) };
-        true
+        unsafe { land(&spans, 0, value) }.is_ok()
     }
 
     /// A process has died: what was on its way there has failed.

@@ -7,7 +7,7 @@ use crate::memory::span::{Span, Spans};
 use crate::objects::state::Qp;
 use crate::peers::process::remote::Remote;
 use crate::peers::process::ring::{
-    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, WANTS_REPLY, What,
+    HAS_IMM, INVALIDATES, JUDGE, Request, SOLICITED, WANTS_REPLY, What,
 };
 use crate::queues::outcome::{Outcome, Reply};
 use crate::queues::requester::Requester;
@@ -114,14 +114,12 @@ impl Qp {
         Request {
             what,
             flags,
-            location: PayloadLocation::Body,
             incarnation: remote.incarnation,
             to,
             from: self.num,
             generation: remote.generation,
             number: remote.next,
             imm: request.wqe.imm.unwrap_or(0),
-            len: 0,
             // Of a write with immediate; what else has no data sets its own.
             body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
             ..Request::default()
