@@ -11,7 +11,9 @@ mod layout;
 mod threads;
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
 use host::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -143,6 +145,9 @@ pub(crate) struct XrcDomain {
     pub(crate) id: u32,
     /// The file that names it: its inode is no other file's meanwhile.
     pub(crate) _file: Option<OwnedFd>,
+    /// Handles that the program has not closed. With the last one, the file names it no more, even
+    /// where another thread still holds one of its objects for a moment.
+    pub(crate) handles: AtomicUsize,
 }
 
 /// Struct by which a program knows an XRC domain.

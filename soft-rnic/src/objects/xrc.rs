@@ -5,7 +5,7 @@
 //! documentation of the crate.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::collections::hash_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -57,7 +57,20 @@ impl XrcDomain {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: a number that guards no memory.
         let id = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
-        Arc::new(XrcDomain { id, _file: file })
+        Arc::new(XrcDomain { id, _file: file, handles: AtomicUsize::new(1) })
+    }
+
+    /// Counts one more handle, unless the last one was closed.
+    fn join(&self) -> bool {
+        // Relaxed, here and in `leave`: the count guards no memory.
+        let joined = self.handles.try_update(Ordering::Relaxed, Ordering::Relaxed, |handles| {
+            (handles > 0).then_some(handles + 1)
+        });
+        joined.is_ok()
+    }
+
+    fn leave(&self) {
+        self.handles.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -71,9 +84,13 @@ impl XrcTable {
         let slot = by_file.entry((stat.st_dev, stat.st_ino));
         if let Entry::Occupied(known) = &slot
             && let Some(domain) = known.get().upgrade()
+            && domain.join()
         {
-            let is_new = flags & libc::O_EXCL != 0;
-            return if is_new { Err(errno::EINVAL) } else { Ok(domain) };
+            if flags & libc::O_EXCL != 0 {
+                domain.leave();
+                return Err(errno::EINVAL);
+            }
+            return Ok(domain);
         }
         if flags & libc::O_CREAT == 0 {
             return Err(errno::EAGAIN);
@@ -142,8 +159,12 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             fd if fd < 0 => return Err(Errno::BADF),
             fd => device.xrc.domain_of(fd, attr.oflags)?,
         };
-        let xrcd = Arc::new(Xrcd::new(&context, domain)?);
-        admit(&device.population.xrcds, limits::MAX_XRCD)?;
+        let made = Xrcd::new(&context, Arc::clone(&domain)).map_err(Errno::from);
+        let admitted = made.and_then(|xrcd| {
+            admit(&device.population.xrcds, limits::MAX_XRCD)?;
+            Ok(Arc::new(xrcd))
+        });
+        let xrcd = admitted.inspect_err(|_| domain.leave())?;
         context.made(Object::XrcDomain, 0);
         Ok(Arc::into_raw(xrcd).cast_mut().cast())
     }))
@@ -159,6 +180,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         })?;
         object.context().device.population.xrcds.fetch_sub(1, Ordering::Relaxed);
         object.context().gone(Object::XrcDomain, 0);
+        object.domain.leave();
         // SAFETY: takes back the reference of `open_xrcd`.
         unsafe { Arc::decrement_strong_count(xrcd.cast::<Xrcd>()) };
         Ok(())
