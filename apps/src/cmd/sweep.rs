@@ -17,7 +17,6 @@ use clap::Parser;
 
 use crate::cli::points::{Point, Points};
 use crate::cli::{Args, Bench, Command, Pingpong, Rounds};
-use crate::measure::Spread;
 use crate::measure::rounds::{rounds_of, share, time_share};
 use crate::results::Results;
 use merged::{Merged, csv};

@@ -45,7 +45,7 @@ pub(super) enum Until {
 
 impl Until {
     /// Returns the share of one round.
-    pub(super) fn of_round(self, round: u32, rounds: u32) -> Until {
+    fn of_round(self, round: u32, rounds: u32) -> Until {
         match self {
             Until::Trips(trips) => Until::Trips(rounds::share(trips, round, rounds)),
             Until::Load(end) => Until::Load(end.of_round(round, rounds)),
@@ -138,6 +138,11 @@ pub(super) fn bench_request<'a>(
 }
 
 impl Request<'_> {
+    /// When a round is done.
+    pub(super) fn until_round(&self, round: u32) -> Until {
+        self.until.of_round(round, self.rounds)
+    }
+
     /// The network of soft0, if it is to have faults.
     pub(super) fn let_the_network_fail(&self, device: &Device) -> Outcome {
         let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
@@ -148,7 +153,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// One plan for each measurement, and whatever cannot be in one line.
+    /// One plan for each size, of its first round, and whatever cannot be in one line.
     pub(super) fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
         if self.connection.wait == Wait::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
@@ -165,12 +170,13 @@ impl Request<'_> {
         let limit = port.as_ref().map_or(u32::MAX, |port| port.max_msg_bytes);
         let mtu = port.as_ref().map_or(u32::MAX, |port| port.active_mtu.bytes());
         let sizes = self.sizes(mtu)?;
-        let of = sizes.len() as u32;
-        let plan = |(at, (size, large)): (u32, (u32, Option<u32>))| {
+        let of = sizes.len() as u32 * self.rounds;
+        let plan = |(nth, (size, large)): (u32, (u32, Option<u32>))| {
             let largest = large.unwrap_or(size);
             let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
             let assumed_in_order = assumed;
             let (rounds, datagram) = (self.rounds, self.raw.reliable.then_some(mtu));
+            let at = nth * rounds;
             let plan = Plan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
             let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
             plan.check().map_err(as_usage)?;
