@@ -1,6 +1,6 @@
 //! Messages between the ends of a copy: the sender uses the application data of its messages, the
-//! receiver lines of JSON on the stream of the handshake. A sender that a signal ends says so there
-//! in one such line, its last word.
+//! receiver control messages on the stream of the handshake. A sender that a signal ends says so there
+//! in one of them, its last word.
 //!
 //! | bytes | of a message's application data |
 //! |---|---|
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 /// The sender's application data in the handshake.
-pub(super) const GREETING: &[u8] = b"rdma-conn copy 8";
+pub(super) const GREETING: &[u8] = b"rdma-conn copy 9";
 
 /// Start of a copy's greeting, in each version.
 const COPY: &[u8] = b"rdma-conn copy ";
@@ -40,6 +40,9 @@ pub(super) const APP_BYTES: u32 = 4200;
 /// Longest time that a reply may take on its way, once it has begun: a live sender reads it at
 /// once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest reply.
+pub(super) const MOST_REPLY: usize = 1 << 16;
 
 /// Hash of a piece, or of hashes.
 pub(super) type Hash = u128;
