@@ -13,10 +13,8 @@ use crate::results::Results;
 pub(super) struct Merged {
     /// The numbers of the lists.
     values: Vec<String>,
-    /// The results of each round; a run may have several.
-    rounds: Vec<Vec<ResultLine>>,
-    /// Reason for which the point cannot be measured.
-    pub(super) refused: Option<String>,
+    /// The results; a run may have several.
+    lines: Vec<ResultLine>,
 }
 
 /// A column of a table: the key, its name, and how a number is written.
@@ -34,22 +32,18 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Merged {
-    pub(super) fn new(values: &[String]) -> Merged {
-        Merged { values: values.to_vec(), rounds: Vec::new(), refused: None }
+    pub(super) fn new(values: &[String], rounds: &[Vec<ResultLine>]) -> Merged {
+        Merged { values: values.to_vec(), lines: ResultLine::merged(rounds) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rounds.iter().all(Vec::is_empty)
-    }
-
-    pub(super) fn add_round(&mut self, lines: Vec<Line>) {
-        self.rounds.push(lines.into_iter().map(ResultLine::from).collect());
+        self.lines.is_empty()
     }
 
     /// Each result, with the numbers of the lists in front.
     fn named(&self, flags: &[String]) -> Vec<ResultLine> {
         let name = |flag: &String| flag.trim_start_matches('-').replace('-', "_");
-        let named = |line: ResultLine| {
+        let named = |line: &ResultLine| {
             let mut all = Line::new();
             for (flag, value) in flags.iter().zip(&self.values) {
                 let number = serde_json::from_str::<Number>(value).map(Value::Number);
@@ -60,7 +54,7 @@ impl Merged {
             all.extend(others.map(|(key, value)| (key.clone(), value.clone())));
             ResultLine::from(all)
         };
-        ResultLine::merged(&self.rounds).into_iter().map(named).collect()
+        self.lines.iter().map(named).collect()
     }
 
     /// Adds the results to those that are printed.
