@@ -14,10 +14,9 @@ use super::led::{Led, Trips};
 use super::plan::{Plan, Task};
 use super::rate;
 use super::reliable;
-use super::report::{Counted, plan_line, with_times};
-use super::request::Until;
+use super::report::{plan_line, with_times};
 use crate::cli::Op;
-use crate::measure::{ResultLine, pair, per_s, since};
+use crate::measure::{EndOfLoad, ResultLine, pair, per_s, since};
 use crate::session;
 
 /// Round trips before the measured ones: a tenth of them, and at most this number.
@@ -27,7 +26,7 @@ const WARM_UP: u64 = 1000;
 pub(super) fn within_process(
     local: Local<'_>,
     plan: &Plan,
-    until: Until,
+    until: EndOfLoad,
 ) -> Result<Vec<ResultLine>> {
     let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
     let other = session::card::peer_device(local.device)?;
@@ -48,7 +47,7 @@ pub(super) fn lead(
     local: Local<'_>,
     plan: &Plan,
     wire: &mut RawChannel,
-    until: Until,
+    until: EndOfLoad,
 ) -> Result<Vec<ResultLine>> {
     let before = local.device.counters().ok();
     let mut end = end::connect(local, plan, wire)?;
@@ -62,21 +61,22 @@ fn measure(
     plan: &Plan,
     end: &mut End,
     wire: &mut RawChannel,
-    until: Until,
+    until: EndOfLoad,
     before: Option<Counters>,
 ) -> Result<Vec<ResultLine>> {
-    let led = match until {
-        Until::Trips(measured) => {
+    let led = match plan.task {
+        Task::Pingpong => {
+            let (measured, _) = until.limits();
             let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
             lead::lead(plan, end, wire, trips, local.spin)?
         }
-        Until::Load(until) if plan.datagram.is_some() => {
+        Task::Bench if plan.datagram.is_some() => {
             reliable::send(plan, end, wire, until, local.spin)?
         }
-        Until::Load(until) => rate::send(plan, end, wire, until, local.spin)?,
+        Task::Bench => rate::send(plan, end, wire, until, local.spin)?,
     };
-    if let Some(interrupted) = signals::interrupted().filter(|_| led.is_nothing()) {
-        return Err(interrupted.into());
+    if led.is_nothing() {
+        signals::go_on()?;
     }
     wire.tell(&RawControl::Done(Totals { sent: led.sent.clone() }))?;
     let (received, operations, missed) = match wire.hear()? {
@@ -101,12 +101,10 @@ fn measure(
         _ => missed,
     };
     let inline = plan.op != Op::Read && end.outbox.is_inline(plan.request_bytes());
-    let mut faults = led.counted(plan, &received);
-    faults.count_dropped(plan.task, dropped);
     let line = |class| {
         let line = plan_line(plan, class, local.device.name(), inline);
-        faults
-            .add_to(led.fill(plan, class, &received, line))
+        let line = led.with_rates(plan, class, &received, line);
+        led.with_faults(plan, &received, dropped, line)
             .with("rdma_ops_per_message", operations as f64 / delivered.max(1) as f64)
             .with("rnr_events", rnr_events)
     };
@@ -140,8 +138,14 @@ impl Led {
         !self.classes.is_empty() && self.classes.iter().all(|h| h.is_empty())
     }
 
-    /// Adds the figures of one class.
-    fn fill(&self, plan: &Plan, class: usize, received: &Received, line: ResultLine) -> ResultLine {
+    /// Adds the rates and the latency of one class.
+    fn with_rates(
+        &self,
+        plan: &Plan,
+        class: usize,
+        received: &Received,
+        line: ResultLine,
+    ) -> ResultLine {
         let of_class = |rank: &usize| plan.class_of(*rank) == class;
         let histogram = self.classes.get(class);
         let sent: u64 = (0..self.sent.len()).filter(of_class).map(|rank| self.sent[rank]).sum();
@@ -153,25 +157,32 @@ impl Led {
         with_times(line, plan.op, histogram)
     }
 
-    /// Returns the counts of what the transport did to messages, as far as they are known.
-    fn counted(&self, plan: &Plan, received: &Received) -> Counted {
-        let sent: u64 = self.sent.iter().sum();
-        let numbered = plan.op == Op::Send;
+    /// Adds what the transport did to messages, as far as it is known; `dropped` found no posted
+    /// receive, as the device counts them.
+    fn with_faults(
+        &self,
+        plan: &Plan,
+        received: &Received,
+        dropped: Option<u64>,
+        line: ResultLine,
+    ) -> ResultLine {
+        let (sent, numbered): (u64, _) = (self.sent.iter().sum(), plan.op == Op::Send);
         match plan.task {
-            _ if plan.is_reliable() => Counted { resent: self.resent, ..Counted::default() },
-            Task::Pingpong => Counted {
-                lost: Some(self.faults.lost),
-                reordered: Some(self.faults.reordered),
-                late: Some(self.faults.late),
-                ..Counted::default()
-            },
-            // The receiver does not notice plain WRITEs, and cannot count them.
-            Task::Bench => Counted {
-                lost: plan.receives().then(|| sent.saturating_sub(received.messages)),
-                reordered: numbered.then_some(received.reordered),
-                repeated: numbered.then_some(received.repeated),
-                ..Counted::default()
-            },
+            _ if plan.is_reliable() => line.with("resent", self.resent),
+            Task::Pingpong => line
+                .with("lost", self.faults.lost)
+                .with("reordered", self.faults.reordered)
+                .with("late", self.faults.late),
+            Task::Bench => {
+                // The receiver does not notice plain WRITEs, and cannot count them.
+                let lost = plan.receives().then(|| sent.saturating_sub(received.messages));
+                // A second copy of a message may be among those that were dropped, and is no loss.
+                let dropped = lost.zip(dropped).map(|(lost, dropped)| dropped.min(lost));
+                line.with("lost", lost)
+                    .with("dropped", dropped)
+                    .with("reordered", numbered.then_some(received.reordered))
+                    .with("repeated", numbered.then_some(received.repeated))
+            }
         }
     }
 }

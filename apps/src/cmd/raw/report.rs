@@ -9,87 +9,6 @@ use crate::measure::ResultLine;
 use crate::measure::figures::{TakenAt, rate, rates_table};
 use crate::results::{Report, Style};
 
-/// Counts of what an unreliable transport did to messages; absent where nothing counts it.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Counted {
-    /// Messages (pingpong: or answers) that did not arrive, or not in time.
-    pub(super) lost: Option<u64>,
-    /// Bench: those of the lost that arrived where no receive was posted for them.
-    pub(super) dropped: Option<u64>,
-    /// Messages (pingpong: answers) that arrived after a later one.
-    pub(super) reordered: Option<u64>,
-    /// Pingpong: answers to messages that no longer wait for one: late, or repeated.
-    pub(super) late: Option<u64>,
-    /// Bench: messages that arrived more than once, each time after the first.
-    pub(super) repeated: Option<u64>,
-    /// `--reliable`: datagrams that were sent again.
-    pub(super) resent: Option<u64>,
-}
-
-impl Counted {
-    /// Those of a result.
-    pub(super) fn of_line(line: &ResultLine) -> Counted {
-        Counted {
-            lost: line.count("lost"),
-            dropped: line.count("dropped"),
-            reordered: line.count("reordered"),
-            late: line.count("late"),
-            repeated: line.count("repeated"),
-            resent: line.count("resent"),
-        }
-    }
-
-    /// Adds them to a result.
-    pub(super) fn add_to(self, line: ResultLine) -> ResultLine {
-        line.with("lost", self.lost)
-            .with("dropped", self.dropped)
-            .with("reordered", self.reordered)
-            .with("late", self.late)
-            .with("repeated", self.repeated)
-            .with("resent", self.resent)
-    }
-
-    /// Takes over the device's count of messages that found no posted receive: a second copy of a
-    /// message may be among them, and is no loss.
-    pub(super) fn count_dropped(&mut self, task: Task, dropped: Option<u64>) {
-        if let (Task::Bench, Some(lost)) = (task, self.lost) {
-            self.dropped = dropped.map(|dropped| dropped.min(lost));
-        }
-    }
-
-    /// In words, with commas in between.
-    fn text(&self) -> String {
-        let (lost, dropped) = match (self.lost, self.dropped) {
-            (Some(lost), Some(dropped)) => (Some(lost.saturating_sub(dropped)), Some(dropped)),
-            known => known,
-        };
-        let on = if dropped.is_some() { "lost on the network" } else { "lost" };
-        let named = [
-            (lost, on),
-            (dropped, "dropped for want of a receive"),
-            (self.reordered, "reordered"),
-            (self.late, "late"),
-            (self.repeated, "repeated"),
-            (self.resent, "datagrams sent again"),
-        ];
-        let words = named.iter().filter_map(|(count, name)| Some(format!("{} {name}", (*count)?)));
-        let which = match (lost, dropped) {
-            (_, Some(1..)) => "",
-            // Pingpong counts late answers, and never has more in flight than receives.
-            (Some(1..), None) if self.late.is_none() => {
-                "on the way, or for want of a receive, this device does not tell: "
-            }
-            _ => return words.collect::<Vec<_>>().join(", "),
-        };
-        words.collect::<Vec<_>>().join(", ")
-            + &format!(
-                " ({which}nothing holds the sender back when the receiver is slower, and nothing \
-                 is repeated: give a larger --recv-depth, or fewer --messages; --transport rc \
-                 loses none, and bench --transport ud --reliable repairs it)"
-            )
-    }
-}
-
 /// Returns the line of plain UDP from an address, with `unacked` packets under way, and up to `batch`
 /// of them to a call; it has no figures yet.
 pub(super) fn udp_line(ip: &str, size_bytes: u32, unacked: u32, batch: u32) -> ResultLine {
@@ -163,9 +82,41 @@ fn is_timed(line: &ResultLine) -> bool {
 fn note(line: &ResultLine) -> String {
     let faults = match line.count("lost") {
         Some(lost) if line.text("protocol") == UDP => format!("{lost} lost"),
-        _ => Counted::of_line(line).text(),
+        _ => faults(line),
     };
     if faults.is_empty() { faults } else { format!("{}: {faults}", line.size()) }
+}
+
+/// What an unreliable transport did to messages, in words with commas in between.
+fn faults(line: &ResultLine) -> String {
+    let (lost, dropped) = match (line.count("lost"), line.count("dropped")) {
+        (Some(lost), Some(dropped)) => (Some(lost.saturating_sub(dropped)), Some(dropped)),
+        known => known,
+    };
+    let on = if dropped.is_some() { "lost on the network" } else { "lost" };
+    let named = [
+        (lost, on),
+        (dropped, "dropped for want of a receive"),
+        (line.count("reordered"), "reordered"),
+        (line.count("late"), "late"),
+        (line.count("repeated"), "repeated"),
+        (line.count("resent"), "datagrams sent again"),
+    ];
+    let words = named.iter().filter_map(|(count, name)| Some(format!("{} {name}", (*count)?)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    let which = match (lost, dropped) {
+        (_, Some(1..)) => "",
+        // Pingpong counts late answers, and never has more in flight than receives.
+        (Some(1..), None) if line.count("late").is_none() => {
+            "on the way, or for want of a receive, this device does not tell: "
+        }
+        _ => return words,
+    };
+    format!(
+        "{words} ({which}nothing holds the sender back when the receiver is slower, and nothing is \
+         repeated: give a larger --recv-depth, or fewer --messages; --transport rc loses none, and \
+         bench --transport ud --reliable repairs it)"
+    )
 }
 
 fn row(line: &ResultLine) -> Vec<String> {

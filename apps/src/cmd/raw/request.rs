@@ -11,7 +11,7 @@ use super::plan::{Plan, QUEUES, Task};
 use crate::cli::{
     Bench, Common, ConnectionArgs, Ends, Faults, Means, Op, Pingpong, RawArgs, RawTransport, Wait,
 };
-use crate::measure::{EndOfLoad, rounds};
+use crate::measure::EndOfLoad;
 use crate::settings::{Flag, FlagSpec, number, switch};
 use crate::{session, settings};
 
@@ -29,28 +29,11 @@ pub(super) struct Request<'a> {
     pub(super) usual_sizes: &'static [u32],
     pub(super) srq: bool,
     pub(super) verify: bool,
-    pub(super) until: Until,
+    /// Of the messages, or of the round trips besides those before the measured ones.
+    pub(super) until: EndOfLoad,
     /// As many as were asked for, and as there are.
     pub(super) rounds_asked: Option<u32>,
     pub(super) rounds: u32,
-}
-
-/// Condition on which the leader is done.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Until {
-    /// Round trips, besides those before the measured ones.
-    Trips(u64),
-    Load(EndOfLoad),
-}
-
-impl Until {
-    /// Returns the share of one round.
-    fn of_round(self, round: u32, rounds: u32) -> Until {
-        match self {
-            Until::Trips(trips) => Until::Trips(rounds::share(trips, round, rounds)),
-            Until::Load(end) => Until::Load(end.of_round(round, rounds)),
-        }
-    }
 }
 
 /// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues
@@ -83,6 +66,7 @@ pub(super) fn pingpong_request<'a>(
     means: Means,
 ) -> Result<Request<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
+    let until = options.end();
     Ok(Request {
         task: Task::Pingpong,
         op,
@@ -94,9 +78,9 @@ pub(super) fn pingpong_request<'a>(
         usual_sizes: Pingpong::SIZES,
         srq: options.srq,
         verify: !options.no_verify,
-        until: Until::Trips(options.trips()),
+        until,
         rounds_asked: options.rounds.rounds,
-        rounds: rounds::rounds_of(options.trips(), options.rounds.asked()),
+        rounds: until.rounds(options.rounds.asked()),
     })
 }
 
@@ -131,15 +115,15 @@ pub(super) fn bench_request<'a>(
         usual_sizes: &[16],
         srq: options.srq.is_some(),
         verify: !options.no_verify,
-        until: Until::Load(until),
+        until,
         rounds_asked: options.rounds.rounds,
         rounds: until.rounds(options.rounds.asked()),
     })
 }
 
 impl Request<'_> {
-    /// When a round is done.
-    pub(super) fn until_round(&self, round: u32) -> Until {
+    /// The end of a round.
+    pub(super) fn until_round(&self, round: u32) -> EndOfLoad {
         self.until.of_round(round, self.rounds)
     }
 

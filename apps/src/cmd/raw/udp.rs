@@ -19,9 +19,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::plan::Task;
 use super::report::{report, udp_line, with_times};
-use super::request::{Request, Until};
+use super::request::Request;
 use crate::cli::{Op, Wait};
-use crate::measure::{ResultLine, pair, per_s};
+use crate::measure::{EndOfLoad, ResultLine, pair, per_s};
 use crate::session::{self, Followed, GLANCE, Part};
 use plan::{Control, Led, Note, Plan};
 use socket::Socket;
@@ -59,14 +59,14 @@ impl Request<'_> {
         })
     }
 
-    fn lead_once_udp(&self, plan: Plan, until: Until, stream: TcpStream) -> Result<ResultLine> {
+    fn lead_once_udp(&self, plan: Plan, until: EndOfLoad, stream: TcpStream) -> Result<ResultLine> {
         let (ip, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
         pinning::pin_thread(0);
         self.lead_over(plan, until, Control::new(stream)?, (ip, peer))
     }
 
     /// Both ends, as threads of this process.
-    fn within_udp(&self, plan: Plan, until: Until) -> Result<ResultLine> {
+    fn within_udp(&self, plan: Plan, until: EndOfLoad) -> Result<ResultLine> {
         let (near, mut far) = Control::within().context("cannot make a pair of sockets")?;
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let spins = self.spins();
@@ -84,7 +84,7 @@ impl Request<'_> {
     fn lead_over(
         &self,
         plan: Plan,
-        until: Until,
+        until: EndOfLoad,
         mut control: Control,
         (ip, peer): (IpAddr, IpAddr),
     ) -> Result<ResultLine> {
@@ -98,11 +98,13 @@ impl Request<'_> {
         };
         let (to, spins) = (SocketAddr::new(peer, port), self.spins());
         let window = plan.window(buffer);
-        let led = match until {
-            Until::Load(end) => {
-                stream::send(&plan, &mut socket, (to, window), end, spins, &mut control)?
+        let led = match plan.task {
+            Task::Bench => {
+                stream::send(&plan, &mut socket, (to, window), until, spins, &mut control)?
             }
-            Until::Trips(trips) => trips::lead(&plan, &socket, to, trips, spins, &mut control)?,
+            Task::Pingpong => {
+                trips::lead(&plan, &socket, to, until.limits().0, spins, &mut control)?
+            }
         };
         control.tell(&Note::Done(led.sent))?;
         let received = match control.hear()? {
