@@ -121,11 +121,11 @@ pub(super) fn lead<K: Kind>(
             None => warm_up += 1,
         }
     }
-    // A part of the warm-up is no result.
-    match signals::interrupted().filter(|_| half_trips.is_empty()) {
-        Some(interrupted) => Err(interrupted.into()),
-        None => Ok(Led { half_trips, warm_up }),
+    if half_trips.is_empty() {
+        // A part of the warm-up is no result.
+        signals::go_on()?;
     }
+    Ok(Led { half_trips, warm_up })
 }
 
 pub(super) fn without_answer(taken: Taken) -> anyhow::Error {
