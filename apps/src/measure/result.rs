@@ -124,6 +124,9 @@ impl ResultLine {
     /// rounds; a count, their sum.
     pub(crate) fn of_rounds(rounds: &[ResultLine]) -> ResultLine {
         let mut merged = rounds.first().cloned().unwrap_or_default();
+        if rounds.len() < 2 {
+            return merged;
+        }
         for (key, value) in rounds.iter().flat_map(|line| &line.figures) {
             merged.figures.entry(key).or_insert_with(|| value.clone());
         }

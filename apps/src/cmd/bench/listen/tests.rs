@@ -33,7 +33,7 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<ResultLine>> {
             connect::<SendRecv>((&options, &device, config), &load, (part, &traffic), address)
         };
         let lines = (0..rounds).map(round).collect::<Result<Vec<_>>>()?;
-        Ok(ResultLine::of_rounds(&lines))
+        anyhow::Ok(ResultLine::of_rounds(&lines))
     };
     (0..).zip(&cases).map(measure).collect()
 }

@@ -28,7 +28,7 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<ResultLine>> {
             connect::<SendRecv>((&options, &device, &config), (size, round), part, address)
         };
         let lines = (0..rounds).map(round).collect::<Result<Vec<_>>>()?;
-        Ok(ResultLine::of_rounds(&lines))
+        anyhow::Ok(ResultLine::of_rounds(&lines))
     };
     (0..).zip(sizes).map(measure).collect()
 }
