@@ -6,4 +6,5 @@ pub(crate) mod multicast;
 pub(crate) mod pingpong;
 pub(crate) mod pipe;
 pub(crate) mod raw;
+mod stream;
 pub(crate) mod sweep;

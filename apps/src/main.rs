@@ -112,7 +112,7 @@ fn exit(result: outcome::Outcome) -> ExitCode {
 fn early(measure: impl FnOnce() -> outcome::Outcome) -> outcome::Outcome {
     signals::end_early()?;
     measure()?;
-    signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()))
+    Ok(signals::go_on()?)
 }
 
 /// Checks that the words are a command line.

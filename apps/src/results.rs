@@ -3,10 +3,63 @@
 use anyhow::Result;
 use base::say;
 use base::table::{Table, titled};
-use serde::Serialize;
 
-/// Gathers results, and prints them: a table under each title that there was.
-#[derive(Clone)]
+use crate::measure::ResultLine;
+
+/// Form that the results of a command have for people.
+pub(crate) struct Style {
+    /// The table, without rows.
+    pub(crate) empty: Table,
+    pub(crate) title: fn(&ResultLine) -> String,
+    pub(crate) row: fn(&ResultLine) -> Vec<String>,
+    /// What is said of a result below the tables; an empty text is left out.
+    pub(crate) note: fn(&ResultLine) -> String,
+    /// True if all results are in one table, under the title of the first.
+    pub(crate) is_one: bool,
+}
+
+/// Gathers the results of a command, and prints them.
+pub(crate) struct Report {
+    results: Results,
+    style: Style,
+}
+
+impl Report {
+    pub(crate) fn new(json: bool, style: Style) -> Report {
+        Report { results: Results::new(json), style }
+    }
+
+    /// Adds what each of several rounds has brought, a line for each class of messages.
+    pub(crate) fn add_rounds(&mut self, rounds: &[Vec<ResultLine>]) -> Result<()> {
+        ResultLine::merged(rounds).iter().try_for_each(|line| self.add(line))
+    }
+
+    /// Adds a result.
+    pub(crate) fn add(&mut self, line: &ResultLine) -> Result<()> {
+        let Style { empty, title, row, note, is_one } = &self.style;
+        let first = self.results.title().filter(|_| *is_one);
+        let title = first.unwrap_or_else(|| title(line));
+        self.results.notes.extend(Some(note(line)).filter(|note| !note.is_empty()));
+        self.results.add(line, title, empty.clone(), row(line))
+    }
+
+    /// Returns the text that is still to be printed.
+    pub(crate) fn text(&self) -> String {
+        self.results.text()
+    }
+
+    pub(crate) fn finish(self) {
+        self.results.finish();
+    }
+
+    /// Returns the number of results for people.
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> usize {
+        self.results.tables.iter().map(|(_, table)| table.row_count()).sum()
+    }
+}
+
+/// Results in any tables: one under each title that there was.
 pub(crate) struct Results {
     json: bool,
     tables: Vec<(String, Table)>,
@@ -20,7 +73,7 @@ impl Results {
     }
 
     /// The title of the last result, if there was one.
-    pub(crate) fn title(&self) -> Option<String> {
+    fn title(&self) -> Option<String> {
         self.tables.last().map(|(title, _)| title.clone())
     }
 
@@ -28,7 +81,7 @@ impl Results {
     /// `empty` at first.
     pub(crate) fn add(
         &mut self,
-        line: &impl Serialize,
+        line: &ResultLine,
         title: String,
         empty: Table,
         row: Vec<String>,
@@ -46,13 +99,7 @@ impl Results {
         Ok(())
     }
 
-    /// Says something below the tables.
-    pub(crate) fn note(&mut self, note: String) {
-        self.notes.push(note);
-    }
-
-    /// Returns the text that is still to be printed.
-    pub(crate) fn text(&self) -> String {
+    fn text(&self) -> String {
         let tables = self.tables.iter().map(|(title, table)| format!("{}\n{table}", titled(title)));
         let notes = self.notes.iter().map(|note| titled(note)).filter(|_| !self.json);
         tables.chain(notes).collect::<Vec<_>>().join("\n")
@@ -63,11 +110,5 @@ impl Results {
         if !text.is_empty() {
             say!("{text}");
         }
-    }
-
-    /// Returns the number of results for people.
-    #[cfg(test)]
-    pub(crate) fn rows(&self) -> usize {
-        self.tables.iter().map(|(_, table)| table.row_count()).sum()
     }
 }

@@ -260,7 +260,7 @@ fn a_receiver_has_as_many_copies_as_descriptors_are_left_for() {
     let config = Config { app_bytes: 4200, ..Config::default() };
     let connect = || {
         let mut stream = TcpStream::connect(to).unwrap();
-        let sender = connect_over::<Buffer, _>(&mut stream, &device, &config, b"rdma-conn copy 8");
+        let sender = connect_over::<Buffer, _>(&mut stream, &device, &config, b"rdma-conn copy 9");
         sender.map(|sender| (stream, sender))
     };
     let _copies = connect().unwrap();

@@ -14,11 +14,11 @@ mod run;
 use std::net::SocketAddr;
 
 use base::outcome::{Outcome, usage};
-use base::{progress, remark, say, signals};
+use base::{remark, say, signals};
 
 use crate::measure::figures::{self, TakenAt};
 use crate::measure::rounds::in_turn;
-use crate::measure::{Crowd, Load, Measured, Shape};
+use crate::measure::{Crowd, Load, ResultLine, Shape};
 use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::SharedConfig;
@@ -26,8 +26,7 @@ use rdma_conn::send_recv::SharedConfig;
 use crate::cli::{Bench, Common, Rate};
 use crate::protocol::{Kind, With};
 use crate::session;
-use report::Report;
-use rounds::{config, sizes};
+use rounds::{cases, config, sizes};
 
 pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     crate::measure::rounds::check(options.rounds.rounds, "--messages", options.messages)?;
@@ -69,43 +68,33 @@ impl Task<'_> {
     /// One size after the other, with the listener at `address`.
     fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
         let Task { common, options, device } = *self;
-        let mut report = Report::new(common.json, TakenAt::Sender);
-        let sizes: Vec<_> = (0..).zip(sizes(options)).collect();
-        let (run, of) = (session::run_number(), sizes.len() as u32);
-        let label = |(_, size): &(u32, u32)| label(*size);
-        let ran = progress::each(common.json, sizes, label, |(at, size), _| {
-            let config = config::<K>(common, options, size);
-            let load = Load::new(options, size);
-            let part = session::Part { run, at, of };
-            let (measured, ended) =
-                connect::connect::<K>(options, device, &config, &load, part, address);
-            let case = report::Case::new::<K>(device, options, &config, &load);
-            measured.iter().try_for_each(|measured| report.add(case.clone(), measured))?;
-            Ok(ended)
-        });
-        report.results.finish();
-        ran
+        let (cases, rounds) = (cases::<K>(common, options), rounds_of(options));
+        let report = report::report(common.json, TakenAt::Sender);
+        session::lead_each(common.json, &labels(&cases), rounds, report, |at, round, part| {
+            let (config, load) = &cases[at];
+            let traffic = connect::traffic::<K>(options, config, load, None);
+            let case = (options, device, config);
+            let load = load.of_round(round, rounds);
+            Ok(vec![connect::connect::<K>(case, &load, (part, &traffic), address)?])
+        })
     }
 
     /// All sizes in turn, with both ends in this process. A signal prints the rounds that are
     /// whole; of a size that has none, a part of the first one, if any message has arrived.
     fn measure_in_turn<K: Kind>(&self) -> Outcome {
         let Task { common, options, .. } = *self;
-        let sized = |size| (config::<K>(common, options, size), Load::new(options, size));
-        let mut cases: Vec<(K::Settings, Load)> = sizes(options).into_iter().map(sized).collect();
-        let labels: Vec<String> = cases.iter().map(|(_, load)| label(load.size)).collect();
-        let rounds = cases.iter().map(|(_, load)| load.end.rounds(options.rounds.asked()));
-        let rounds = rounds.min().unwrap_or(0);
+        let mut cases = cases::<K>(common, options);
+        let (labels, rounds) = (labels(&cases), rounds_of(options));
         let (done, ended) = in_turn(common.json, &labels, rounds, |at, round, done| {
-            let so_far = self.text::<K>(&cases, done)?;
+            let so_far = report::text(common.json, done)?;
             match done[at].is_empty() {
                 true => signals::exits_before_first_message(so_far),
                 false => signals::exits_with(so_far),
             }
             let (config, load) = &mut cases[at];
-            let measured = self.measure_round::<K>(config, load, round, rounds)?;
+            let line = self.measure_round::<K>(config, load, round, rounds)?;
             tracing::info!("a round is over");
-            Ok(measured)
+            Ok(vec![line])
         });
         signals::settles();
         if options.rate == Some(Rate::Auto) && !common.json {
@@ -114,25 +103,11 @@ impl Task<'_> {
                 remark!("{label}: {}", found_rate(rate));
             }
         }
-        let text = self.text::<K>(&cases, &done)?;
+        let text = report::text(common.json, &done)?;
         if !text.is_empty() {
             say!("{text}");
         }
         ended.map_or(Ok(()), Err)
-    }
-
-    /// The results of all sizes that have any, as they are printed.
-    fn text<K: Kind>(
-        &self,
-        cases: &[(K::Settings, Load)],
-        done: &[Vec<Measured>],
-    ) -> Result<String> {
-        let with_results = cases.iter().zip(done).filter(|(_, done)| !done.is_empty());
-        let results = with_results.map(|((config, load), done)| {
-            let case = report::Case::new::<K>(self.device, self.options, config, load);
-            Ok((case, Measured::of_rounds(done)?))
-        });
-        report::text(self.common.json, &results.collect::<Result<Vec<_>>>()?)
     }
 
     /// One round of a size. Of `--rate auto`, the first one finds the rate, which the load then
@@ -143,30 +118,36 @@ impl Task<'_> {
         load: &mut Load,
         round: u32,
         rounds: u32,
-    ) -> Result<Measured> {
+    ) -> Result<ResultLine> {
         let Task { options, device, .. } = *self;
         let shape = Shape::new(options);
-        if options.rate == Some(Rate::Auto) {
+        let mut part = load.of_round(round, rounds);
+        let measured = if options.rate == Some(Rate::Auto) {
             signals::settles();
             let rate = match load.rate {
                 Some(rate) => rate,
                 None => rate::find::<K>(device, config, shape, load)?,
             };
-            let part = load.of_round(round, rounds);
             let (rate, measured) = rate::measure::<K>(device, config, shape, &part, rate)?;
             load.rate = Some(load.rate.map_or(rate, |least| least.min(rate)));
-            return Ok(measured);
-        }
-        let load = load.of_round(round, rounds);
-        match Crowd::asked(options) {
-            Some(crowd) => K::crowd(device, config, crowd, &load),
-            None => run::within_process::<K>(device, config, shape, &load),
-        }
+            part.rate = Some(rate);
+            measured
+        } else if let Some(crowd) = Crowd::asked(options) {
+            K::crowd(device, config, crowd, &part)?
+        } else {
+            run::within_process::<K>(device, config, shape, &part)?
+        };
+        Ok(report::Case::<K>::new(device, options, config, &part).line(&measured))
     }
 }
 
-fn label(size: u32) -> String {
-    format!("{size} B")
+fn labels<C>(cases: &[(C, Load)]) -> Vec<String> {
+    cases.iter().map(|(_, load)| format!("{} B", load.size)).collect()
+}
+
+/// Rounds of each size.
+fn rounds_of(options: &Bench) -> u32 {
+    Load::new(options, 0).end.rounds(options.rounds.asked())
 }
 
 /// Sentence with the rate that `--rate auto` found.

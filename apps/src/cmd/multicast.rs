@@ -15,7 +15,6 @@ use rdma_conn::raw::Link;
 
 use crate::cli::{Common, Multicast, Rounds};
 use crate::measure::rounds;
-use crate::results::Results;
 use crate::session;
 use traffic::Traffic;
 
@@ -31,7 +30,6 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
         ));
     }
     let device = session::open_device(common, &options.ends)?;
-    let mut results = Results::new(common.json);
     if options.ends.listen.is_some() || options.ends.connect.is_some() {
         if let Some(rounds) = options.rounds {
             return Err(usage(format!(
@@ -39,22 +37,18 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
                  out, and start all of them again for another one"
             )));
         }
-        let ran = between::run(common, options, &configs, &device, &mut results);
-        results.finish();
-        return ran;
+        return between::run(common, options, &configs, &device);
     }
     let traffic = Traffic::of(options);
     let label = |config: &Config| format!("{} members, {}", config.members, config.policy);
     let labels: Vec<String> = configs.iter().map(label).collect();
     let rounds = traffic.rounds(options.rounds.unwrap_or(Rounds::DEFAULT));
-    let (done, ended) = rounds::in_turn(common.json, &labels, rounds, |at, round, _| {
-        within::measure(&device, &traffic.of_round(round, rounds), &configs[at])
-    });
-    for (config, done) in configs.iter().zip(&done).filter(|(_, done)| !done.is_empty()) {
-        report::add(&mut results, &device, &traffic, config, done)?;
-    }
-    results.finish();
-    ended.map_or(Ok(()), Err)
+    let report = report::report(common.json, &traffic);
+    session::in_turn(common.json, &labels, rounds, report, |at, round| {
+        let share = traffic.of_round(round, rounds);
+        let measured = within::measure(&device, &share, &configs[at])?;
+        Ok(vec![report::line(&device, &share, &configs[at], &measured)])
+    })
 }
 
 /// An invalid configuration of a group, by the flags that it is made of.

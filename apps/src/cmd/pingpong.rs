@@ -6,17 +6,15 @@ mod trips;
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base::outcome::Outcome;
-use base::{pinning, progress};
 use rdma_conn::device::Device;
 
 use crate::cli::{Common, Compat, Pingpong};
-use crate::measure::{EndOfLoad, Latency, NO_THREAD, rounds};
+use crate::measure::{ResultLine, pair, rounds};
 use crate::protocol::{self, Kind, Purpose, With};
-use crate::results::Results;
 use crate::session;
-use trips::{Measured, follow, hang_up, hang_up_first, lead, line, rounds_of_size};
+use trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
 
 pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     rounds::check(options.rounds.rounds, "--iterations", options.iterations)?;
@@ -62,43 +60,30 @@ impl Task<'_> {
     /// One size after the other, with the listener at `address`.
     fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
         let Task { common, options, device } = *self;
-        let mut results = Results::new(common.json);
-        let sizes: Vec<_> = (0..).zip(options.sizes()).collect();
-        let (run, of) = (session::run_number(), sizes.len() as u32);
-        let label = |(_, size): &(u32, u32)| label(*size);
-        let ran = progress::each(common.json, sizes, label, |(at, size), _| {
-            let config = config::<K>(common, options, size);
-            let part = session::Part { run, at, of };
-            let (line, ended) = ends::connect::<K>(options, device, &config, size, part, address);
-            line.iter().try_for_each(|line| report::add(&mut results, line))?;
-            Ok(ended)
-        });
-        results.finish();
-        ran
+        let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
+        let report = report::report(common.json);
+        session::lead_each(common.json, &labels(&sizes), rounds, report, |at, round, part| {
+            let config = config::<K>(common, options, sizes[at]);
+            let (case, load) = ((options, device, &config), (sizes[at], round));
+            Ok(vec![ends::connect::<K>(case, load, part, address)?])
+        })
     }
 
     /// All sizes in turn, with both ends in this process.
     fn measure_in_turn<K: Kind>(&self) -> Outcome {
         let Task { common, options, device } = *self;
-        let sizes = options.sizes();
-        let labels: Vec<String> = sizes.iter().copied().map(label).collect();
-        let rounds = rounds_of_size(options);
-        let (done, ended) = rounds::in_turn(common.json, &labels, rounds, |at, round, _| {
-            let end = options.end().of_round(round, rounds);
+        let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
+        let report = report::report(common.json);
+        session::in_turn(common.json, &labels(&sizes), rounds, report, |at, round| {
             let config = config::<K>(common, options, sizes[at]);
-            within_process::<K>(options, end, device, &config, sizes[at])
-        });
-        let mut results = Results::new(common.json);
-        for lines in done.into_iter().filter(|lines| !lines.is_empty()) {
-            report::add(&mut results, &Latency::of_rounds(lines)?)?;
-        }
-        results.finish();
-        ended.map_or(Ok(()), Err)
+            let case = (options, device, &config);
+            Ok(vec![within_process::<K>(case, (sizes[at], round))?])
+        })
     }
 }
 
-fn label(size: u32) -> String {
-    format!("{size} B")
+fn labels(sizes: &[u32]) -> Vec<String> {
+    sizes.iter().map(|size| format!("{size} B")).collect()
 }
 
 fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Settings {
@@ -106,31 +91,26 @@ fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Setting
 }
 
 fn within_process<K: Kind>(
-    options: &Pingpong,
-    end: EndOfLoad,
-    device: &Device,
-    config: &K::Settings,
-    size: u32,
-) -> Result<Latency> {
+    (options, device, config): (&Pingpong, &Device, &K::Settings),
+    (size, round): (u32, u32),
+) -> Result<ResultLine> {
     let before = device.counters().ok();
     let (mut near, mut far) = K::pair(device, config)?;
-    let (led, work) = host::thread::scope(|scope| {
-        let follower = scope.spawn(move || {
-            pinning::pin_thread(1);
-            let followed =
-                follow(&mut far, !options.no_verify, size, || Ok(())).map(|_| far.work());
-            hang_up(far);
-            followed
-        });
-        let follower = follower.context(NO_THREAD)?;
-        pinning::pin_thread(0);
-        let led = lead(&mut near, options, end, size);
+    let lead = || {
+        let led = lead(&mut near, options, end_of_round(options, round), size);
         let work = near.work();
         hang_up_first(near, led.is_ok());
-        let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // What the follower has found is the cause of what the leader then saw.
-        let followed = followed?;
-        Ok::<_, anyhow::Error>((led?, work + followed))
-    })?;
-    Ok(line::<K>(options, device, config, size, &Measured { led, work, before }))
+        led.map(|led| (led, work))
+    };
+    let follow = || {
+        let followed = follow(&mut far, !options.no_verify, size, || Ok(())).map(|_| far.work());
+        hang_up(far);
+        followed
+    };
+    let (led, followed) = pair(lead, follow)?;
+    // What the follower has found is the cause of what the leader then saw.
+    let there = followed?;
+    let (led, here) = led?;
+    let measured = Measured { led, work: here + there, before };
+    Ok(report::line::<K>((options, device, config), size, &measured))
 }

@@ -13,9 +13,8 @@
 
 mod ending;
 mod receive;
-mod report;
 mod send;
-mod stream;
+mod task;
 
 use base::outcome::{Outcome, usage};
 
@@ -23,7 +22,7 @@ use crate::cli::{Common, Pipe};
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::session;
 use ending::Ending;
-use stream::Task;
+use task::Task;
 
 pub(crate) fn run(common: &Common, options: &Pipe) -> Outcome {
     let protocol = options.protocol();

@@ -8,19 +8,23 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::Context;
-use base::outcome::{Failure, Outcome, usage};
+use anyhow::{Context, anyhow};
+use base::outcome::{Failure, Outcome, printable, usage};
+use base::remark;
 use base::run::{self, Ran};
-use base::{progress, remark};
 use clap::Parser;
 
 use crate::cli::points::{Point, Points};
-use crate::cli::{Args, Bench, Command, Pingpong, Rounds};
-use crate::measure::Spread;
-use crate::measure::rounds::{rounds_of, share, time_share};
+use crate::cli::{Args, Command, Rounds};
+use crate::measure::rounds::in_turn;
+use crate::measure::{EndOfLoad, Load, ResultLine};
 use crate::results::Results;
 use merged::{Merged, csv};
+
+/// The shortest time of a round.
+const LEAST: Duration = Duration::from_millis(10);
 
 /// Settings that all points of a sweep share.
 struct Sweep<'a> {
@@ -93,40 +97,31 @@ fn check(args: &Args) -> Outcome {
 
 /// As many rounds as there may be: each has a message.
 fn limit(args: &Args, rounds: u32) -> u32 {
-    match whole(args) {
-        Some((_, messages)) => rounds_of(messages, rounds),
-        None => rounds,
-    }
+    end(args).map_or(rounds, |end| end.rounds(rounds))
 }
 
-/// The messages of all rounds, if their number is known, and the flag that has it.
-fn whole(args: &Args) -> Option<(&'static str, u64)> {
+/// The end of all rounds together.
+fn end(args: &Args) -> Option<EndOfLoad> {
     match &args.command {
-        Command::Bench(options) => options.messages.map(|n| ("--messages", n)),
-        Command::Pingpong(options) if options.seconds.is_none() => {
-            Some(("--iterations", options.trips()))
+        Command::Bench(options) => Some(Load::new(options, 0).end),
+        Command::Pingpong(options) => Some(options.end()),
+        Command::Multicast(options) => {
+            let time = || EndOfLoad::After(Duration::from_secs_f64(options.seconds));
+            Some(options.messages.map_or_else(time, EndOfLoad::Messages))
         }
-        Command::Multicast(options) => options.messages.map(|n| ("--messages", n)),
         _ => None,
     }
 }
 
 /// The command line of one round of a point: its share of the messages or of the time.
 fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
-    let share = match (whole(args), &args.command) {
-        (Some((flag, n)), _) => (flag, share(n, round, rounds).to_string()),
-        (None, Command::Multicast(options)) => {
-            ("--seconds", (options.seconds / f64::from(rounds)).max(0.01).to_string())
+    let share = match end(args).map(|end| end.of_round(round, rounds)) {
+        None => ("--rounds", "1".into()),
+        Some(EndOfLoad::Messages(trips)) if matches!(args.command, Command::Pingpong(_)) => {
+            ("--iterations", trips.to_string())
         }
-        (None, Command::Bench(options)) => {
-            let time = time_share(options.seconds.unwrap_or(Bench::SECONDS), rounds);
-            ("--seconds", time.as_secs_f64().max(0.01).to_string())
-        }
-        (None, Command::Pingpong(Pingpong { seconds: Some(seconds), .. })) => {
-            let time = time_share(*seconds, rounds);
-            ("--seconds", time.as_secs_f64().max(0.01).to_string())
-        }
-        (None, _) => ("--rounds", "1".into()),
+        Some(EndOfLoad::After(time)) => EndOfLoad::After(time.max(LEAST)).flag(),
+        Some(messages) => messages.flag(),
     };
     let replaced = [share.0, "--rounds", "--csv"];
     let (mut words, mut is_value) = (Vec::new(), false);
@@ -148,51 +143,35 @@ fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
 impl Sweep<'_> {
     /// Goes over all points, round after round: returns their results, and why some are missing.
     fn measure(&self, points: &Points, all: &[Args]) -> (Vec<Merged>, Option<Failure>) {
-        let mut merged: Vec<Merged> =
-            points.points.iter().map(|point| Merged::new(&point.values)).collect();
-        let bar = progress::bar(points.points.len() as u64 * u64::from(self.rounds), self.json);
-        let mut ended = None;
-        'rounds: for round in 0..self.rounds {
-            for ((point, args), merged) in points.points.iter().zip(all).zip(&mut merged) {
-                if merged.refused.is_some() {
-                    bar.inc(1);
-                    continue;
+        let labels: Vec<String> = points.points.iter().map(|point| self.label(point)).collect();
+        // Reasons for which points cannot be measured.
+        let mut refused = vec![None; labels.len()];
+        let (done, ended) = in_turn(self.json, &labels, self.rounds, |at, round, _| {
+            if refused[at].is_some() {
+                return Ok(Vec::new());
+            }
+            match run::once(&words(&points.points[at], &all[at], round, self.rounds))? {
+                Ran::Done(lines) | Ran::Interrupted(lines, _) => {
+                    Ok(lines.into_iter().map(ResultLine::from).collect())
                 }
-                bar.set_message(self.label(point));
-                match run::once(&words(point, args, round, self.rounds)) {
-                    Ok(Ran::Done(lines)) => merged.add_round(lines),
-                    Ok(Ran::Refused(why)) => merged.refused = Some(why),
-                    Ok(Ran::Failed(why)) => {
-                        ended = Some(anyhow::anyhow!("{}: {why}", self.label(point)));
-                        break 'rounds;
-                    }
-                    Ok(Ran::Interrupted(lines, interrupted)) => {
-                        // A part counts where it is all there is.
-                        if merged.is_empty() {
-                            merged.add_round(lines);
-                        }
-                        ended = Some(interrupted.into());
-                        break 'rounds;
-                    }
-                    Err(e) => {
-                        ended = Some(e);
-                        break 'rounds;
-                    }
+                Ran::Refused(why) => {
+                    refused[at] = Some(why);
+                    Ok(Vec::new())
                 }
-                bar.inc(1);
+                Ran::Failed(why) => Err(anyhow!("{}: {why}", labels[at])),
+            }
+        });
+        for (label, why) in labels.iter().zip(&refused) {
+            if let Some(why) = why {
+                remark!("{label}: left out: {}", printable(why));
             }
         }
-        bar.finish_and_clear();
-        for (point, merged) in points.points.iter().zip(&merged) {
-            if let Some(why) = &merged.refused {
-                remark!("{}: left out: {}", self.label(point), base::outcome::printable(why));
-            }
-        }
-        let refused = merged.iter().find_map(|merged| merged.refused.clone());
-        merged.retain(|merged| !merged.is_empty());
+        let merged = points.points.iter().zip(&done);
+        let merged = merged.map(|(point, rounds)| Merged::new(&point.values, rounds));
+        let merged: Vec<Merged> = merged.filter(|merged| !merged.is_empty()).collect();
         // Where no point can be measured, the command line asks for what cannot be.
-        let nothing = refused.filter(|_| merged.is_empty()).map(usage);
-        (merged, ended.or(nothing))
+        let nothing = refused.into_iter().flatten().next().filter(|_| merged.is_empty());
+        (merged, ended.or(nothing.map(usage)))
     }
 
     fn label(&self, point: &Point) -> String {

@@ -13,11 +13,10 @@ use rdma_conn::BufferedRead;
 use rdma_conn::buffered_read::{Config, SharedReceiver, SharedSender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::RecvError;
-use serde_json::json;
 
 use crate::cli::Bench;
 use crate::measure::verify::{self};
-use crate::measure::{Described, Load, Measured, Payload, Whole, Work, since, start_all};
+use crate::measure::{Load, Measured, Payload, ResultLine, Whole, Work, since, start_all};
 
 /// Threads at the ends of one connection.
 #[derive(Debug, Clone, Copy)]
@@ -62,16 +61,15 @@ impl Crowd {
         }
     }
 
-    /// For the report.
-    pub(crate) fn describe(&self, settings: &mut Described, title: &mut String) {
+    /// Adds the threads to a result.
+    pub(crate) fn describe(&self, line: ResultLine) -> ResultLine {
         let Crowd { sending, receiving, has_transfer_thread } = *self;
-        settings.insert("sending_threads".into(), json!(sending));
-        settings.insert("receiving_threads".into(), json!(receiving));
-        settings.insert("transfer_thread".into(), json!(has_transfer_thread));
         let thread = if has_transfer_thread { " beside one for the transfers" } else { "" };
-        title.push_str(&format!(
+        let words = format!(
             ", {sending} sending and {receiving} receiving threads{thread} share the connection"
-        ));
+        );
+        let line = line.with("sending_threads", sending).with("receiving_threads", receiving);
+        line.with("transfer_thread", has_transfer_thread).with_words(&words)
     }
 }
 
@@ -163,7 +161,6 @@ pub(crate) fn measure(
         registered_bytes: receiver.registered_bytes(),
         receivers_busy: None,
         fairness: None,
-        rounds: None,
     })
 }
 

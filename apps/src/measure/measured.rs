@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use base::pinning;
 use rdma_conn::device::{Counters, Device};
 use serde::{Deserialize, Serialize};
-
-use crate::measure::Spread;
 
 /// Log message of a receiving end that has its first message.
 pub(crate) const HAS_COME: &str = "the first message has arrived";
@@ -23,20 +19,9 @@ pub(crate) fn since(device: &Device, before: Option<Counters>) -> Option<Counter
     before.and_then(|before| Some(device.counters().ok()?.since(&before)))
 }
 
-/// Processors that a process runs on, and its build.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Machine {
-    /// The processors that this end runs on, where they were listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cpu: Option<String>,
-    build: String,
-}
-
-impl Machine {
-    /// Describes this process.
-    pub(crate) fn here() -> Machine {
-        Machine { cpu: pinning::listed(), build: rdma_conn::build::summary() }
-    }
+/// Messages a second, of those that took this time together.
+pub(crate) fn per_s(messages: u64, elapsed: Duration) -> f64 {
+    messages as f64 / elapsed.as_secs_f64().max(1e-9)
 }
 
 /// Work of one end, or of both.
@@ -59,6 +44,11 @@ impl Work {
         Work { operations, ..Work::default() }
     }
 
+    /// Requests of a message on the average.
+    pub(crate) fn operations_per_message(&self, messages: u64) -> f64 {
+        self.operations as f64 / messages.max(1) as f64
+    }
+
     /// Bytes of a transfer on the average.
     pub(crate) fn mean_transfer_bytes(&self) -> Option<f64> {
         (self.transfers > 0).then(|| self.transferred as f64 / self.transfers as f64)
@@ -77,7 +67,7 @@ impl std::ops::Add for Work {
     }
 }
 
-/// Result of a measurement.
+/// Result of one round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     pub(crate) messages: u64,
@@ -92,11 +82,9 @@ pub(crate) struct Measured {
     pub(crate) registered_bytes: u64,
     /// Processor time of the threads that receive; `None` if another process has them.
     pub(crate) receivers_busy: Option<Duration>,
-    /// Messages of the sender that sent fewest, as a part of those of the one that sent most; of
-    /// several rounds, the least. `None` unless several senders sent for a time.
+    /// Messages of the sender that sent fewest, as a part of those of the one that sent most.
+    /// `None` unless several senders sent for a time.
     pub(crate) fairness: Option<f64>,
-    /// Messages a second, where there were several rounds; all else is of them together.
-    pub(crate) rounds: Option<(u32, Spread)>,
 }
 
 /// Messages and work of all ends together.
@@ -108,49 +96,18 @@ pub(crate) struct Whole {
 
 impl Whole {
     pub(crate) fn operations_per_message(&self) -> f64 {
-        self.work.operations as f64 / self.messages.max(1) as f64
+        self.work.operations_per_message(self.messages)
     }
 }
 
 impl Measured {
-    /// The median of the rounds, where there were several.
     pub(crate) fn messages_per_s(&self) -> f64 {
-        let own = || self.messages as f64 / self.elapsed.as_secs_f64();
-        self.rounds.map_or_else(own, |(_, rates)| rates.median)
+        per_s(self.messages, self.elapsed)
     }
 
     /// Processors that the threads which receive kept busy on average.
     pub(crate) fn receiver_processor_use(&self) -> Option<f64> {
         let busy = self.receivers_busy?.as_secs_f64();
         Some(busy / self.elapsed.as_secs_f64()).filter(|busy| busy.is_finite())
-    }
-
-    /// Merges several rounds.
-    ///
-    /// # Errors
-    /// There was none.
-    pub(crate) fn of_rounds(rounds: &[Measured]) -> Result<Measured> {
-        let rates = Spread::of(rounds.iter().map(Measured::messages_per_s));
-        let all = rounds.iter().copied().reduce(Measured::and).context("nothing was measured")?;
-        Ok(Measured { rounds: Some((rounds.len() as u32, rates)), ..all })
-    }
-
-    /// Merges two rounds.
-    fn and(self, other: Measured) -> Measured {
-        let whole = |(a, b): (Whole, Whole)| Whole {
-            messages: a.messages + b.messages,
-            work: a.work + b.work,
-        };
-        Measured {
-            messages: self.messages + other.messages,
-            elapsed: self.elapsed + other.elapsed,
-            work: self.work + other.work,
-            whole: self.whole.zip(other.whole).map(whole),
-            rnr_events: self.rnr_events.zip(other.rnr_events).map(|(a, b)| a + b),
-            registered_bytes: self.registered_bytes.max(other.registered_bytes),
-            receivers_busy: self.receivers_busy.zip(other.receivers_busy).map(|(a, b)| a + b),
-            fairness: self.fairness.zip(other.fairness).map(|(a, b)| a.min(b)),
-            rounds: None,
-        }
     }
 }

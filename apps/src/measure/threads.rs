@@ -1,12 +1,31 @@
-//! Threads that begin together, or not at all.
+//! Threads that begin together, or not at all, and two ends as two threads.
 
 use std::io;
 
 use anyhow::{Context, Result};
+use base::pinning;
 use host::sync::Barrier;
 
-/// The error where both ends are in this process, and there is no thread for the second one.
-pub(crate) const NO_THREAD: &str = "no thread for the other end";
+/// Does `lead` in this thread, and `follow` in a second one: both ends of a connection.
+///
+/// # Errors
+/// There is no thread for the second one.
+pub(crate) fn pair<A, B: Send>(
+    lead: impl FnOnce() -> A,
+    follow: impl FnOnce() -> B + Send,
+) -> Result<(A, B)> {
+    host::thread::scope(|scope| {
+        let follower = scope.spawn(move || {
+            pinning::pin_thread(1);
+            follow()
+        });
+        let follower = follower.context("no thread for the other end")?;
+        pinning::pin_thread(0);
+        let led = lead();
+        let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((led, followed))
+    })
+}
 
 /// Starts threads until one cannot be started: those that wait at `barrier` for the others end then.
 /// Returns them, and why they are not all.

@@ -61,9 +61,7 @@ pub(crate) fn next_peer<K: Kind>(
 ) -> Result<Option<Pending<K>>> {
     let (mut failures, start) = (0, host::time::now());
     loop {
-        if let Some(interrupted) = signals::interrupted() {
-            return Err(interrupted.into());
-        }
+        signals::go_on()?;
         match listener
             .next_timeout(time.saturating_sub(host::time::since(start)).min(GLANCE_AT_SIGNALS))
         {
@@ -93,6 +91,33 @@ pub(crate) fn next_peer<K: Kind>(
             return Ok(None);
         }
     }
+}
+
+/// The next peer that `judge` and `accept` let in, with what `accept` makes of it, if one connects
+/// within `time`; others are refused with the reason, and do not count.
+///
+/// # Errors
+/// As of [`next_peer`].
+pub(crate) fn admitted<K: Kind, T>(
+    listener: &Listener<K>,
+    command: &str,
+    time: Duration,
+    judge: impl Fn(&Session) -> Result<(), String>,
+    accept: impl Fn(Incoming<K>, &Session) -> Result<T>,
+) -> Result<Option<(T, Session, Channel)>> {
+    while let Some(pending) = next_peer::<K>(listener, command, time)? {
+        if let Err(why) = judge(&pending.session) {
+            pending.refuse(&why);
+            continue;
+        }
+        let Pending { incoming, session, wire } = pending;
+        let from = incoming.from();
+        match accept(incoming, &session) {
+            Ok(made) => return Ok(Some((made, session, wire))),
+            Err(e) => refused(from, &format!("{e:#}")),
+        }
+    }
+    Ok(None)
 }
 
 /// Time within which the thread that refuses connections sees that the work is done.

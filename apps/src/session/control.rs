@@ -10,7 +10,7 @@ use rdma_conn::send_recv::CloseReason;
 use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Latency, Work};
+use crate::measure::{ResultLine, Work};
 
 /// Longest time, in all, that an end that has failed looks for the cause at the others.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ pub(crate) enum Control {
     /// All of a stream was sent: its bytes, their checksum, and the work that it took.
     Streamed { bytes: u64, crc32: u32, work: Work },
     /// Result of a measurement, for the end that did not measure.
-    Latency(Box<Latency>),
+    Result(Box<ResultLine>),
 }
 
 /// Tells the other ends of a failure; what they tell may be its cause, which is returned.

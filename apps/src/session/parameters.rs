@@ -93,11 +93,6 @@ impl Part {
         Part { run: run_number(), at: 0, of: 1 }
     }
 
-    /// A round of it.
-    pub(crate) fn of_round(self, round: u32, rounds: u32) -> Part {
-        Part { run: self.run, at: self.at * rounds + round, of: self.of * rounds }
-    }
-
     /// The connection of one of the process's senders.
     pub(crate) fn session(
         self,

@@ -45,6 +45,18 @@ pub fn write(
     written.map_err(|e| ended(e, || format!("the other end has not read a note in {limit:?}")))
 }
 
+/// Reads a control message of up to `most` bytes, for as long as the stream's own timeout allows until
+/// it begins, and for `limit` until it ends.
+pub fn read<N: DeserializeOwned>(
+    stream: &mut impl Stream,
+    most: usize,
+    limit: Duration,
+) -> Result<N> {
+    let mut first = [0];
+    stream.read_exact(&mut first).context(GONE)?;
+    read_rest(stream, first[0], most, limit)
+}
+
 /// Reads the rest of a control message of up to `most` bytes, whose first byte is here.
 pub fn read_rest<N: DeserializeOwned>(
     stream: &mut impl Stream,

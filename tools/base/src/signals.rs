@@ -145,6 +145,14 @@ pub fn interrupted() -> Option<Interrupted> {
     Some(CAME.load(Ordering::Relaxed)).filter(|signal| *signal != 0).map(Interrupted)
 }
 
+/// Checks that no signal has asked for an end.
+///
+/// # Errors
+/// One has.
+pub fn go_on() -> Result<(), Interrupted> {
+    interrupted().map_or(Ok(()), Err)
+}
+
 /// Reports whether a signal has asked for an end: for loops, to look often.
 #[inline]
 pub fn is_interrupted() -> bool {

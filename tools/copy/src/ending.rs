@@ -5,25 +5,22 @@
 //! notified.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use base::frame::Hurried;
+use base::frame;
 use base::signals::Interrupted;
 use host::sync::{Condvar, Mutex};
 
 use super::tally::Tally;
-use super::wire::Reply;
+use super::wire::{MOST_REPLY, Reply};
 
 /// After a signal: how long a copy that has ended may take to be reported.
 const GRACE: Duration = Duration::from_secs(3);
 /// Longest time in which an interrupted end tells another one why, and that one reads it.
 const LAST_WORD: Duration = Duration::from_secs(2);
-/// The longest last word.
-const MOST_LINE: u64 = 4096;
 
 /// One copy, as a signal finds it.
 #[derive(Debug)]
@@ -51,35 +48,26 @@ impl Ongoing {
         Ok(())
     }
 
-    /// Sends the other end a line, which it has to read within `patience`.
-    pub(super) fn tell(&self, reply: &Reply, patience: Duration) -> std::io::Result<()> {
+    /// Sends the other end a reply, which it has to read within `patience`.
+    pub(super) fn tell(&self, reply: &Reply, patience: Duration) -> Result<()> {
         let mut stream = self.stream.lock();
-        stream.as_mut().map_or(Ok(()), |stream| write_line(stream, reply, patience))
+        stream.as_mut().map_or(Ok(()), |to| frame::write(to, reply, MOST_REPLY, patience))
     }
 
-    /// Tells the other end why this one ends, unless another line is still being sent.
+    /// Tells the other end why this one ends, unless a reply is still being sent.
     fn tell_last(&self, why: Interrupted) {
         let Some(mut stream) = self.stream.try_lock() else { return };
         let Some(stream) = stream.as_mut() else { return };
         let word = Reply::GivenUp { why: why.to_string() };
         // This process ends, whether the other end reads it or not.
-        let _ = write_line(stream, &word, LAST_WORD);
+        let _ = frame::write(stream, &word, MOST_REPLY, LAST_WORD);
     }
-}
-
-fn write_line(stream: &mut TcpStream, reply: &Reply, patience: Duration) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(reply)?;
-    line.push(b'\n');
-    Hurried::new(stream, patience).write_all(&line)
 }
 
 /// Returns the reason for which the sender has ended, if it gave one.
 pub(super) fn last_word(stream: &mut TcpStream) -> Option<String> {
-    let (mut line, rest) = (Vec::new(), Hurried::new(stream, LAST_WORD));
-    // After an error, the received bytes may still be a whole line.
-    let _ = rest.take(MOST_LINE).read_to_end(&mut line);
-    let line = line.split(|byte| *byte == b'\n').next()?;
-    match serde_json::from_slice(line) {
+    stream.set_read_timeout(Some(LAST_WORD)).ok()?;
+    match frame::read(stream, MOST_REPLY, LAST_WORD) {
         Ok(Reply::GivenUp { why }) => Some(why),
         _ => None,
     }

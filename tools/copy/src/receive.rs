@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use base::frame::{self, is_late};
+use base::frame::{self, GONE};
 use base::outcome::Failure;
 use base::session::receiver_ended;
 use rdma_conn::device::Device;
@@ -447,9 +447,9 @@ impl<'a> Receiving<'a> {
 
     fn reply(&mut self, reply: &Reply) -> Result<()> {
         let told = self.hand.ongoing.tell(reply, self.patience);
-        told.map_err(|e| match is_late(e.kind()) {
-            true => anyhow!("the sender does not listen: {:?} for an answer", self.patience),
-            false => Failure::from(e).context(SENDER_GONE),
+        told.map_err(|e| match e.to_string() == GONE {
+            true => anyhow!("{}", e.root_cause()).context(SENDER_GONE),
+            false => anyhow!("the sender does not listen: {:?} for an answer", self.patience),
         })
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use base::frame::Hurried;
+use base::frame;
 use base::outcome::Failure;
 use base::session::{dial, explain, notice_death, sender_ended};
 use host::channel::{Receiver as Replies, RecvError, bounded};
@@ -24,14 +23,12 @@ use super::piece_cache::{Pieces, Runner};
 use super::source::Entry;
 use super::tally::Tally;
 use super::wire::{
-    APP_BYTES, Finished, GREETING, Hash, PATIENCE, Reply, Word, hash_of_hashes, pieces,
+    APP_BYTES, Finished, GREETING, Hash, MOST_REPLY, PATIENCE, Reply, Word, hash_of_hashes, pieces,
 };
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
 /// others are being sent.
 pub(super) const AHEAD: usize = 64;
-/// The longest line of a reply.
-const MOST_LINE: usize = 1 << 16;
 /// Replies that are kept until the sender takes them. Each message but the last has two at most,
 /// and no more messages are under way than the window and the receiver's steps.
 const REPLIES: usize = 256;
@@ -104,62 +101,21 @@ pub(super) fn copy(
 /// Reads what the receiver says, and no further ahead of its consumer than [`REPLIES`].
 fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
     let (send, replies) = bounded(REPLIES);
-    let stream = stream.try_clone()?;
+    let mut stream = stream.try_clone()?;
     notice_death(&stream)?;
-    let mut lines = Lines { stream, kept: Vec::new(), patience: PATIENCE };
     host::thread::spawn("replies", move || {
         // The consumer has dropped its end, or nothing more arrives: either way this is the end.
-        while let Ok(Some(line)) = lines.next()
-            && let Ok(reply) = serde_json::from_slice(&line)
+        while let Ok(reply) = next_reply(&mut stream, PATIENCE)
             && send.send(reply).is_ok()
         {}
     })?;
     Ok(replies)
 }
 
-/// A stream of lines. A receiver may take long to begin a line, but not to finish one.
-struct Lines {
-    stream: TcpStream,
-    /// Bytes of lines that were not taken yet.
-    kept: Vec<u8>,
-    /// Longest time that a line may take.
-    patience: Duration,
-}
-
-impl Lines {
-    /// The next line, if there is one.
-    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        if self.kept.is_empty() {
-            self.stream.set_read_timeout(None)?;
-            if read_more(&mut self.stream, &mut self.kept)? == 0 {
-                return Ok(None);
-            }
-        }
-        let mut rest = Hurried::new(&mut self.stream, self.patience);
-        loop {
-            if let Some(end) = self.kept.iter().position(|byte| *byte == b'\n') {
-                return Ok(Some(self.kept.drain(..=end).collect()));
-            }
-            if self.kept.len() > MOST_LINE || read_more(&mut rest, &mut self.kept)? == 0 {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-/// Reads available bytes, behind those that are kept; returns their number.
-fn read_more(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<usize> {
-    let mut bytes = [0; 4096];
-    loop {
-        match stream.read(&mut bytes) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            read => {
-                let read = read?;
-                kept.extend_from_slice(&bytes[..read]);
-                return Ok(read);
-            }
-        }
-    }
+/// The next reply. A receiver may take long to begin one, but only `patience` to finish it.
+fn next_reply(stream: &mut TcpStream, patience: Duration) -> Result<Reply> {
+    stream.set_read_timeout(None)?;
+    frame::read(stream, MOST_REPLY, patience)
 }
 
 /// State of an entry.

@@ -1,6 +1,6 @@
 //! Messages between the ends of a copy: the sender uses the application data of its messages, the
-//! receiver lines of JSON on the stream of the handshake. A sender that a signal ends says so there
-//! in one such line, its last word.
+//! receiver control messages on the stream of the handshake. A sender that a signal ends says so there
+//! in one of them, its last word.
 //!
 //! | bytes | of a message's application data |
 //! |---|---|
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 /// The sender's application data in the handshake.
-pub(super) const GREETING: &[u8] = b"rdma-conn copy 8";
+pub(super) const GREETING: &[u8] = b"rdma-conn copy 9";
 
 /// Start of a copy's greeting, in each version.
 const COPY: &[u8] = b"rdma-conn copy ";
@@ -40,6 +40,9 @@ pub(super) const APP_BYTES: u32 = 4200;
 /// Longest time that a reply may take on its way, once it has begun: a live sender reads it at
 /// once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest reply.
+pub(super) const MOST_REPLY: usize = 1 << 16;
 
 /// Hash of a piece, or of hashes.
 pub(super) type Hash = u128;
@@ -84,34 +87,19 @@ pub(super) enum Word {
 
 impl Word {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let head = |kind: u8, entry: u32| {
-            let mut bytes = vec![kind];
-            bytes.extend(entry.to_le_bytes());
-            bytes
-        };
-        match self {
+        let (kind, entry, rest): (u8, u32, Vec<u8>) = match self {
             Word::Begin { entry, what, mode, len, name } => {
-                let mut bytes = head(1, *entry);
-                bytes.push(*what as u8 + 1);
-                bytes.extend(mode.to_le_bytes());
-                bytes.extend(len.to_le_bytes());
-                bytes.extend(name);
-                bytes
+                let (mode, len) = (mode.to_le_bytes(), len.to_le_bytes());
+                (1, *entry, [&[*what as u8 + 1][..], &mode[..], &len[..], &name[..]].concat())
             }
             Word::Data { entry, piece, hash } => {
-                let mut bytes = head(2, *entry);
-                bytes.extend(piece.to_le_bytes());
-                bytes.extend(hash.to_le_bytes());
-                bytes
+                (2, *entry, [&piece.to_le_bytes()[..], &hash.to_le_bytes()[..]].concat())
             }
-            Word::End { entry, hash } => {
-                let mut bytes = head(3, *entry);
-                bytes.extend(hash.to_le_bytes());
-                bytes
-            }
-            Word::Abandon { entry } => head(4, *entry),
-            Word::Finish => head(5, 0),
-        }
+            Word::End { entry, hash } => (3, *entry, hash.to_le_bytes().to_vec()),
+            Word::Abandon { entry } => (4, *entry, Vec::new()),
+            Word::Finish => (5, 0, Vec::new()),
+        };
+        [&[kind][..], &entry.to_le_bytes()[..], &rest[..]].concat()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Word> {

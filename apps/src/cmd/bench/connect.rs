@@ -8,42 +8,23 @@ use base::outcome::Failure;
 use base::{remark, signals};
 use rdma_conn::device::Device;
 
-use super::rounds::{SoFar, in_rounds};
+use super::report::Case;
 use super::run::{Outlet, Sides, measure};
 use crate::cli::Bench;
-use crate::measure::{Load, Measured, Receivers, Shape, Whole};
+use crate::measure::{Load, Measured, Receivers, ResultLine, Shape, Whole};
 use crate::protocol::Kind;
 use crate::session::{self, Channel, Control, Part, Session, Told, Traffic, cause};
 
 /// Time in which a measurement begins if all ends are there.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Sends to the listener at `address`, round after round.
+/// Sends one round to the listener at `address`.
 pub(super) fn connect<K: Kind>(
-    options: &Bench,
-    device: &Device,
-    config: &K::Settings,
-    load: &Load,
-    part: Part,
-    address: SocketAddr,
-) -> SoFar {
-    let traffic = traffic::<K>(options, config, load, None);
-    let rounds = traffic.rounds;
-    let mut round = 0;
-    in_rounds(options, load, |load| {
-        let part = part.of_round(round, rounds);
-        round += 1;
-        connect_once::<K>((options, device, config), load, (part, &traffic), address)
-    })
-}
-
-/// Sends one round.
-fn connect_once<K: Kind>(
     (options, device, config): (&Bench, &Device, &K::Settings),
     load: &Load,
     (part, traffic): (Part, &Traffic),
     address: SocketAddr,
-) -> Result<Measured> {
+) -> Result<ResultLine> {
     let mut sides = Sides::<K>::sending();
     let senders = Shape::new(options).senders;
     let mut wires = Vec::new();
@@ -60,7 +41,7 @@ fn connect_once<K: Kind>(
     match measure(sides, device, load, || {}) {
         Ok(mut measured) => {
             measured.whole = Some(arrived(&mut wire, &measured)?);
-            Ok(measured)
+            Ok(Case::<K>::new(device, options, config, load).line(&measured))
         }
         Err(e) => Err(cause(e, [&mut wire])),
     }

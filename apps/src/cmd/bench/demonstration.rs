@@ -3,21 +3,21 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base::outcome::Outcome;
 use base::say;
 use base::table::Table;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Preset, SendRecv};
 
-use super::report::{Case, Report};
-use super::rounds::{config, in_rounds};
+use super::report::{Case, report};
+use super::rounds::config;
 use super::run::within_process;
 use crate::cli::{Bench, Common};
 use crate::measure::figures::{TakenAt, bytes, rate, size as shown};
 use crate::measure::line::{Distance, line_ns};
-use crate::measure::rounds::in_turn;
-use crate::measure::{EndOfLoad, Load, Measured, Shape, Spread};
+use crate::measure::rounds::{self, in_turn};
+use crate::measure::{EndOfLoad, Load, ResultLine, Shape, Spread};
 use crate::settings::send_recv::PRESET;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
@@ -30,9 +30,9 @@ const ROUNDS: u32 = 5;
 const APART: f64 = 1.0 / 3.0;
 
 /// A round of a case, and how far apart the processors were before and after it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Sample {
-    measured: Measured,
+    line: ResultLine,
     line_ns: [Option<f64>; 2],
 }
 
@@ -52,22 +52,19 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome 
     let rounds = options.rounds.rounds.unwrap_or(ROUNDS);
     let (done, ended) = in_turn(common.json, &labels, rounds, |at, round, _| {
         let (size, preset) = cases[at];
-        let config = config::<SendRecv>(common, &with_preset(options, preset), size);
+        let options = with_preset(options, preset);
+        let config = config::<SendRecv>(common, &options, size);
         let load = load(size, !options.no_verify).of_round(round, rounds);
         let before = line_ns();
         let measured = within_process::<SendRecv>(device, &config, Shape::ONE, &load)?;
-        Ok(Sample { measured, line_ns: [before, line_ns()] })
+        let line = Case::<SendRecv>::new(device, &options, &config, &load).line(&measured);
+        Ok(Sample { line, line_ns: [before, line_ns()] })
     });
     let rows = Rows::new(&done);
     if common.json {
-        let mut report = Report::new(true, TakenAt::Both);
-        for (&(size, preset), measured) in cases.iter().zip(&rows.measured) {
-            let Some(measured) = measured else { continue };
-            let options = with_preset(options, preset);
-            let (config, load) =
-                (config::<SendRecv>(common, &options, size), load(size, !options.no_verify));
-            let case = Case::new::<SendRecv>(device, &options, &config, &load);
-            report.add(case.with_line(rows.line_ns), measured)?;
+        let mut report = report(true, TakenAt::Both);
+        for line in rows.measured.iter().flatten() {
+            report.add(&line.clone().with("line_ns", rows.line_ns))?;
         }
         return ended.map_or(Ok(()), Err);
     }
@@ -86,7 +83,7 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome 
 /// The result of the rounds in which the processors were as far apart as in most of them.
 struct Rows {
     /// A result for each case; `None` where it has none.
-    measured: Vec<Option<Measured>>,
+    measured: Vec<Option<ResultLine>>,
     /// The median of the rounds that count.
     line_ns: Option<f64>,
     /// Rounds that do not count.
@@ -104,8 +101,9 @@ impl Rows {
         // Where nothing is known, all rounds count.
         let counts = |sample: &&Sample| near + far == 0 || sample.distance() == Some(most);
         let measured = done.iter().map(|samples| {
-            let kept: Vec<Measured> = samples.iter().filter(counts).map(|s| s.measured).collect();
-            Measured::of_rounds(&kept).ok()
+            let kept = samples.iter().filter(counts).map(|sample| sample.line.clone());
+            let kept: Vec<ResultLine> = kept.collect();
+            (!kept.is_empty()).then(|| ResultLine::of_rounds(&kept))
         });
         let lines: Vec<f64> =
             samples().filter(counts).flat_map(|sample| sample.line_ns).flatten().collect();
@@ -142,12 +140,14 @@ impl Rows {
                 true => shown((*size).into()),
                 false => format!("{} *", shown((*size).into())),
             }];
-            cells.extend(row.iter().map(|measured| {
-                measured.map_or_else(String::new, |m| format!("{}/s", rate(m.messages_per_s())))
+            cells.extend(row.iter().map(|line| match line {
+                None => String::new(),
+                Some(line) => format!("{}/s", rate(line.figure("messages_per_s"))),
             }));
-            let in_bytes = |m: &Measured| (m.messages_per_s() * f64::from(*size)) as u64;
             cells.extend(
-                row.last().copied().flatten().map(|m| format!("{}/s", bytes(in_bytes(&m)))),
+                row.last()
+                    .and_then(Option::as_ref)
+                    .map(|line| format!("{}/s", bytes(line.figure("bytes_per_s") as u64))),
             );
             table.add_row(cells);
             notes.extend(marks);
@@ -157,11 +157,12 @@ impl Rows {
 }
 
 /// Reasons why a row is not to be taken at its word.
-fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<String> {
+fn marks(size: u32, row: &[Option<ResultLine>], line_ns: Option<f64>) -> Vec<String> {
     let size = shown(size.into());
     let mut marks = Vec::new();
-    let spreads = Preset::ALL.iter().zip(row).filter_map(|(preset, measured)| {
-        let (_, Spread { median, min, max }) = measured.as_ref()?.rounds?;
+    let spreads = Preset::ALL.iter().zip(row).filter_map(|(preset, line)| {
+        let per_s = |end: &str| Some(line.as_ref()?.figure(&format!("messages_per_s{end}")));
+        let (median, min, max) = (per_s("")?, per_s("_min")?, per_s("_max")?);
         let is_wide = max - min > median * APART;
         is_wide.then(|| format!("{} {} to {}/s", preset.name(), rate(min), rate(max)))
     });
@@ -174,7 +175,7 @@ fn marks(size: u32, row: &[Option<Measured>], line_ns: Option<f64>) -> Vec<Strin
     }
     let of = |wanted| {
         let at = Preset::ALL.iter().position(|preset| *preset == wanted)?;
-        row.get(at).copied().flatten().map(|m| m.messages_per_s())
+        row.get(at)?.as_ref().map(|line| line.figure("messages_per_s"))
     };
     if let (Some(sequential), Some(batched)) = (of(Preset::Sequential), of(Preset::Batched))
         && batched < sequential
@@ -198,15 +199,16 @@ fn load(size: u32, verify: bool) -> Load {
     Load { size, end: EndOfLoad::After(EACH), verify, rate: None, in_turn: false }
 }
 
-fn measure(common: &Common, options: &Bench, device: &Device, load: &Load) -> Result<Measured> {
+/// Messages a second.
+fn measure(common: &Common, options: &Bench, device: &Device, load: &Load) -> Result<f64> {
     let config = config::<SendRecv>(common, options, load.size);
-    let (measured, ended) = in_rounds(options, load, |load| {
-        within_process::<SendRecv>(device, &config, Shape::ONE, load)
+    let rounds = options.rounds.asked();
+    let (done, ended) = rounds::each(rounds, |round| {
+        let load = load.of_round(round, rounds);
+        let measured = within_process::<SendRecv>(device, &config, Shape::ONE, &load)?;
+        Ok(measured.messages_per_s())
     });
-    match (measured, ended) {
-        (_, Some(ended)) => Err(ended),
-        (measured, None) => measured.context("nothing was measured"),
-    }
+    ended.map_or(Ok(Spread::of(done).median), Err)
 }
 
 const TURNS: u32 = 3;
@@ -217,7 +219,7 @@ fn cost_of_checking(common: &Common, options: &Bench, device: &Device) -> Result
     let options = with_preset(options, Preset::Batched);
     let ns = |verify| {
         let load = Load { end: EndOfLoad::After(EACH / (2 * TURNS)), ..load(16, verify) };
-        measure(common, &options, device, &load).map(|m| 1e9 / m.messages_per_s())
+        measure(common, &options, device, &load).map(|per_s| 1e9 / per_s)
     };
     let (mut with, mut without) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..TURNS {

@@ -1,187 +1,110 @@
-//! Results: a table for people, or one JSON object a line.
+//! Results, as the JSON and the table have them.
 
-use crate::measure::figures::{TakenAt, counted_as, rates_table};
 use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::Preset;
-use serde::Serialize;
 
 use crate::cli::Bench;
-use crate::measure::{Crowd, Described, Load, Machine, Measured, Rates, Receivers, Shape, Spread};
+use crate::measure::figures::{TakenAt, counted_as, rates_table};
+use crate::measure::{Crowd, Load, Measured, Receivers, ResultLine, Shape};
 use crate::protocol::Kind;
-use crate::results::Results;
+use crate::results::{Report, Style};
 use crate::settings;
 use crate::settings::send_recv::PRESET;
 
 /// Configuration that was measured: device, connection, settings and load.
-#[derive(Clone)]
-pub(crate) struct Case<'a> {
+pub(crate) struct Case<'a, K: Kind> {
     device: &'a Device,
-    protocol: &'static str,
-    settings: Described,
-    /// The settings for people.
-    title: String,
+    config: &'a K::Settings,
+    load: &'a Load,
+    crowd: Option<Crowd>,
     preset: Option<Preset>,
     shape: Shape,
-    load: &'a Load,
-    line_ns: Option<f64>,
 }
 
-/// One line of `--json`. A figure that was not measured is absent.
-#[derive(Serialize)]
-struct Line<'a> {
-    protocol: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    preset: Option<&'a str>,
-    device: &'a str,
-    transport: &'a str,
-    size_bytes: u32,
-    #[serde(flatten)]
-    settings: Described,
-    threads: u32,
-    senders: u32,
-    single_receiver: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    single_sender: bool,
-    /// `off`, or how buffers get back.
-    srq: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rate_per_sender: Option<f64>,
-    #[serde(flatten)]
-    rates: Rates,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rdma_ops_per_message: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mean_transfer_bytes: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rnr_events: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receiver_processor_use: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sender_fairness: Option<f64>,
-    #[serde(skip_serializing_if = "is_zero")]
-    registered_bytes: u64,
-    /// From one processor to the other, in nanoseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line_ns: Option<f64>,
-    #[serde(flatten)]
-    machine: Machine,
-    verified: bool,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-/// Gathers results, and prints them: a table for each of the settings that there were. They may
-/// depend on the size.
-pub(crate) struct Report {
-    taken: TakenAt,
-    pub(crate) results: Results,
-}
-
-impl Report {
-    pub(crate) fn new(json: bool, taken: TakenAt) -> Report {
-        Report { taken, results: Results::new(json) }
-    }
-
-    pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
-        let settings = case.title.clone();
-        let line = case.line(measured);
-        let (ops, rnr_events) = (line.rdma_ops_per_message, line.rnr_events);
-        let row = line.rates.row(line.size_bytes, ops, rnr_events, line.registered_bytes);
-        self.results.add(&line, line.title(&settings), rates_table(self.taken), row)
-    }
+/// A report without results. Each of the settings that there were has a table: they may depend on
+/// the size.
+pub(crate) fn report(json: bool, taken: TakenAt) -> Report {
+    let (empty, row) = (rates_table(taken), ResultLine::rates_row);
+    Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: false })
 }
 
 /// All results with both ends in this process, as they are printed.
-pub(crate) fn text(json: bool, results: &[(Case<'_>, Measured)]) -> Result<String> {
+pub(crate) fn text(json: bool, done: &[Vec<Vec<ResultLine>>]) -> Result<String> {
+    let lines = done.iter().flat_map(|rounds| ResultLine::merged(rounds));
     if json {
-        let line = |(case, measured): &(Case<'_>, Measured)| {
-            serde_json::to_string(&case.clone().line(measured))
-        };
-        return Ok(results.iter().map(line).collect::<Result<Vec<_>, _>>()?.join("\n"));
+        let lines = lines.map(|line| serde_json::to_string(&line));
+        return Ok(lines.collect::<Result<Vec<_>, _>>()?.join("\n"));
     }
-    let mut report = Report::new(json, TakenAt::Both);
-    results.iter().try_for_each(|(case, measured)| report.add(case.clone(), measured))?;
-    Ok(report.results.text())
+    let mut report = report(json, TakenAt::Both);
+    for line in lines {
+        report.add(&line)?;
+    }
+    Ok(report.text())
 }
 
-impl<'a> Case<'a> {
+impl<'a, K: Kind> Case<'a, K> {
     /// Describes the measurement that this end asked for.
-    pub(crate) fn new<K: Kind>(
+    pub(crate) fn new(
         device: &'a Device,
         options: &Bench,
-        config: &K::Settings,
+        config: &'a K::Settings,
         load: &'a Load,
-    ) -> Case<'a> {
+    ) -> Case<'a, K> {
         let preset = options.connection.given.word(&PRESET).and_then(|name| name.parse().ok());
-        let shape = Shape::new(options);
-        let (mut settings, mut title) =
-            (settings::describe(K::SETTINGS, config), settings::title(K::SETTINGS, config));
-        if let Some(crowd) = Crowd::asked(options) {
-            crowd.describe(&mut settings, &mut title);
-        }
-        Case { device, protocol: K::WORD, settings, title, preset, shape, load, line_ns: None }
-    }
-
-    /// Sets the time that a line of memory took between the processors meanwhile.
-    pub(crate) fn with_line(self, line_ns: Option<f64>) -> Case<'a> {
-        Case { line_ns, ..self }
+        let (crowd, shape) = (Crowd::asked(options), Shape::new(options));
+        Case { device, config, load, crowd, preset, shape }
     }
 
     /// Takes over the preset and the shape that the connecting ends asked for.
-    pub(crate) fn hosted(self, preset: Option<Preset>, shape: Shape) -> Case<'a> {
+    pub(crate) fn hosted(self, preset: Option<Preset>, shape: Shape) -> Case<'a, K> {
         Case { preset, shape, ..self }
     }
 
-    fn line(self, measured: &Measured) -> Line<'a> {
-        let Case { device, protocol, settings, preset, shape, load, line_ns, .. } = self;
-        let per_s = measured.messages_per_s();
-        let (rounds, rates) = measured.rounds.unwrap_or_else(|| (1, Spread::of([per_s])));
+    /// The result of one round.
+    pub(crate) fn line(&self, measured: &Measured) -> ResultLine {
+        let Case { device, config, load, crowd, preset, shape } = self;
+        let (whole, registered) = (measured.whole, measured.registered_bytes);
         let many_to_one = shape.receiving != Receivers::ThreadEach;
-        Line {
-            protocol,
-            preset: preset.map(|p| p.name()),
-            device: device.name(),
-            transport: "rc",
-            size_bytes: load.size,
-            settings,
-            threads: if many_to_one { 1 } else { shape.senders },
-            senders: shape.senders,
-            single_receiver: shape.receiving == Receivers::SingleReceiver,
-            single_sender: load.in_turn,
-            srq: shape.srq.map_or("off", |s| s.name()),
-            rate_per_sender: load.rate,
-            rates: Rates::new(measured.messages, rounds, rates, load.size),
-            rdma_ops_per_message: measured.whole.map(|whole| whole.operations_per_message()),
-            mean_transfer_bytes: measured.whole.and_then(|whole| whole.work.mean_transfer_bytes()),
-            rnr_events: measured.rnr_events,
-            receiver_processor_use: measured.receiver_processor_use(),
-            sender_fairness: measured.fairness,
-            registered_bytes: measured.registered_bytes,
-            line_ns,
-            machine: Machine::here(),
-            verified: load.verify,
-        }
+        let is_single = shape.receiving == Receivers::SingleReceiver;
+        let line = ResultLine::new(K::WORD, device.name(), "rc", load.size)
+            .with("preset", preset.map(|preset| preset.name()))
+            .with_settings(settings::describe(K::SETTINGS, config))
+            .with("threads", if many_to_one { 1 } else { shape.senders })
+            .with("senders", shape.senders)
+            .with("single_receiver", is_single)
+            .with("single_sender", load.in_turn.then_some(true))
+            .with("srq", shape.srq.map_or("off", |srq| srq.name()))
+            .with("rate_per_sender", load.rate)
+            .with_rates(measured.messages, measured.messages_per_s())
+            .with("rdma_ops_per_message", whole.map(|whole| whole.operations_per_message()))
+            .with("mean_transfer_bytes", whole.and_then(|whole| whole.work.mean_transfer_bytes()))
+            .with("rnr_events", measured.rnr_events)
+            .with("receiver_processor_use", measured.receiver_processor_use())
+            .with("sender_fairness", measured.fairness)
+            .with("registered_bytes", Some(registered).filter(|bytes| *bytes > 0))
+            .with("verified", load.verify)
+            .with_words(&settings::title(K::SETTINGS, config));
+        crowd.iter().fold(line, |line, crowd| crowd.describe(line))
     }
 }
 
-impl Line<'_> {
-    fn title(&self, settings: &str) -> String {
-        let many = match (self.senders, self.single_receiver) {
-            (1, _) => String::new(),
-            (n, true) => format!(", {n} senders to one queue"),
-            (n, false) if self.single_sender => format!(", one thread to {n} receivers"),
-            (n, false) => {
-                let threads = u64::from(self.threads);
-                let threads = counted_as(threads, "receiving thread", "receiving threads");
-                format!(", {n} senders, {threads}")
-            }
-        };
-        let srq = if self.srq == "off" { String::new() } else { format!(", SRQ ({})", self.srq) };
-        let checked = if self.verified { "payloads checked" } else { "payloads not checked" };
-        let rounds = counted_as(self.rates.rounds.into(), "round", "rounds");
-        format!("{} on {}: {settings}{many}{srq}, {checked}, {rounds}", self.protocol, self.device)
-    }
+fn title(line: &ResultLine) -> String {
+    let many = match (line.count("senders").unwrap_or(1), line.is("single_receiver")) {
+        (1, _) => String::new(),
+        (n, true) => format!(", {n} senders to one queue"),
+        (n, false) if line.is("single_sender") => format!(", one thread to {n} receivers"),
+        (n, false) => {
+            let threads = line.count("threads").unwrap_or(1);
+            let threads = counted_as(threads, "receiving thread", "receiving threads");
+            format!(", {n} senders, {threads}")
+        }
+    };
+    let srq = match line.text("srq") {
+        "off" => String::new(),
+        reposting => format!(", SRQ ({reposting})"),
+    };
+    let (protocol, device) = (line.text("protocol"), line.text("device"));
+    let (settings, checked, rounds) = (&line.words, line.checked(), line.rounds());
+    format!("{protocol} on {device}: {settings}{many}{srq}, {checked}, {rounds}")
 }

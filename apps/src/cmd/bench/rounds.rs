@@ -1,27 +1,8 @@
-//! The sizes and the rounds of a measurement, wherever its ends are.
-
-use anyhow::Result;
-use base::outcome::Failure;
+//! The sizes of a measurement, and what is measured of each.
 
 use crate::cli::{Bench, Common};
-use crate::measure::{Load, Measured, Shape, rounds};
+use crate::measure::{Load, Shape};
 use crate::protocol::{self, Kind, Purpose};
-
-/// Measures a load in as many rounds as were asked for.
-pub(super) fn in_rounds(
-    options: &Bench,
-    load: &Load,
-    mut one: impl FnMut(&Load) -> Result<Measured>,
-) -> SoFar {
-    let rounds = load.end.rounds(options.rounds.asked());
-    let (done, ended) = rounds::each(rounds, |round| one(&load.of_round(round, rounds)));
-    let counts = rounds::count(&done, ended.as_ref());
-    (counts.then(|| Measured::of_rounds(&done)).and_then(Result::ok), ended)
-}
-
-/// Result of the rounds that were measured, if any, and the failure that ended them early, if one
-/// did.
-pub(super) type SoFar = (Option<Measured>, Option<Failure>);
 
 pub(super) fn sizes(options: &Bench) -> Vec<u32> {
     if options.size.is_empty() { vec![16] } else { options.size.clone() }
@@ -30,4 +11,10 @@ pub(super) fn sizes(options: &Bench) -> Vec<u32> {
 pub(super) fn config<K: Kind>(common: &Common, options: &Bench, size: u32) -> K::Settings {
     let config = protocol::config::<K>(common, &options.connection, Purpose::Throughput, size);
     K::suit_peers(config, &options.connection, Shape::new(options).peers())
+}
+
+/// The settings and the load of each size.
+pub(super) fn cases<K: Kind>(common: &Common, options: &Bench) -> Vec<(K::Settings, Load)> {
+    let case = |size| (config::<K>(common, options, size), Load::new(options, size));
+    sizes(options).into_iter().map(case).collect()
 }

@@ -167,7 +167,6 @@ pub(crate) fn measure<K: Kind>(
         registered_bytes,
         receivers_busy: total.busy.map(|busy| (total.end - total.start).mul_f64(busy)),
         fairness,
-        rounds: None,
     })
 }
 

@@ -21,7 +21,6 @@ use super::traffic::Traffic;
 use super::within::{Measured, Run};
 use crate::cli::{Common, Multicast};
 use crate::measure::figures::counted_as;
-use crate::results::Results;
 use crate::session::{cannot_bind, explain, refused};
 
 /// Longest time in which the others say what they have counted.
@@ -34,7 +33,6 @@ pub(super) fn run(
     options: &Multicast,
     configs: &[Config],
     device: &Device,
-    results: &mut Results,
 ) -> Result<()> {
     let (joined, traffic) = match (options.ends.listen, configs) {
         (Some(address), [config]) => {
@@ -66,7 +64,9 @@ pub(super) fn run(
     let config = told(&joined);
     remark!("{} of {} members", joined.group.rank(), config.members);
     let (measured, ended) = measure(joined, &traffic, &config)?;
-    report::add(results, device, &traffic, &config, &[measured])?;
+    let mut report = report::report(common.json, &traffic);
+    report.add(&report::line(device, &traffic, &config, &measured))?;
+    report.finish();
     ended.map_or(Ok(()), Err)
 }
 

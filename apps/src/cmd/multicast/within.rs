@@ -179,8 +179,8 @@ impl Run {
     /// # Errors
     /// The group has failed; or a signal asks for an end, and other processes' members continue.
     fn check(&self) -> Result<()> {
-        if let Some(interrupted) = signals::interrupted().filter(|_| self.yields) {
-            return Err(interrupted.into());
+        if self.yields {
+            signals::go_on()?;
         }
         match self.members.iter().find_map(Group::error) {
             Some(error) => bail!("the group has failed: {error}"),

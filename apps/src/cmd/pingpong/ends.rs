@@ -10,15 +10,12 @@ use rdma_conn::device::Device;
 use rdma_conn::listener::Listener;
 
 use super::report;
-use super::trips::{
-    Measured, SoFar, follow, hang_up, hang_up_first, in_rounds, lead, line, rounds_of_size,
-};
+use super::trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
 use crate::cli::{Common, Pingpong};
-use crate::measure::{EndOfLoad, Latency, Machine, Work, rounds};
+use crate::measure::{EndOfLoad, ResultLine, Work};
 use crate::protocol::{self, Duplex, Kind, Purpose};
-use crate::results::Results;
 use crate::session::{
-    self, Channel, Control, Part, Pending, Session, Traffic, cause, contradiction,
+    self, Channel, Control, Followed, Part, Session, Traffic, cause, contradiction,
 };
 use crate::settings::{Flag, number};
 
@@ -27,30 +24,13 @@ const BUSY: &str = "busy with another session: wait for its end, or start anothe
 /// Longest time that the connecting end may take from one size to the next.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Leads, with the listener at `address`, round after round.
+/// Leads one round, with the listener at `address`.
 pub(super) fn connect<K: Kind>(
-    options: &Pingpong,
-    device: &Device,
-    config: &K::Settings,
-    size: u32,
-    part: Part,
-    address: SocketAddr,
-) -> SoFar {
-    let (rounds, mut round) = (rounds_of_size(options), 0);
-    in_rounds(options, |end| {
-        let part = part.of_round(round, rounds);
-        round += 1;
-        connect_once::<K>((options, device, config), (size, end), part, address)
-    })
-}
-
-/// Leads one round.
-fn connect_once<K: Kind>(
     (options, device, config): (&Pingpong, &Device, &K::Settings),
-    (size, end): (u32, EndOfLoad),
+    (size, round): (u32, u32),
     part: Part,
     address: SocketAddr,
-) -> Result<Latency> {
+) -> Result<ResultLine> {
     let before = device.counters().ok();
     let mut stream = session::dial(address)?;
     let session = part.session("pingpong", 1, 0, traffic::<K>(options, config, size)).encode()?;
@@ -58,6 +38,7 @@ fn connect_once<K: Kind>(
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
     let mut wire = Channel::new(stream)?;
     pinning::pin_thread(0);
+    let end = end_of_round(options, round);
     let led = lead(&mut near, options, end, size).map(|led| (led, near.work()));
     hang_up_first(near, led.is_ok());
     let (led, here) = led.map_err(|e| cause(e, [&mut wire]))?;
@@ -68,8 +49,8 @@ fn connect_once<K: Kind>(
         other => session::unexpected(other)?,
     };
     let measured = Measured { led, work: here + there, before };
-    let line = line::<K>(options, device, config, size, &measured);
-    wire.tell(&Control::Latency(Box::new(line.clone())))?;
+    let line = report::line::<K>((options, device, config), size, &measured);
+    wire.tell(&Control::Result(Box::new(line.clone())))?;
     Ok(line)
 }
 
@@ -90,88 +71,73 @@ pub(super) fn listen<K: Kind>(
     address: SocketAddr,
 ) -> Outcome {
     let listener = session::listen::<K>(address)?;
-    let mut results = Results::new(common.json);
-    let served = serve::<K>(common, options, device, &listener, &mut results);
-    results.finish();
-    served
+    let report = report::report(common.json);
+    session::follow_all(report, parts::<K>(common, options, device, &listener))
 }
 
-fn serve<K: Kind>(
+/// Answers one part of a session after the other.
+fn parts<K: Kind>(
     common: &Common,
     options: &Pingpong,
     device: &Device,
     listener: &Listener<K>,
-    results: &mut Results,
-) -> Outcome {
-    let (mut session, mut rounds): (Option<Session>, _) = (None, Vec::new());
-    loop {
-        let at = session.as_ref().map_or(0, |session| session.part + 1);
-        let Some(pending) = session::next_peer::<K>(listener, "pingpong", PATIENCE)? else {
-            match at {
-                0 => continue,
-                _ => bail!(
-                    "the connecting end has ended after {at} measurements: start both ends again"
-                ),
-            }
-        };
-        if let Err(why) = judge::<K>(options, &pending.session, session.as_ref()) {
-            pending.refuse(&why);
-            continue;
-        }
-        let Pending { incoming, session: accepted, mut wire } = pending;
-        let (args, traffic) = (&options.connection, &accepted.traffic);
+) -> impl FnMut() -> Result<Followed> {
+    let mut before: Option<Session> = None;
+    move || {
+        let (far, session, mut wire) = welcome(common, options, device, listener, before.as_ref())?;
+        let answered =
+            session::engaged::<K, _>(listener, "pingpong", BUSY, || answer(far, &session));
+        let settled = answered.and_then(|(messages, work)| settle(&mut wire, messages, work));
+        let (mut line, why) = settled.map_err(|e| cause(e, [&mut wire]))?;
+        line.measured_by(device.name());
+        let (is_last, rounds) = (session.part + 1 == session.parts, session.traffic.rounds);
+        before = Some(session);
+        let ended = why.map(|why| anyhow!("the other end: {why}"));
+        Ok(Followed { lines: vec![line], ended, is_last, rounds })
+    }
+}
+
+/// Waits for the connection of the next part of a session, or of the first one.
+fn welcome<K: Kind>(
+    common: &Common,
+    options: &Pingpong,
+    device: &Device,
+    listener: &Listener<K>,
+    before: Option<&Session>,
+) -> Result<(Duplex<K>, Session, Channel)> {
+    let judge = |new: &Session| judge::<K>(options, new, before);
+    let accept = |incoming, session: &Session| -> Result<Duplex<K>> {
+        let (args, traffic) = (&options.connection, &session.traffic);
         let config =
             protocol::hosted::<K>(common, args, Purpose::Latency, traffic.size, &traffic.terms)?;
-        let from = incoming.from();
-        match K::accept(incoming, device, &config) {
-            Ok(far) => {
-                let followed =
-                    session::engaged::<K, _>(listener, "pingpong", BUSY, || answer(far, &accepted));
-                let answered =
-                    followed.and_then(|(messages, work)| settle(&mut wire, messages, work));
-                let answered = answered.map_err(|e| cause(e, [&mut wire]));
-                let (line, ended) = match answered {
-                    Ok((line, why)) => (Some(line), why.map(|why| anyhow!("the other end: {why}"))),
-                    Err(e) => (None, Some(e)),
-                };
-                let line = line.map(|line| Latency {
-                    device: device.name().into(),
-                    machine: Machine::here(),
-                    ..line
-                });
-                let whole = rounds::gather(&mut rounds, line, traffic.rounds, ended.as_ref());
-                if let Some(whole) = whole {
-                    report::add(results, &Latency::of_rounds(whole)?)?;
-                }
-                if let Some(ended) = ended {
-                    return Err(ended);
-                }
-            }
-            Err(e) => {
-                session::refused(from, &e.to_string());
-                continue;
-            }
+        Ok(K::accept(incoming, device, &config)?)
+    };
+    loop {
+        let admitted = session::admitted::<K, _>(listener, "pingpong", PATIENCE, judge, accept)?;
+        match (admitted, before) {
+            (Some(admitted), _) => return Ok(admitted),
+            (None, None) => {}
+            (None, Some(before)) => bail!(
+                "the connecting end has ended after {} measurements: start both ends again",
+                before.part + 1
+            ),
         }
-        if accepted.part + 1 == accepted.parts {
-            return Ok(());
-        }
-        session = Some(accepted);
     }
 }
 
 /// Answers one size; returns the number of messages, and the work that it took.
 fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)> {
     pinning::pin_thread(0);
-    let until = || signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()));
-    let followed = follow(&mut far, session.traffic.verify, session.traffic.size, until);
+    let Traffic { verify, size, .. } = session.traffic;
+    let followed = follow(&mut far, verify, size, || Ok(signals::go_on()?));
     let work = far.work();
     hang_up(far);
     followed.map(|messages| (messages, work))
 }
 
-/// Tells the other end what this one has done, and returns the latency that the other end reports.
+/// Tells the other end what this one has done, and returns the result that the other end reports.
 /// Also returns the signal that has ended the other end early, if one has.
-fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Option<String>)> {
+fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(ResultLine, Option<String>)> {
     let mut ended = None;
     loop {
         match wire.hear()? {
@@ -179,7 +145,7 @@ fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(Latency, Opt
                 ended = interrupted;
                 wire.tell(&Control::Arrived { messages, work, equal: None })?;
             }
-            Control::Latency(line) => return Ok((*line, ended)),
+            Control::Result(line) => return Ok((*line, ended)),
             other => return session::unexpected(other),
         }
     }

@@ -1,21 +1,16 @@
-//! Round trips: one end leads, the other one follows, in as many rounds as were asked for.
+//! Round trips: one end leads, the other one follows.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use base::outcome::Failure;
 use base::signals;
 use hdrhistogram::Histogram;
-use rdma_conn::device::{Counters, Device};
+use rdma_conn::device::Counters;
 
 use crate::cli::Pingpong;
-use crate::measure::{
-    EndOfLoad, HAS_COME, Latency, MEASURES, Machine, Payload, Quantiles, Work, planned_ns, rounds,
-    since,
-};
+use crate::measure::{EndOfLoad, HAS_COME, MEASURES, Payload, Work};
 use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
 use crate::session::HungUp;
-use crate::settings;
 
 /// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1000;
@@ -35,7 +30,7 @@ pub(super) struct Led {
     /// Halves of the round trips that count, in nanoseconds.
     pub(super) half_trips: Histogram<u64>,
     /// Round trips before those.
-    warm_up: u64,
+    pub(super) warm_up: u64,
 }
 
 /// Rounds of each size.
@@ -43,21 +38,10 @@ pub(super) fn rounds_of_size(options: &Pingpong) -> u32 {
     options.end().rounds(options.rounds.asked())
 }
 
-/// Measures in as many rounds as were asked for.
-pub(super) fn in_rounds(
-    options: &Pingpong,
-    mut one: impl FnMut(EndOfLoad) -> Result<Latency>,
-) -> SoFar {
-    let rounds = rounds_of_size(options);
-    let measure = |round| one(options.end().of_round(round, rounds));
-    let (done, ended) = rounds::each(rounds, measure);
-    let counts = rounds::count(&done, ended.as_ref());
-    (counts.then(|| Latency::of_rounds(done)).and_then(Result::ok), ended)
+/// End of a round of each size.
+pub(super) fn end_of_round(options: &Pingpong, round: u32) -> EndOfLoad {
+    options.end().of_round(round, rounds_of_size(options))
 }
-
-/// Result of the rounds that were measured, if any, and the failure that ended them early, if one
-/// did.
-pub(super) type SoFar = (Option<Latency>, Option<Failure>);
 
 /// Ends a connection whose peer may have gone.
 pub(super) fn hang_up<K: Kind>(connection: Duplex<K>) {
@@ -137,11 +121,11 @@ pub(super) fn lead<K: Kind>(
             None => warm_up += 1,
         }
     }
-    // A part of the warm-up is no result.
-    match signals::interrupted().filter(|_| half_trips.is_empty()) {
-        Some(interrupted) => Err(interrupted.into()),
-        None => Ok(Led { half_trips, warm_up }),
+    if half_trips.is_empty() {
+        // A part of the warm-up is no result.
+        signals::go_on()?;
     }
+    Ok(Led { half_trips, warm_up })
 }
 
 pub(super) fn without_answer(taken: Taken) -> anyhow::Error {
@@ -177,33 +161,5 @@ pub(super) fn follow<K: Kind>(
             Taken::Nothing => {}
             Taken::Closed => return Ok(messages),
         }
-    }
-}
-
-pub(super) fn line<K: Kind>(
-    options: &Pingpong,
-    device: &Device,
-    config: &K::Settings,
-    size: u32,
-    measured: &Measured,
-) -> Latency {
-    let Measured { led: Led { half_trips: h, warm_up }, work, before } = measured;
-    let all = 2 * (h.len() + warm_up);
-    let rnr_events = since(device, *before).and_then(|since| since.rnr_events);
-    Latency {
-        protocol: K::WORD.into(),
-        device: device.name().into(),
-        transport: "rc".into(),
-        size_bytes: size,
-        settings: settings::describe(K::SETTINGS, config),
-        messages: 2 * h.len(),
-        rounds: 1,
-        latency: Quantiles::of(h),
-        latency_ns_planned: planned_ns(device.name(), K::WHICH.hops()),
-        rdma_ops_per_message: work.operations as f64 / all as f64,
-        mean_transfer_bytes: work.mean_transfer_bytes(),
-        rnr_events,
-        verified: !options.no_verify,
-        machine: Machine::here(),
     }
 }

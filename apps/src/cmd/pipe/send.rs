@@ -12,86 +12,45 @@ use base::progress;
 use rustix::event::{PollFd, PollFlags};
 
 use super::ending::early;
-use super::report::report;
-use super::stream::{Passed, Task, Whole};
+use super::task::Task;
 use crate::cli::Pipe;
-use crate::measure::Work;
-use crate::protocol::{Kind, Sending};
-use crate::session::{self, Channel, Control, Part, Session, Traffic, cause};
+use crate::cmd::stream::{Passed, confirmed, send_all};
+use crate::protocol::Kind;
+use crate::session::{self, Channel, Part, Session, Traffic, cause};
 
 /// Sends standard input to the listener at `address`.
 pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: SocketAddr) -> Outcome {
     let Task { common, options, device, ending } = task;
-    let mut input = Input::new()?;
+    let input = Input::new()?;
     let mut stream = session::dial(address)?;
     let session = session::<K>(task, config).encode()?;
     let made = K::connect_sender(&mut stream, device, config, &session);
-    let mut sender = made.map_err(|e| session::explain(e, address, "pipe"))?;
+    let sender = made.map_err(|e| session::explain(e, address, "pipe"))?;
     let bar = progress::stream(input.length, common.json);
     ending.join(Channel::new(stream.try_clone()?)?, &bar);
     let mut wire = Channel::new(stream)?;
     let mut passed = Passed::new();
-    let sent =
-        pump(&mut sender, &mut input, &mut wire, options.size as usize, &mut passed, |bytes| {
+    let sent = send_all(
+        sender,
+        options.size,
+        &mut passed,
+        |room| input.read(room),
+        |bytes| {
             ending.passed(bytes);
             bar.set_position(bytes);
-        });
-    let sent = sent.and_then(|()| sender.wait_all());
-    let work = sender.work();
-    // An error of sending is reported first: closing then fails as a consequence.
-    let closed = sender.close();
-    let settled = sent.and(closed).and_then(|()| settle(work, &mut wire, &passed));
+            input.wait(&mut wire)
+        },
+    );
+    let confirmed = sent.and_then(|work| confirmed(&mut wire, &passed, work));
     bar.finish_and_clear();
-    let whole = settled.map_err(|e| early(cause(e, [&mut wire]), passed.bytes))?;
-    report::<K>(task, config, options.size, &passed, whole)
+    let work = confirmed.map_err(|e| early(cause(e, [&mut wire]), passed.bytes))?;
+    task.report::<K>(config, options.size, &passed, work)
 }
 
 /// Describes the stream to the other end.
 fn session<K: Kind>(task: Task<'_>, config: &K::Settings) -> Session {
     let Pipe { connection, size, .. } = task.options;
     Part::only().session("pipe", 1, 0, Traffic::new::<K>(connection, config, *size, false))
-}
-
-/// Says what was sent; what the other end makes of it.
-fn settle(work: Work, wire: &mut Channel, passed: &Passed) -> Result<Whole> {
-    let checksum = passed.checksum();
-    wire.tell(&Control::Streamed { bytes: passed.bytes, crc32: checksum, work })?;
-    // The reader of the other end's output may take its time.
-    match wire.hear_whenever()? {
-        Control::Arrived { equal: Some(true), work, .. } => Ok(Whole { work, checksum }),
-        Control::Arrived { .. } => bail!("what has arrived is not what was sent"),
-        other => session::unexpected(other),
-    }
-}
-
-/// Sends all that there is to read.
-fn pump(
-    sender: &mut impl Sending,
-    input: &mut Input,
-    wire: &mut Channel,
-    piece: usize,
-    passed: &mut Passed,
-    mut tell: impl FnMut(u64),
-) -> Result<()> {
-    let mut scratch = vec![0; piece];
-    loop {
-        input.wait(wire)?;
-        let sent = sender.send_up_to(&mut scratch, |room| {
-            let got = input.read(room)?;
-            if got > 0 {
-                passed.add(&room[..got]);
-            }
-            Ok(got)
-        })?;
-        if sent == 0 {
-            return Ok(());
-        }
-        if sent < scratch.len() {
-            // There may be no more for long.
-            sender.flush()?;
-        }
-        tell(passed.bytes);
-    }
 }
 
 /// Standard input.
@@ -134,9 +93,9 @@ impl Input {
         }
     }
 
-    fn read(&mut self, room: &mut [u8]) -> Result<usize> {
+    fn read(&self, room: &mut [u8]) -> Result<usize> {
         loop {
-            match self.file.read(room) {
+            match (&self.file).read(room) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     let mut fds = [PollFd::new(&self.file, PollFlags::IN)];

@@ -19,8 +19,9 @@ use super::led::Trips;
 use super::measure::delivered_line;
 use super::plan::{Plan, Task};
 use super::rendezvous::{Language, Rendezvous};
-use super::report::{Latency, Line, Report};
+use super::report::{report, with_times};
 use crate::cli::{Common, Op, Pingpong, Wait};
+use crate::measure::ResultLine;
 use crate::session;
 use crate::settings::flags;
 
@@ -50,9 +51,9 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
         (None, Some(address)) => listen_at(local, &plan, options.mtu, trips, address)?,
         (None, None) => return Ok(()),
     };
-    let task = if line.latency.is_some() { Task::Pingpong } else { Task::Bench };
-    let mut report = Report::new(common.json, task, &options.ends);
-    report.add_rounds(vec![vec![line]])?;
+    let task = if connect.is_some() { Task::Pingpong } else { Task::Bench };
+    let mut report = report(common.json, task, &options.ends);
+    report.add(&line)?;
     report.finish();
     Ok(())
 }
@@ -81,7 +82,7 @@ fn lead(
     mtu_bytes: u32,
     trips: u64,
     address: SocketAddr,
-) -> Result<Line> {
+) -> Result<ResultLine> {
     let mut stream = session::dial(address)?;
     let mut end = end::join(local, plan, |end| {
         let told = exchange_as_client(&mut stream, &destination(end)).with_context(|| {
@@ -98,9 +99,8 @@ fn lead(
     let (mut wire, _open) = RawChannel::silent()?;
     let latencies = lead::lead(plan, &mut end, &mut wire, trips, local.spin)?;
     let messages = 2 * trips.measured;
-    let mut line = delivered_line(local, plan, &end, messages, latencies.elapsed);
-    line.latency = latencies.classes.first().map(|h| Latency::new(plan.op, h));
-    Ok(compat(line))
+    let line = delivered_line(local, plan, &end, messages, latencies.elapsed);
+    Ok(compat(with_times(line, plan.op, latencies.classes.first())))
 }
 
 /// The server: the first client that speaks as the program does is served.
@@ -110,7 +110,7 @@ fn listen_at(
     mtu_bytes: u32,
     trips: u64,
     address: SocketAddr,
-) -> Result<Line> {
+) -> Result<ResultLine> {
     let mut rendezvous = Rendezvous::listen(address, Language::RcPingpong)?;
     loop {
         let (mut stream, from) = rendezvous.next()?;
@@ -128,7 +128,7 @@ fn serve(
     trips: u64,
     mut stream: TcpStream,
     peer: &Destination,
-) -> Result<Line> {
+) -> Result<ResultLine> {
     let mut end = end::join(local, plan, |end| {
         let peer = endpoint(peer)?;
         end.join(&peer, mtu_bytes)?;
@@ -142,8 +142,8 @@ fn serve(
     Ok(compat(delivered_line(local, plan, &end, 2 * came, host::time::since(start))))
 }
 
-fn compat(line: Line) -> Line {
-    Line { compat: Some(PROGRAM.into()), ..line }
+fn compat(line: ResultLine) -> ResultLine {
+    line.with("compat", PROGRAM)
 }
 
 fn destination(end: &RawEnd) -> Destination {

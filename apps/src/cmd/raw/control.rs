@@ -9,7 +9,7 @@ use base::outcome::Failure;
 use rdma_conn::verbs_safe::{WcError, WcStatus};
 use serde::{Deserialize, Serialize};
 
-use super::report::Line;
+use crate::measure::ResultLine;
 use crate::session::{ChannelOf, LastWords};
 
 /// The byte stream to the other end.
@@ -24,7 +24,7 @@ pub(super) enum RawControl {
     /// messages from another process for which its device found no posted receive.
     Received { received: Received, operations: u64, missed: Option<u64> },
     /// Results for the follower to print, and the signal that has ended the leader early.
-    Results(Vec<Line>, #[serde(default)] Option<String>),
+    Results(Vec<ResultLine>, #[serde(default)] Option<String>),
 }
 
 /// Counts of the messages that have arrived.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use base::{pinning, signals};
+use base::signals;
 use rdma_conn::device::{self, Counters};
 
 use super::control::{self, RawChannel, RawControl, Received, Totals};
@@ -14,37 +14,32 @@ use super::led::{Led, Trips};
 use super::plan::{Plan, Task};
 use super::rate;
 use super::reliable;
-use super::report::{Counted, Latency, Line};
-use super::request::Until;
+use super::report::{plan_line, with_times};
 use crate::cli::Op;
-use crate::measure::{Machine, NO_THREAD, Rates, since};
+use crate::measure::{EndOfLoad, ResultLine, pair, per_s, since};
 use crate::session;
 
 /// Round trips before the measured ones: a tenth of them, and at most this number.
 const WARM_UP: u64 = 1000;
 
 /// Both ends as threads of this process.
-pub(super) fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Line>> {
+pub(super) fn within_process(
+    local: Local<'_>,
+    plan: &Plan,
+    until: EndOfLoad,
+) -> Result<Vec<ResultLine>> {
     let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
     let other = session::card::peer_device(local.device)?;
     let device = other.as_ref().unwrap_or(local.device);
-    host::thread::scope(|scope| {
-        let follower = scope.spawn(move || {
-            pinning::pin_thread(1);
-            follow(Local { device, ..local }, &mut far, |_| Ok(()))
-        });
-        let follower = follower.context(NO_THREAD)?;
-        pinning::pin_thread(0);
-        let led = lead(local, plan, &mut near, until);
-        let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        match (led, followed) {
-            (Ok(lines), Ok(_)) => Ok(lines),
-            // What the follower has found is the cause of what the leader then saw, and
-            // the leader says it; or the other way round.
-            (Err(e), _) => Err(e),
-            (Ok(_), Err(e)) => Err(e.into()),
-        }
-    })
+    let lead = || lead(local, plan, &mut near, until);
+    let follow = || follow(Local { device, ..local }, &mut far, |_| Ok(()));
+    match pair(lead, follow)? {
+        (Ok(lines), Ok(_)) => Ok(lines),
+        // What the follower has found is the cause of what the leader then saw, and
+        // the leader says it; or the other way round.
+        (Err(e), _) => Err(e),
+        (Ok(_), Err(e)) => Err(e.into()),
+    }
 }
 
 /// Leads one measurement.
@@ -52,8 +47,8 @@ pub(super) fn lead(
     local: Local<'_>,
     plan: &Plan,
     wire: &mut RawChannel,
-    until: Until,
-) -> Result<Vec<Line>> {
+    until: EndOfLoad,
+) -> Result<Vec<ResultLine>> {
     let before = local.device.counters().ok();
     let mut end = end::connect(local, plan, wire)?;
     tracing::info!(qps = plan.qps, "joined");
@@ -66,21 +61,22 @@ fn measure(
     plan: &Plan,
     end: &mut End,
     wire: &mut RawChannel,
-    until: Until,
+    until: EndOfLoad,
     before: Option<Counters>,
-) -> Result<Vec<Line>> {
-    let led = match until {
-        Until::Trips(measured) => {
+) -> Result<Vec<ResultLine>> {
+    let led = match plan.task {
+        Task::Pingpong => {
+            let (measured, _) = until.limits();
             let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
             lead::lead(plan, end, wire, trips, local.spin)?
         }
-        Until::Load(until) if plan.datagram.is_some() => {
+        Task::Bench if plan.datagram.is_some() => {
             reliable::send(plan, end, wire, until, local.spin)?
         }
-        Until::Load(until) => rate::send(plan, end, wire, until, local.spin)?,
+        Task::Bench => rate::send(plan, end, wire, until, local.spin)?,
     };
-    if let Some(interrupted) = signals::interrupted().filter(|_| led.is_nothing()) {
-        return Err(interrupted.into());
+    if led.is_nothing() {
+        signals::go_on()?;
     }
     wire.tell(&RawControl::Done(Totals { sent: led.sent.clone() }))?;
     let (received, operations, missed) = match wire.hear()? {
@@ -104,17 +100,15 @@ fn measure(
         Some(dropped) if wire.stays_within() => missed.map(|missed| missed.saturating_add(dropped)),
         _ => missed,
     };
-    let lines: Vec<Line> = (0..plan.classes() as usize)
-        .map(|class| {
-            let inline = plan.op != Op::Read && end.outbox.is_inline(plan.request_bytes());
-            let mut line = Line::new(plan, class, local.device.name(), inline);
-            led.fill(plan, class, &received, &mut line);
-            line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
-            line.rnr_events = rnr_events;
-            line.faults.count_dropped(plan.task, dropped);
-            line
-        })
-        .collect();
+    let inline = plan.op != Op::Read && end.outbox.is_inline(plan.request_bytes());
+    let line = |class| {
+        let line = plan_line(plan, class, local.device.name(), inline);
+        let line = led.with_rates(plan, class, &received, line);
+        led.with_faults(plan, &received, dropped, line)
+            .with("rdma_ops_per_message", operations as f64 / delivered.max(1) as f64)
+            .with("rnr_events", rnr_events)
+    };
+    let lines: Vec<ResultLine> = (0..plan.classes() as usize).map(line).collect();
     let interrupted = signals::interrupted().map(|why| why.to_string());
     wire.tell(&RawControl::Results(lines.clone(), interrupted))?;
     Ok(lines)
@@ -127,10 +121,10 @@ pub(super) fn delivered_line(
     end: &End,
     messages: u64,
     elapsed: Duration,
-) -> Line {
-    let mut line = Line::new(plan, 0, local.device.name(), end.outbox.is_inline(plan.size));
-    line.rates = Rates::of_round(messages, elapsed, plan.size);
-    line
+) -> ResultLine {
+    let inline = end.outbox.is_inline(plan.size);
+    let line = plan_line(plan, 0, local.device.name(), inline);
+    line.with_rates(messages, per_s(messages, elapsed))
 }
 
 /// Reports whether each message is answered by another one.
@@ -144,8 +138,14 @@ impl Led {
         !self.classes.is_empty() && self.classes.iter().all(|h| h.is_empty())
     }
 
-    /// The figures of one class.
-    fn fill(&self, plan: &Plan, class: usize, received: &Received, line: &mut Line) {
+    /// Adds the rates and the latency of one class.
+    fn with_rates(
+        &self,
+        plan: &Plan,
+        class: usize,
+        received: &Received,
+        line: ResultLine,
+    ) -> ResultLine {
         let of_class = |rank: &usize| plan.class_of(*rank) == class;
         let histogram = self.classes.get(class);
         let sent: u64 = (0..self.sent.len()).filter(of_class).map(|rank| self.sent[rank]).sum();
@@ -153,30 +153,36 @@ impl Led {
         let arrived = if plan.is_reliable() { sent } else { received.messages };
         let counted = histogram.map_or(arrived, |h| h.len());
         let messages = if answered(plan) { 2 * counted } else { counted };
-        line.rates = Rates::of_round(messages, self.elapsed, line.size_bytes);
-        line.latency = histogram.map(|h| Latency::new(plan.op, h));
-        line.faults = self.counted(plan, received);
+        let line = line.with_rates(messages, per_s(messages, self.elapsed));
+        with_times(line, plan.op, histogram)
     }
 
-    /// Returns the counts of what the transport did to messages, as far as they are known.
-    fn counted(&self, plan: &Plan, received: &Received) -> Counted {
-        let sent: u64 = self.sent.iter().sum();
-        let numbered = plan.op == Op::Send;
+    /// Adds what the transport did to messages, as far as it is known; `dropped` found no posted
+    /// receive, as the device counts them.
+    fn with_faults(
+        &self,
+        plan: &Plan,
+        received: &Received,
+        dropped: Option<u64>,
+        line: ResultLine,
+    ) -> ResultLine {
+        let (sent, numbered): (u64, _) = (self.sent.iter().sum(), plan.op == Op::Send);
         match plan.task {
-            _ if plan.is_reliable() => Counted { resent: self.resent, ..Counted::default() },
-            Task::Pingpong => Counted {
-                lost: Some(self.faults.lost),
-                reordered: Some(self.faults.reordered),
-                late: Some(self.faults.late),
-                ..Counted::default()
-            },
-            // The receiver does not notice plain WRITEs, and cannot count them.
-            Task::Bench => Counted {
-                lost: plan.receives().then(|| sent.saturating_sub(received.messages)),
-                reordered: numbered.then_some(received.reordered),
-                repeated: numbered.then_some(received.repeated),
-                ..Counted::default()
-            },
+            _ if plan.is_reliable() => line.with("resent", self.resent),
+            Task::Pingpong => line
+                .with("lost", self.faults.lost)
+                .with("reordered", self.faults.reordered)
+                .with("late", self.faults.late),
+            Task::Bench => {
+                // The receiver does not notice plain WRITEs, and cannot count them.
+                let lost = plan.receives().then(|| sent.saturating_sub(received.messages));
+                // A second copy of a message may be among those that were dropped, and is no loss.
+                let dropped = lost.zip(dropped).map(|(lost, dropped)| dropped.min(lost));
+                line.with("lost", lost)
+                    .with("dropped", dropped)
+                    .with("reordered", numbered.then_some(received.reordered))
+                    .with("repeated", numbered.then_some(received.repeated))
+            }
         }
     }
 }
@@ -186,7 +192,7 @@ pub(super) fn follow(
     local: Local<'_>,
     wire: &mut RawChannel,
     judge: impl FnOnce(&Plan) -> Result<()>,
-) -> Result<(Plan, Vec<Line>, Option<String>), Refused> {
+) -> Result<(Plan, Vec<ResultLine>, Option<String>), Refused> {
     let before = local.device.counters().ok();
     let prepare = |plan: &Plan, memory: &_| match plan.op {
         Op::Read => rate::fill_for_reads(plan, memory),
@@ -198,9 +204,8 @@ pub(super) fn follow(
     let (mut lines, ended) = lines.map_err(|e| Refused::Failed(control::cause(wire, e)))?;
     let since = since(local.device, before);
     for line in &mut lines {
-        line.device = local.device.name().into();
-        line.machine = Machine::here();
-        line.rnr_events = since.and_then(|since| since.rnr_events);
+        line.measured_by(local.device.name());
+        line.set("rnr_events", since.and_then(|since| since.rnr_events));
     }
     Ok((plan, lines, ended))
 }
@@ -211,7 +216,7 @@ fn followed(
     end: &mut End,
     wire: &mut RawChannel,
     before: Option<Counters>,
-) -> Result<(Vec<Line>, Option<String>)> {
+) -> Result<(Vec<ResultLine>, Option<String>)> {
     let received = match plan.task {
         Task::Pingpong => {
             let messages = follow::follow(plan, end, wire, None, local.spin)?;

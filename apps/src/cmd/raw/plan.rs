@@ -101,6 +101,11 @@ const ACKS: u32 = 64;
 pub(super) const SLOT_ALIGN: u64 = 64;
 
 impl Plan {
+    /// The plan of one round, if this is that of the first.
+    pub(super) fn of_round(&self, round: u32) -> Plan {
+        Plan { at: self.at + round, ..self.clone() }
+    }
+
     /// The settings, as people write them.
     pub(super) fn flags(&self) -> Vec<Flag> {
         let sizes = [Some(self.size), self.large].into_iter().flatten();

@@ -104,9 +104,7 @@ impl Rendezvous {
     pub(super) fn next(&mut self) -> Result<(TcpStream, SocketAddr)> {
         let mut failures = 0;
         loop {
-            if let Some(interrupted) = signals::interrupted() {
-                return Err(interrupted.into());
-            }
+            signals::go_on()?;
             match self.let_in() {
                 Ok(()) => failures = 0,
                 Err(e) if failures == RECOVERIES => {

@@ -11,7 +11,7 @@ use super::plan::{Plan, QUEUES, Task};
 use crate::cli::{
     Bench, Common, ConnectionArgs, Ends, Faults, Means, Op, Pingpong, RawArgs, RawTransport, Wait,
 };
-use crate::measure::{EndOfLoad, rounds};
+use crate::measure::EndOfLoad;
 use crate::settings::{Flag, FlagSpec, number, switch};
 use crate::{session, settings};
 
@@ -29,28 +29,11 @@ pub(super) struct Request<'a> {
     pub(super) usual_sizes: &'static [u32],
     pub(super) srq: bool,
     pub(super) verify: bool,
-    pub(super) until: Until,
+    /// Of the messages, or of the round trips besides those before the measured ones.
+    pub(super) until: EndOfLoad,
     /// As many as were asked for, and as there are.
     pub(super) rounds_asked: Option<u32>,
     pub(super) rounds: u32,
-}
-
-/// Condition on which the leader is done.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Until {
-    /// Round trips, besides those before the measured ones.
-    Trips(u64),
-    Load(EndOfLoad),
-}
-
-impl Until {
-    /// Returns the share of one round.
-    pub(super) fn of_round(self, round: u32, rounds: u32) -> Until {
-        match self {
-            Until::Trips(trips) => Until::Trips(rounds::share(trips, round, rounds)),
-            Until::Load(end) => Until::Load(end.of_round(round, rounds)),
-        }
-    }
 }
 
 /// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues
@@ -83,6 +66,7 @@ pub(super) fn pingpong_request<'a>(
     means: Means,
 ) -> Result<Request<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
+    let until = options.end();
     Ok(Request {
         task: Task::Pingpong,
         op,
@@ -94,9 +78,9 @@ pub(super) fn pingpong_request<'a>(
         usual_sizes: Pingpong::SIZES,
         srq: options.srq,
         verify: !options.no_verify,
-        until: Until::Trips(options.trips()),
+        until,
         rounds_asked: options.rounds.rounds,
-        rounds: rounds::rounds_of(options.trips(), options.rounds.asked()),
+        rounds: until.rounds(options.rounds.asked()),
     })
 }
 
@@ -131,13 +115,18 @@ pub(super) fn bench_request<'a>(
         usual_sizes: &[16],
         srq: options.srq.is_some(),
         verify: !options.no_verify,
-        until: Until::Load(until),
+        until,
         rounds_asked: options.rounds.rounds,
         rounds: until.rounds(options.rounds.asked()),
     })
 }
 
 impl Request<'_> {
+    /// The end of a round.
+    pub(super) fn until_round(&self, round: u32) -> EndOfLoad {
+        self.until.of_round(round, self.rounds)
+    }
+
     /// The network of soft0, if it is to have faults.
     pub(super) fn let_the_network_fail(&self, device: &Device) -> Outcome {
         let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
@@ -148,7 +137,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// One plan for each measurement, and whatever cannot be in one line.
+    /// One plan for each size, of its first round, and whatever cannot be in one line.
     pub(super) fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
         if self.connection.wait == Wait::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
@@ -165,12 +154,13 @@ impl Request<'_> {
         let limit = port.as_ref().map_or(u32::MAX, |port| port.max_msg_bytes);
         let mtu = port.as_ref().map_or(u32::MAX, |port| port.active_mtu.bytes());
         let sizes = self.sizes(mtu)?;
-        let of = sizes.len() as u32;
-        let plan = |(at, (size, large)): (u32, (u32, Option<u32>))| {
+        let of = sizes.len() as u32 * self.rounds;
+        let plan = |(nth, (size, large)): (u32, (u32, Option<u32>))| {
             let largest = large.unwrap_or(size);
             let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
             let assumed_in_order = assumed;
             let (rounds, datagram) = (self.rounds, self.raw.reliable.then_some(mtu));
+            let at = nth * rounds;
             let plan = Plan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
             let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
             plan.check().map_err(as_usage)?;

@@ -5,15 +5,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anyhow::Result;
 use clap::Parser;
 use rdma_conn::device::{NetworkFaults, SOFT, of_environment, set_network_faults};
 
-use super::report::Counted;
 use super::*;
 use crate::cli::{Args, Command, Op};
+use crate::measure::ResultLine;
 
 /// Returns the lines that `rdma-conn` with these arguments would print.
-fn try_lines(args: &str) -> Result<Vec<Line>> {
+fn try_lines(args: &str) -> Result<Vec<ResultLine>> {
     let one_round = ["--rounds", "1"];
     let args = ["rdma-conn"].into_iter().chain(args.split(' ')).chain(one_round);
     let parsed = Args::try_parse_from(args)?;
@@ -65,7 +66,7 @@ fn common() -> Common {
 }
 
 impl Request<'_> {
-    fn lines(&self) -> Result<Vec<Line>> {
+    fn lines(&self) -> Result<Vec<ResultLine>> {
         let device = of_environment()?;
         self.let_the_network_fail(&device)?;
         let local = Local { device: &device, gid_index: None, spin: false };
@@ -76,20 +77,37 @@ impl Request<'_> {
 }
 
 #[track_caller]
-fn lines(args: &str) -> Vec<Line> {
+fn lines(args: &str) -> Vec<ResultLine> {
     let lines = try_lines(args).unwrap_or_else(|e| panic!("{args}: {e:#}"));
     for line in &lines {
-        assert!(line.rates.messages_per_s > 0.0, "{args}: {line:?}");
-        assert!(line.transport != "rc" || line.faults == Counted::default(), "{args}: {line:?}");
+        assert!(line.figure("messages_per_s") > 0.0, "{args}: {line:?}");
+        assert!(line.text("transport") != "rc" || faults(line) == [None; 6], "{args}: {line:?}");
     }
     lines
 }
 
 #[track_caller]
-fn one(args: &str) -> Line {
+fn one(args: &str) -> ResultLine {
     let lines = lines(args);
     assert_eq!(lines.len(), 1, "{args}");
     lines.into_iter().next().unwrap()
+}
+
+fn messages(line: &ResultLine) -> u64 {
+    line.count("messages").unwrap()
+}
+
+/// What the transport did to messages, if that was counted.
+fn faults(line: &ResultLine) -> [Option<u64>; 6] {
+    ["lost", "dropped", "reordered", "late", "repeated", "resent"].map(|key| line.count(key))
+}
+
+fn senders(line: &ResultLine) -> u64 {
+    line.count("senders").unwrap()
+}
+
+fn per_message(line: &ResultLine) -> Option<f64> {
+    line.number("rdma_ops_per_message")
 }
 
 const OPS: [&str; 4] = ["send", "write", "write-imm", "read"];
@@ -109,16 +127,12 @@ fn every_verb_works_with_many_requests_and_queue_pairs() {
         for mode in MODES {
             let qps = if mode.contains("--qps 3") { 3 } else { 1 };
             let bench = one(&format!("bench --op {op} --size 48 --messages 50 {mode}"));
-            assert_eq!(
-                (bench.rates.messages, bench.senders),
-                (50 * qps, qps as u32),
-                "{op} {mode}"
-            );
+            assert_eq!((messages(&bench), senders(&bench)), (50 * qps, qps), "{op} {mode}");
             let args = "--size 48 --iterations 50 --assume-in-order";
             let pingpong = one(&format!("pingpong --op {op} {args} {mode}"));
-            assert_eq!(pingpong.rates.messages, if op == "read" { 50 } else { 100 }, "{op} {mode}");
+            assert_eq!(messages(&pingpong), if op == "read" { 50 } else { 100 }, "{op} {mode}");
             for line in [bench, pingpong] {
-                assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true));
+                assert_eq!((per_message(&line), line.is("verified")), (Some(1.0), true));
             }
         }
     }
@@ -130,11 +144,12 @@ fn any_interval_of_signals_goes_on_to_the_end() {
         for interval in [1, 2, 3, 7] {
             let args = format!("--op {op} --size 8 --signal-every {interval}");
             let bench = one(&format!("bench {args} --messages 50 --unacked 7 --batch 4"));
-            assert_eq!((bench.rates.messages, bench.signal_every), (50, interval), "{args}");
+            let counts = (messages(&bench), bench.count("signal_every"));
+            assert_eq!(counts, (50, Some(interval)), "{args}");
             // Each READ of a ping-pong is waited for by its completion.
             if op != "read" {
                 let args = format!("{args} --iterations 30 --qps 2 --assume-in-order");
-                assert_eq!(one(&format!("pingpong {args}")).rates.messages, 60, "{args}");
+                assert_eq!(messages(&one(&format!("pingpong {args}"))), 60, "{args}");
             }
         }
     }
@@ -147,9 +162,9 @@ fn a_shared_receive_queue_serves_all_queue_pairs() {
             let args = format!("--op {op} --srq --size 32 --unacked {unacked}");
             let pingpong = one(&format!("pingpong --iterations 50 {args}"));
             let bench = one(&format!("bench --messages 20 {args}"));
-            assert_eq!((pingpong.rates.messages, bench.rates.messages), (100, 80), "{args}");
+            assert_eq!((messages(&pingpong), messages(&bench)), (100, 80), "{args}");
             for line in [pingpong, bench] {
-                assert_eq!((line.srq.as_str(), line.senders), ("one", 4), "{args}");
+                assert_eq!((line.text("srq"), senders(&line)), ("one", 4), "{args}");
             }
         }
     }
@@ -180,19 +195,17 @@ fn without_faults_nothing_is_lost() {
         for line in lines(&format!(
             "pingpong {mode} --size 2,40,1000 --iterations 50 --answer-timeout 10000"
         )) {
-            let counted =
-                Counted { lost: Some(0), reordered: Some(0), late: Some(0), ..Counted::default() };
-            assert_eq!((line.rates.messages, line.faults), (100, counted), "{mode}");
-            assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true), "{mode}");
+            let none = [Some(0), None, Some(0), Some(0), None, None];
+            assert_eq!((messages(&line), faults(&line)), (100, none), "{mode}");
+            assert_eq!((per_message(&line), line.is("verified")), (Some(1.0), true), "{mode}");
         }
         // So few that all fit into the receives.
         let line = one(&format!("bench {mode} --size 40 --messages 50"));
-        let streams = u64::from(line.senders);
-        assert_eq!(line.rates.messages, 50 * streams, "{mode}");
+        assert_eq!(messages(&line), 50 * senders(&line), "{mode}");
         // The receiver does not notice plain WRITEs.
-        let known = line.protocol != "raw-write";
-        assert_eq!(line.faults.lost, known.then_some(0), "{mode}");
-        assert_eq!(line.verified, line.protocol == "raw-send", "{mode}");
+        let known = line.text("protocol") != "raw-write";
+        assert_eq!(line.count("lost"), known.then_some(0), "{mode}");
+        assert_eq!(line.is("verified"), line.text("protocol") == "raw-send", "{mode}");
     }
 }
 
@@ -217,10 +230,10 @@ fn losses_of_datagrams_are_repaired() {
         let args = format!("bench --op send --transport ud --reliable {sizes} --messages 60{mode}");
         let lines = lines(&args);
         for line in &lines {
-            assert_eq!((line.rates.messages, line.verified), (60 * u64::from(line.senders), true));
-            assert_eq!((line.faults.lost, line.faults.reordered), (None, None), "{args}");
+            assert_eq!((messages(line), line.is("verified")), (60 * senders(line), true));
+            assert_eq!((line.count("lost"), line.count("reordered")), (None, None), "{args}");
         }
-        let is_repaired = lines.iter().any(|line| line.faults.resent > Some(0));
+        let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));
         assert!(is_repaired || !is_soft(), "{args}");
     }
     let error = |args: &str| try_lines(args).unwrap_err().to_string();
@@ -237,11 +250,12 @@ fn a_datagram_queue_pair_serves_all_peers() {
     let _alone = network(NetworkFaults::default());
     let args = "--size 16 --iterations 70 --answer-timeout 10000";
     let line = one(&format!("pingpong --op send --transport ud --peers 7 {args}"));
-    assert_eq!((line.peers, line.senders, line.rates.messages), (Some(7), 7, 140));
+    assert_eq!((line.count("peers"), senders(&line), messages(&line)), (Some(7), 7, 140));
     // One receive queue, where seven connections would have one each.
     let connected = one("pingpong --op send --qps 7 --size 16 --iterations 70");
-    assert_eq!(connected.registered_bytes.unwrap(), 7 * line.registered_bytes.unwrap());
-    assert_eq!(connected.peers, None);
+    let registered = |line: &ResultLine| line.count("registered_bytes").unwrap();
+    assert_eq!(registered(&connected), 7 * registered(&line));
+    assert_eq!(connected.count("peers"), None);
 }
 
 /// Only soft0 can be told what its network is to do.
@@ -262,14 +276,11 @@ fn loss_and_disorder_are_counted_and_the_run_goes_on() {
         let line = one(&format!(
             "pingpong {mode} --size 40 --iterations 400 --answer-timeout 30 {faults}"
         ));
-        let Counted { lost, reordered, late, .. } = line.faults;
-        let (lost, reordered, late) = (lost.unwrap(), reordered.unwrap(), late.unwrap());
+        let [lost, reordered, late] =
+            ["lost", "reordered", "late"].map(|key| line.count(key).unwrap());
         // 440 round trips, warm-up included, of two messages each.
         assert!((1..200).contains(&lost), "{mode}: {lost} lost");
-        assert!(
-            line.rates.messages < 800 && line.rates.messages >= 2 * (400 - lost),
-            "{mode}: {line:?}"
-        );
+        assert!(messages(&line) < 800 && messages(&line) >= 2 * (400 - lost), "{mode}: {line:?}");
         if mode.contains("--unacked 8") {
             assert!(reordered > 0, "{mode}");
         }
@@ -279,11 +290,12 @@ fn loss_and_disorder_are_counted_and_the_run_goes_on() {
     for mode in ["--op send --transport uc", "--op send --transport ud --peers 3"] {
         let line =
             one(&format!("bench {mode} --size 40 --messages 600 --recv-depth 4096 {faults}"));
-        let Counted { lost, reordered, repeated, .. } = line.faults;
-        let sent = 600 * u64::from(line.senders);
-        assert_eq!(line.rates.messages + lost.unwrap(), sent, "{mode}");
-        assert_eq!(line.faults.dropped, Some(0), "{mode}: all fit into the receives");
-        assert!(lost.unwrap() > 0 && reordered.unwrap() > 0 && repeated.unwrap() > 0, "{line:?}");
+        let [lost, reordered, repeated] =
+            ["lost", "reordered", "repeated"].map(|key| line.count(key).unwrap());
+        let sent = 600 * senders(&line);
+        assert_eq!(messages(&line) + lost, sent, "{mode}");
+        assert_eq!(line.count("dropped"), Some(0), "{mode}: all fit into the receives");
+        assert!(lost > 0 && reordered > 0 && repeated > 0, "{line:?}");
     }
     set_network_faults(0, NetworkFaults::default());
 }
@@ -299,8 +311,8 @@ fn what_finds_no_receive_is_told_from_what_the_network_has_lost() {
     let line = one("bench --op send --transport ud --peers 2 --size 40 --messages 16000 \
                     --unacked 64 --batch 64 --recv-depth 1 --faults loss=0.01,seed=3");
     set_network_faults(0, NetworkFaults::default());
-    let (lost, dropped) = (line.faults.lost.unwrap(), line.faults.dropped.unwrap());
-    assert_eq!(line.rates.messages + lost, sent, "{line:?}");
+    let (lost, dropped) = (line.count("lost").unwrap(), line.count("dropped").unwrap());
+    assert_eq!(messages(&line) + lost, sent, "{line:?}");
     assert!(dropped > 0, "{line:?}");
     // A hundredth of what was sent, and nothing else.
     let on_the_network = lost - dropped;
@@ -318,7 +330,7 @@ fn a_peer_that_never_answers_ends_the_run() {
     let ended = ended.unwrap_err().to_string();
     assert!(ended.contains("100 messages in a row were lost"), "{ended}");
     let line = try_lines(&format!("bench {args} --messages 100")).unwrap().remove(0);
-    assert_eq!((line.rates.messages, line.faults.lost), (0, Some(100)));
+    assert_eq!((messages(&line), line.count("lost")), (0, Some(100)));
     set_network_faults(0, NetworkFaults::default());
 }
 
@@ -365,7 +377,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
             let refused = format!("{:#}", try_with_unchecked(local, &misfit, dial()));
             assert!(refused.contains(says), "{refused}");
         }
-        assert_eq!(try_with(&plan).unwrap()[0].rates.messages, 20);
+        assert_eq!(messages(&try_with(&plan).unwrap()[0]), 20);
         serving.join().unwrap().unwrap();
     });
 }

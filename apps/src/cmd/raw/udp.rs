@@ -12,17 +12,17 @@ mod trips;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use base::outcome::{Outcome, usage};
-use base::{pinning, progress, remark, signals};
+use base::{pinning, remark, signals};
 use rustix::event::{PollFd, PollFlags};
 
 use super::plan::Task;
-use super::report::{Latency, Line, Report};
-use super::request::{Request, Until};
-use crate::cli::Wait;
-use crate::measure::{NO_THREAD, Rates, rounds};
-use crate::session::{self, GLANCE};
+use super::report::{report, udp_line, with_times};
+use super::request::Request;
+use crate::cli::{Op, Wait};
+use crate::measure::{EndOfLoad, ResultLine, pair, per_s};
+use crate::session::{self, Followed, GLANCE, Part};
 use plan::{Control, Led, Note, Plan};
 use socket::Socket;
 
@@ -44,53 +44,37 @@ impl Request<'_> {
 
     /// All measurements, each by a stream of its own, or with an end in this process.
     fn lead_udp(&self, stream: impl Fn() -> Result<Option<TcpStream>>) -> Outcome {
-        let mut report = Report::new(self.common.json, self.task, self.ends);
+        let report = report(self.common.json, self.task, self.ends);
         let sizes = if self.sizes.is_empty() { self.usual_sizes } else { self.sizes };
-        let of = sizes.len() as u32 * self.rounds;
-        let cases = (0..).zip(sizes.iter().copied()).collect();
-        let label = |(_, size): &(u32, u32)| format!("{size} B");
-        let ran = progress::each(self.common.json, cases, label, |(nth, size), _| {
-            let (lines, ended) = rounds::each(self.rounds, |round| {
-                let (task, rounds) = (self.task, self.rounds);
-                let plan = Plan { task, size, mtu: 0, at: nth * rounds + round, of, rounds };
-                let until = self.until.of_round(round, rounds);
-                match stream()? {
-                    Some(stream) => self.lead_once_udp(plan, until, stream),
-                    None => self.within_udp(plan, until),
-                }
-            });
-            if rounds::count(&lines, ended.as_ref()) {
-                report.add_rounds(lines.into_iter().map(|line| vec![line]).collect())?;
-            }
-            Ok(ended)
-        });
-        report.finish();
-        ran
+        let labels: Vec<String> = sizes.iter().map(|size| format!("{size} B")).collect();
+        session::lead_each(self.common.json, &labels, self.rounds, report, |nth, round, part| {
+            let Part { at, of, .. } = part;
+            let (task, size, rounds) = (self.task, sizes[nth], self.rounds);
+            let plan = Plan { task, size, mtu: 0, at, of, rounds };
+            let until = self.until_round(round);
+            Ok(vec![match stream()? {
+                Some(stream) => self.lead_once_udp(plan, until, stream)?,
+                None => self.within_udp(plan, until)?,
+            }])
+        })
     }
 
-    fn lead_once_udp(&self, plan: Plan, until: Until, stream: TcpStream) -> Result<Line> {
+    fn lead_once_udp(&self, plan: Plan, until: EndOfLoad, stream: TcpStream) -> Result<ResultLine> {
         let (ip, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
         pinning::pin_thread(0);
         self.lead_over(plan, until, Control::new(stream)?, (ip, peer))
     }
 
     /// Both ends, as threads of this process.
-    fn within_udp(&self, plan: Plan, until: Until) -> Result<Line> {
+    fn within_udp(&self, plan: Plan, until: EndOfLoad) -> Result<ResultLine> {
         let (near, mut far) = Control::within().context("cannot make a pair of sockets")?;
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let spins = self.spins();
-        host::thread::scope(|scope| {
-            let follower = scope.spawn(move || {
-                pinning::pin_thread(1);
-                follow(&mut far, (here, here), spins, |_| Ok(()))
-            });
-            let follower = follower.context(NO_THREAD)?;
-            pinning::pin_thread(0);
-            let led = self.lead_over(plan, until, near, (here, here));
-            let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // What the leader says is what the follower then saw.
-            led.and_then(|line| followed.map(|_| line))
-        })
+        let lead = || self.lead_over(plan, until, near, (here, here));
+        let follow = || follow(&mut far, (here, here), spins, |_| Ok(()));
+        let (led, followed) = pair(lead, follow)?;
+        // What the leader says is what the follower then saw.
+        led.and_then(|line| followed.map(|_| line))
     }
 
     fn spins(&self) -> bool {
@@ -100,10 +84,10 @@ impl Request<'_> {
     fn lead_over(
         &self,
         plan: Plan,
-        until: Until,
+        until: EndOfLoad,
         mut control: Control,
         (ip, peer): (IpAddr, IpAddr),
-    ) -> Result<Line> {
+    ) -> Result<ResultLine> {
         let mut socket = Socket::bind(ip)?;
         let plan = Plan { mtu: socket.path_mtu(), ..plan };
         plan.check()?;
@@ -114,11 +98,13 @@ impl Request<'_> {
         };
         let (to, spins) = (SocketAddr::new(peer, port), self.spins());
         let window = plan.window(buffer);
-        let led = match until {
-            Until::Load(end) => {
-                stream::send(&plan, &mut socket, (to, window), end, spins, &mut control)?
+        let led = match plan.task {
+            Task::Bench => {
+                stream::send(&plan, &mut socket, (to, window), until, spins, &mut control)?
             }
-            Until::Trips(trips) => trips::lead(&plan, &socket, to, trips, spins, &mut control)?,
+            Task::Pingpong => {
+                trips::lead(&plan, &socket, to, until.limits().0, spins, &mut control)?
+            }
         };
         control.tell(&Note::Done(led.sent))?;
         let received = match control.hear()? {
@@ -137,50 +123,32 @@ impl Request<'_> {
         let tcp = tcp.map_err(|e| session::cannot_listen(address, e.kind(), e.into()))?;
         tcp.set_nonblocking(true)?;
         remark!("listening on {}", tcp.local_addr()?);
-        let mut report = Report::new(self.common.json, self.task, self.ends);
-        let mut lines = Vec::new();
-        let served = self.serve_udp(&tcp, &mut report, &mut lines);
-        if rounds::count(&lines, served.as_ref().err()) {
-            report.add_rounds(lines)?;
-        }
-        report.finish();
-        served
-    }
-
-    fn serve_udp(
-        &self,
-        tcp: &TcpListener,
-        report: &mut Report,
-        lines: &mut Vec<Vec<Line>>,
-    ) -> Outcome {
-        loop {
-            let stream = accept(tcp)?;
-            let (ip, from) = (stream.local_addr()?.ip(), stream.peer_addr()?);
-            let mut control = Control::new(stream)?;
-            pinning::pin_thread(0);
-            let judge = |plan: &Plan| self.judge_udp(plan);
-            let followed = follow(&mut control, (ip, from.ip()), self.spins(), judge);
-            let (plan, line, ended) = match followed {
-                Ok(followed) => followed,
-                // Before anything was measured it is refused, and does not count.
-                Err(e) if lines.is_empty() && !signals::is_interruption(&e) => {
-                    control.give_up(&e);
-                    session::refused(Some(from), &format!("{e:#}"));
-                    continue;
+        let report = report(self.common.json, self.task, self.ends);
+        // True before the first round of a size.
+        let mut begins = true;
+        session::follow_all(report, || {
+            loop {
+                let stream = accept(&tcp)?;
+                let (ip, from) = (stream.local_addr()?.ip(), stream.peer_addr()?);
+                let mut control = Control::new(stream)?;
+                pinning::pin_thread(0);
+                let judge = |plan: &Plan| self.judge_udp(plan);
+                match follow(&mut control, (ip, from.ip()), self.spins(), judge) {
+                    Ok((plan, line, why)) => {
+                        begins = (plan.at + 1).is_multiple_of(plan.rounds);
+                        let ended = why.map(|why| anyhow!("the other end: {why}"));
+                        let (lines, is_last) = (vec![line], plan.at + 1 == plan.of);
+                        return Ok(Followed { lines, ended, is_last, rounds: plan.rounds });
+                    }
+                    // Before anything was measured it is refused, and does not count.
+                    Err(e) if begins && !signals::is_interruption(&e) => {
+                        control.give_up(&e);
+                        session::refused(Some(from), &format!("{e:#}"));
+                    }
+                    Err(e) => return Err(e),
                 }
-                Err(e) => return Err(e),
-            };
-            lines.push(vec![line]);
-            if ended.is_some() || lines.len() == plan.rounds as usize {
-                report.add_rounds(std::mem::take(lines))?;
             }
-            if let Some(why) = ended {
-                bail!("the other end: {why}");
-            }
-            if plan.at + 1 == plan.of {
-                return Ok(());
-            }
-        }
+        })
     }
 
     /// Checks that the other end measures the same command, and that its plan is possible.
@@ -197,9 +165,7 @@ impl Request<'_> {
 /// Accepts the next stream, unless a signal arrives.
 fn accept(tcp: &TcpListener) -> Result<TcpStream> {
     loop {
-        if let Some(interrupted) = signals::interrupted() {
-            return Err(interrupted.into());
-        }
+        signals::go_on()?;
         match tcp.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false)?;
@@ -221,7 +187,7 @@ fn follow(
     (ip, peer): (IpAddr, IpAddr),
     spins: bool,
     judge: impl FnOnce(&Plan) -> Result<()>,
-) -> Result<(Plan, Line, Option<String>)> {
+) -> Result<(Plan, ResultLine, Option<String>)> {
     let (plan, port) = match control.hear()? {
         Note::Plan(plan, port) => (plan, port),
         other => session::unexpected(other)?,
@@ -243,22 +209,22 @@ fn follow(
 }
 
 /// Returns the results of the measurement.
-fn line(plan: &Plan, (socket, window): (&Socket, u32), led: &Led, received: u64) -> Line {
+fn line(plan: &Plan, (socket, window): (&Socket, u32), led: &Led, received: u64) -> ResultLine {
     let unacked = if plan.task == Task::Pingpong { 1 } else { window };
     let run = if plan.task == Task::Pingpong { 1 } else { socket.run(plan.datagram()) as u32 };
-    let mut line = Line::of_udp(&socket.ip().to_string(), plan.size, unacked, run);
+    let line = udp_line(&socket.ip().to_string(), plan.size, unacked, run);
     let datagrams = match &led.latencies {
         Some(latencies) => 2 * latencies.len(),
         None => received,
     };
     let bytes = datagrams.saturating_mul(plan.payload().into());
-    line.rates = Rates::of_round(bytes / u64::from(plan.size.max(1)), led.elapsed, plan.size);
-    line.latency = led.latencies.as_ref().map(Latency::of_half);
-    line.faults.lost = match plan.task {
-        Task::Bench => Some(led.sent.saturating_sub(received)),
-        Task::Pingpong => Some(led.sent.saturating_sub(datagrams / 2)),
-    }
-    .map(|lost| lost / plan.datagrams())
-    .filter(|lost| *lost > 0);
-    line
+    let messages = bytes / u64::from(plan.size.max(1));
+    let lost = match plan.task {
+        Task::Bench => led.sent.saturating_sub(received),
+        Task::Pingpong => led.sent.saturating_sub(datagrams / 2),
+    } / plan.datagrams();
+    let line = line
+        .with_rates(messages, per_s(messages, led.elapsed))
+        .with("lost", Some(lost).filter(|lost| *lost > 0));
+    with_times(line, Op::Send, led.latencies.as_ref())
 }

@@ -3,7 +3,6 @@ mod refused;
 use rdma_conn::Common;
 use rdma_conn::ZeroCopySend;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use super::entries::{DIRECTORIES, FILES};
 use super::*;
 use crate::ending::{Places, Underway};
-use crate::wire::{What, hash, hash_of_hashes};
+use crate::wire::{MOST_REPLY, What, hash, hash_of_hashes};
 
 /// A command line, for its options.
 #[derive(Parser)]
@@ -133,10 +132,10 @@ fn a_sender_that_does_not_read_its_answers_keeps_no_place() {
     let scratch = Scratch::new("copy-deaf");
     let (_sender, mut receiving) = scratch.ends();
     receiving.patience = std::time::Duration::from_millis(20);
-    let why = "x".repeat(1 << 20);
+    let why = "x".repeat(MOST_REPLY / 2);
     // What the system keeps of it on the way is less.
-    let told =
-        (0..64).find_map(|entry| receiving.reply(&Reply::Failed { entry, why: why.clone() }).err());
+    let reply = |entry| Reply::Failed { entry, why: why.clone() };
+    let told = (0..2048).find_map(|entry| receiving.reply(&reply(entry)).err());
     assert!(told.unwrap().to_string().contains("does not listen"));
 }
 
@@ -160,7 +159,7 @@ fn a_sender_that_has_gone_is_said_to_have_gone() {
 fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
     let scratch = Scratch::new("copy-full");
     let (_sender, mut receiving) = scratch.ends();
-    let mut answers = BufReader::new(scratch.listener.accept().unwrap().0);
+    let mut answers = scratch.listener.accept().unwrap().0;
     receiving.begin(0, What::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
     receiving.prepare(0, 0, PIECE as u64).unwrap();
     let full = File::options().read(true).write(true).open("/dev/full").unwrap();
@@ -171,12 +170,10 @@ fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
     receiving.give_up_all(why);
     assert_eq!(receiving.received.failed.count, 0, "each entry would say the same");
     only_file(&scratch.path);
-    let mut said = String::new();
-    answers.read_line(&mut said).unwrap();
-    assert!(said.starts_with(r#"{"Have":"#), "{said}");
-    said.clear();
-    answers.read_line(&mut said).unwrap();
-    let Reply::GivenUp { why } = serde_json::from_str(&said).unwrap() else { panic!("{said}") };
+    let mut said = || -> Reply { frame::read(&mut answers, MOST_REPLY, PATIENCE).unwrap() };
+    let (have, last) = (said(), said());
+    assert!(matches!(have, Reply::Have { .. }), "{have:?}");
+    let Reply::GivenUp { why } = &last else { panic!("{last:?}") };
     assert!(why.ends_with(": make room there"), "{why}");
 }
 

@@ -1,9 +1,8 @@
 use super::*;
 
 fn sample(messages: u64, line_ns: [f64; 2]) -> Sample {
-    let elapsed = Duration::from_secs(1);
-    let measured = Measured { messages, elapsed, ..Measured::default() };
-    Sample { measured, line_ns: line_ns.map(Some) }
+    let line = ResultLine::default().with_rates(messages, messages as f64);
+    Sample { line, line_ns: line_ns.map(Some) }
 }
 
 fn rows(of_each: impl Fn(usize) -> Vec<Sample>) -> Rows {
@@ -17,7 +16,8 @@ fn rounds_of_two_distances_are_not_mixed() {
     let rows = rows(|at| {
         vec![sample(100, near), sample(102, near), sample(20 + at as u64, far), sample(60, moved)]
     });
-    assert!(rows.measured.iter().all(|m| m.is_some_and(|m| m.messages_per_s() == 101.0)));
+    let per_s = rows.measured.iter().flatten().map(|line| line.figure("messages_per_s"));
+    assert_eq!(per_s.collect::<Vec<_>>(), [101.0; SIZES.len() * Preset::ALL.len()]);
     assert_eq!((rows.left_out, rows.all), (24, 48));
     assert_eq!(rows.line_ns, Some(40.0));
     assert!(rows.table().1.contains("24 of 48 rounds do not count"));

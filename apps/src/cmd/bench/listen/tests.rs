@@ -7,7 +7,7 @@ use rdma_conn::{Listener, SendHalf, SendRecv};
 use super::*;
 use crate::cli::{Args, Command};
 use crate::cmd::bench::connect::{arrived, begin, connect, join, traffic};
-use crate::cmd::bench::rounds::{config, sizes};
+use crate::cmd::bench::rounds::{cases, config};
 use crate::cmd::bench::run::Sides;
 use crate::measure::Load;
 use crate::session::Part;
@@ -20,19 +20,22 @@ fn parse(flags: &[&str]) -> (Common, Bench) {
 }
 
 /// A connecting process: all its measurements.
-fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Measured>> {
+fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<ResultLine>> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
-    let (run, of) = (session::run_number(), sizes(&options).len() as u32);
-    let measure = |(at, size)| {
-        let config = config::<SendRecv>(&common, &options, size);
-        let part = Part { run, at, of };
-        let load = Load::new(&options, size);
-        match connect::<SendRecv>(&options, &device, &config, &load, part, address) {
-            (_, Some(ended)) => Err(ended),
-            (measured, None) => measured.context("nothing was measured"),
-        }
+    let (cases, run) = (cases::<SendRecv>(&common, &options), session::run_number());
+    let rounds = cases[0].1.end.rounds(options.rounds.asked());
+    let of = cases.len() as u32 * rounds;
+    let measure = |(at, (config, load)): (u32, &(_, Load))| {
+        let traffic = traffic::<SendRecv>(&options, config, load, None);
+        let round = |round| {
+            let (load, part) =
+                (load.of_round(round, rounds), Part { run, at: at * rounds + round, of });
+            connect::<SendRecv>((&options, &device, config), &load, (part, &traffic), address)
+        };
+        let lines = (0..rounds).map(round).collect::<Result<Vec<_>>>()?;
+        anyhow::Ok(ResultLine::of_rounds(&lines))
     };
-    (0..).zip(sizes(&options)).map(measure).collect()
+    (0..).zip(&cases).map(measure).collect()
 }
 
 fn listener() -> (Listener<SendRecv>, SocketAddr) {
@@ -45,13 +48,13 @@ fn listener() -> (Listener<SendRecv>, SocketAddr) {
 fn host(flags: &[&str], listener: Listener<SendRecv>) -> Result<usize> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
     let host = Host::<SendRecv> { common: &common, options: &options, device: &device, listener };
-    let mut report = Report::new(false, TakenAt::Receiver);
-    serve(&host, &mut report)?;
-    Ok(report.results.rows())
+    let mut report = report::report(false, TakenAt::Receiver);
+    session::follow_into(&mut report, parts(&host))?;
+    Ok(report.rows())
 }
 
 /// One session that runs to its end; what each process has measured.
-fn session(listening: &[&str], connecting: &[&[&str]]) -> Vec<Vec<Measured>> {
+fn session(listening: &[&str], connecting: &[&[&str]]) -> Vec<Vec<ResultLine>> {
     let (listener, address) = listener();
     std::thread::scope(|scope| {
         let host = scope.spawn(|| host(listening, listener).unwrap());
@@ -94,8 +97,8 @@ fn every_mode_works_between_two_ends() {
     for mode in modes {
         let senders = parse(mode).1.senders.max(parse(mode).1.threads);
         for measured in session(&[], &[&few(mode)]).into_iter().flatten() {
-            assert_eq!(measured.messages, u64::from(senders) * 2000, "{mode:?}");
-            let per_message = measured.whole.unwrap().operations_per_message();
+            assert_eq!(measured.count("messages"), Some(u64::from(senders) * 2000), "{mode:?}");
+            let per_message = measured.figure("rdma_ops_per_message");
             let packed = mode.contains(&"--pack");
             assert!(packed || per_message >= 1.0, "{mode:?}: {per_message}");
         }
@@ -115,8 +118,8 @@ fn several_processes_send_to_one_end() {
         assert_eq!(measured.len(), 3);
         for measured in measured.iter().flatten() {
             // Its own messages, and the requests of all ends for each message of all.
-            assert_eq!(measured.messages, 2000);
-            assert!((1.0..2.0).contains(&measured.whole.unwrap().operations_per_message()));
+            assert_eq!(measured.count("messages"), Some(2000));
+            assert!((1.0..2.0).contains(&measured.figure("rdma_ops_per_message")));
         }
     }
     let (one, two) = (few(&["--srq"]), few(&["--srq", "--senders", "2"]));
@@ -131,7 +134,8 @@ fn several_sizes_are_one_session() {
     let sizes = ["--size", "16,512,70000", "--messages", "200"];
     let two = [&sizes[..], &["--senders", "2"]].concat();
     let measured = session(&[], &[&two]);
-    assert_eq!(measured[0].iter().map(|m| m.messages).collect::<Vec<_>>(), [400; 3]);
+    let messages = measured[0].iter().map(|line| line.count("messages"));
+    assert_eq!(messages.collect::<Vec<_>>(), [Some(400); 3]);
     session(&["--senders", "2"], &[&sizes, &sizes]);
     session(&["--size", "16,512,70000"], &[&two]);
 }
@@ -256,7 +260,9 @@ fn given_up_for_the_next(senders: u32, sender: u32) {
             }
         };
         let others = [scope.spawn(come), scope.spawn(come)];
-        others.into_iter().for_each(|other| assert_eq!(other.join().unwrap()[0].messages, 2000));
+        for other in others {
+            assert_eq!(other.join().unwrap()[0].count("messages"), Some(2000));
+        }
         host.join().unwrap().unwrap();
     });
 }

@@ -16,28 +16,30 @@ fn parse(flags: &[&str]) -> (Common, Pingpong) {
     (args.common, pingpong)
 }
 
-fn all_of((line, ended): SoFar) -> Result<Latency> {
-    ended.map_or_else(|| Ok(line.expect("a result")), Err)
-}
-
 /// A connecting process: all its sizes.
-fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Latency>> {
+fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<ResultLine>> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
-    let (run, of) = (session::run_number(), options.sizes().len() as u32);
+    let (run, sizes, rounds) = (session::run_number(), options.sizes(), rounds_of_size(&options));
+    let of = sizes.len() as u32 * rounds;
     let measure = |(at, size)| {
         let config = config::<SendRecv>(&common, &options, size);
-        let part = Part { run, at, of };
-        all_of(connect::<SendRecv>(&options, &device, &config, size, part, address))
+        let round = |round| {
+            let part = Part { run, at: at * rounds + round, of };
+            connect::<SendRecv>((&options, &device, &config), (size, round), part, address)
+        };
+        let lines = (0..rounds).map(round).collect::<Result<Vec<_>>>()?;
+        anyhow::Ok(ResultLine::of_rounds(&lines))
     };
-    (0..).zip(options.sizes()).map(measure).collect()
+    (0..).zip(sizes).map(measure).collect()
 }
 
 /// The listening process: how many sizes it has to report.
 fn host(flags: &[&str], listener: &Listener<SendRecv>) -> Result<usize> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
-    let mut results = Results::new(false);
-    serve::<SendRecv>(&common, &options, &device, listener, &mut results)?;
-    Ok(results.rows())
+    let mut report = report::report(false);
+    let parts = parts::<SendRecv>(&common, &options, &device, listener);
+    session::follow_into(&mut report, parts)?;
+    Ok(report.rows())
 }
 
 const FEW: [&str; 6] = ["--iterations", "50", "--size", "16,4096", "--rounds", "1"];
@@ -67,9 +69,11 @@ fn every_mode_works_between_two_ends() {
                 lines
             });
             for (line, size) in lines.iter().zip([16, 4096]) {
-                assert_eq!((line.size_bytes, line.messages), (size, 100), "{mode:?}");
+                let counts = ["size_bytes", "messages"].map(|key| line.count(key));
+                assert_eq!(counts, [Some(size), Some(100)], "{mode:?}");
                 // Data, and credits where there are any.
-                assert!((1.0..=2.0).contains(&line.rdma_ops_per_message), "{mode:?}: {line:?}");
+                let per_message = line.figure("rdma_ops_per_message");
+                assert!((1.0..=2.0).contains(&per_message), "{mode:?}: {line:?}");
             }
         }
     }
@@ -112,7 +116,8 @@ fn a_time_takes_the_place_of_a_number_of_round_trips() {
     });
     let (_, options) = parse(&[]);
     let of_a_number = 2 * options.trips();
-    assert!(lines[0].messages > 0 && lines[0].messages != of_a_number, "{:?}", lines[0]);
+    let messages = lines[0].count("messages").unwrap();
+    assert!(messages > 0 && messages != of_a_number, "{:?}", lines[0]);
 }
 
 #[test]
@@ -126,7 +131,8 @@ fn another_session_is_refused_while_one_goes_on() {
         for (at, size) in [(0, 16), (1, 4096)] {
             let config = config::<SendRecv>(&common, &options, size);
             let part = Part { run, at, of: 2 };
-            all_of(connect::<SendRecv>(&options, &device, &config, size, part, address)).unwrap();
+            let case = (&options, &device, &config);
+            connect::<SendRecv>(case, (size, 0), part, address).unwrap();
             if at == 0 {
                 let error = format!("{:#}", process(&FEW, address).unwrap_err());
                 assert!(error.contains("another session"), "{error}");

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::super::plan::Task;
-use super::super::report::Line;
+use crate::measure::ResultLine;
 use crate::session::{self, ChannelOf};
 
 /// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.
@@ -33,7 +33,7 @@ pub(super) enum Note {
     /// Number of datagrams received so far.
     Received(u64),
     /// Results of the measurement, and the signal that has ended it early.
-    Results(Box<Line>, Option<String>),
+    Results(Box<ResultLine>, Option<String>),
 }
 
 /// One measurement.

@@ -1,0 +1,54 @@
+//! Task of one end, and how it went.
+
+use base::outcome::Outcome;
+use base::{remark, say};
+use rdma_conn::device::Device;
+
+use super::ending::Ending;
+use crate::cli::{Common, Pipe};
+use crate::cmd::stream::Passed;
+use crate::measure::Work;
+use crate::measure::figures::bytes;
+use crate::protocol::Kind;
+
+/// Transfer to make over any kind of connection.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) common: &'a Common,
+    pub(super) options: &'a Pipe,
+    pub(super) device: &'a Device,
+    pub(super) ending: &'a Ending,
+}
+
+impl Task<'_> {
+    /// Tells how it went: well. Standard output of the listening end is the stream.
+    pub(super) fn report<K: Kind>(
+        &self,
+        config: &K::Settings,
+        size: u32,
+        passed: &Passed,
+        work: Work,
+    ) -> Outcome {
+        let line = passed
+            .line::<K>(self.device, config, size)
+            .with("rdma_ops_per_message", work.operations_per_message(passed.messages))
+            .with("mean_transfer_bytes", work.mean_transfer_bytes())
+            .with("equal", true);
+        let text = match self.common.json {
+            true => serde_json::to_string(&line)?,
+            false => format!(
+                "{} over {} on {}: {}/s, checksum (CRC-32) {:08x}, equal at both ends",
+                bytes(passed.bytes),
+                K::WORD,
+                self.device.name(),
+                bytes(line.figure("bytes_per_s") as u64),
+                passed.checksum()
+            ),
+        };
+        match self.common.json && self.options.ends.connect.is_some() {
+            true => say!("{text}"),
+            false => remark!("{text}"),
+        }
+        Ok(())
+    }
+}
